@@ -1,0 +1,78 @@
+//! Chunks: the unit of placement, fill and eviction.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use crate::RowAddr;
+
+/// A run of consecutive rows of one fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkId {
+    /// The fragment's id.
+    pub fragment: u32,
+    /// Which chunk of the fragment, from 0.
+    pub index: u32,
+}
+
+/// How many rows each chunk of one fragment has (the last may have fewer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkRows(NonZeroU32);
+
+impl ChunkRows {
+    /// `None` for 0.
+    pub const fn new(rows: u32) -> Option<Self> {
+        match NonZeroU32::new(rows) {
+            Some(rows) => Some(Self(rows)),
+            None => None,
+        }
+    }
+
+    /// The count.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The chunk that holds `addr`.
+    pub const fn chunk_of(self, addr: RowAddr) -> ChunkId {
+        ChunkId { fragment: addr.fragment(), index: addr.offset() / self.0.get() }
+    }
+
+    /// The row's place within its chunk.
+    pub const fn row_in_chunk(self, addr: RowAddr) -> u32 {
+        addr.offset() % self.0.get()
+    }
+
+    /// The offsets within the fragment that chunk `index` holds, cut at the fragment's end.
+    pub const fn rows_of(self, index: u32, fragment_rows: u32) -> Range<u32> {
+        let start = index.saturating_mul(self.0.get());
+        let end = start.saturating_add(self.0.get());
+        if start >= fragment_rows {
+            return fragment_rows..fragment_rows;
+        }
+        start..if end < fragment_rows { end } else { fragment_rows }
+    }
+
+    /// How many chunks a fragment of `fragment_rows` rows has.
+    pub const fn chunks_in(self, fragment_rows: u32) -> u32 {
+        fragment_rows.div_ceil(self.0.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_chunk_is_cut_at_the_fragments_end() {
+        let rows = ChunkRows::new(1024).unwrap();
+        assert_eq!(rows.chunks_in(2049), 3);
+        assert_eq!(rows.rows_of(1, 2049), 1024..2048);
+        assert_eq!(rows.rows_of(2, 2049), 2048..2049);
+        assert_eq!(rows.rows_of(3, 2049), 2049..2049);
+        assert_eq!(rows.rows_of(u32::MAX, 2049), 2049..2049);
+        let addr = RowAddr::new(5, 2048);
+        assert_eq!(rows.chunk_of(addr), ChunkId { fragment: 5, index: 2 });
+        assert_eq!(rows.row_in_chunk(addr), 0);
+        assert_eq!(ChunkRows::new(0), None);
+    }
+}

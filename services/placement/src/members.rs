@@ -1,0 +1,181 @@
+//! Weighted rendezvous hashing of chunks over I/O nodes.
+//!
+//! Each member gets the score `-weight / ln(h)` for a chunk, where `h` in (0, 1) is a hash of the
+//! chunk and the member's name; the highest score owns it (Schindelhauer and Schomaker, 2005). A
+//! member that joins takes only what it now owns, one that leaves gives up only what it owned.
+
+use std::collections::HashSet;
+
+use address::ChunkId;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// An I/O node that may own chunks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// The name that placement goes by; it stays when the address changes.
+    pub name: String,
+    /// Where it listens, such as `http://10.0.0.7:7071`.
+    pub endpoint: String,
+    /// Its share, in any unit that all members have in common (capacity, say); above 0.
+    pub weight: f64,
+}
+
+/// A table, as placement knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableHash(u64);
+
+impl TableHash {
+    /// The table at `uri`. All nodes must spell it alike.
+    pub fn of(uri: &str) -> Self {
+        Self(xxh3_64(uri.trim_end_matches('/').as_bytes()))
+    }
+}
+
+/// A list of members, checked.
+#[derive(Clone, Debug)]
+pub struct Members {
+    members: Vec<Member>,
+    seeds: Vec<u64>,
+}
+
+/// A list that can't be placed over.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum MembersError {
+    /// There is nobody.
+    #[error("there is no I/O node; name at least one")]
+    Empty,
+    /// Two members have one name.
+    #[error("two I/O nodes are named `{0}`; give each a name of its own")]
+    Duplicate(String),
+    /// A weight is not a positive number.
+    #[error("I/O node `{name}` has weight {weight}; give it a finite weight above 0")]
+    Weight {
+        /// Whose.
+        name: String,
+        /// What was given.
+        weight: f64,
+    },
+}
+
+impl Members {
+    /// Checks a list.
+    ///
+    /// # Errors
+    /// When it is empty, a name comes twice, or a weight is not finite and above 0.
+    pub fn new(members: Vec<Member>) -> Result<Self, MembersError> {
+        let mut names = HashSet::new();
+        for member in &members {
+            if !names.insert(member.name.as_str()) {
+                return Err(MembersError::Duplicate(member.name.clone()));
+            }
+            if !(member.weight.is_finite() && member.weight > 0.0) {
+                let (name, weight) = (member.name.clone(), member.weight);
+                return Err(MembersError::Weight { name, weight });
+            }
+        }
+        if members.is_empty() {
+            return Err(MembersError::Empty);
+        }
+        let seeds = members.iter().map(|m| xxh3_64(m.name.as_bytes())).collect();
+        Ok(Self { members, seeds })
+    }
+
+    /// The members, in the order given.
+    pub fn as_slice(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Which member owns `chunk` of `table`: its place in the list.
+    pub fn owner(&self, table: TableHash, chunk: ChunkId) -> usize {
+        if self.members.len() == 1 {
+            return 0;
+        }
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&table.0.to_le_bytes());
+        key[8..12].copy_from_slice(&chunk.fragment.to_le_bytes());
+        key[12..].copy_from_slice(&chunk.index.to_le_bytes());
+        let mut best = (0, f64::NEG_INFINITY);
+        for (at, (member, &seed)) in self.members.iter().zip(&self.seeds).enumerate() {
+            let score = -member.weight / unit(xxh3_64_with_seed(&key, seed)).ln();
+            if score > best.1 {
+                best = (at, score);
+            }
+        }
+        best.0
+    }
+}
+
+/// A hash as a number strictly between 0 and 1: its high 53 bits, in the middle of their step.
+fn unit(hash: u64) -> f64 {
+    ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn members(weights: &[f64]) -> Members {
+        let member = |(i, &weight): (usize, &f64)| Member {
+            name: format!("io-{i}"),
+            endpoint: format!("http://io-{i}:7071"),
+            weight,
+        };
+        Members::new(weights.iter().enumerate().map(member).collect()).unwrap()
+    }
+
+    fn owners(members: &Members) -> Vec<usize> {
+        let table = TableHash::of("s3://bucket/table");
+        let chunk = |i: u32| ChunkId { fragment: i / 64, index: i % 64 };
+        (0..20_000).map(|i| members.owner(table, chunk(i))).collect()
+    }
+
+    #[test]
+    fn shares_follow_weights() {
+        let owners = owners(&members(&[1.0, 2.0, 1.0]));
+        let share = |m| owners.iter().filter(|&&o| o == m).count() as f64 / owners.len() as f64;
+        for (member, expected) in [(0, 0.25), (1, 0.5), (2, 0.25)] {
+            assert!((share(member) - expected).abs() < 0.02, "{member}: {}", share(member));
+        }
+    }
+
+    #[test]
+    fn placement_never_changes_between_releases() {
+        assert_eq!(owners(&members(&[1.0, 1.0, 1.0]))[..8], PLACED);
+    }
+
+    /// Nodes of different releases must agree.
+    const PLACED: [usize; 8] = [2, 0, 0, 1, 0, 1, 1, 0];
+
+    #[test]
+    fn bad_lists_are_refused_by_name() {
+        let member =
+            |name: &str, weight| Member { name: name.into(), endpoint: String::new(), weight };
+        assert_eq!(Members::new(vec![]).unwrap_err(), MembersError::Empty);
+        let twice = Members::new(vec![member("a", 1.0), member("a", 1.0)]);
+        assert_eq!(twice.unwrap_err(), MembersError::Duplicate("a".into()));
+        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Members::new(vec![member("a", weight)]).is_err());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn a_member_more_takes_its_share_and_moves_nothing_else(
+            weights in prop::collection::vec(0.5..4.0f64, 1..8),
+            joining in 0.5..4.0f64,
+        ) {
+            let before = owners(&members(&weights));
+            let all: Vec<f64> = weights.iter().copied().chain([joining]).collect();
+            let after = owners(&members(&all));
+            let new = weights.len();
+            let moved = before.iter().zip(&after).filter(|(b, a)| b != a).count();
+            prop_assert!(before.iter().zip(&after).all(|(b, a)| b == a || *a == new));
+            let share = joining / all.iter().sum::<f64>();
+            prop_assert!((moved as f64 / before.len() as f64 - share).abs() < 0.03);
+        }
+    }
+}

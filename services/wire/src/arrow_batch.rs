@@ -1,0 +1,427 @@
+//! Arrow record batches inside gRPC messages.
+//!
+//! `ArrowBatch` is a protobuf message like the generated ones (`proto/bireme/fetch/v1`), written by
+//! hand for one reason: when sent, its body is a list of Arrow buffers that go into the HTTP/2 frame
+//! one after another, so they are never joined in a buffer of their own first; when received, the
+//! body stays where the frame was, and Arrow arrays point into it.
+//!
+//! ```text
+//! field 1  header  flatbuffer Message { RecordBatch { nodes, buffers } }
+//! field 2  body    buffer 0 · pad to 8 · buffer 1 · pad to 8 · ...
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_ipc::reader::read_record_batch;
+use arrow_ipc::{self as ipc, MetadataVersion};
+use arrow_schema::{DataType, Fields, SchemaRef};
+use bytes::{Buf, BufMut, Bytes};
+use flatbuffers::FlatBufferBuilder;
+use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
+
+/// Each buffer of a body begins at a multiple of this.
+const BUFFER_ALIGNMENT: usize = 8;
+
+const HEADER_TAG: u32 = 1;
+const BODY_TAG: u32 = 2;
+
+/// One record batch, without its schema.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ArrowBatch {
+    header: Bytes,
+    body: Body,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    /// To be sent: buffers, each padded on the way, and the padded total in bytes.
+    Parts(Vec<Buffer>, usize),
+    /// As received.
+    Whole(Bytes),
+}
+
+/// A received batch is not what its schema says.
+#[derive(Debug, thiserror::Error)]
+#[error("the record batch on the wire is damaged: {0}")]
+pub struct BatchError(String);
+
+impl ArrowBatch {
+    /// The batch of `columns`, each of `rows` rows and without an offset.
+    ///
+    /// A column may have the physical type of what its schema declares (binary for text): their
+    /// bytes are the same, and the receiver validates.
+    ///
+    /// # Errors
+    /// For types whose buffers do not stand alone (dictionaries, views, unions, run-end encoding).
+    pub fn from_columns(rows: usize, columns: &[ArrayData]) -> Result<Self, BatchError> {
+        let mut layout = Layout::default();
+        for column in columns {
+            layout.add(column)?;
+        }
+        Ok(Self { header: layout.header(rows), body: Body::Parts(layout.buffers, layout.bytes) })
+    }
+
+    /// The same from a record batch.
+    pub fn from_record_batch(batch: &RecordBatch) -> Result<Self, BatchError> {
+        let columns: Vec<_> = batch.columns().iter().map(|c| c.to_data()).collect();
+        Self::from_columns(batch.num_rows(), &columns)
+    }
+
+    /// The batch as Arrow arrays of `schema`, which point into the message where alignment allows.
+    ///
+    /// # Errors
+    /// When the bytes are not a record batch of `schema`; text is checked to be UTF-8.
+    pub fn to_record_batch(&self, schema: &SchemaRef) -> Result<RecordBatch, BatchError> {
+        let damaged = |e: &dyn std::fmt::Display| BatchError(e.to_string());
+        let message = ipc::root_as_message(&self.header).map_err(|e| damaged(&e))?;
+        let batch = message
+            .header_as_record_batch()
+            .ok_or_else(|| BatchError("its header is no RecordBatch".into()))?;
+        let body = Buffer::from(self.body_bytes());
+        check_bounds(&batch, body.len())?;
+        Nodes::of(&batch).check(schema.fields())?;
+        read_record_batch(
+            &body,
+            batch,
+            Arc::clone(schema),
+            &HashMap::new(),
+            None,
+            &MetadataVersion::V5,
+        )
+        .map_err(|e| damaged(&e))
+    }
+
+    fn body_bytes(&self) -> Bytes {
+        match &self.body {
+            Body::Whole(bytes) => bytes.clone(),
+            Body::Parts(_, len) => {
+                let mut out = Vec::with_capacity(*len);
+                self.body.put(&mut out);
+                out.into()
+            }
+        }
+    }
+}
+
+/// Arrow's reader slices buffers without asking whether they are there.
+fn check_bounds(batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), BatchError> {
+    for buffer in batch.buffers().iter().flatten() {
+        let (start, len) = (usize::try_from(buffer.offset()), usize::try_from(buffer.length()));
+        let end = start.ok().zip(len.ok()).and_then(|(start, len)| start.checked_add(len));
+        if end.is_none_or(|end| end > body) {
+            return Err(BatchError(format!("a buffer lies outside its body of {body} bytes")));
+        }
+    }
+    Ok(())
+}
+
+/// Walks a received batch's nodes along its schema: Arrow's reader panics on a validity bitmap that is
+/// too short for its rows, and on counts that are negative; every other misfit is an error there.
+struct Nodes<'a> {
+    nodes: Vec<&'a ipc::FieldNode>,
+    buffers: Vec<&'a ipc::Buffer>,
+}
+
+impl<'a> Nodes<'a> {
+    /// The batch's nodes and buffers, the first ones last.
+    fn of(batch: &ipc::RecordBatch<'a>) -> Self {
+        Self {
+            nodes: batch.nodes().iter().flatten().rev().collect(),
+            buffers: batch.buffers().iter().flatten().rev().collect(),
+        }
+    }
+
+    fn check(&mut self, fields: &Fields) -> Result<(), BatchError> {
+        fields.iter().try_for_each(|field| self.check_column(field.data_type()))
+    }
+
+    fn check_column(&mut self, data_type: &DataType) -> Result<(), BatchError> {
+        let short = || BatchError("it has fewer columns or buffers than its schema".into());
+        let node = self.nodes.pop().ok_or_else(short)?;
+        let (rows, nulls) = (node.length(), node.null_count());
+        if rows < 0 || nulls < 0 || nulls > rows {
+            return Err(BatchError(format!("a column of {rows} rows has {nulls} nulls")));
+        }
+        if *data_type == DataType::Null {
+            return Ok(());
+        }
+        let validity = self.buffers.pop().ok_or_else(short)?.length();
+        if nulls > 0 && validity < rows / 8 + i64::from(rows % 8 != 0) {
+            return Err(BatchError(format!("a validity bitmap is too short for {rows} rows")));
+        }
+        match data_type {
+            DataType::Struct(fields) => self.check(fields),
+            DataType::FixedSizeList(child, _) => self.check_column(child.data_type()),
+            DataType::List(child) | DataType::Map(child, _) => {
+                self.offsets(size_of::<i32>())?;
+                self.check_column(child.data_type())
+            }
+            DataType::LargeList(child) => {
+                self.offsets(size_of::<i64>())?;
+                self.check_column(child.data_type())
+            }
+            DataType::Utf8 | DataType::Binary => {
+                self.offsets(size_of::<i32>())?;
+                self.buffers.pop().map(drop).ok_or_else(short)
+            }
+            DataType::LargeUtf8 | DataType::LargeBinary => {
+                self.offsets(size_of::<i64>())?;
+                self.buffers.pop().map(drop).ok_or_else(short)
+            }
+            _ => self.buffers.pop().map(drop).ok_or_else(short),
+        }
+    }
+
+    fn offsets(&mut self, width: usize) -> Result<(), BatchError> {
+        match self.buffers.pop() {
+            Some(buffer) if buffer.length() as usize % width == 0 => Ok(()),
+            _ => Err(BatchError("an offsets buffer holds no whole number of offsets".into())),
+        }
+    }
+}
+
+/// Collects the flatbuffer's nodes and the body's buffers, depth first, as the format wants them.
+#[derive(Default)]
+struct Layout {
+    nodes: Vec<ipc::FieldNode>,
+    places: Vec<ipc::Buffer>,
+    buffers: Vec<Buffer>,
+    bytes: usize,
+}
+
+impl Layout {
+    fn add(&mut self, data: &ArrayData) -> Result<(), BatchError> {
+        if data.offset() != 0 {
+            return Err(BatchError("a column with an offset can't be sent".into()));
+        }
+        let nulls = match data.data_type() {
+            DataType::Null => data.len(),
+            _ => data.null_count(),
+        };
+        self.nodes.push(ipc::FieldNode::new(data.len() as i64, nulls as i64));
+        match data.data_type() {
+            DataType::Null => {}
+            DataType::Dictionary(..)
+            | DataType::Union(..)
+            | DataType::RunEndEncoded(..)
+            | DataType::Utf8View
+            | DataType::BinaryView
+            | DataType::ListView(_)
+            | DataType::LargeListView(_) => {
+                return Err(BatchError(format!("{} can't be sent as it is", data.data_type())));
+            }
+            _ => {
+                let validity = data.nulls().filter(|n| n.null_count() > 0);
+                self.push(validity.map_or_else(|| Buffer::from(&[]), |n| n.inner().sliced()));
+                for buffer in data.buffers() {
+                    self.push(buffer.clone());
+                }
+            }
+        }
+        data.child_data().iter().try_for_each(|child| self.add(child))
+    }
+
+    fn push(&mut self, buffer: Buffer) {
+        self.places.push(ipc::Buffer::new(self.bytes as i64, buffer.len() as i64));
+        self.bytes += buffer.len().next_multiple_of(BUFFER_ALIGNMENT);
+        self.buffers.push(buffer);
+    }
+
+    fn header(&self, rows: usize) -> Bytes {
+        let mut fbb = FlatBufferBuilder::new();
+        let nodes = fbb.create_vector(&self.nodes);
+        let buffers = fbb.create_vector(&self.places);
+        let batch = {
+            let mut b = ipc::RecordBatchBuilder::new(&mut fbb);
+            b.add_length(rows as i64);
+            b.add_nodes(nodes);
+            b.add_buffers(buffers);
+            b.finish().as_union_value()
+        };
+        let mut message = ipc::MessageBuilder::new(&mut fbb);
+        message.add_version(MetadataVersion::V5);
+        message.add_header_type(ipc::MessageHeader::RecordBatch);
+        message.add_bodyLength(self.bytes as i64);
+        message.add_header(batch);
+        let root = message.finish();
+        fbb.finish(root, None);
+        Bytes::copy_from_slice(fbb.finished_data())
+    }
+}
+
+impl Body {
+    fn len(&self) -> usize {
+        match self {
+            Body::Parts(_, len) => *len,
+            Body::Whole(bytes) => bytes.len(),
+        }
+    }
+
+    fn put(&self, out: &mut impl BufMut) {
+        match self {
+            Body::Whole(bytes) => out.put_slice(bytes),
+            Body::Parts(parts, _) => {
+                for part in parts {
+                    out.put_slice(part);
+                    out.put_bytes(0, part.len().next_multiple_of(BUFFER_ALIGNMENT) - part.len());
+                }
+            }
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Body::Whole(Bytes::new())
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        let bytes = |body: &Self| {
+            let mut out = Vec::with_capacity(body.len());
+            body.put(&mut out);
+            out
+        };
+        bytes(self) == bytes(other)
+    }
+}
+
+impl Message for ArrowBatch {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        for (tag, len) in [(HEADER_TAG, self.header.len()), (BODY_TAG, self.body.len())] {
+            if len == 0 {
+                continue;
+            }
+            encoding::encode_key(tag, WireType::LengthDelimited, buf);
+            encoding::encode_varint(len as u64, buf);
+            match tag {
+                HEADER_TAG => buf.put_slice(&self.header),
+                _ => self.body.put(buf),
+            }
+        }
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buf: &mut impl Buf,
+        ctx: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            HEADER_TAG => encoding::bytes::merge(wire_type, &mut self.header, buf, ctx),
+            BODY_TAG => {
+                let mut whole = Bytes::new();
+                encoding::bytes::merge(wire_type, &mut whole, buf, ctx)?;
+                self.body = Body::Whole(whole);
+                Ok(())
+            }
+            _ => encoding::skip_field(wire_type, tag, buf, ctx),
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        let field = |tag, len: usize| match len {
+            0 => 0,
+            _ => encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len,
+        };
+        field(HEADER_TAG, self.header.len()) + field(BODY_TAG, self.body.len())
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::builder::{Int32Builder, ListBuilder};
+    use arrow_array::types::Float32Type;
+    use arrow_array::{
+        ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, NullArray, StringArray, StructArray,
+    };
+    use arrow_schema::{Field, Schema};
+
+    use super::*;
+
+    fn example() -> RecordBatch {
+        let mut lists = ListBuilder::new(Int32Builder::new());
+        lists.append_value([Some(1), None]);
+        lists.append_null();
+        lists.append_value([]);
+        let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+            [Some([Some(1.0), Some(2.0)]), None, Some([Some(3.0), Some(4.0)])],
+            2,
+        );
+        let inner = Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)]));
+        let fields = vec![Arc::new(Field::new("b", DataType::Boolean, true))];
+        RecordBatch::try_from_iter_with_nullable([
+            ("i", Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef, false),
+            ("s", Arc::new(StringArray::from(vec![Some("a"), None, Some("ünï")])), true),
+            ("l", Arc::new(lists.finish()), true),
+            ("v", Arc::new(vectors), true),
+            ("t", Arc::new(StructArray::new(fields.into(), vec![inner], None)), true),
+            ("n", Arc::new(NullArray::new(3)), true),
+        ])
+        .unwrap()
+    }
+
+    fn sent(batch: &ArrowBatch) -> ArrowBatch {
+        let bytes = batch.encode_to_vec();
+        assert_eq!(bytes.len(), batch.encoded_len());
+        ArrowBatch::decode(Bytes::from(bytes)).unwrap()
+    }
+
+    #[test]
+    fn a_batch_comes_back_over_the_wire() {
+        let batch = example();
+        let received = sent(&ArrowBatch::from_record_batch(&batch).unwrap());
+        assert_eq!(received.to_record_batch(&batch.schema()).unwrap(), batch);
+    }
+
+    #[test]
+    fn an_empty_batch_comes_back() {
+        let batch = RecordBatch::new_empty(example().schema());
+        let received = sent(&ArrowBatch::from_record_batch(&batch).unwrap());
+        assert_eq!(received.to_record_batch(&batch.schema()).unwrap(), batch);
+    }
+
+    #[test]
+    fn binary_is_read_as_the_text_that_the_schema_declares_and_checked() {
+        let schema = Arc::new(Schema::new(vec![Field::new("s", DataType::Utf8, true)]));
+        let column = |bytes: &'static [u8]| {
+            arrow_array::Array::to_data(&arrow_array::BinaryArray::from_vec(vec![bytes]))
+        };
+        let good = sent(&ArrowBatch::from_columns(1, &[column("né".as_bytes())]).unwrap());
+        let text = good.to_record_batch(&schema).unwrap();
+        assert_eq!(text.column(0).as_ref(), &StringArray::from(vec!["né"]));
+        let bad = sent(&ArrowBatch::from_columns(1, &[column(&[0xff, 0xfe])]).unwrap());
+        assert!(bad.to_record_batch(&schema).is_err());
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error_and_never_a_panic() {
+        let batch = example();
+        let bytes = ArrowBatch::from_record_batch(&batch).unwrap().encode_to_vec();
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20_000 {
+            let mut damaged = bytes.clone();
+            for _ in 0..3 {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                let at = seed as usize % damaged.len();
+                damaged[at] ^= (seed >> 32) as u8;
+            }
+            if let Ok(received) = ArrowBatch::decode(Bytes::from(damaged)) {
+                let _ = received.to_record_batch(&batch.schema());
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The wire: services generated from `proto/`, Arrow record batches inside their messages, and
+//! errors that say what is at fault.
+//!
+//! Messages are turned into domain types once, at the edge of each node; nothing here knows how
+//! they are served.
+
+mod arrow_batch;
+mod fault;
+mod schema;
+
+pub use arrow_batch::{ArrowBatch, BatchError};
+pub use fault::{ERROR_DOMAIN, Fault, Reason};
+pub use schema::{schema_from_bytes, schema_to_bytes};
+
+/// `bireme.fetch.v1`: the I/O tier.
+#[allow(missing_docs, clippy::all)]
+pub mod fetch {
+    tonic::include_proto!("bireme.fetch.v1");
+}
+
+/// `bireme.query.v1`: the query tier.
+#[allow(missing_docs, clippy::all)]
+pub mod query {
+    tonic::include_proto!("bireme.query.v1");
+}
+
+/// The descriptors of both services, for gRPC server reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The largest message that either side accepts, in bytes: a reply of `batch_rows_max` wide rows.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
