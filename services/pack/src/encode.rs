@@ -1,0 +1,177 @@
+//! From a chunk's columns to an extent's bytes.
+//!
+//! Two passes: lengths first, which place the rows, then the bytes, each written once to its place.
+//! Rows of constant width are written column by column, so that the loop over the rows of a
+//! column does nothing but copy.
+
+use address::{SECTOR_BYTES, sectors_for};
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::{CastOptions, cast_with_options};
+
+use crate::index::{Extent, ExtentIndex, Form, Placement};
+use crate::layout::Solo;
+use crate::placement::{FixedRows, RowSpan, SECTORS_MAX, VariableRows};
+use crate::shape::Slot;
+use crate::source::{Column, Fields};
+use crate::wire::encoded_type;
+use crate::{PackError, PackLayout};
+
+/// From this width a bit a row for nulls is at most 0.2 % of the bytes; a chunk of narrower values
+/// with nulls is encoded with them in the rows.
+const INDEXED_NULLS_WIDTH_MIN: u32 = 64;
+
+impl PackLayout {
+    /// Encodes one chunk: the layout's columns, in its order, of equal length. The same columns
+    /// always give the same bytes.
+    ///
+    /// # Errors
+    /// Columns that aren't the layout's; [`PackError::TooLarge`] for a chunk that would need 4 GiB
+    /// or more, or holds a list of 2^30 items.
+    pub fn encode(&self, columns: &[ArrayRef]) -> Result<Extent, PackError> {
+        let rows = self.check(columns)?;
+        let arrays = columns
+            .iter()
+            .zip(&self.fields)
+            .map(|(array, field)| {
+                let options = CastOptions { safe: false, ..Default::default() };
+                cast_with_options(array, &encoded_type(field.data_type()), &options)
+                    .map_err(PackError::arrow(field.name()))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let fields = Fields::new(&self.row, arrays.iter());
+        let too_large = || PackError::TooLarge { rows: rows as usize };
+        if fields.columns.iter().any(|column| column.has_endless_list(0..rows as usize)) {
+            return Err(too_large());
+        }
+        match (self.solo, fields.columns.as_slice()) {
+            (Solo::Plain(width), [column]) if is_plain(column, width, rows) => {
+                encode_plain(column, width, rows)
+            }
+            (Solo::Value, [column]) => encode_values(column, rows),
+            _ if self.row.is_fixed() => encode_fixed(&fields, rows),
+            _ => encode_variable(&fields, rows),
+        }
+        .ok_or_else(too_large)
+    }
+
+    fn check(&self, columns: &[ArrayRef]) -> Result<u32, PackError> {
+        if columns.len() != self.fields.len() {
+            let (expected, found) = (self.fields.len(), columns.len());
+            return Err(PackError::Columns { expected, found });
+        }
+        let rows = columns.first().map_or(0, |array| array.len());
+        for (array, field) in columns.iter().zip(&self.fields) {
+            let column = field.name().clone();
+            if array.len() != rows {
+                return Err(PackError::Rows { column, expected: rows, found: array.len() });
+            }
+            // Names and metadata of nested fields don't change the bytes.
+            if !array.data_type().equals_datatype(field.data_type()) {
+                let (expected, found) = (field.data_type().clone(), array.data_type().clone());
+                return Err(PackError::Type { column, expected, found });
+            }
+        }
+        u32::try_from(rows).map_err(|_| PackError::TooLarge { rows })
+    }
+}
+
+fn is_plain(column: &Column<'_>, width: u32, rows: u32) -> bool {
+    let has_null = column.nulls().is_some_and(|nulls| nulls.null_count() > 0);
+    (width >= INDEXED_NULLS_WIDTH_MIN || !has_null)
+        && !(0..rows as usize).any(|i| !column.is_null(i) && column.holds_null(i))
+}
+
+fn encode_plain(column: &Column<'_>, width: u32, rows: u32) -> Option<Extent> {
+    let placed = FixedRows::new(width)?;
+    let mut bytes = zeros(placed.end(rows))?;
+    let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
+    if nulls.is_none() && placed.is_contiguous() {
+        let end = placed.end(rows) as usize;
+        column.write_plain(0..rows as usize, &mut bytes[..end]);
+    } else {
+        for (i, out) in slots(&mut bytes, placed, rows, 0, width as usize) {
+            if !column.is_null(i) {
+                column.write_plain(i..i + 1, out);
+            }
+        }
+    }
+    let validity = nulls.map(|nulls| {
+        let mut bits = vec![0u8; (rows as usize).div_ceil(8)];
+        nulls.valid_indices().for_each(|i| bits[i / 8] |= 1 << (i % 8));
+        bits.into()
+    });
+    let index = ExtentIndex::new(Form::Plain, rows, Placement::Fixed(placed), &bytes, validity);
+    Some(Extent { index, bytes })
+}
+
+fn encode_fixed(fields: &Fields<'_>, rows: u32) -> Option<Extent> {
+    let placed = FixedRows::new(u32::try_from(fields.row.tail).ok()?)?;
+    let mut bytes = zeros(placed.end(rows))?;
+    for (bit, (column, slot)) in fields.columns.iter().zip(&fields.row.slots).enumerate() {
+        for (i, byte) in slots(&mut bytes, placed, rows, bit / 8, 1) {
+            byte[0] |= u8::from(!column.is_null(i)) << (bit % 8);
+        }
+        let Slot::Fixed { offset, width } = *slot else { continue };
+        for (i, out) in slots(&mut bytes, placed, rows, offset, width) {
+            if !column.is_null(i) {
+                column.write_fixed(i, out);
+            }
+        }
+    }
+    let index = ExtentIndex::new(Form::Row, rows, Placement::Fixed(placed), &bytes, None);
+    Some(Extent { index, bytes })
+}
+
+fn encode_variable(fields: &Fields<'_>, rows: u32) -> Option<Extent> {
+    let lens = (0..rows as usize).map(|i| fields.size(i));
+    encode_placed(Form::Row, lens, |i, out| fields.append(i, out))
+}
+
+fn encode_values(column: &Column<'_>, rows: u32) -> Option<Extent> {
+    let lens = (0..rows as usize).map(|i| if column.is_null(i) { 1 } else { 1 + column.size(i) });
+    encode_placed(Form::Value, lens, |i, out| {
+        out.push(u8::from(!column.is_null(i)));
+        if !column.is_null(i) {
+            column.append(i, out);
+        }
+    })
+}
+
+/// Rows of these lengths, each written by `append`.
+fn encode_placed(
+    form: Form,
+    lens: impl ExactSizeIterator<Item = u64>,
+    append: impl Fn(usize, &mut Vec<u8>),
+) -> Option<Extent> {
+    // A length beyond u32 doesn't fit an extent either way.
+    let lens = lens.map(|len| u32::try_from(len).unwrap_or(u32::MAX));
+    let (placed, end) = VariableRows::new(lens)?;
+    let len = sectors_for(end) as usize * SECTOR_BYTES;
+    let mut bytes = Vec::with_capacity(len);
+    for (i, RowSpan { offset, len }) in placed.spans().enumerate() {
+        bytes.resize(offset as usize, 0);
+        append(i, &mut bytes);
+        debug_assert_eq!(bytes.len(), offset as usize + len as usize, "row {i}");
+    }
+    bytes.resize(len, 0);
+    let rows = placed.lens.len() as u32;
+    let index = ExtentIndex::new(form, rows, Placement::Variable(placed), &bytes, None);
+    Some(Extent { index, bytes })
+}
+
+/// Whole sectors of zeros for rows that end at `end`.
+fn zeros(end: u64) -> Option<Vec<u8>> {
+    let sectors = sectors_for(end);
+    (sectors <= SECTORS_MAX).then(|| vec![0; sectors as usize * SECTOR_BYTES])
+}
+
+/// The bytes `offset..offset + width` of each row, with its number.
+fn slots(
+    bytes: &mut [u8],
+    placed: FixedRows,
+    rows: u32,
+    offset: usize,
+    width: usize,
+) -> impl Iterator<Item = (usize, &mut [u8])> {
+    placed.rows_mut(bytes, rows).map(move |(i, row)| (i, &mut row[offset..offset + width]))
+}

@@ -1,0 +1,76 @@
+//! The offsets of variable-width slots, in the width of their Arrow type.
+
+use arrow_buffer::Buffer;
+use arrow_schema::DataType;
+
+use crate::gather::Malformed;
+
+/// Ends of slots, closed in ascending order; slots passed over are empty.
+pub(crate) enum Offsets {
+    Small(Vec<i32>),
+    Large(Vec<i64>),
+}
+
+impl Offsets {
+    pub fn new(physical: &DataType, slots: usize) -> Self {
+        let capacity = slots + 1;
+        match physical {
+            DataType::LargeBinary | DataType::LargeList(_) => {
+                let mut offsets = Vec::with_capacity(capacity);
+                offsets.push(0);
+                Self::Large(offsets)
+            }
+            _ => {
+                let mut offsets = Vec::with_capacity(capacity);
+                offsets.push(0);
+                Self::Small(offsets)
+            }
+        }
+    }
+
+    /// Where slot `slot`, or the one after the last, starts. Only of slots closed.
+    pub fn start(&self, slot: usize) -> usize {
+        match self {
+            Self::Small(offsets) => offsets[slot] as usize,
+            Self::Large(offsets) => offsets[slot] as usize,
+        }
+    }
+
+    /// Where the last slot closed ends.
+    pub fn end(&self) -> usize {
+        match self {
+            Self::Small(offsets) => offsets.last().map_or(0, |&end| end as usize),
+            Self::Large(offsets) => offsets.last().map_or(0, |&end| end as usize),
+        }
+    }
+
+    /// Slot `slot` ends at `end`; slots before it that weren't closed are empty.
+    pub fn close(&mut self, slot: usize, end: usize) -> Result<(), Malformed> {
+        self.skip_to(slot);
+        match self {
+            Self::Small(offsets) => {
+                offsets.push(i32::try_from(end).map_err(|_| Malformed::TooLarge)?)
+            }
+            Self::Large(offsets) => {
+                offsets.push(i64::try_from(end).map_err(|_| Malformed::TooLarge)?)
+            }
+        }
+        Ok(())
+    }
+
+    /// The offsets of `slots` slots.
+    pub fn finish(mut self, slots: usize) -> Buffer {
+        self.skip_to(slots);
+        match self {
+            Self::Small(offsets) => Buffer::from_vec(offsets),
+            Self::Large(offsets) => Buffer::from_vec(offsets),
+        }
+    }
+
+    fn skip_to(&mut self, slot: usize) {
+        match self {
+            Self::Small(offsets) => offsets.resize(slot + 1, offsets.last().copied().unwrap_or(0)),
+            Self::Large(offsets) => offsets.resize(slot + 1, offsets.last().copied().unwrap_or(0)),
+        }
+    }
+}

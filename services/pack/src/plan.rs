@@ -1,0 +1,81 @@
+//! Which columns are stored together.
+//!
+//! A pack costs one read a row. Columns that are usually asked for together share one; a wide
+//! vector or a blob would make every other read longer, and is a pack of its own.
+
+use arrow_schema::{DataType, Field, Schema};
+
+/// Width in bytes from which a fixed-width column is a pack of its own.
+pub const WIDE_BYTES_MIN: usize = 256;
+
+/// The columns of one pack, as indices of the schema's top-level fields, ascending.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PackFields(pub Vec<usize>);
+
+/// Groups a schema's columns into packs: first the pack of all narrow columns (if there are any),
+/// then each wide fixed-width column and each blob column by itself, in the schema's order. A pure
+/// function of the schema, so that every node computes the same.
+pub fn plan_packs(schema: &Schema) -> Vec<PackFields> {
+    let (alone, together): (Vec<usize>, Vec<usize>) = (0..schema.fields().len())
+        .partition(|&i| is_wide(schema.field(i).data_type()) || is_blob(schema.field(i)));
+    let together = Some(PackFields(together)).filter(|pack| !pack.0.is_empty());
+    together.into_iter().chain(alone.into_iter().map(|i| PackFields(vec![i]))).collect()
+}
+
+fn is_wide(data_type: &DataType) -> bool {
+    plain_width(data_type).is_some_and(|width| width >= WIDE_BYTES_MIN)
+}
+
+fn is_blob(field: &Field) -> bool {
+    let metadata = field.metadata();
+    metadata.get("lance-encoding:blob").is_some_and(|value| value == "true")
+        || metadata.get("ARROW:extension:name").is_some_and(|name| name == "lance.blob.v2")
+}
+
+/// Bytes of a value of a type that is nothing but values of constant width, one after another, when
+/// none of them is null; `None` for all other types. A boolean is a byte.
+pub(crate) fn plain_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
+        DataType::FixedSizeList(item, len) => {
+            plain_width(item.data_type())?.checked_mul(usize::try_from(*len).ok()?)
+        }
+        DataType::Dictionary(_, value) => plain_width(value),
+        other => other.primitive_width(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn vector(name: &str, item: DataType, len: i32) -> Field {
+        let item = Arc::new(Field::new("item", item, true));
+        Field::new(name, DataType::FixedSizeList(item, len), true)
+    }
+
+    #[test]
+    fn wide_and_blob_columns_are_alone_and_the_rest_is_first() {
+        let mark = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        let schema = Schema::new(vec![
+            vector("f32x64", DataType::Float32, 64),
+            Field::new("id", DataType::Int64, false),
+            vector("f32x63", DataType::Float32, 63),
+            Field::new("hash", DataType::FixedSizeBinary(256), false),
+            Field::new("blob", DataType::LargeBinary, true)
+                .with_metadata(mark("lance-encoding:blob", "true")),
+            Field::new("not blob", DataType::LargeBinary, true)
+                .with_metadata(mark("lance-encoding:blob", "false")),
+            Field::new("blob2", DataType::Struct(arrow_schema::Fields::empty()), true)
+                .with_metadata(mark("ARROW:extension:name", "lance.blob.v2")),
+            vector("texts", DataType::Utf8, 1000),
+        ]);
+        let packs: Vec<Vec<usize>> = plan_packs(&schema).into_iter().map(|p| p.0).collect();
+        assert_eq!(packs, [vec![1, 2, 5, 7], vec![0], vec![3], vec![4], vec![6]]);
+        assert_eq!(plan_packs(&Schema::empty()), []);
+        let only = Schema::new(vec![vector("v", DataType::Float16, 128)]);
+        assert_eq!(plan_packs(&only), [PackFields(vec![0])]);
+    }
+}

@@ -1,0 +1,84 @@
+//! The type in which a column leaves an I/O node.
+//!
+//! The same as the table's, except that dictionaries are decoded and views are plain: rows of many
+//! extents meet in one reply, and their dictionaries and view buffers don't. [`crate::restore`] is
+//! the way back.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Schema};
+
+/// The field as it leaves an I/O node: dictionary becomes its value type, `Utf8View` `Utf8`,
+/// `BinaryView` `Binary`, at every depth. Name, nullability and metadata stay.
+pub fn wire_field(field: &Field) -> Field {
+    field.clone().with_data_type(wire_type(field.data_type()))
+}
+
+/// [`wire_field`] of every field; the schema's metadata stays.
+pub fn wire_schema(schema: &Schema) -> Schema {
+    let fields: Vec<Field> = schema.fields().iter().map(|field| wire_field(field)).collect();
+    Schema::new_with_metadata(fields, schema.metadata().clone())
+}
+
+/// The data type of [`wire_field`].
+pub fn wire_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => wire_type(value),
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => map_children(other, wire_type),
+    }
+}
+
+/// The type in which columns are encoded: as on the wire, but what is decoded from dictionaries and
+/// views has 64-bit offsets, since a chunk of them may pass 2 GiB once decoded. Encoded bytes are
+/// the same for both widths.
+pub(crate) fn encoded_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => match encoded_type(value) {
+            DataType::Utf8 => DataType::LargeUtf8,
+            DataType::Binary => DataType::LargeBinary,
+            other => other,
+        },
+        DataType::Utf8View => DataType::LargeUtf8,
+        DataType::BinaryView => DataType::LargeBinary,
+        other => map_children(other, encoded_type),
+    }
+}
+
+/// `data_type` with `map` applied to the types of its direct children.
+pub(crate) fn map_children(data_type: &DataType, map: fn(&DataType) -> DataType) -> DataType {
+    let child = |field: &FieldRef| -> FieldRef {
+        Arc::new(field.as_ref().clone().with_data_type(map(field.data_type())))
+    };
+    match data_type {
+        DataType::List(item) => DataType::List(child(item)),
+        DataType::LargeList(item) => DataType::LargeList(child(item)),
+        DataType::FixedSizeList(item, len) => DataType::FixedSizeList(child(item), *len),
+        DataType::Map(entries, sorted) => DataType::Map(child(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(child).collect()),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dictionaries_and_views_go_at_every_depth_and_metadata_stays() {
+        let dictionary = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8View.into());
+        let item = Field::new("item", dictionary, true)
+            .with_metadata([("unit".to_owned(), "m".to_owned())].into());
+        let list = Field::new("l", DataType::List(Arc::new(item)), false);
+        let wire = wire_field(&list);
+        let DataType::List(item) = wire.data_type() else { panic!("{wire}") };
+        assert_eq!(item.data_type(), &DataType::Utf8);
+        assert_eq!(item.metadata()["unit"], "m");
+        assert!(!wire.is_nullable());
+        let schema =
+            Schema::new_with_metadata(vec![list], [("k".to_owned(), "v".to_owned())].into());
+        assert_eq!(wire_schema(&schema).metadata()["k"], "v");
+        assert_eq!(wire_schema(&schema).field(0), &wire);
+    }
+}

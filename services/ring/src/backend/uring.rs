@@ -1,0 +1,297 @@
+//! io_uring.
+//!
+//! The one place where the kernel gets pointers. What keeps them good: a request's buffer is moved
+//! into `flights` when its entry is pushed, nothing on this side reads or writes it there, and it
+//! leaves only with the completion that carries its id. Dropping the backend waits for all of them;
+//! if even waiting fails, the buffers are leaked, as freed memory that the kernel still writes is
+//! worse. Polled completions (`IOPOLL`) would be another line of `MODES`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::{Backend, Completion, Request};
+use crate::progress::Kind;
+use crate::slots::SlotId;
+use crate::{AlignedBuf, SlabFile, TaskRun};
+
+/// See the module.
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// Signalled by the kernel when there's something to reap.
+    signal: EventFd,
+    files: Vec<SlabFile>,
+    files_registered: bool,
+    /// Address of the registered buffer of each slot that has one.
+    registered: Vec<usize>,
+    /// By slot: what the kernel, or the submission queue, has.
+    flights: Vec<Option<Flight>>,
+    in_flight: usize,
+    task_run: TaskRun,
+    /// Whether the last look found completions: then deferred work may be left that no flag tells of.
+    found_some: bool,
+}
+
+struct Flight {
+    slot: SlotId,
+    buf: AlignedBuf,
+}
+
+/// Why something isn't registered with the kernel, if it isn't.
+pub(crate) struct Registered {
+    pub task_run: TaskRun,
+    pub buffers_unregistered: Option<String>,
+    pub files_unregistered: Option<String>,
+}
+
+impl Uring {
+    /// A ring for `slots` operations at a time; `buffers` are those of the first slots.
+    pub fn start(
+        files: &[SlabFile],
+        slots: u32,
+        buffers: &[AlignedBuf],
+    ) -> io::Result<(Self, Registered)> {
+        let (ring, signal, task_run) = setup(slots)?;
+        let fds: Vec<_> = files.iter().map(raw_fd).collect();
+        let files_outcome = ring.submitter().register_files(&fds);
+        let vectors: Vec<_> = buffers
+            .iter()
+            .map(|buf| libc::iovec { iov_base: buf.address().cast(), iov_len: buf.len() })
+            .collect();
+        // SAFETY: the kernel pins the pages now, and touches them only in an operation that names
+        // them; `push` names a registered buffer only while it owns it. Pages of a buffer freed
+        // early stay pinned, they aren't reused while registered.
+        let buffers_outcome = unsafe { ring.submitter().register_buffers(&vectors) };
+        let registered = match &buffers_outcome {
+            Ok(()) => buffers.iter().map(|buf| buf.address() as usize).collect(),
+            Err(_) => Vec::new(),
+        };
+        let uring = Self {
+            ring,
+            signal,
+            files: files.to_vec(),
+            files_registered: files_outcome.is_ok(),
+            registered,
+            flights: (0..slots).map(|_| None).collect(),
+            in_flight: 0,
+            task_run,
+            found_some: false,
+        };
+        let why = Registered {
+            task_run,
+            buffers_unregistered: buffers_outcome.err().map(why_unregistered),
+            files_unregistered: files_outcome.err().map(|error| error.to_string()),
+        };
+        Ok((uring, why))
+    }
+
+    fn entry(&self, request: &Request) -> squeue::Entry {
+        let Request { kind, offset, start, len, ref buf, .. } = *request;
+        assert!(start as usize + len as usize <= buf.len(), "a request stays within its buffer");
+        let address = buf.address().wrapping_add(start as usize);
+        let index = request.slot.index();
+        let registered = self.registered.get(index) == Some(&(buf.address() as usize));
+        macro_rules! build {
+            ($file:expr) => {
+                match kind {
+                    Kind::Read if registered => {
+                        opcode::ReadFixed::new($file, address, len, index as u16)
+                            .offset(offset.0)
+                            .build()
+                    }
+                    Kind::Read => opcode::Read::new($file, address, len).offset(offset.0).build(),
+                    Kind::Write => opcode::Write::new($file, address, len).offset(offset.0).build(),
+                    Kind::Sync => {
+                        opcode::Fsync::new($file).flags(types::FsyncFlags::DATASYNC).build()
+                    }
+                }
+            };
+        }
+        let drive = request.drive.0;
+        let entry = match self.files_registered {
+            true => build!(types::Fixed(u32::from(drive))),
+            false => build!(types::Fd(raw_fd(&self.files[usize::from(drive)]))),
+        };
+        entry.user_data(request.slot.to_u64())
+    }
+
+    /// Runs what the kernel deferred until it's asked, and moves what didn't fit the completion
+    /// queue into it.
+    fn run_deferred(&mut self) {
+        let queue = self.ring.submission();
+        let told = queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        let may_be_left = self.found_some && self.task_run == TaskRun::Deferred;
+        if !(told || may_be_left) {
+            return;
+        }
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: submits nothing, waits for nothing and passes no argument. Failure (EINTR) is
+        // made good by the next look, as the flag stays.
+        let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
+    }
+}
+
+impl Backend for Uring {
+    fn push(&mut self, request: Request) {
+        let entry = self.entry(&request);
+        let flight = &mut self.flights[request.slot.index()];
+        assert!(flight.is_none(), "one operation in flight a slot");
+        *flight = Some(Flight { slot: request.slot, buf: request.buf });
+        self.in_flight += 1;
+        loop {
+            // SAFETY: the buffer that the entry points to was just moved into `flights` (moving
+            // doesn't change its address); it stays there, untouched, until `reap` finds the
+            // completion or `drop` gives up and leaks it. The file is open as long as `files`,
+            // which outlives the ring's last operation for the same reason.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            // The queue is as long as there are slots, so this is for a kernel that refused entries.
+            let _ = self.ring.submit();
+        }
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Ok(0) => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, into: &mut Vec<Completion>) {
+        self.run_deferred();
+        let before = into.len();
+        for entry in self.ring.completion() {
+            let slot = SlotId::from_u64(entry.user_data());
+            let Some(flight) = self.flights.get_mut(slot.index()) else { continue };
+            let Some(Flight { buf, .. }) = flight.take_if(|flight| flight.slot == slot) else {
+                continue;
+            };
+            self.in_flight -= 1;
+            let result = entry.result();
+            let result = u32::try_from(result).map_err(|_| -result);
+            into.push(Completion { slot, result, buf });
+        }
+        self.found_some = into.len() > before;
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                outcome => return outcome.map(drop),
+            }
+        }
+    }
+
+    fn readiness(&self) -> io::Result<Option<OwnedFd>> {
+        // Never read, as in the pread pool: each change of the counter wakes.
+        self.signal.as_fd().try_clone_to_owned().map(Some)
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let mut ended = Vec::new();
+        let mut refusals = 0;
+        while self.in_flight > 0 {
+            // EAGAIN and EBUSY pass when completions are taken.
+            if self.wait().is_err() {
+                refusals += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if refusals > 1000 {
+                std::mem::forget(std::mem::take(&mut self.flights));
+                return;
+            }
+            self.reap(&mut ended);
+            ended.clear();
+        }
+        // Otherwise the files would stay open, and locked, until the kernel comes to clear up after
+        // the ring, some time after its descriptor was closed.
+        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.submitter().unregister_buffers();
+    }
+}
+
+/// Sets a ring up in the best mode that this kernel has and that wakes a sleeping thread.
+pub(crate) fn setup(slots: u32) -> io::Result<(IoUring, EventFd, TaskRun)> {
+    type Flags = fn(&mut io_uring::Builder);
+    const MODES: [(TaskRun, Flags); 4] = [
+        (TaskRun::Deferred, |builder| {
+            builder.setup_single_issuer().setup_defer_taskrun();
+            builder.setup_taskrun_flag().setup_submit_all();
+        }),
+        (TaskRun::Cooperative, |builder| {
+            builder.setup_single_issuer().setup_coop_taskrun();
+            builder.setup_taskrun_flag().setup_submit_all();
+        }),
+        (TaskRun::Cooperative, |builder| {
+            builder.setup_coop_taskrun().setup_taskrun_flag();
+        }),
+        (TaskRun::Interrupting, |_| {}),
+    ];
+    let mut refusal = io::Error::from_raw_os_error(libc::EINVAL);
+    for (task_run, flags) in MODES {
+        let mut builder = IoUring::builder();
+        builder.dontfork();
+        flags(&mut builder);
+        match builder.build(slots.next_power_of_two()) {
+            Ok(mut ring) => {
+                let signal = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+                ring.submitter().register_eventfd(signal.as_fd().as_raw_fd())?;
+                if task_run == TaskRun::Interrupting || wakes(&mut ring, &signal)? {
+                    return Ok((ring, signal, task_run));
+                }
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal)
+}
+
+/// Whether a thread that sleeps in epoll learns of work that the kernel finishes later. It's tried,
+/// with a timer of 1 ms, as no manual promises it: deferred work doesn't make the ring itself
+/// readable (seen on Linux 6.18), but does signal an eventfd.
+fn wakes(ring: &mut IoUring, signal: &EventFd) -> io::Result<bool> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(signal, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))?;
+    let after = types::Timespec::from(Duration::from_millis(1));
+    let entry = opcode::Timeout::new(&after).build();
+    // SAFETY: the kernel copies the time out at submission, which is before this function ends.
+    let pushed = unsafe { ring.submission().push(&entry) };
+    pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+    ring.submit()?;
+    // Work that the kernel hands to a sleeping thread may interrupt its sleep first.
+    let mut woken = Err(nix::Error::EINTR);
+    for _ in 0..8 {
+        if woken == Err(nix::Error::EINTR) {
+            woken = epoll.wait(&mut [EpollEvent::empty()], 250u8);
+        }
+    }
+    while ring.submit_and_wait(1).is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {}
+    ring.completion().for_each(drop);
+    Ok(woken == Ok(1))
+}
+
+fn raw_fd(file: &SlabFile) -> i32 {
+    file.file().map_or(-1, |file| file.as_raw_fd())
+}
+
+fn why_unregistered(error: io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => format!("{error}; raise RLIMIT_MEMLOCK (ulimit -l)"),
+        _ => error.to_string(),
+    }
+}

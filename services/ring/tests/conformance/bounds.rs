@@ -1,0 +1,128 @@
+//! What a ring refuses.
+
+use address::{ByteOffset, DriveNo};
+use ring::{ReadError, Ring, RingConfig, StartError, WriteError};
+
+use crate::bed::{Bed, Collector, D0, SECTORS, at, filled, on_each_engine, small};
+
+on_each_engine! {
+    ranges_that_arent_whole_sectors_of_the_drive with small();
+    a_full_queue with RingConfig { queue_max: 20, ..small() };
+    unwanted_reads_make_room with RingConfig { queue_max: 20, ..small() };
+    a_full_transfer_queue with RingConfig { transfer_queue_max: 3, ..small() };
+    a_file_that_shrank with small();
+    other_starts with small();
+}
+
+async fn ranges_that_arent_whole_sectors_of_the_drive(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    let end = SECTORS * 4096;
+    let read = |offset, len| bed.ring.read(&sink, D0, ByteOffset(offset), len, 0).unwrap_err();
+    for (offset, len) in [(1, 4096), (0, 4095), (0, 0), (512, 512)] {
+        let offset_was = ByteOffset(offset);
+        assert_eq!(read(offset, len), ReadError::Unaligned { drive: D0, offset: offset_was, len });
+    }
+    assert_eq!(read(0, 16384 + 4096), ReadError::TooLong { len: 20480, max: 16384 });
+    for (offset, len) in [(end, 4096), (end - 4096, 8192), (u64::MAX - 4095, 4096)] {
+        let offset_was = ByteOffset(offset);
+        let past = ReadError::PastEnd { drive: D0, offset: offset_was, len, end };
+        assert_eq!(read(offset, len), past);
+    }
+    let nowhere = bed.ring.read(&sink, DriveNo(1), at(0), 4096, 0).unwrap_err();
+    assert_eq!(nowhere, ReadError::NoSuchDrive { drive: DriveNo(1) });
+
+    let error = bed.ring.write(D0, ByteOffset(12), filled(1, 1)).await.unwrap_err();
+    assert!(matches!(error.error, WriteError::Unaligned { .. }));
+    assert_eq!(error.buf.len(), 4096);
+    let error = bed.ring.write(D0, at(SECTORS - 1), filled(1, 2)).await.unwrap_err();
+    assert!(matches!(error.error, WriteError::PastEnd { .. }), "{error}");
+    let error = bed.ring.sync(DriveNo(9)).await.unwrap_err();
+    assert_eq!(error, WriteError::NoSuchDrive { drive: DriveNo(9) });
+
+    bed.ring.drain().await;
+    assert_eq!(bed.ring.stats().submits, 0);
+    collector.outcomes(0).await;
+    bed.ring.read(&sink, D0, at(SECTORS - 4), 16384, SECTORS - 4).unwrap();
+    collector.sectors(1).await;
+}
+
+async fn a_full_queue(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    let mut refused = 0;
+    for tag in 0..60 {
+        match bed.ring.read(&sink, D0, at(tag), 4096, tag) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error, ReadError::Full { queue_max: 20 });
+                refused += 1;
+            }
+        }
+    }
+    // 16 go to the slots when as many as there are slots have come, then 20 wait.
+    assert_eq!((refused, bed.ring.stats().reads_refused), (24, 24));
+    collector.sectors(36).await;
+    assert_eq!(bed.ring.stats().queue_len_max, 20);
+    bed.ring.read(&sink, D0, at(900), 4096, 900).unwrap();
+    collector.sectors(37).await;
+}
+
+async fn unwanted_reads_make_room(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    let (_, gone) = Collector::new();
+    for tag in 0..36 {
+        bed.ring.read(if tag < 16 { &sink } else { &gone }, D0, at(tag), 4096, tag).unwrap();
+    }
+    assert!(bed.ring.read(&sink, D0, at(50), 4096, 50).is_err());
+    bed.ring.drain().await;
+    let (_, fill) = Collector::new();
+    for tag in 0..36 {
+        bed.ring.read(if tag < 16 { &fill } else { &gone }, D0, at(tag), 4096, tag).unwrap();
+    }
+    drop(gone);
+    bed.ring.read(&sink, D0, at(50), 4096, 50).unwrap();
+    collector.sectors(17).await;
+    assert_eq!(bed.ring.stats().reads_discarded, 20);
+}
+
+async fn a_full_transfer_queue(bed: Bed) {
+    let writes: Vec<_> =
+        (0..5).map(|number| bed.ring.write(D0, at(number), filled(1, 1))).collect();
+    let mut outcomes = Vec::new();
+    for write in writes {
+        outcomes.push(write.await.map(drop).map_err(|returned| returned.error));
+    }
+    let full = Err(WriteError::Full { queue_max: 3 });
+    assert_eq!(outcomes, [Ok(()), Ok(()), Ok(()), full, full]);
+}
+
+async fn a_file_that_shrank(bed: Bed) {
+    let path = bed.files[0].path();
+    if !path.exists() {
+        return; // a simulated drive can't shrink
+    }
+    std::fs::File::options().write(true).open(path).unwrap().set_len(10 * 4096).unwrap();
+    let (collector, sink) = Collector::new();
+    bed.ring.read(&sink, D0, at(8), 16384, 1).unwrap();
+    bed.ring.read(&sink, D0, at(500), 4096, 2).unwrap();
+    collector.outcomes(2).await;
+    let end = SECTORS * 4096;
+    let past = |sector, len| Err(ReadError::PastEnd { drive: D0, offset: at(sector), len, end });
+    assert_eq!(collector.got.borrow()[&1], past(8, 16384), "never zeros");
+    assert_eq!(collector.got.borrow()[&2], past(500, 4096));
+}
+
+async fn other_starts(bed: Bed) {
+    let start = |config: &RingConfig| Ring::start(config, &bed.files).map(drop);
+    assert!(matches!(start(&RingConfig { slots: 0, ..small() }), Err(StartError::Config(_))));
+    assert!(matches!(Ring::start(&bed.config, &[]).map(drop), Err(StartError::Drives(0))));
+    let other = ring::sim::SimDisk::new(ring::sim::SimConfig::default());
+    let mixed = [bed.files[0].clone(), other.slabs()[0].clone()];
+    let mixed = Ring::start(&bed.config, &mixed).map(drop);
+    assert!(matches!(mixed, Err(StartError::WrongMedium { .. })));
+    let (files, config) = (bed.files.clone(), bed.config.clone());
+    let elsewhere = std::thread::spawn(move || Ring::start(&config, &files).map(drop));
+    assert!(matches!(elsewhere.join().unwrap(), Err(StartError::Runtime)));
+    let text = bed.ring.describe().to_string();
+    assert!(text.contains("16 slots of 16384 bytes, 1 drives"), "{text}");
+    eprintln!("{text}");
+}

@@ -1,0 +1,144 @@
+//! The right bytes, once each, in whatever crowd.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ring::{ReadError, ReadSink, Ring};
+use tokio::sync::Notify;
+
+use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
+
+on_each_engine! {
+    more_reads_than_slots with small();
+    one_at_a_time with small();
+    without_a_submit_from_outside with small();
+    a_sink_reads_on with small();
+    a_panicking_sink_harms_only_itself with small();
+    owned_reads with small();
+    two_rings_on_one_thread with small();
+}
+
+async fn more_reads_than_slots(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    for round in 0..10 {
+        for place in 0..100 {
+            let tag = (round * 100 + place) * 613 % 1000;
+            let len = 4096 * (1 + tag as usize % 4);
+            bed.ring.read(&sink, D0, at(tag), len, tag).unwrap();
+        }
+        tokio::task::yield_now().await;
+    }
+    collector.sectors(1000).await;
+    let stats = bed.ring.stats();
+    assert_eq!((stats.reads_submitted, stats.reads_completed), (1000, 1000));
+    assert_eq!(stats.in_flight_max, 16, "slots bound the depth");
+    let bytes: usize = (0..1000).map(|tag| 4096 * (1 + tag % 4)).sum();
+    assert_eq!(stats.read_bytes, bytes as u64);
+}
+
+async fn one_at_a_time(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    for tag in 0..50 {
+        bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+        collector.sectors(tag as usize + 1).await;
+    }
+    assert_eq!(bed.ring.stats().submits, 50);
+}
+
+async fn without_a_submit_from_outside(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    let busy = tokio::spawn(async {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    });
+    for tag in 0..10 {
+        bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    collector.sectors(10).await;
+    assert_eq!(bed.ring.stats().submits, 1, "what waits together leaves together");
+    for tag in 10..110 {
+        bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    collector.sectors(110).await;
+    busy.abort();
+}
+
+async fn a_sink_reads_on(bed: Bed) {
+    struct Chain {
+        ring: Ring,
+        me: RefCell<Option<Rc<dyn ReadSink>>>,
+        left: Cell<u64>,
+        done: Notify,
+    }
+    impl ReadSink for Chain {
+        fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>) {
+            assert_eq!(outcome.unwrap(), expected(tag, 4096));
+            let left = self.left.get();
+            if left == 0 {
+                self.done.notify_one();
+                return;
+            }
+            self.left.set(left - 1);
+            let me = self.me.borrow().clone().unwrap();
+            self.ring.read(&me, D0, at(left), 4096, left).unwrap();
+            if left.is_multiple_of(7) {
+                self.ring.submit();
+            }
+            self.ring.stats();
+        }
+    }
+    let chain = Rc::new(Chain {
+        ring: bed.ring.clone(),
+        me: RefCell::default(),
+        left: Cell::new(500),
+        done: Notify::new(),
+    });
+    let sink: Rc<dyn ReadSink> = Rc::clone(&chain) as _;
+    *chain.me.borrow_mut() = Some(Rc::clone(&sink));
+    for tag in 1000..1020 {
+        bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    chain.done.notified().await;
+    bed.ring.drain().await;
+    assert_eq!(bed.ring.stats().reads_completed, 520);
+    assert_eq!(bed.ring.stats().sink_panics, 0, "the bytes were right");
+    chain.me.take();
+}
+
+async fn a_panicking_sink_harms_only_itself(bed: Bed) {
+    struct Panics;
+    impl ReadSink for Panics {
+        fn read_done(&self, _: u64, _: Result<&[u8], ReadError>) {
+            panic!("on purpose");
+        }
+    }
+    let panics: Rc<dyn ReadSink> = Rc::new(Panics);
+    let (collector, sink) = Collector::new();
+    for tag in 0..40 {
+        let sink = if tag % 2 == 0 { &panics } else { &sink };
+        bed.ring.read(sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    collector.sectors(20).await;
+    bed.ring.drain().await;
+    assert_eq!(bed.ring.stats().sink_panics, 20);
+}
+
+async fn owned_reads(bed: Bed) {
+    let all: Vec<_> =
+        (0..8).map(|part| bed.ring.read_owned(D0, at(part * 128), filled(0, 128))).collect();
+    for (part, read) in (0..).zip(all) {
+        assert_eq!(read.await.unwrap()[..], expected(part * 128, 128 * 4096));
+    }
+    assert_eq!(bed.ring.stats().in_flight_max, 4, "in the class of writes");
+}
+
+async fn two_rings_on_one_thread(bed: Bed) {
+    let second = Ring::start(&bed.config, &bed.files).unwrap();
+    let (collector, sink) = Collector::new();
+    for tag in 0..200 {
+        let ring = if tag % 2 == 0 { &bed.ring } else { &second };
+        ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    collector.sectors(200).await;
+}

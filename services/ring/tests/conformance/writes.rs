@@ -1,0 +1,90 @@
+//! Writes, and their place behind reads.
+
+use ring::{OpenOptions, Ring, SlabFile, WriteError};
+
+use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
+
+on_each_engine! {
+    written_and_read_back with small();
+    many_writes_and_reads_together with small();
+    drain_waits_for_everything with small();
+}
+
+async fn written_and_read_back(bed: Bed) {
+    let buf = bed.ring.write(D0, at(100), filled(1, 256)).await.unwrap();
+    assert_eq!(buf[..], filled(1, 256)[..], "the same buffer");
+    bed.ring.sync(D0).await.unwrap();
+    let (collector, sink) = Collector::new();
+    bed.ring.read(&sink, D0, at(98), 16384, 98).unwrap();
+    collector.outcomes(1).await;
+    let got = collector.got.borrow()[&98].clone().unwrap();
+    assert_eq!(got[..8192], expected(98, 8192));
+    assert_eq!(got[8192..], [1; 8192]);
+    let stats = bed.ring.stats();
+    assert_eq!((stats.writes_completed, stats.write_bytes), (1, 256 * 4096));
+    assert_eq!(stats.syncs_completed, 1);
+}
+
+async fn many_writes_and_reads_together(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    let writes: Vec<_> =
+        (0..50).map(|n| bed.ring.write(D0, at(500 + n * 10), filled(n as u8, 10))).collect();
+    for tag in 0..400 {
+        bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    collector.sectors(400).await;
+    for write in writes {
+        write.await.unwrap();
+    }
+    assert!(bed.ring.stats().in_flight_max <= 20);
+    for n in 0..50 {
+        let back = bed.ring.read_owned(D0, at(500 + n * 10), filled(99, 10)).await.unwrap();
+        assert_eq!(back[..], filled(n as u8, 10)[..]);
+    }
+}
+
+async fn drain_waits_for_everything(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    for tag in 0..100 {
+        bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
+    }
+    let writes: Vec<_> = (0..20).map(|n| bed.ring.write(D0, at(900 + n), filled(1, 1))).collect();
+    tokio::join!(bed.ring.drain(), bed.ring.drain());
+    collector.sectors(100).await;
+    assert_eq!(bed.ring.stats().writes_completed, 20);
+    assert_eq!(bed.ring.stats().in_flight, 0);
+    drop(writes);
+    bed.ring.drain().await;
+}
+
+#[test]
+fn the_best_engine_is_chosen_by_itself() {
+    crate::bed::run(crate::bed::On::Pread, small(), async |bed: Bed| {
+        let config = ring::RingConfig { engine: ring::Engine::Auto, ..small() };
+        let ring = Ring::start(&config, &bed.files).unwrap();
+        match (ring::probe(), &ring.describe().engine) {
+            (Ok(support), ring::EngineInUse::IoUring { task_run, .. }) => {
+                assert_eq!(support.task_run, *task_run);
+            }
+            (Err(why), ring::EngineInUse::Pread { instead_of_io_uring, .. }) => {
+                assert_eq!(instead_of_io_uring.as_ref(), Some(&why));
+            }
+            (_, engine) => panic!("{engine:?}"),
+        }
+        let back = ring.read_owned(D0, at(3), filled(0, 1)).await.unwrap();
+        assert_eq!(back[..], expected(3, 4096));
+    });
+}
+
+#[test]
+fn a_read_only_slab() {
+    crate::bed::run(crate::bed::On::Pread, small(), async |bed: Bed| {
+        let path = bed.files[0].path().to_path_buf();
+        let Bed { ring, files, config, folder: _folder } = bed;
+        drop((ring, files));
+        let options = OpenOptions { read_only: true, direct: ring::Direct::Prefer, size: None };
+        let ring = Ring::start(&config, &[SlabFile::open(path, options).unwrap()]).unwrap();
+        let error = ring.write(D0, at(0), filled(1, 1)).await.unwrap_err();
+        assert_eq!(error.error, WriteError::ReadOnly { drive: D0 });
+    });
+}
