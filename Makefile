@@ -1,0 +1,47 @@
+# make demo    build, load the sample, serve it, search it; then serve until Ctrl-C
+# make test    all tests
+# make build   the binary only
+# make help    this list and more
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bireme
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+export CARGO_TERM_PROGRESS_WHEN ?= auto
+# One profile for demo, tests and CI, so that each dependency is compiled once. Hot crates are
+# optimised in it too (see Cargo.toml).
+BIREME := $(CARGO_TARGET_DIR)/debug/bireme
+SAY := @printf '\033[1m[make]\033[0m %s\n'
+
+.PHONY: help demo build test fmt lint soak clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## load the sample, serve it on loopback, search it; ONCE=1 stops after the showing
+	@BIREME=$(BIREME) ONCE=$(ONCE) services/bireme/demo/run.sh
+
+build: ## build the binary
+	@.ci/setup build rust
+	$(SAY) "building bireme; the first time this compiles Lance and takes about 15 minutes on 2 cores"
+	@cargo build --locked -p bireme
+	$(SAY) "built $(BIREME)"
+
+test: ## run all tests, on a real drive, a real S3 server and real sockets
+	@.ci/setup build rust s3
+	$(SAY) "building and running the tests"
+	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server cargo test --locked --workspace
+
+fmt: ## format the code
+	@cargo fmt --all
+
+lint: ## formatting and clippy, warnings denied
+	@.ci/setup build rust
+	@cargo fmt --all -- --check
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+clean: ## forget build output, the demo's table and its cache
+	rm -rf "$(CARGO_TARGET_DIR)" "$(CACHE)/demo" "$(CACHE)/up"

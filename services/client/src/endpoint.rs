@@ -1,0 +1,93 @@
+//! Where a node listens.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tonic::transport::Uri;
+use wire::{Fault, Reason};
+
+/// A node's address as people write it: `host:port` or `http://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    uri: Uri,
+}
+
+/// Text that is no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not an endpoint: {why}; write it like `http://127.0.0.1:7070`")]
+pub struct EndpointError {
+    text: String,
+    why: String,
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let fault = |why: &str| EndpointError { text: text.into(), why: why.into() };
+        let spelled = match text.split_once("://") {
+            None => format!("http://{text}"),
+            Some(("http", _)) => text.to_owned(),
+            Some((scheme, _)) => {
+                return Err(fault(&format!("`{scheme}` is not spoken, only plain `http`")));
+            }
+        };
+        let uri: Uri = spelled.parse().map_err(|_| fault("it is no URI"))?;
+        match uri.port_u16() {
+            None | Some(0) => Err(fault("it names no port")),
+            Some(_) if uri.path() != "/" => Err(fault("it has a path")),
+            Some(_) => Ok(Self { uri }),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.uri.to_string().trim_end_matches('/'))
+    }
+}
+
+impl Endpoint {
+    /// What tonic connects with, before windows and timeouts are set.
+    pub(crate) fn transport(&self) -> tonic::transport::Endpoint {
+        tonic::transport::Endpoint::from(self.uri.clone()).tcp_nodelay(true)
+    }
+}
+
+impl From<EndpointError> for Fault {
+    fn from(error: EndpointError) -> Self {
+        Fault::new(Reason::BadArgument, error.to_string()).with("endpoint", &error.text)
+    }
+}
+
+/// The innermost cause of a transport error, which is the one that says something.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_get_their_scheme_and_nonsense_is_refused() {
+        let shown = |text: &str| text.parse::<Endpoint>().map(|e| e.to_string());
+        assert_eq!(shown("127.0.0.1:7070").unwrap(), "http://127.0.0.1:7070");
+        assert_eq!(shown("http://io-0:7071/").unwrap(), "http://io-0:7071");
+        assert_eq!(shown("[::1]:7070").unwrap(), "http://[::1]:7070");
+        for (text, why) in [
+            ("io-0", "names no port"),
+            ("io-0:0", "names no port"),
+            ("https://io-0:1", "only plain `http`"),
+            ("http://io-0:1/x", "has a path"),
+            ("a b:1", "no URI"),
+        ] {
+            let message = shown(text).unwrap_err().to_string();
+            assert!(message.contains(why) && message.contains(text), "{message}");
+        }
+    }
+}

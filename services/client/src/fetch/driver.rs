@@ -1,0 +1,198 @@
+//! The task of one stream: connects, moves messages between the ledger and the connection, and
+//! connects again when it breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
+use tracing::{debug, info, warn};
+use wire::fetch::fetch_request::Kind as RequestKind;
+use wire::fetch::fetch_response::Kind as ResponseKind;
+use wire::fetch::{FetchRequest, FetchResponse};
+use wire::{Fault, Reason};
+
+use super::backoff::Backoff;
+use super::job::Command;
+use super::ledger::{Ledger, batch_rows_max};
+use super::link::{Link, unreachable};
+use super::options::FetchOptions;
+use super::state::{self, Shared};
+use crate::endpoint::Endpoint;
+
+pub(super) struct Driver {
+    pub endpoint: Endpoint,
+    pub options: FetchOptions,
+    pub shared: Arc<Shared>,
+    pub backoff: Backoff,
+    /// Bounded by the places of [`Shared`].
+    pub commands: UnboundedReceiver<Command>,
+    /// Bounded by the batches that there are.
+    pub cancels: UnboundedReceiver<u64>,
+}
+
+/// Every caller has gone, and so has the client.
+struct Abandoned;
+
+/// Why a stream is no longer used.
+enum End {
+    Abandoned,
+    Broken(Fault),
+}
+
+impl Driver {
+    /// Runs until the client is dropped.
+    pub async fn run(mut self) {
+        let mut fault = None;
+        loop {
+            let link = match &fault {
+                None => Link::dial(&self.endpoint, &self.options).await,
+                Some(fault) => match self.dial_later(fault).await {
+                    Ok(link) => link,
+                    Err(Abandoned) => return,
+                },
+            };
+            fault = match link {
+                Ok(link) => match self.use_link(link).await {
+                    Ok(fault) => fault,
+                    Err(Abandoned) => return,
+                },
+                Err(fault) => Some(fault),
+            };
+            if let Some(fault) = &fault {
+                warn!(endpoint = %self.endpoint, "{fault}");
+                self.shared.link.send_replace(state::Link::Down(fault.clone()));
+            }
+        }
+    }
+
+    /// Connects after a pause, and fails callers at once meanwhile.
+    async fn dial_later(&mut self, fault: &Fault) -> Result<Result<Link, Fault>, Abandoned> {
+        let pause = self.backoff.pause();
+        let (endpoint, options) = (self.endpoint.clone(), self.options.clone());
+        let attempt = async move {
+            tokio::time::sleep(pause).await;
+            Link::dial(&endpoint, &options).await
+        };
+        self.refuse_during(attempt, fault).await
+    }
+
+    async fn refuse_during<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        fault: &Fault,
+    ) -> Result<T, Abandoned> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                _ = self.cancels.recv(), if !self.cancels.is_closed() => {}
+                command = self.commands.recv() => command.ok_or(Abandoned)?.fail(fault.clone()),
+            }
+        }
+    }
+
+    /// Serves until the stream breaks. A stream that was of use is dialled again at once (`None`);
+    /// one that broke before is as good as none.
+    async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
+        info!(endpoint = %self.endpoint, node = link.welcome.node, "connected");
+        let batch_rows_max = batch_rows_max(&link.welcome);
+        self.shared.link.send_replace(state::Link::Up { batch_rows_max });
+        let end = self.serve(link, &mut ledger).await;
+        self.shared.outstanding_rows.store(0, Ordering::Relaxed);
+        let End::Broken(fault) = end else { return Err(Abandoned) };
+        let useful = ledger.answered() > 0;
+        if useful {
+            self.backoff.reset();
+            warn!(endpoint = %self.endpoint, "{fault}");
+            self.shared.link.send_replace(state::Link::Connecting);
+        } else {
+            self.shared.link.send_replace(state::Link::Down(fault.clone()));
+        }
+        ledger.fail(&fault);
+        Ok((!useful).then_some(fault))
+    }
+
+    /// Selects, then applies to the ledger. What came in is taken before anything is sent, so that
+    /// all that waits leaves together.
+    async fn serve(&mut self, mut link: Link, ledger: &mut Ledger) -> End {
+        loop {
+            self.shared.outstanding_rows.store(ledger.outstanding_rows(), Ordering::Relaxed);
+            tokio::select! {
+                biased;
+                message = link.incoming.message() => {
+                    if let Err(fault) = self.on_message(message, ledger) {
+                        return End::Broken(fault);
+                    }
+                }
+                id = self.cancels.recv(), if !self.cancels.is_closed() => {
+                    id.into_iter().for_each(|id| ledger.cancel(id));
+                }
+                command = self.commands.recv() => {
+                    let Some(command) = command else { return End::Abandoned };
+                    ledger.admit(command);
+                    self.admit_waiting(ledger).await;
+                }
+                permit = link.outgoing.reserve(), if ledger.has_message() => {
+                    let Ok(permit) = permit else {
+                        return End::Broken(unreachable(&self.endpoint, "it closed the stream"));
+                    };
+                    if let Some(kind) = ledger.next_message(tokio::time::Instant::now()) {
+                        self.count(&kind);
+                        permit.send(FetchRequest { kind: Some(kind) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what other callers hand over at this same moment: each task that is ready to run now
+    /// has its turn once. Nobody is waited for.
+    async fn admit_waiting(&mut self, ledger: &mut Ledger) {
+        tokio::task::yield_now().await;
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => ledger.admit(command),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn on_message(
+        &self,
+        message: Result<Option<FetchResponse>, tonic::Status>,
+        ledger: &mut Ledger,
+    ) -> Result<(), Fault> {
+        let broken = |why: &str| unreachable(&self.endpoint, why);
+        match message {
+            Err(status) => Err(broken(&format!("the stream broke: {}", status.message()))),
+            Ok(None) => Err(broken("it ended the stream")),
+            Ok(Some(FetchResponse { kind: Some(ResponseKind::Opened(opened)) })) => {
+                ledger.on_opened(opened).map_err(|fault| broken(&fault.message))
+            }
+            Ok(Some(FetchResponse { kind: Some(ResponseKind::Reply(reply)) })) => {
+                ledger.on_reply(reply).map_err(|fault| broken(&fault.message))
+            }
+            Ok(Some(FetchResponse { kind: Some(ResponseKind::Welcome(_)) })) => {
+                Err(broken("it welcomed twice"))
+            }
+            Ok(Some(FetchResponse { kind: None })) => {
+                debug!(endpoint = %self.endpoint, "a message of a kind not known here");
+                Ok(())
+            }
+        }
+    }
+
+    fn count(&self, kind: &RequestKind) {
+        if let RequestKind::Batches(batches) = kind {
+            self.shared.messages.fetch_add(1, Ordering::Relaxed);
+            self.shared.batches.fetch_add(batches.batches.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Nobody listens to the client any more.
+pub(super) fn gone(endpoint: &Endpoint) -> Fault {
+    Fault::new(Reason::NodeUnavailable, format!("the client of {endpoint} is shutting down"))
+}

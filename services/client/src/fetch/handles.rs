@@ -1,0 +1,114 @@
+//! The projections that a stream has open: bounded, the least recently used one goes first.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use tokio::sync::oneshot;
+use wire::Fault;
+
+use super::job::Job;
+use super::projection::ProjectionKey;
+
+/// What waits for a projection to be open.
+#[derive(Default)]
+pub(super) struct Waiters {
+    pub jobs: Vec<Job>,
+    pub opens: Vec<oneshot::Sender<Result<SchemaRef, Fault>>>,
+}
+
+/// Whether a projection can be referred to.
+pub(super) enum State {
+    Opening(Waiters),
+    Open(SchemaRef),
+}
+
+/// One projection on one stream.
+pub(super) struct Entry {
+    pub projection: Arc<ProjectionKey>,
+    pub state: State,
+    /// Batches that refer to it, waiting or outstanding; it isn't closed before they are answered.
+    pub users: usize,
+    used_at: u64,
+}
+
+/// All of a stream's.
+pub(super) struct Handles {
+    projections_max: usize,
+    by_key: HashMap<Arc<ProjectionKey>, u32>,
+    entries: HashMap<u32, Entry>,
+    next: u32,
+    uses: u64,
+}
+
+/// Where a projection stands.
+pub(super) enum Lookup {
+    /// It has been known before.
+    Known(u32),
+    /// It is to be opened under this handle, and the other one (if any) to be closed first.
+    New { handle: u32, evicted: Option<u32> },
+    /// As many as may be are open, and all in use.
+    Full,
+}
+
+impl Handles {
+    pub fn new(projections_max: usize) -> Self {
+        let (by_key, entries) = Default::default();
+        Self { projections_max, by_key, entries, next: 1, uses: 0 }
+    }
+
+    /// Finds `projection`, or makes an entry in state `Opening`.
+    pub fn look_up(&mut self, projection: &Arc<ProjectionKey>) -> Lookup {
+        self.uses += 1;
+        if let Some(&handle) = self.by_key.get(projection) {
+            if let Some(entry) = self.entries.get_mut(&handle) {
+                entry.used_at = self.uses;
+            }
+            return Lookup::Known(handle);
+        }
+        let mut evicted = None;
+        if self.entries.len() >= self.projections_max {
+            match self.least_recently_used() {
+                Some(handle) => evicted = Some(handle),
+                None => return Lookup::Full,
+            }
+        }
+        if let Some(handle) = evicted {
+            self.remove(handle);
+        }
+        let handle = self.next;
+        self.next += 1;
+        let state = State::Opening(Waiters::default());
+        let projection = Arc::clone(projection);
+        self.by_key.insert(Arc::clone(&projection), handle);
+        self.entries.insert(handle, Entry { projection, state, users: 0, used_at: self.uses });
+        Lookup::New { handle, evicted }
+    }
+
+    pub fn get_mut(&mut self, handle: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(&handle)
+    }
+
+    pub fn remove(&mut self, handle: u32) -> Option<Entry> {
+        let entry = self.entries.remove(&handle)?;
+        self.by_key.remove(&entry.projection);
+        Some(entry)
+    }
+
+    /// A batch that referred to `handle` is done.
+    pub fn release(&mut self, handle: u32) {
+        if let Some(entry) = self.entries.get_mut(&handle) {
+            entry.users -= 1;
+        }
+    }
+
+    pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.values_mut()
+    }
+
+    fn least_recently_used(&self) -> Option<u32> {
+        let idle = |entry: &Entry| entry.users == 0 && matches!(entry.state, State::Open(_));
+        let idle = self.entries.iter().filter(|(_, entry)| idle(entry));
+        idle.min_by_key(|(_, entry)| entry.used_at).map(|(&handle, _)| handle)
+    }
+}

@@ -1,0 +1,273 @@
+//! The books of one connected stream: what waits, what is outstanding, what may be sent next.
+//!
+//! Pure: no I/O and no clock. The stream's task tells it what came in, and asks it what goes out.
+//!
+//! ```text
+//! admit ─► parked with its projection, until that is open ─► ready, in order, until there is credit
+//!       ─► outstanding, until replied to or the stream breaks
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use wire::fetch::fetch_request::Kind;
+use wire::fetch::{Batch, Batches, Cancel, Close, Open, Opened, Reply, Welcome};
+use wire::{Fault, Reason, schema_from_bytes};
+
+use super::credit::Credits;
+use super::handles::{Handles, Lookup, State, Waiters};
+use super::job::{Command, Job, RawReply};
+use super::projection::ProjectionKey;
+
+/// A job whose projection is open.
+struct Ready {
+    job: Job,
+    handle: u32,
+}
+
+/// A batch that was sent.
+struct Outstanding {
+    rows: usize,
+    handle: u32,
+    schema: SchemaRef,
+    /// `None` once it is cancelled: its credit still comes back with its reply.
+    answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
+}
+
+pub(super) struct Ledger {
+    batch_rows_max: usize,
+    credits: Credits,
+    handles: Handles,
+    /// Opens, closes and cancels, in order; they go before batches.
+    control: VecDeque<Kind>,
+    ready: VecDeque<Ready>,
+    outstanding: HashMap<u64, Outstanding>,
+    answered: u64,
+}
+
+impl Ledger {
+    pub fn new(welcome: &Welcome, projections_max: usize) -> Self {
+        Self {
+            batch_rows_max: batch_rows_max(welcome),
+            credits: Credits::new(welcome.credit_rows as usize),
+            handles: Handles::new(projections_max),
+            control: VecDeque::new(),
+            ready: VecDeque::new(),
+            outstanding: HashMap::new(),
+            answered: 0,
+        }
+    }
+
+    /// Rows that are sent and not yet replied to.
+    pub fn outstanding_rows(&self) -> usize {
+        self.credits.used_rows()
+    }
+
+    /// Messages that the node answered with.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Takes a caller's request.
+    pub fn admit(&mut self, command: Command) {
+        match command {
+            Command::Fetch(job) if job.answer.is_closed() => {}
+            Command::Fetch(job) => self.admit_job(job),
+            Command::Open { projection, answer } => match self.handle_of(&projection) {
+                Err(fault) => drop(answer.send(Err(fault))),
+                Ok(handle) => match self.handles.get_mut(handle).map(|entry| &mut entry.state) {
+                    Some(State::Open(schema)) => drop(answer.send(Ok(Arc::clone(schema)))),
+                    Some(State::Opening(waiters)) => waiters.opens.push(answer),
+                    None => {}
+                },
+            },
+        }
+    }
+
+    fn admit_job(&mut self, job: Job) {
+        if job.row_addrs.len() > self.batch_rows_max {
+            // It was split by what a connection before this one allowed.
+            let message = "the I/O node came back and takes smaller batches now; try again";
+            return drop(job.answer.send(Err(Fault::new(Reason::NodeUnavailable, message))));
+        }
+        let handle = match self.handle_of(&job.projection) {
+            Ok(handle) => handle,
+            Err(fault) => return drop(job.answer.send(Err(fault))),
+        };
+        let Some(entry) = self.handles.get_mut(handle) else { return };
+        entry.users += 1;
+        match &mut entry.state {
+            State::Open(_) => self.ready.push_back(Ready { job, handle }),
+            State::Opening(waiters) => waiters.jobs.push(job),
+        }
+    }
+
+    fn handle_of(&mut self, projection: &Arc<ProjectionKey>) -> Result<u32, Fault> {
+        match self.handles.look_up(projection) {
+            Lookup::Known(handle) => Ok(handle),
+            Lookup::New { handle, evicted } => {
+                if let Some(handle) = evicted {
+                    self.control.push_back(Kind::Close(Close { handle }));
+                }
+                let ProjectionKey { table_uri, version, columns } = projection.as_ref();
+                self.control.push_back(Kind::Open(Open {
+                    handle,
+                    table_uri: table_uri.clone(),
+                    version: *version,
+                    columns: columns.clone(),
+                }));
+                Ok(handle)
+            }
+            Lookup::Full => Err(Fault::new(
+                Reason::Overloaded,
+                "every projection that may be open on this stream is in use; try again",
+            )),
+        }
+    }
+
+    /// The caller of batch `id` has gone.
+    pub fn cancel(&mut self, id: u64) {
+        if let Some(batch) = self.outstanding.get_mut(&id) {
+            batch.answer = None;
+            self.control.push_back(Kind::Cancel(Cancel { id }));
+        } else if let Some(at) = self.ready.iter().position(|ready| ready.job.id == id) {
+            let ready = self.ready.remove(at);
+            ready.into_iter().for_each(|ready| self.handles.release(ready.handle));
+        } else {
+            for entry in self.handles.entries_mut() {
+                if let State::Opening(waiters) = &mut entry.state {
+                    let before = waiters.jobs.len();
+                    waiters.jobs.retain(|job| job.id != id);
+                    entry.users -= before - waiters.jobs.len();
+                }
+            }
+        }
+    }
+
+    /// Whether there is a message to send.
+    pub fn has_message(&self) -> bool {
+        let fits = |ready: &Ready| self.credits.fits(ready.job.row_addrs.len());
+        !self.control.is_empty() || self.ready.front().is_some_and(fits)
+    }
+
+    /// The next message: control first, then as many batches as there is credit for, in order.
+    /// A batch that doesn't fit keeps those behind it waiting, or large ones would starve.
+    pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
+        if let Some(kind) = self.control.pop_front() {
+            return Some(kind);
+        }
+        let mut batches = Vec::new();
+        while let Some(Ready { job, handle }) = self.ready.pop_front() {
+            if job.deadline <= now || job.answer.is_closed() {
+                self.handles.release(handle);
+                drop(job.answer.send(Err(deadline_passed())));
+                continue;
+            }
+            let Some(State::Open(schema)) = self.handles.get_mut(handle).map(|e| &e.state) else {
+                continue;
+            };
+            let schema = Arc::clone(schema);
+            if !self.credits.take(job.row_addrs.len()) {
+                self.ready.push_front(Ready { job, handle });
+                break;
+            }
+            let Job { id, row_addrs, rerank, deadline, answer, .. } = job;
+            let timeout_us = (deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
+            let (rows, answer) = (row_addrs.len(), Some(answer));
+            self.outstanding.insert(id, Outstanding { rows, handle, schema, answer });
+            batches.push(Batch { id, handle, row_addrs, rerank, timeout_us });
+        }
+        (!batches.is_empty()).then_some(Kind::Batches(Batches { batches }))
+    }
+
+    /// The node opened a projection, or could not. An `Err` is a broken protocol.
+    pub fn on_opened(&mut self, opened: Opened) -> Result<(), Fault> {
+        self.answered += 1;
+        let handle = opened.handle;
+        let result = match opened.error {
+            Some(error) => Err(error.into()),
+            None => Ok(schema_from_bytes(&opened.schema)
+                .map_err(|e| broken(format!("a schema could not be read: {e}")))?),
+        };
+        let entry = self.handles.get_mut(handle);
+        let Some(State::Opening(waiters)) = entry.map(|entry| &mut entry.state) else {
+            return Err(broken(format!("projection {handle} was opened without being asked for")));
+        };
+        let Waiters { jobs, opens } = std::mem::take(waiters);
+        match result {
+            Err(fault) => {
+                self.handles.remove(handle);
+                refuse(jobs, opens, &fault);
+            }
+            Ok(schema) => {
+                let schema = Arc::new(schema);
+                opens.into_iter().for_each(|open| drop(open.send(Ok(Arc::clone(&schema)))));
+                self.ready.extend(jobs.into_iter().map(|job| Ready { job, handle }));
+                if let Some(entry) = self.handles.get_mut(handle) {
+                    entry.state = State::Open(schema);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The node answered a batch. An `Err` is a broken protocol.
+    pub fn on_reply(&mut self, reply: Reply) -> Result<(), Fault> {
+        let Some(batch) = self.outstanding.remove(&reply.id) else {
+            return Err(broken(format!("batch {} was answered without being asked", reply.id)));
+        };
+        self.answered += 1;
+        self.credits.give_back(batch.rows);
+        self.handles.release(batch.handle);
+        if let Some(answer) = batch.answer {
+            drop(answer.send(Ok(RawReply { reply, schema: batch.schema })));
+        }
+        Ok(())
+    }
+
+    /// The stream broke: everything that waits or is outstanding fails with `fault`.
+    pub fn fail(mut self, fault: &Fault) {
+        for batch in self.outstanding.into_values() {
+            if let Some(answer) = batch.answer {
+                drop(answer.send(Err(fault.clone())));
+            }
+        }
+        for Ready { job, .. } in self.ready {
+            drop(job.answer.send(Err(fault.clone())));
+        }
+        for entry in self.handles.entries_mut() {
+            if let State::Opening(waiters) = &mut entry.state {
+                let Waiters { jobs, opens } = std::mem::take(waiters);
+                refuse(jobs, opens, fault);
+            }
+        }
+    }
+}
+
+/// The most rows in one batch of this stream: no batch may need more than all of its credit.
+pub(super) fn batch_rows_max(welcome: &Welcome) -> usize {
+    welcome.batch_rows_max.min(welcome.credit_rows) as usize
+}
+
+pub(super) fn deadline_passed() -> Fault {
+    Fault::new(
+        Reason::DeadlineExceeded,
+        "the deadline passed before the I/O node answered; allow more time",
+    )
+}
+
+fn broken(message: String) -> Fault {
+    Fault::new(Reason::BadProtocol, format!("the I/O node broke the protocol: {message}"))
+}
+
+fn refuse(jobs: Vec<Job>, opens: Vec<oneshot::Sender<Result<SchemaRef, Fault>>>, fault: &Fault) {
+    jobs.into_iter().for_each(|job| drop(job.answer.send(Err(fault.clone()))));
+    opens.into_iter().for_each(|open| drop(open.send(Err(fault.clone()))));
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+//! The ledger, told what came in and asked what goes out.
+
+use std::time::Duration;
+
+use arrow_schema::{DataType, Field, Schema};
+use wire::schema_to_bytes;
+
+use super::*;
+use crate::fetch::state::{Place, Shared};
+
+type Answered = oneshot::Receiver<Result<RawReply, Fault>>;
+
+fn ledger(credit_rows: u32, batch_rows_max: u32, projections_max: usize) -> Ledger {
+    let welcome = Welcome { credit_rows, batch_rows_max, ..Default::default() };
+    Ledger::new(&welcome, projections_max)
+}
+
+fn projection(table: &str) -> Arc<ProjectionKey> {
+    Arc::new(ProjectionKey { table_uri: table.into(), version: 1, columns: vec!["x".into()] })
+}
+
+fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> Answered {
+    let place = Place::take(&Arc::new(Shared::new()), 1).unwrap();
+    let (answer, answered) = oneshot::channel();
+    let deadline = now + Duration::from_millis(5);
+    let (projection, row_addrs, rerank) = (projection(table), (0..rows).collect(), None);
+    ledger.admit(Command::Fetch(Job {
+        id,
+        projection,
+        row_addrs,
+        rerank,
+        deadline,
+        _place: place,
+        answer,
+    }));
+    answered
+}
+
+fn opened(ledger: &mut Ledger, handle: u32) {
+    let schema = Schema::new(vec![Field::new("x", DataType::Int8, false)]);
+    let schema = schema_to_bytes(&schema).unwrap();
+    ledger.on_opened(Opened { handle, schema, error: None }).unwrap();
+}
+
+fn reply(ledger: &mut Ledger, id: u64) {
+    ledger.on_reply(Reply { id, ..Default::default() }).unwrap();
+}
+
+/// Every message that may go now, as text: `open 1`, `batches 1:7 2:7`.
+fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
+    let mut all = Vec::new();
+    while ledger.has_message() {
+        match ledger.next_message(now) {
+            None => {}
+            Some(Kind::Open(open)) => all.push(format!("open {} {}", open.handle, open.table_uri)),
+            Some(Kind::Close(close)) => all.push(format!("close {}", close.handle)),
+            Some(Kind::Cancel(cancel)) => all.push(format!("cancel {}", cancel.id)),
+            Some(Kind::Batches(Batches { batches })) => {
+                let one = |b: &Batch| format!(" {}:{}", b.id, b.row_addrs.len());
+                all.push(format!("batches{}", batches.iter().map(one).collect::<String>()));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn batches_wait_for_their_projection_and_leave_together() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 50, 4));
+    let _a = fetch(&mut ledger, 1, "t", 10, now);
+    let _b = fetch(&mut ledger, 2, "t", 20, now);
+    assert_eq!(sent(&mut ledger, now), ["open 1 t"]);
+    opened(&mut ledger, 1);
+    let _c = fetch(&mut ledger, 3, "t", 1, now);
+    assert_eq!(sent(&mut ledger, now), ["batches 1:10 2:20 3:1"]);
+    assert_eq!(ledger.outstanding_rows(), 31);
+}
+
+#[test]
+fn credit_goes_in_order_and_is_never_exceeded() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 60, 4));
+    let _waiting: Vec<_> =
+        [60, 50, 10].iter().zip(1..).map(|(&n, id)| fetch(&mut ledger, id, "t", n, now)).collect();
+    sent(&mut ledger, now);
+    opened(&mut ledger, 1);
+    // The third would fit, but the second was there before it.
+    assert_eq!(sent(&mut ledger, now), ["batches 1:60"]);
+    reply(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, now), ["batches 2:50 3:10"]);
+    assert_eq!(ledger.outstanding_rows(), 60);
+}
+
+#[test]
+fn a_cancelled_batch_is_cancelled_where_it_is() {
+    let (now, mut ledger) = (Instant::now(), ledger(10, 10, 4));
+    let parked = fetch(&mut ledger, 1, "t", 10, now);
+    ledger.cancel(1);
+    drop(parked);
+    let _b = fetch(&mut ledger, 2, "t", 10, now);
+    let _c = fetch(&mut ledger, 3, "t", 10, now);
+    sent(&mut ledger, now);
+    opened(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, now), ["batches 2:10"]);
+    ledger.cancel(2);
+    ledger.cancel(3);
+    assert_eq!(sent(&mut ledger, now), ["cancel 2"]);
+    // Its credit comes back with its reply, not before.
+    assert_eq!(ledger.outstanding_rows(), 10);
+    reply(&mut ledger, 2);
+    assert_eq!((ledger.outstanding_rows(), ledger.has_message()), (0, false));
+}
+
+#[test]
+fn what_is_past_its_deadline_is_not_sent() {
+    let (now, mut ledger) = (Instant::now(), ledger(10, 10, 4));
+    let mut late = fetch(&mut ledger, 1, "t", 10, now - Duration::from_millis(5));
+    let _b = fetch(&mut ledger, 2, "t", 10, now);
+    sent(&mut ledger, now);
+    opened(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, now), ["batches 2:10"]);
+    let answer = late.try_recv().unwrap();
+    assert_eq!(answer.err().unwrap().reason, Reason::DeadlineExceeded);
+}
+
+#[test]
+fn the_projection_least_recently_used_is_closed_unless_in_use() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 100, 2));
+    let _a = fetch(&mut ledger, 1, "a", 1, now);
+    let _b = fetch(&mut ledger, 2, "b", 1, now);
+    sent(&mut ledger, now);
+    let mut full = fetch(&mut ledger, 3, "c", 1, now);
+    assert_eq!(full.try_recv().unwrap().err().unwrap().reason, Reason::Overloaded);
+    opened(&mut ledger, 1);
+    opened(&mut ledger, 2);
+    sent(&mut ledger, now);
+    reply(&mut ledger, 1);
+    reply(&mut ledger, 2);
+    let _a = fetch(&mut ledger, 4, "a", 1, now);
+    let _c = fetch(&mut ledger, 5, "c", 1, now);
+    assert_eq!(sent(&mut ledger, now), ["close 2", "open 3 c", "batches 4:1"]);
+}
+
+#[test]
+fn a_projection_that_cannot_be_opened_fails_what_waits_for_it() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 100, 2));
+    let mut a = fetch(&mut ledger, 1, "a", 1, now);
+    let fault = Fault::new(Reason::TableNotFound, "no table at a");
+    let error = Some(fault.clone().into());
+    ledger.on_opened(Opened { handle: 1, schema: Default::default(), error }).unwrap();
+    assert_eq!(a.try_recv().unwrap().err(), Some(fault));
+    assert!(ledger.on_opened(Opened { handle: 1, ..Default::default() }).is_err());
+    assert!(ledger.on_reply(Reply { id: 1, ..Default::default() }).is_err());
+}
+
+#[test]
+fn a_broken_stream_fails_everything_and_a_batch_too_large_is_refused() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 10, 2));
+    let mut large = fetch(&mut ledger, 1, "a", 11, now);
+    assert_eq!(large.try_recv().unwrap().err().unwrap().reason, Reason::NodeUnavailable);
+    let mut outstanding = fetch(&mut ledger, 2, "a", 10, now);
+    sent(&mut ledger, now);
+    opened(&mut ledger, 1);
+    sent(&mut ledger, now);
+    let mut ready = fetch(&mut ledger, 3, "a", 10, now);
+    let mut parked = fetch(&mut ledger, 4, "b", 10, now);
+    let fault = Fault::new(Reason::NodeUnavailable, "gone");
+    ledger.fail(&fault);
+    for answered in [&mut outstanding, &mut ready, &mut parked] {
+        assert_eq!(answered.try_recv().unwrap().err(), Some(fault.clone()));
+    }
+}

@@ -1,0 +1,80 @@
+//! One connection with one Fetch stream on it, welcomed.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use wire::fetch::fetch_response::Kind;
+use wire::fetch::fetch_service_client::FetchServiceClient;
+use wire::fetch::{FetchRequest, FetchResponse, Welcome};
+use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
+
+use super::options::FetchOptions;
+use crate::endpoint::{Endpoint, root_cause};
+
+/// Messages handed to HTTP/2 and not yet taken. Few, so that batches gather here while the
+/// connection is busy, and leave together.
+const OUTGOING_MESSAGES_MAX: usize = 2;
+
+/// A stream that can be used.
+pub(super) struct Link {
+    pub outgoing: mpsc::Sender<FetchRequest>,
+    pub incoming: Streaming<FetchResponse>,
+    pub welcome: Welcome,
+}
+
+impl Link {
+    /// Connects, opens a stream and waits for its welcome. A `Fault` is `NODE_UNAVAILABLE`.
+    pub async fn dial(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
+        let dialling = Self::dial_patiently(endpoint, options);
+        match tokio::time::timeout(options.connect_timeout, dialling).await {
+            Ok(Ok(link)) => Ok(link),
+            Ok(Err(why)) => Err(unreachable(endpoint, &why)),
+            Err(_) => {
+                let waited = format!("no answer within {:?}", options.connect_timeout);
+                Err(unreachable(endpoint, &waited))
+            }
+        }
+    }
+
+    async fn dial_patiently(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, String> {
+        let channel = transport(endpoint, options).connect().await.map_err(|e| root_cause(&e))?;
+        let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
+        let response = FetchServiceClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+            .fetch(ReceiverStream::new(requests))
+            .await
+            .map_err(|status| status.message().to_owned())?;
+        let mut incoming = response.into_inner();
+        let first = incoming.message().await.map_err(|status| status.message().to_owned())?;
+        match first.and_then(|message| message.kind) {
+            Some(Kind::Welcome(welcome))
+                if welcome.credit_rows > 0 && welcome.batch_rows_max > 0 =>
+            {
+                Ok(Self { outgoing, incoming, welcome })
+            }
+            Some(Kind::Welcome(_)) => Err("it gave no credit".into()),
+            _ => Err("its first message was no welcome".into()),
+        }
+    }
+}
+
+/// How both streams and unary calls connect.
+pub(super) fn transport(endpoint: &Endpoint, options: &FetchOptions) -> tonic::transport::Endpoint {
+    endpoint
+        .transport()
+        .initial_stream_window_size(options.stream_window_bytes)
+        .initial_connection_window_size(options.connection_window_bytes)
+        .connect_timeout(options.connect_timeout)
+        .tcp_keepalive(Some(Duration::from_secs(30)))
+        .http2_keep_alive_interval(options.keep_alive_interval)
+        .keep_alive_timeout(options.keep_alive_timeout)
+        .keep_alive_while_idle(true)
+}
+
+pub(super) fn unreachable(endpoint: &Endpoint, why: &str) -> Fault {
+    let message = format!("the I/O node at {endpoint} can't be reached: {why}");
+    Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
+}

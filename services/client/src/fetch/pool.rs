@@ -1,0 +1,330 @@
+//! The client of one I/O node: picks a stream for each batch, splits, retries, joins.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use address::RowAddr;
+use arrow_schema::SchemaRef;
+use futures::future::{BoxFuture, FutureExt, select_all, try_join_all};
+use moka::future::Cache;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use tonic::transport::Channel;
+use wire::fetch::fetch_service_client::FetchServiceClient;
+use wire::{Fault, Reason};
+
+use super::backoff::Backoff;
+use super::driver::{Driver, gone};
+use super::job::{Command, Job, RawReply, Ticket};
+use super::ledger::deadline_passed;
+use super::link::{transport, unreachable};
+use super::options::FetchOptions;
+use super::projection::{Projection, ProjectionKey, Rerank};
+use super::reply::Reply;
+use super::split::{join, split};
+use super::state::{Counters, Link, Place, Shared};
+use super::unary::unary_client;
+use crate::endpoint::{Endpoint, root_cause};
+
+/// Schemas kept for callers, over all streams.
+const PROJECTIONS_KNOWN_MAX: u64 = 1024;
+
+/// One I/O node. Cheap to clone; clones share the streams.
+#[derive(Clone)]
+pub struct FetchClient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoint: Endpoint,
+    streams: Vec<Stream>,
+    queue_batches_max: usize,
+    projections: Cache<Arc<ProjectionKey>, SchemaRef>,
+    unary: FetchServiceClient<Channel>,
+    next_id: AtomicU64,
+    retries: AtomicU64,
+}
+
+/// A caller's side of a stream.
+struct Stream {
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedSender<Command>,
+    cancels: mpsc::UnboundedSender<u64>,
+}
+
+/// What one batch asks.
+struct Ask<'a> {
+    projection: &'a Projection,
+    addrs: &'a [RowAddr],
+    rerank: Option<&'a Rerank>,
+    deadline: Instant,
+}
+
+impl FetchClient {
+    /// Starts connecting to the node, and keeps at it: a node that isn't there yet is no error
+    /// here. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// `BAD_ARGUMENT` for options whose maxima don't agree.
+    pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
+        options.check()?;
+        let streams = (0..options.streams).map(|i| Stream::start(&endpoint, &options, i as u64));
+        Ok(Self {
+            inner: Arc::new(Inner {
+                streams: streams.collect(),
+                queue_batches_max: options.queue_batches_max,
+                projections: Cache::new(PROJECTIONS_KNOWN_MAX),
+                unary: unary_client(transport(&endpoint, &options).connect_lazy()),
+                next_id: AtomicU64::new(1),
+                retries: AtomicU64::new(0),
+                endpoint,
+            }),
+        })
+    }
+
+    /// Where the node listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.inner.endpoint
+    }
+
+    /// Gauges and counters.
+    pub fn counters(&self) -> Counters {
+        let retries = self.inner.retries.load(Ordering::Relaxed);
+        let mut total = Counters { retries, ..Default::default() };
+        self.inner.streams.iter().for_each(|stream| stream.shared.add_to(&mut total));
+        total
+    }
+
+    /// Waits until a stream is connected.
+    ///
+    /// # Errors
+    /// `NODE_UNAVAILABLE` once no stream could be connected, `DEADLINE_EXCEEDED`.
+    pub async fn ready(&self, deadline: Instant) -> Result<(), Fault> {
+        self.batch_rows_max(deadline).await.map(drop)
+    }
+
+    /// Opens a projection; one that was opened before costs nothing.
+    ///
+    /// # Errors
+    /// What the node says of the table, version or columns; those of [`ready`](Self::ready).
+    pub async fn open(
+        &self,
+        table_uri: &str,
+        version: u64,
+        columns: &[String],
+        deadline: Instant,
+    ) -> Result<Projection, Fault> {
+        let (table_uri, columns) = (table_uri.to_owned(), columns.to_owned());
+        let key = Arc::new(ProjectionKey { table_uri, version, columns });
+        let opening = self.open_on_a_stream(Arc::clone(&key));
+        let opening = self.inner.projections.try_get_with(Arc::clone(&key), opening);
+        let schema = timeout_at(deadline, opening)
+            .await
+            .map_err(|_| deadline_passed())?
+            .map_err(|fault: Arc<Fault>| Fault::clone(&fault))?;
+        Ok(Projection { key, schema })
+    }
+
+    async fn open_on_a_stream(&self, projection: Arc<ProjectionKey>) -> Result<SchemaRef, Fault> {
+        let stream = &self.inner.streams[self.pick(None)?];
+        let (answer, answered) = oneshot::channel();
+        let command = Command::Open { projection, answer };
+        stream.commands.send(command).map_err(|_| gone(self.endpoint()))?;
+        answered.await.map_err(|_| gone(self.endpoint()))?
+    }
+
+    /// Fetches rows, or scores them where they are.
+    ///
+    /// A fetch of more rows than the node takes in one batch is split, and its replies are joined.
+    /// A batch whose stream breaks is tried once more on another. Dropping the future cancels what
+    /// is outstanding.
+    ///
+    /// # Errors
+    /// `OVERLOADED` when too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` when the
+    /// node can't be reached, and what the node says of the batch.
+    pub async fn fetch(
+        &self,
+        projection: &Projection,
+        addrs: Vec<RowAddr>,
+        rerank: Option<Rerank>,
+        deadline: Instant,
+    ) -> Result<Reply, Fault> {
+        if addrs.is_empty() {
+            let message = "the batch is empty; give at least one row address";
+            return Err(Fault::new(Reason::BadArgument, message));
+        }
+        let rows_max = self.batch_rows_max(deadline).await?;
+        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), deadline };
+        self.fetch_in_parts(&ask, split(addrs.len(), rows_max)).await
+    }
+
+    async fn fetch_in_parts(
+        &self,
+        ask: &Ask<'_>,
+        mut parts: Vec<Range<usize>>,
+    ) -> Result<Reply, Fault> {
+        if parts.len() == 1 {
+            return self.fetch_part(ask, parts.remove(0)).await;
+        }
+        let fetches = parts.into_iter().map(|part| async move {
+            let reply = self.fetch_part(ask, part.clone()).await?;
+            Ok::<_, Fault>((part, reply))
+        });
+        join(try_join_all(fetches).await?, ask.rerank.map(|rerank| rerank.k))
+    }
+
+    /// A batch whose answer would not fit a message is halved until it does.
+    fn fetch_part<'a>(
+        &'a self,
+        ask: &'a Ask<'a>,
+        part: Range<usize>,
+    ) -> BoxFuture<'a, Result<Reply, Fault>> {
+        async move {
+            let ask = &Ask { addrs: &ask.addrs[part.clone()], ..*ask };
+            match self.fetch_with_retry(ask).await {
+                Err(fault) if fault.reason == Reason::TooLarge && part.len() > 1 => {
+                    self.fetch_in_parts(ask, split(part.len(), part.len().div_ceil(2))).await
+                }
+                other => other,
+            }
+        }
+        .boxed()
+    }
+
+    async fn fetch_with_retry(&self, ask: &Ask<'_>) -> Result<Reply, Fault> {
+        let first = self.pick(None)?;
+        match self.fetch_on(&self.inner.streams[first], ask).await {
+            Err(fault)
+                if fault.reason == Reason::NodeUnavailable && Instant::now() < ask.deadline =>
+            {
+                self.inner.retries.fetch_add(1, Ordering::Relaxed);
+                let second = self.pick(Some(first))?;
+                self.fetch_on(&self.inner.streams[second], ask).await
+            }
+            other => other,
+        }
+    }
+
+    async fn fetch_on(&self, stream: &Stream, ask: &Ask<'_>) -> Result<Reply, Fault> {
+        let Some(place) = Place::take(&stream.shared, self.inner.queue_batches_max) else {
+            let message =
+                format!("too many batches wait for {}; try again a little later", self.endpoint());
+            return Err(Fault::new(Reason::Overloaded, message).with("endpoint", self.endpoint()));
+        };
+        let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        let job = Job {
+            id,
+            projection: Arc::clone(&ask.projection.key),
+            row_addrs: ask.addrs.iter().map(|addr| addr.to_u64()).collect(),
+            rerank: ask.rerank.map(Rerank::to_wire),
+            deadline: ask.deadline,
+            _place: place,
+            answer,
+        };
+        stream.commands.send(Command::Fetch(job)).map_err(|_| gone(self.endpoint()))?;
+        let ticket = Ticket::new(id, &stream.cancels);
+        let answer: Result<RawReply, Fault> = match timeout_at(ask.deadline, answered).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(gone(self.endpoint()))),
+            Err(_) => return Err(deadline_passed()),
+        };
+        ticket.done();
+        Reply::decode(answer?, ask.addrs.len())
+    }
+
+    /// The stream with the least to do among those that are connected, or about to be; another than
+    /// `tried` if there is one.
+    fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
+        let rank = |(at, stream): &(usize, &Stream)| {
+            let link = match *stream.shared.link.borrow() {
+                Link::Up { .. } => 0,
+                Link::Connecting => 1,
+                Link::Down(_) => 2,
+            };
+            let waiting = stream.shared.waiting.load(Ordering::Relaxed);
+            let outstanding = stream.shared.outstanding_rows.load(Ordering::Relaxed);
+            (link, Some(*at) == tried, waiting, outstanding)
+        };
+        let best = self.inner.streams.iter().enumerate().min_by_key(rank);
+        let (at, stream) = best.ok_or_else(|| gone(self.endpoint()))?;
+        match &*stream.shared.link.borrow() {
+            Link::Down(fault) => Err(fault.clone()),
+            Link::Up { .. } | Link::Connecting => Ok(at),
+        }
+    }
+
+    /// The most rows that every connected stream takes in one batch; waits for a first one.
+    async fn batch_rows_max(&self, deadline: Instant) -> Result<usize, Fault> {
+        if let Some(rows) = self.batch_rows_max_now() {
+            return Ok(rows);
+        }
+        let mut links: Vec<_> =
+            self.inner.streams.iter().map(|stream| stream.shared.link.subscribe()).collect();
+        loop {
+            let mut fault = None;
+            let mut connecting = false;
+            for link in &mut links {
+                match &*link.borrow_and_update() {
+                    Link::Up { .. } => {}
+                    Link::Connecting => connecting = true,
+                    Link::Down(why) => fault = Some(why.clone()),
+                }
+            }
+            if let Some(rows) = self.batch_rows_max_now() {
+                return Ok(rows);
+            }
+            if let Some(fault) = fault.filter(|_| !connecting) {
+                return Err(fault);
+            }
+            let changes = select_all(links.iter_mut().map(|link| link.changed().boxed()));
+            let (_, _, _) = timeout_at(deadline, changes).await.map_err(|_| deadline_passed())?;
+        }
+    }
+
+    fn batch_rows_max_now(&self) -> Option<usize> {
+        let rows = |stream: &Stream| match *stream.shared.link.borrow() {
+            Link::Up { batch_rows_max } => Some(batch_rows_max),
+            Link::Connecting | Link::Down(_) => None,
+        };
+        self.inner.streams.iter().filter_map(rows).min()
+    }
+
+    pub(super) fn unary(&self) -> FetchServiceClient<Channel> {
+        self.inner.unary.clone()
+    }
+
+    pub(super) fn unreachable(&self, why: &str) -> Fault {
+        unreachable(self.endpoint(), why)
+    }
+
+    /// What a status of a unary call means.
+    pub(super) fn blame(&self, status: &tonic::Status) -> Fault {
+        let fault = Fault::from_status(status);
+        match std::error::Error::source(status) {
+            Some(cause) if fault.reason == Reason::NodeUnavailable => {
+                self.unreachable(&root_cause(cause))
+            }
+            _ => fault,
+        }
+    }
+}
+
+impl Stream {
+    fn start(endpoint: &Endpoint, options: &FetchOptions, number: u64) -> Self {
+        let shared = Arc::new(Shared::new());
+        let (commands, commanded) = mpsc::unbounded_channel();
+        let (cancels, cancelled) = mpsc::unbounded_channel();
+        let seed = options.jitter_seed.wrapping_add(number);
+        let driver = Driver {
+            endpoint: endpoint.clone(),
+            options: options.clone(),
+            shared: Arc::clone(&shared),
+            backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
+            commands: commanded,
+            cancels: cancelled,
+        };
+        tokio::spawn(driver.run());
+        Self { shared, commands, cancels }
+    }
+}

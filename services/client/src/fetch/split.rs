@@ -1,0 +1,111 @@
+//! A fetch larger than a batch may be: cut into batches, and their replies joined again.
+
+use std::ops::Range;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use wire::Fault;
+use wire::fetch::StageTimes;
+
+use super::reply::{Outcome, Reply, damaged};
+
+/// Cuts `0..rows` into as few parts of at most `rows_max` as there can be, none much smaller than
+/// the others.
+pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
+    let parts = rows.div_ceil(rows_max);
+    (0..parts).map(|i| rows * i / parts..rows * (i + 1) / parts).collect()
+}
+
+/// Joins the replies of `parts`, which lie end to end from 0. `k` is what a rerank asked for.
+pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
+    let (mut missing, mut times) = (Vec::new(), StageTimes::default());
+    let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
+    for (range, reply) in parts {
+        missing.extend(reply.missing.into_iter().map(|at| at + range.start as u32));
+        add_times(&mut times, &reply.times);
+        match reply.outcome {
+            Outcome::Rows(batch) => batches.push(batch),
+            Outcome::Neighbors(neighbors) => near.extend(neighbors),
+        }
+    }
+    let outcome = match k {
+        Some(k) => {
+            near.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+            near.truncate(k as usize);
+            Outcome::Neighbors(near)
+        }
+        None => {
+            let first = batches.first().ok_or_else(|| damaged("it holds no rows"))?;
+            let schema = first.schema();
+            let joined = concat_batches(&schema, &batches);
+            Outcome::Rows(joined.map_err(|e| damaged(&e.to_string()))?)
+        }
+    };
+    Ok(Reply { outcome, missing, times })
+}
+
+/// Batches run side by side: times don't add up, counts do.
+fn add_times(total: &mut StageTimes, part: &StageTimes) {
+    total.locate_us = total.locate_us.max(part.locate_us);
+    total.read_us = total.read_us.max(part.read_us);
+    total.assemble_us = total.assemble_us.max(part.assemble_us);
+    total.drive_reads += part.drive_reads;
+    total.drive_bytes += part.drive_bytes;
+    total.ram_hits += part.ram_hits;
+    total.table_rows += part.table_rows;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Int32Array};
+
+    use super::*;
+
+    fn rows(values: &[i32], missing: &[u32], read_us: u32) -> Reply {
+        let array: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
+        Reply {
+            outcome: Outcome::Rows(RecordBatch::try_from_iter([("x", array)]).unwrap()),
+            missing: missing.to_vec(),
+            times: StageTimes { read_us, drive_reads: 2, ..Default::default() },
+        }
+    }
+
+    #[test]
+    fn parts_are_few_and_even() {
+        assert_eq!(split(8, 4), [0..4, 4..8]);
+        assert_eq!(split(5, 4), [0..2, 2..5]);
+        assert_eq!(split(10, 4), [0..3, 3..6, 6..10]);
+        for (rows, max) in [(1, 1), (100, 7), (4097, 4096)] {
+            let parts = split(rows, max);
+            assert!(parts.iter().all(|part| !part.is_empty() && part.len() <= max), "{parts:?}");
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, rows));
+        }
+    }
+
+    #[test]
+    fn rows_are_joined_in_order_and_missing_ones_keep_their_place() {
+        let parts = vec![(0..3, rows(&[1, 2], &[1], 10)), (3..5, rows(&[3], &[0], 7))];
+        let joined = join(parts, None).unwrap();
+        assert_eq!(joined.missing, [1, 3]);
+        assert_eq!((joined.times.read_us, joined.times.drive_reads), (10, 4));
+        assert_eq!(joined.outcome, rows(&[1, 2, 3], &[], 0).outcome);
+    }
+
+    #[test]
+    fn the_nearest_of_all_parts_are_kept_and_ties_go_by_address() {
+        let near = |pairs: &[(u64, f32)]| Reply {
+            outcome: Outcome::Neighbors(
+                pairs.iter().map(|&(a, d)| (RowAddr::from_u64(a), d)).collect(),
+            ),
+            missing: vec![],
+            times: StageTimes::default(),
+        };
+        let parts = vec![(0..3, near(&[(9, 0.5), (4, 1.0)])), (3..5, near(&[(3, 1.0), (1, 2.0)]))];
+        let joined = join(parts, Some(3)).unwrap();
+        assert_eq!(joined.outcome, near(&[(9, 0.5), (3, 1.0), (4, 1.0)]).outcome);
+    }
+}

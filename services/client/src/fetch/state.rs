@@ -1,0 +1,89 @@
+//! What a stream's task lets others see of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::watch;
+use wire::Fault;
+
+/// Whether a stream can be used.
+#[derive(Clone, Debug)]
+pub(super) enum Link {
+    /// For the first time, or for the first time after it broke: worth waiting for.
+    Connecting,
+    /// Connected and welcomed.
+    Up { batch_rows_max: usize },
+    /// The last attempt failed; others follow, but nobody waits for them.
+    Down(Fault),
+}
+
+/// Shared between a stream's task and its callers.
+pub(super) struct Shared {
+    pub link: watch::Sender<Link>,
+    /// Batches handed over and not yet sent.
+    pub waiting: AtomicUsize,
+    pub outstanding_rows: AtomicUsize,
+    pub batches: AtomicU64,
+    pub messages: AtomicU64,
+    pub connections: AtomicU64,
+}
+
+impl Shared {
+    pub fn new() -> Self {
+        Self {
+            link: watch::Sender::new(Link::Connecting),
+            waiting: AtomicUsize::new(0),
+            outstanding_rows: AtomicUsize::new(0),
+            batches: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+        }
+    }
+
+    pub fn add_to(&self, total: &mut Counters) {
+        let up = matches!(*self.link.borrow(), Link::Up { .. });
+        total.streams_up += usize::from(up);
+        total.waiting_batches += self.waiting.load(Ordering::Relaxed);
+        total.outstanding_rows += self.outstanding_rows.load(Ordering::Relaxed);
+        total.batches += self.batches.load(Ordering::Relaxed);
+        total.messages += self.messages.load(Ordering::Relaxed);
+        total.connections += self.connections.load(Ordering::Relaxed);
+    }
+}
+
+/// A place in a stream's queue, held by a batch until it is sent.
+pub(super) struct Place(Arc<Shared>);
+
+impl Place {
+    /// A place, unless `places_max` are taken.
+    pub fn take(shared: &Arc<Shared>, places_max: usize) -> Option<Self> {
+        let taken = shared.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self(Arc::clone(shared));
+        (taken < places_max).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A client's gauges and counters, over all its streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Streams that are connected now.
+    pub streams_up: usize,
+    /// Batches that wait for credit now.
+    pub waiting_batches: usize,
+    /// Rows sent and not yet replied to now.
+    pub outstanding_rows: usize,
+    /// Batches sent since the start.
+    pub batches: u64,
+    /// Messages that carried them: fewer, when several batches waited.
+    pub messages: u64,
+    /// Connections made since the start.
+    pub connections: u64,
+    /// Batches tried a second time because their stream broke.
+    pub retries: u64,
+}

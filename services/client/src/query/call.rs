@@ -1,0 +1,138 @@
+//! The calls that are answered at once, and the streams of answers.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use wire::query::{
+    DescribeTableRequest, DescribeTableResponse, GetRequest, GetResponse, ListTablesRequest,
+    RowFormat, SearchRequest, Stage, StatusRequest, StatusResponse, TableSummary, WarmProgress,
+    WarmRequest,
+};
+use wire::{Fault, Reason};
+
+use super::connect::QueryClient;
+use super::rows::{read_rows, read_schema};
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// At most k rows, best first, with `_rowaddr` and `_distance` or `_score`.
+    pub rows: RecordBatch,
+    /// The version that was searched.
+    pub version: u64,
+    /// Where the time went, when asked for.
+    pub stages: Vec<Stage>,
+}
+
+/// Rows by key.
+#[derive(Clone, Debug)]
+pub struct Gotten {
+    /// The rows, in the order of the keys.
+    pub rows: GottenRows,
+    /// The version that was read.
+    pub version: u64,
+    /// Positions of keys that have no row.
+    pub not_found: Vec<u32>,
+}
+
+/// Rows in the form that was asked for.
+#[derive(Clone, Debug)]
+pub enum GottenRows {
+    /// As a record batch.
+    Arrow(RecordBatch),
+    /// As JSON, a line a row.
+    Json(String),
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+pub struct TableDescription {
+    /// The answer as it came.
+    pub response: DescribeTableResponse,
+    /// Its schema, decoded.
+    pub schema: SchemaRef,
+}
+
+impl QueryClient {
+    /// Searches a table.
+    pub async fn search(&self, request: SearchRequest) -> Result<Found, Fault> {
+        let answer = self.service().search(self.request(request)).await;
+        let answer = answer.map_err(|status| self.blame(&status))?.into_inner();
+        let rows = read_rows(&answer.rows)?;
+        Ok(Found { rows, version: answer.version, stages: answer.stages })
+    }
+
+    /// Rows by key.
+    pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
+        let format = request.format();
+        let answer = self.service().get(self.request(request)).await;
+        gotten(answer.map_err(|status| self.blame(&status))?.into_inner(), format)
+    }
+
+    /// Many gets on one stream, all of the same `format`; answers in the order of the requests, each
+    /// with its own fault. A fault of the stream itself ends it.
+    pub async fn get_stream(
+        &self,
+        requests: impl Stream<Item = GetRequest> + Send + 'static,
+        format: RowFormat,
+    ) -> Result<BoxStream<'static, Result<Gotten, Fault>>, Fault> {
+        let requests = requests.map(move |mut request| {
+            request.set_format(format);
+            request
+        });
+        let answers = self.service().get_stream(self.request(requests)).await;
+        let answers = answers.map_err(|status| self.blame(&status))?.into_inner();
+        let this = self.clone();
+        let decode = move |answer: Result<GetResponse, tonic::Status>| {
+            gotten(answer.map_err(|status| this.blame(&status))?, format)
+        };
+        Ok(answers.map(decode).boxed())
+    }
+
+    /// The tables that the node serves.
+    pub async fn tables(&self) -> Result<Vec<TableSummary>, Fault> {
+        let answer = self.service().list_tables(self.request(ListTablesRequest {})).await;
+        Ok(answer.map_err(|status| self.blame(&status))?.into_inner().tables)
+    }
+
+    /// One table; `version` 0 for the latest.
+    pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
+        let request = DescribeTableRequest { table: table.into(), version };
+        let answer = self.service().describe_table(self.request(request)).await;
+        let response = answer.map_err(|status| self.blame(&status))?.into_inner();
+        let schema = read_schema(&response.schema)?;
+        Ok(TableDescription { response, schema })
+    }
+
+    /// Fills a table's chunks; its progress until done. Dropping the stream cancels.
+    pub async fn warm(
+        &self,
+        request: WarmRequest,
+    ) -> Result<BoxStream<'static, Result<WarmProgress, Fault>>, Fault> {
+        let steps = self.service().warm(self.request(request)).await;
+        let steps = steps.map_err(|status| self.blame(&status))?.into_inner();
+        let this = self.clone();
+        Ok(steps.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
+    }
+
+    /// The query node, and the I/O nodes behind it.
+    pub async fn status(&self) -> Result<StatusResponse, Fault> {
+        let answer = self.service().status(self.request(StatusRequest {})).await;
+        Ok(answer.map_err(|status| self.blame(&status))?.into_inner())
+    }
+}
+
+fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
+    if let Some(error) = answer.error {
+        return Err(error.into());
+    }
+    let rows = match format {
+        RowFormat::Arrow => GottenRows::Arrow(read_rows(&answer.rows)?),
+        RowFormat::Json => GottenRows::Json(
+            String::from_utf8(answer.rows.into())
+                .map_err(|_| Fault::new(Reason::Internal, "the JSON of the answer is not UTF-8"))?,
+        ),
+    };
+    Ok(Gotten { rows, version: answer.version, not_found: answer.not_found })
+}

@@ -1,0 +1,98 @@
+//! A connection to a query node.
+
+use std::time::Duration;
+
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use wire::query::query_service_client::QueryServiceClient;
+use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
+
+use crate::endpoint::{Endpoint, root_cause};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// HTTP/2 windows, in bytes: answers of many rows shouldn't wait for acknowledgements.
+const WINDOW_BYTES: u32 = 8 << 20;
+
+/// One query node. Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub struct QueryClient {
+    endpoint: Endpoint,
+    timeout: Option<Duration>,
+    service: QueryServiceClient<Channel>,
+}
+
+impl QueryClient {
+    /// Connects.
+    ///
+    /// # Errors
+    /// `NODE_UNAVAILABLE`, saying what to do about it, when nobody listens.
+    pub async fn connect(endpoint: &Endpoint) -> Result<Self, Fault> {
+        let transport = endpoint
+            .transport()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(2 * WINDOW_BYTES);
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, transport.connect());
+        let channel = match connecting.await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(error)) => return Err(nobody_listens(endpoint, &root_cause(&error))),
+            Err(_) => {
+                let why = format!("no answer within {CONNECT_TIMEOUT:?}");
+                return Err(nobody_listens(endpoint, &why));
+            }
+        };
+        let service = QueryServiceClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        Ok(Self { endpoint: endpoint.clone(), timeout: None, service })
+    }
+
+    /// The same connection, with `timeout` as the deadline of each request.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Where the node listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(super) fn service(&self) -> QueryServiceClient<Channel> {
+        self.service.clone()
+    }
+
+    pub(super) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(timeout) = self.timeout {
+            request.set_timeout(timeout);
+        }
+        request
+    }
+
+    /// What a status means: one of Bireme's own as it is, one of the connection with what to do.
+    pub(super) fn blame(&self, status: &Status) -> Fault {
+        let fault = Fault::from_status(status);
+        match (fault.reason, self.timeout) {
+            (Reason::NodeUnavailable, _) => match std::error::Error::source(status) {
+                Some(cause) => nobody_listens(&self.endpoint, &root_cause(cause)),
+                None => fault,
+            },
+            // Nothing here cancels a call that is waited for, except tonic when its time is over.
+            (Reason::Cancelled, Some(timeout)) => {
+                let message = format!("no answer within {timeout:?}; allow more time");
+                Fault::new(Reason::DeadlineExceeded, message)
+            }
+            _ => fault,
+        }
+    }
+}
+
+fn nobody_listens(endpoint: &Endpoint, why: &str) -> Fault {
+    let message = format!(
+        "no query node answers at {endpoint} ({why}): start one with `bireme up` or `bireme query`, \
+         or name another with --endpoint"
+    );
+    Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
+}

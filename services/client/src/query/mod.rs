@@ -1,0 +1,15 @@
+//! The query tier's client: a typed call for each rpc, rows as record batches, errors as faults.
+
+mod call;
+mod connect;
+mod rows;
+mod take;
+
+pub use call::{Found, Gotten, GottenRows, TableDescription};
+pub use connect::QueryClient;
+pub use rows::read_rows;
+pub use take::{Taken, TakenStream};
+pub use wire::query::{
+    GetRequest, ListTablesResponse, OnMissing, RowFormat, SearchRequest, Stage, StatusResponse,
+    TableSummary, TakeRequest, Text, Vector, WarmProgress, WarmRequest, search_request::By,
+};

@@ -1,0 +1,72 @@
+//! Rows by address: one Arrow IPC stream, decoded as its bytes come in.
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_schema::SchemaRef;
+use tonic::Streaming;
+use wire::Fault;
+use wire::query::{TakeRequest, TakeResponse};
+
+use super::connect::QueryClient;
+use super::rows::damaged;
+
+/// A part of the rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// The next rows, in the order of their addresses.
+    pub batches: Vec<RecordBatch>,
+    /// Positions (within the request) of addresses that were left out.
+    pub missing: Vec<u32>,
+    /// The version that was read.
+    pub version: u64,
+}
+
+/// The answer to a take.
+pub struct TakenStream {
+    client: QueryClient,
+    parts: Streaming<TakeResponse>,
+    decoder: StreamDecoder,
+}
+
+impl QueryClient {
+    /// Rows by address, in the order given.
+    pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
+        let parts = self.service().take(self.request(request)).await;
+        let parts = parts.map_err(|status| self.blame(&status))?.into_inner();
+        Ok(TakenStream { client: self.clone(), parts, decoder: StreamDecoder::new() })
+    }
+}
+
+impl TakenStream {
+    /// The next part; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Taken>, Fault> {
+        let part = self.parts.message().await.map_err(|status| self.client.blame(&status))?;
+        let Some(TakeResponse { rows, version, missing }) = part else {
+            self.decoder.finish().map_err(damaged)?;
+            return Ok(None);
+        };
+        let mut bytes = Buffer::from(rows);
+        let mut batches = Vec::new();
+        while let Some(batch) = self.decoder.decode(&mut bytes).map_err(damaged)? {
+            batches.push(batch);
+        }
+        Ok(Some(Taken { batches, missing, version }))
+    }
+
+    /// The schema of the rows, once the first part has come.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.decoder.schema()
+    }
+
+    /// Everything that is left, as one part.
+    pub async fn collect(mut self) -> Result<Taken, Fault> {
+        let mut all = Taken { batches: Vec::new(), missing: Vec::new(), version: 0 };
+        while let Some(mut part) = self.next().await? {
+            all.batches.append(&mut part.batches);
+            all.missing.append(&mut part.missing);
+            all.version = part.version;
+        }
+        Ok(all)
+    }
+}

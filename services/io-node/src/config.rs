@@ -1,0 +1,193 @@
+//! How an I/O node is to be: one typed form, checked before anything starts.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use address::SECTOR_BYTES;
+use bytesize::ByteSize;
+use serde::Deserialize;
+
+use crate::error::NodeError;
+
+/// An I/O node's configuration. Sizes are written as people write them: `64GiB`, `256MiB`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IoConfig {
+    /// Where to listen for gRPC; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The node's name, which placement goes by; unique among the members.
+    pub name: String,
+    /// The drives; at least one.
+    pub drives: Vec<DriveConfig>,
+    /// How many cores serve, one ring each; 0 for all that the affinity mask allows.
+    pub cores: usize,
+    /// Whether each core's thread stays on its CPU.
+    pub pin: bool,
+    /// What carries reads and writes out.
+    pub engine: EngineChoice,
+    /// Whether a filesystem without O_DIRECT will do; its reads then go through the page cache.
+    pub allow_buffered: bool,
+    /// The RAM tier over all cores; 0 turns it off.
+    pub ram_tier: ByteSize,
+    /// Reads in flight at most, a core.
+    pub slots: u32,
+    /// The longest read; a multiple of 4 KiB, at most 256 KiB.
+    pub read_max: ByteSize,
+    /// A segment of the slab, reclaimed whole; also the longest extent.
+    pub segment: ByteSize,
+    /// Rows that one stream may have outstanding.
+    pub credit_rows: u32,
+    /// Rows in one batch at most.
+    pub batch_rows_max: u32,
+    /// Rows that wait for a read at most, a core; what is over it is shed.
+    pub queue_rows_max: usize,
+    /// Fills at the same time.
+    pub fills: usize,
+    /// Fills that wait at most; a miss over it is answered but fills nothing.
+    pub fill_queue_max: usize,
+    /// Batches answered from the table at the same time.
+    pub table_reads: usize,
+    /// Batches that wait for that at most; what is over it is shed.
+    pub table_queue_max: usize,
+    /// Versions of tables that are kept open.
+    pub tables_max: u64,
+    /// Threads for what is not the read path: tables, fills.
+    pub background_threads: usize,
+    /// Memory for the table's own indexes and metadata.
+    pub lake_cache: ByteSize,
+    /// Options for object stores, such as `aws_endpoint`.
+    pub storage: HashMap<String, String>,
+}
+
+/// One drive.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveConfig {
+    /// A file, made if it isn't there, or a raw block device.
+    pub path: PathBuf,
+    /// The slab's size; not needed for a file or a device that is there.
+    #[serde(default)]
+    pub size: Option<ByteSize>,
+}
+
+/// What carries reads and writes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineChoice {
+    /// io_uring where it may be used, else a pool of threads with pread.
+    #[default]
+    Auto,
+    /// io_uring, or the node doesn't start.
+    IoUring,
+    /// A pool of threads with pread.
+    Pread,
+}
+
+impl Default for IoConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7071)),
+            name: "io-0".into(),
+            drives: Vec::new(),
+            cores: 0,
+            pin: true,
+            engine: EngineChoice::Auto,
+            allow_buffered: false,
+            ram_tier: ByteSize::mib(256),
+            slots: 256,
+            read_max: ByteSize::kib(32),
+            segment: ByteSize::mib(64),
+            credit_rows: 64 << 10,
+            batch_rows_max: 4096,
+            queue_rows_max: 1 << 20,
+            fills: 2,
+            fill_queue_max: 4096,
+            table_reads: 4,
+            table_queue_max: 1024,
+            tables_max: 64,
+            background_threads: 2,
+            lake_cache: ByteSize::mib(256),
+            storage: HashMap::new(),
+        }
+    }
+}
+
+impl IoConfig {
+    /// Whether the values are sane and agree with each other.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`], naming the first field that is wrong.
+    pub fn validate(&self) -> Result<(), NodeError> {
+        let bad = |field, problem: String| Err(NodeError::Config { field, problem });
+        if self.drives.is_empty() {
+            return bad("drives", "is empty; name at least one drive with its path".into());
+        }
+        for drive in &self.drives {
+            if drive.size.is_some_and(|size| size < self.segment) {
+                let path = drive.path.display();
+                let segment = self.segment;
+                return bad("drives", format!("{path} is smaller than a segment of {segment}"));
+            }
+            if self.drives.iter().filter(|other| other.path == drive.path).count() > 1 {
+                return bad("drives", format!("names {} twice", drive.path.display()));
+            }
+        }
+        let sector = SECTOR_BYTES as u64;
+        let read_max = self.read_max.as_u64();
+        if read_max % sector != 0 || !(sector..=256 << 10).contains(&read_max) {
+            return bad("read_max", "must be a multiple of 4KiB, at most 256KiB".into());
+        }
+        if self.segment.as_u64() % sector != 0 || self.segment < ByteSize::mib(1) {
+            return bad("segment", "must be a multiple of 4KiB, at least 1MiB".into());
+        }
+        if self.credit_rows < self.batch_rows_max {
+            return bad("credit_rows", "must be at least batch_rows_max".into());
+        }
+        let counts = [
+            ("slots", self.slots as usize),
+            ("batch_rows_max", self.batch_rows_max as usize),
+            ("queue_rows_max", self.queue_rows_max),
+            ("fills", self.fills),
+            ("fill_queue_max", self.fill_queue_max),
+            ("table_reads", self.table_reads),
+            ("table_queue_max", self.table_queue_max),
+            ("tables_max", self.tables_max as usize),
+            ("background_threads", self.background_threads),
+        ];
+        for (field, value) in counts {
+            if value == 0 {
+                return bad(field, "must be at least 1".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut IoConfig)) -> Result<(), NodeError> {
+        let drive = DriveConfig { path: "/x".into(), size: Some(ByteSize::gib(1)) };
+        let mut config = IoConfig { drives: vec![drive], ..Default::default() };
+        change(&mut config);
+        config.validate()
+    }
+
+    #[test]
+    fn each_contradiction_names_its_field() {
+        assert!(with(|_| {}).is_ok());
+        let field = |result| match result {
+            Err(NodeError::Config { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(field(with(|c| c.drives.clear())), "drives");
+        assert_eq!(field(with(|c| c.drives.push(c.drives[0].clone()))), "drives");
+        assert_eq!(field(with(|c| c.drives[0].size = Some(ByteSize::mib(1)))), "drives");
+        assert_eq!(field(with(|c| c.read_max = ByteSize::b(5000))), "read_max");
+        assert_eq!(field(with(|c| c.segment = ByteSize::b(4096))), "segment");
+        assert_eq!(field(with(|c| c.credit_rows = 1)), "credit_rows");
+        assert_eq!(field(with(|c| c.fills = 0)), "fills");
+    }
+}

@@ -1,0 +1,65 @@
+//! When a place in the directory, or a segment, may be reused.
+//!
+//! Requests name extents by place without counting references. A place that was forgotten is
+//! therefore kept until every request that began before has ended; what began afterwards can't
+//! have found it. Requests are numbered in the order in which they begin, so the oldest one under
+//! way decides.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+
+use crate::directory::ExtentNo;
+
+/// What waits for older requests to end.
+#[derive(Default)]
+pub struct Grace {
+    /// In the order of their serial numbers.
+    waiting: VecDeque<Waiting>,
+}
+
+struct Waiting {
+    /// Requests with a lower serial may still hold the places.
+    serial: u64,
+    places: Vec<ExtentNo>,
+    /// Dropped when the grace is over: whoever holds the receiver sees its channel close.
+    _done: Option<mpsc::Sender<()>>,
+}
+
+impl Grace {
+    /// Keeps `places` until the requests before `serial`, the next to be given out, have ended.
+    pub fn hold(&mut self, serial: u64, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
+        self.waiting.push_back(Waiting { serial, places, _done: done });
+    }
+
+    /// The places whose grace is over, now that no request older than `oldest` is under way.
+    pub fn over(&mut self, oldest: u64) -> Vec<ExtentNo> {
+        let mut places = Vec::new();
+        while self.waiting.front().is_some_and(|w| w.serial <= oldest) {
+            places.extend(self.waiting.pop_front().into_iter().flat_map(|w| w.places));
+        }
+        places
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_ends_with_the_last_request_that_began_before_it() {
+        let mut grace = Grace::default();
+        let (done, mut ended) = mpsc::channel::<()>(1);
+        grace.hold(5, vec![], Some(done));
+        assert!(grace.over(4).is_empty());
+        assert!(ended.try_recv() == Err(mpsc::error::TryRecvError::Empty));
+        grace.over(5);
+        assert!(ended.try_recv() == Err(mpsc::error::TryRecvError::Disconnected));
+        assert!(grace.is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! What other threads ask of a core.
+
+use std::sync::Arc;
+
+use address::{ByteOffset, DriveNo, ExtentKey};
+use ring::{AlignedBuf, WriteError};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use wire::Fault;
+
+use super::{CoreSnapshot, RequestNo, SessionNo};
+use crate::directory::Extent;
+use crate::table::Projection;
+
+/// A core's address for other threads. What arrives is bounded by its senders: connections by the
+/// acceptor, images by the table queue, writes by the fills.
+pub type Mailbox = mpsc::UnboundedSender<Message>;
+
+/// Something for a core to do.
+pub enum Message {
+    /// Serve this connection.
+    Connection(std::net::TcpStream),
+    /// A projection is open, or can't be.
+    Opened {
+        /// The stream that asked.
+        session: SessionNo,
+        /// The client's name for it.
+        handle: u32,
+        /// What came of it.
+        projection: Result<Arc<Projection>, Fault>,
+    },
+    /// Rows have come from the table.
+    Image {
+        /// The batch that asked.
+        request: RequestNo,
+        /// The part of its projection.
+        part: usize,
+        /// The rows, encoded like a chunk.
+        image: Result<pack::Extent, Fault>,
+    },
+    /// An extent is on a drive; find it from now on.
+    Filled {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Dropped once that is so.
+        done: mpsc::Sender<()>,
+    },
+    /// These extents are going away; don't find them any more.
+    Forget {
+        /// Their names.
+        keys: Arc<Vec<ExtentKey>>,
+        /// Dropped once no request holds one of them.
+        done: mpsc::Sender<()>,
+    },
+    /// Write this through the core's ring.
+    Write {
+        /// The drive.
+        drive: DriveNo,
+        /// Where.
+        offset: ByteOffset,
+        /// What.
+        buf: AlignedBuf,
+        /// Gets the outcome.
+        done: oneshot::Sender<Result<(), WriteError>>,
+    },
+    /// Say how it is.
+    Describe(oneshot::Sender<CoreSnapshot>),
+    /// Finish what is under way, take nothing new.
+    Stop,
+}
+
+/// A connection as the core's own runtime sees it.
+pub fn adopt(stream: std::net::TcpStream) -> std::io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(stream)
+}

@@ -1,0 +1,76 @@
+//! One core: its ring, its replica of the directory, its RAM tier, and the requests on it.
+//!
+//! A request stays on the core whose connection it came over. Everything here belongs to the
+//! core's thread and is reached through [`here`]; other threads talk to it through its
+//! [`mailbox`]. Tasks find it by [`here`] instead of holding it, because a spawned task has to be
+//! `Send` and nothing of a core is.
+
+pub mod grace;
+pub mod mailbox;
+mod requests;
+mod run;
+mod sessions;
+mod stats;
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::Ring;
+
+use crate::directory::Directory;
+use crate::node::Shared;
+use crate::stages::ram_tier::RamTier;
+use crate::stages::read::Reader;
+
+pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
+pub use run::{CoreStart, run};
+pub use sessions::{Handle, Session, SessionNo, Sessions};
+pub use stats::{CoreSnapshot, CoreStats};
+
+/// One core's state.
+pub struct Core {
+    /// Its place among the node's cores.
+    pub number: usize,
+    /// What all cores share.
+    pub shared: Arc<Shared>,
+    /// The core's ring.
+    pub ring: Ring,
+    /// Its replica of the directory.
+    pub directory: RefCell<Directory>,
+    /// Places in the directory that wait for older requests to end.
+    pub grace: RefCell<grace::Grace>,
+    /// Sectors in RAM.
+    pub ram: RamTier,
+    /// Fetch streams that are open on this core.
+    pub sessions: RefCell<Sessions>,
+    /// Batches under way.
+    pub requests: RefCell<Requests>,
+    /// Pieces that wait for a read, and the reads in flight.
+    pub reader: Rc<Reader>,
+    /// Counters.
+    pub stats: CoreStats,
+    /// The CPU that the thread is pinned to.
+    pub cpu: Option<usize>,
+}
+
+thread_local! {
+    static CORE: OnceCell<Rc<Core>> = const { OnceCell::new() };
+}
+
+/// Makes `core` the core of this thread.
+fn settle_in(core: Rc<Core>) {
+    CORE.with(|place| {
+        if place.set(core).is_err() {
+            unreachable!("a thread becomes a core once");
+        }
+    });
+}
+
+/// The core of this thread.
+///
+/// # Panics
+/// On a thread that isn't a core's: a defect.
+pub fn here() -> Rc<Core> {
+    CORE.with(|core| core.get().map(Rc::clone)).expect("called on a core's thread")
+}

@@ -1,0 +1,162 @@
+//! The life of a core's thread: start, serve, obey the mailbox, drain.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use ring::{Ring, SlabFile};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+
+use super::mailbox::{Message, adopt};
+use super::{Core, CoreSnapshot, CoreStats, here, settle_in};
+use crate::error::NodeError;
+use crate::fetch;
+use crate::node::Shared;
+use crate::serve;
+use crate::stages::ram_tier::RamTier;
+use crate::stages::read::{self, Reader};
+
+/// What a core's thread is started with.
+pub struct CoreStart {
+    /// Its place among the node's cores.
+    pub number: usize,
+    /// The CPU to stay on.
+    pub cpu: Option<usize>,
+    /// What all cores share.
+    pub shared: Arc<Shared>,
+    /// The drives.
+    pub slabs: Vec<SlabFile>,
+    /// Its mail.
+    pub mail: mpsc::UnboundedReceiver<Message>,
+    /// Told once whether the core could start, and how its ring works.
+    pub started: std::sync::mpsc::Sender<Result<String, NodeError>>,
+}
+
+/// Runs a core until it is told to stop and has drained.
+pub fn run(start: CoreStart) {
+    let CoreStart { number, cpu, shared, slabs, mail, started } = start;
+    let runtime = match prepare(cpu) {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    runtime.block_on(async move {
+        let config = shared.ring_config();
+        let ring = match Ring::start(&config, &slabs) {
+            Ok(ring) => ring,
+            Err(source) => {
+                let error = NodeError::Ring { core: number, source };
+                return drop(started.send(Err(error)));
+            }
+        };
+        let description = ring.describe().to_string();
+        let read_max = config.slot_bytes;
+        let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
+        settle_in(Rc::new(Core {
+            number,
+            ring,
+            directory: RefCell::default(),
+            grace: RefCell::default(),
+            ram: RamTier::new(ram),
+            sessions: RefCell::default(),
+            requests: RefCell::default(),
+            reader: Rc::new(Reader::new(config.slots, read_max)),
+            stats: CoreStats::default(),
+            cpu,
+            shared,
+        }));
+        let _ = started.send(Ok(description));
+        tokio::spawn(read::drive());
+        live(mail).await;
+    });
+}
+
+fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
+    if let Some(cpu) = cpu {
+        let doing = "pinning a thread to its core";
+        ring::affinity::pin_to(cpu).map_err(|source| NodeError::Os { doing, source })?;
+    }
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(ring::submit_all)
+        .build()
+        .map_err(|source| NodeError::Os { doing: "starting a core's runtime", source })
+}
+
+/// Serves connections and obeys the mailbox until told to stop.
+async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
+    let (connections, incoming) = mpsc::unbounded_channel::<TcpStream>();
+    let (stop, stopping) = watch::channel(false);
+    let server = tokio::spawn(serve::serve(incoming, stopping));
+    let mut writes = FuturesUnordered::new();
+    loop {
+        let message = tokio::select! {
+            message = mail.recv() => message,
+            Some(()) = writes.next() => continue,
+        };
+        let core = here();
+        match message {
+            Some(Message::Connection(stream)) => match adopt(stream) {
+                Ok(stream) => drop(connections.send(stream)),
+                Err(error) => tracing::warn!(%error, "a connection can't be served"),
+            },
+            Some(Message::Write { drive, offset, buf, done }) => {
+                let write = core.ring.write(drive, offset, buf);
+                writes.push(async move {
+                    let _ = done.send(write.await.map(drop).map_err(|returned| returned.error));
+                });
+            }
+            Some(Message::Stop) | None => break,
+            Some(other) => obey(&core, other),
+        }
+    }
+    let _ = stop.send(true);
+    let _ = server.await;
+    while writes.next().await.is_some() {}
+    let ring = here().ring.clone();
+    ring.drain().await;
+}
+
+fn obey(core: &Core, message: Message) {
+    match message {
+        Message::Opened { session, handle, projection } => {
+            serve::opened(core, session, handle, projection);
+        }
+        Message::Image { request, part, image } => fetch::image(core, request, part, image),
+        Message::Filled { extent, done } => {
+            let replaced = core.directory.borrow_mut().insert(extent);
+            hold(core, replaced.into_iter().collect(), None);
+            drop(done);
+        }
+        Message::Forget { keys, done } => {
+            let mut directory = core.directory.borrow_mut();
+            let places = keys.iter().filter_map(|&key| directory.forget(key)).collect();
+            drop(directory);
+            hold(core, places, Some(done));
+        }
+        Message::Describe(to) => drop(to.send(snapshot(core))),
+        Message::Connection(_) | Message::Write { .. } | Message::Stop => {}
+    }
+}
+
+/// Frees places once no request holds them; at once if none is under way.
+fn hold(core: &Core, places: Vec<crate::directory::ExtentNo>, done: Option<mpsc::Sender<()>>) {
+    let requests = core.requests.borrow();
+    let mut grace = core.grace.borrow_mut();
+    grace.hold(requests.next_serial(), places, done);
+    let over = grace.over(requests.oldest());
+    core.directory.borrow_mut().vacate(&over);
+}
+
+fn snapshot(core: &Core) -> CoreSnapshot {
+    let directory = core.directory.borrow();
+    CoreSnapshot {
+        cpu: core.cpu,
+        ring: core.ring.stats(),
+        queued: core.reader.waiting(),
+        replica_bytes: directory.replica_bytes(),
+        directory_shared_bytes: directory.shared_bytes(),
+        ..core.stats.snapshot()
+    }
+}

@@ -1,0 +1,114 @@
+//! Fetch streams that are open on a core.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use wire::fetch::{Batch, FetchResponse};
+use wire::{Fault, Reason};
+
+use super::RequestNo;
+use crate::table::Projection;
+
+/// Names a stream; never given out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionNo(u64);
+
+/// The most projections that one stream may have open.
+pub const HANDLES_MAX: usize = 256;
+
+/// One stream.
+pub struct Session {
+    /// Takes what goes back. Bounded by the credits, so it never has to wait.
+    pub replies: mpsc::UnboundedSender<FetchResponse>,
+    /// Rows that the client may still ask for.
+    pub credit_rows: u32,
+    /// Batches under way, by the client's name.
+    pub batches: HashMap<u64, RequestNo>,
+    handles: HashMap<u32, Handle>,
+}
+
+/// A projection that the client named.
+pub enum Handle {
+    /// Being opened; these batches wait for it.
+    Opening(Vec<Batch>),
+    /// Open.
+    Open(Arc<Projection>),
+    /// Could not be opened; batches get the same fault.
+    Failed(Fault),
+}
+
+impl Session {
+    /// A stream whose client has `credit_rows`.
+    pub fn new(replies: mpsc::UnboundedSender<FetchResponse>, credit_rows: u32) -> Self {
+        Self { replies, credit_rows, batches: HashMap::new(), handles: HashMap::new() }
+    }
+
+    /// Begins to open a projection under a new handle.
+    ///
+    /// # Errors
+    /// A handle that is taken, or one too many.
+    pub fn open(&mut self, handle: u32) -> Result<(), Fault> {
+        if self.handles.contains_key(&handle) {
+            let what = format!("handle {handle} is open already; close it first");
+            return Err(Fault::new(Reason::BadProtocol, what));
+        }
+        if self.handles.len() >= HANDLES_MAX {
+            let what = format!("{HANDLES_MAX} projections are open on this stream; close some");
+            return Err(Fault::new(Reason::Overloaded, what));
+        }
+        self.handles.insert(handle, Handle::Opening(Vec::new()));
+        Ok(())
+    }
+
+    /// Ends the opening of a projection: the batches that waited for it. None if it was closed.
+    pub fn opened(&mut self, handle: u32, state: Handle) -> Vec<Batch> {
+        match self.handles.get_mut(&handle) {
+            Some(slot @ Handle::Opening(_)) => match std::mem::replace(slot, state) {
+                Handle::Opening(waiting) => waiting,
+                Handle::Open(_) | Handle::Failed(_) => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// Forgets a projection; the batches that still waited for it.
+    pub fn close(&mut self, handle: u32) -> Vec<Batch> {
+        match self.handles.remove(&handle) {
+            Some(Handle::Opening(waiting)) => waiting,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The handle's state.
+    pub fn handle_mut(&mut self, handle: u32) -> Option<&mut Handle> {
+        self.handles.get_mut(&handle)
+    }
+}
+
+/// The streams.
+#[derive(Default)]
+pub struct Sessions {
+    sessions: HashMap<SessionNo, Session>,
+    next: u64,
+}
+
+impl Sessions {
+    /// Adds a stream.
+    pub fn add(&mut self, session: Session) -> SessionNo {
+        let no = SessionNo(self.next);
+        self.next += 1;
+        self.sessions.insert(no, session);
+        no
+    }
+
+    /// The stream, if it is still open.
+    pub fn get_mut(&mut self, no: SessionNo) -> Option<&mut Session> {
+        self.sessions.get_mut(&no)
+    }
+
+    /// Ends a stream.
+    pub fn remove(&mut self, no: SessionNo) {
+        self.sessions.remove(&no);
+    }
+}

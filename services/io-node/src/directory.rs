@@ -1,0 +1,128 @@
+//! The directory: which extent is where. One replica a core, so that no look-up takes a lock.
+//!
+//! The heavy part of an entry (row starts, checksums) is shared by the replicas through an `Arc`
+//! and never changes. Requests name extents by their place in the replica ([`ExtentNo`]) instead
+//! of counting references a row; a place is reused only after every request that was under way
+//! when its extent was forgotten has ended (see `core/grace.rs`), so a place never names another
+//! extent than the one it was taken for.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use address::{DriveNo, ExtentKey, SectorNo};
+use pack::ExtentIndex;
+
+use crate::fill::SegmentNo;
+
+/// A chunk of a pack, on a drive.
+#[derive(Debug)]
+pub struct Extent {
+    /// Its name.
+    pub key: ExtentKey,
+    /// Where each of its rows starts, and each sector's checksum.
+    pub index: ExtentIndex,
+    /// The drive it is on.
+    pub drive: DriveNo,
+    /// Its first sector there.
+    pub first: SectorNo,
+    /// The segment it goes with.
+    pub segment: SegmentNo,
+}
+
+/// An extent's place in one core's replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtentNo(u32);
+
+/// One core's replica.
+#[derive(Default)]
+pub struct Directory {
+    by_key: HashMap<ExtentKey, ExtentNo, BuildHasherDefault<KeyHasher>>,
+    places: Vec<Option<Arc<Extent>>>,
+    free: Vec<ExtentNo>,
+}
+
+impl Directory {
+    /// Where the extent is, if it is filled.
+    pub fn find(&self, key: ExtentKey) -> Option<ExtentNo> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// The extent at a place that a request under way holds.
+    pub fn extent(&self, no: ExtentNo) -> Option<&Arc<Extent>> {
+        self.places.get(no.0 as usize)?.as_ref()
+    }
+
+    /// Adds an extent; one that is there already under the key stays where requests hold it, and
+    /// its place is returned to be vacated after a grace.
+    pub fn insert(&mut self, extent: Arc<Extent>) -> Option<ExtentNo> {
+        let key = extent.key;
+        let no = match self.free.pop() {
+            Some(no) => {
+                self.places[no.0 as usize] = Some(extent);
+                no
+            }
+            None => {
+                self.places.push(Some(extent));
+                ExtentNo(self.places.len() as u32 - 1)
+            }
+        };
+        self.by_key.insert(key, no)
+    }
+
+    /// Makes an extent unfindable. Its place stays until [`Directory::vacate`].
+    pub fn forget(&mut self, key: ExtentKey) -> Option<ExtentNo> {
+        self.by_key.remove(&key)
+    }
+
+    /// Frees places that no request holds any more.
+    pub fn vacate(&mut self, places: &[ExtentNo]) {
+        for &no in places {
+            self.places[no.0 as usize] = None;
+            self.free.push(no);
+        }
+    }
+
+    /// RAM of this replica without what replicas share, in bytes.
+    pub fn replica_bytes(&self) -> usize {
+        self.by_key.capacity() * (size_of::<(ExtentKey, ExtentNo)>() + 1)
+            + self.places.capacity() * size_of::<Option<Arc<Extent>>>()
+    }
+
+    /// RAM of what replicas share, in bytes.
+    pub fn shared_bytes(&self) -> usize {
+        let bytes = |extent: &Arc<Extent>| size_of::<Extent>() + extent.index.ram_bytes();
+        self.places.iter().flatten().map(bytes).sum()
+    }
+}
+
+/// Pack keys are hashes already: folding one with the chunk's number spreads well enough.
+#[derive(Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u32(&mut self, chunk: u32) {
+        self.write_u64(u64::from(chunk));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // An odd constant with well mixed bits (2^64 over the golden ratio).
+        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u128(&mut self, pack: u128) {
+        self.write_u64(pack as u64);
+    }
+}

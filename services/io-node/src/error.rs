@@ -1,0 +1,83 @@
+//! What goes wrong on an I/O node, and how it is said on the wire.
+
+use lake::LakeError;
+use pack::PackError;
+use ring::{SlabError, StartError};
+use wire::{Fault, Reason};
+
+/// Why an I/O node can't start, or a request can't be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// From the table.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// From the rows' encoding.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// A projection names a column twice.
+    #[error("column `{column}` is asked for twice; ask for it once")]
+    ColumnTwice {
+        /// The column.
+        column: String,
+    },
+    /// The configuration contradicts itself.
+    #[error("configuration: `{field}` {problem}")]
+    Config {
+        /// The field, as it is written in the file.
+        field: &'static str,
+        /// What is wrong with it and how to mend it.
+        problem: String,
+    },
+    /// A drive's slab can't be used.
+    #[error(transparent)]
+    Slab(#[from] SlabError),
+    /// A ring can't start.
+    #[error("the ring of core {core} can't start: {source}")]
+    Ring {
+        /// The CPU.
+        core: usize,
+        /// Why.
+        source: StartError,
+    },
+    /// The port can't be listened on.
+    #[error("can't listen on {address}: {source}; choose another with --listen")]
+    Listen {
+        /// As configured.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The operating system refuses something that a node needs.
+    #[error("{doing}: {source}")]
+    Os {
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Said to clients: who is at fault decides the reason.
+pub fn fault_of(error: &NodeError) -> Fault {
+    match error {
+        NodeError::Lake(error) => lake::fault_of(error),
+        NodeError::Pack(error) => pack_fault(error),
+        NodeError::ColumnTwice { column } => {
+            Fault::new(Reason::BadArgument, error.to_string()).with("column", column)
+        }
+        NodeError::Config { .. }
+        | NodeError::Slab(_)
+        | NodeError::Ring { .. }
+        | NodeError::Listen { .. }
+        | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),
+    }
+}
+
+fn pack_fault(error: &PackError) -> Fault {
+    let reason = match error {
+        PackError::Unsupported { .. } => Reason::UnsupportedType,
+        PackError::ReplyTooLarge { .. } => Reason::TooLarge,
+        _ => Reason::Internal,
+    };
+    Fault::new(reason, error.to_string())
+}

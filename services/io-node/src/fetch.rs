@@ -1,0 +1,87 @@
+//! One fetch, from a batch of row addresses to its reply, on one core.
+//!
+//! ```text
+//! decode ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
+//!                   └─ some not: from the table ─► (image) ─┘                             │
+//!                                                  reply ◄─ assemble or score ◄───────────┘
+//! ```
+//!
+//! No stage waits: each leaves the request where the next event finds it. The events are a batch
+//! ([`fetch`]), rows from the table ([`image`]) and completed reads (`stages/read.rs`, which ends
+//! in [`settle`]).
+
+use std::sync::Arc;
+
+use wire::Fault;
+use wire::fetch::Batch;
+
+use crate::core::{Core, RequestNo, SessionNo};
+use crate::stages::{assemble, decode, locate, read, reply};
+use crate::table::Projection;
+use crate::table_rows;
+
+/// A batch has come.
+pub fn fetch(core: &Core, session: SessionNo, projection: Arc<Projection>, batch: Batch) {
+    let (id, rows) = (batch.id, batch.row_addrs.len());
+    match decode::decode(core, session, projection, batch) {
+        Ok(mut request) => {
+            locate::locate(core, &mut request);
+            let no = core.requests.borrow_mut().add(request);
+            if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
+                session.batches.insert(id, no);
+            }
+            proceed(core, no);
+        }
+        Err(fault) => reply::refuse(core, session, id, rows, fault),
+    }
+}
+
+/// Rows have come from the table.
+pub fn image(core: &Core, no: RequestNo, part: usize, image: Result<pack::Extent, Fault>) {
+    match image {
+        Ok(image) => {
+            if table_rows::arrived(core, no, part, image) {
+                proceed(core, no);
+            }
+        }
+        Err(fault) => reply::fail(core, no, fault),
+    }
+}
+
+/// Goes on with a request whose sources are known: first what only the table has, then the rest.
+fn proceed(core: &Core, no: RequestNo) {
+    let started = table_rows::ask(core, no).and_then(|waits| {
+        if !waits {
+            assemble::prepare(core, no)?;
+            read::want(core, no)?;
+        }
+        Ok(waits)
+    });
+    match started {
+        Ok(true) => {}
+        Ok(false) => settle(core, no),
+        Err(fault) => reply::fail(core, no, fault),
+    }
+}
+
+/// Answers a request whose pieces have all come. If drives failed to deliver some of its rows, it
+/// begins again with those from the table.
+pub fn settle(core: &Core, no: RequestNo) {
+    let refused = {
+        let mut requests = core.requests.borrow_mut();
+        match requests.get_mut(no) {
+            Some(request) if request.pieces_left == 0 => {
+                let refused = locate::is_refused(request);
+                if refused {
+                    locate::locate(core, request);
+                }
+                refused
+            }
+            _ => return,
+        }
+    };
+    match refused {
+        true => proceed(core, no),
+        false => reply::reply(core, no),
+    }
+}

@@ -1,0 +1,119 @@
+//! The steps of a fill that take time, each ending in a report to the filler.
+
+use std::sync::Arc;
+
+use address::{ByteOffset, ExtentKey, SECTOR_BYTES};
+use futures::future::try_join_all;
+use ring::AlignedBuf;
+use tokio::sync::{mpsc, oneshot};
+
+use super::filler::FillKey;
+use super::segments::SegmentNo;
+use crate::core::mailbox::{Mailbox, Message};
+use crate::directory::Extent;
+use crate::error::NodeError;
+use crate::table::OpenTable;
+
+/// One write, in bytes: long enough for the drive's full bandwidth, short enough that reads never
+/// wait long behind it.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A step's report.
+pub enum Step {
+    /// The table's rows are read and encoded.
+    Scanned {
+        /// The extent's name.
+        name: ExtentKey,
+        /// What is to be written.
+        extent: Result<pack::Extent, String>,
+    },
+    /// The bytes are on the drive, or not.
+    Written {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Its length.
+        bytes: u64,
+        /// What came of it.
+        outcome: Result<(), String>,
+    },
+    /// Every core finds the extent.
+    Published {
+        /// The extent's name.
+        name: ExtentKey,
+        /// Where it is.
+        segment: SegmentNo,
+        /// Its length.
+        bytes: u64,
+    },
+    /// No core holds an extent of the segment any more.
+    Forgotten {
+        /// The segment.
+        segment: SegmentNo,
+    },
+}
+
+/// Reads a chunk's rows from the table and encodes them.
+pub async fn scan(name: ExtentKey, table: Arc<OpenTable>, key: FillKey) -> Step {
+    let extent = encoded(&table, key).await.map_err(|error| error.to_string());
+    Step::Scanned { name, extent }
+}
+
+async fn encoded(table: &Arc<OpenTable>, key: FillKey) -> Result<pack::Extent, NodeError> {
+    let FillKey { pack, chunk } = key;
+    let rows = table.fragment(chunk.fragment).map_or(0..0, |f| f.rows_of(chunk.index));
+    let columns = &table.packs()[pack].columns;
+    let batch = table.table().read_chunk(chunk.fragment, rows, columns).await?;
+    let table = Arc::clone(table);
+    // Encoding a chunk is milliseconds of pure CPU.
+    let encode = move || table.packs()[pack].layout.encode(batch.columns());
+    match tokio::task::spawn_blocking(encode).await {
+        Ok(extent) => Ok(extent?),
+        Err(error) => Err(NodeError::Os { doing: "encoding a chunk", source: error.into() }),
+    }
+}
+
+/// Writes an extent through a core's ring.
+pub async fn write(core: Mailbox, extent: Arc<Extent>, bytes: Vec<u8>) -> Step {
+    let start = extent.first.byte_offset().0;
+    let pieces = bytes.chunks(WRITE_BYTES).enumerate().map(|(at, piece)| {
+        let mut buf = AlignedBuf::zeroed(piece.len());
+        buf.as_mut_slice().copy_from_slice(piece);
+        let offset = ByteOffset(start + (at * WRITE_BYTES) as u64);
+        let (done, written) = oneshot::channel();
+        let sent = core.send(Message::Write { drive: extent.drive, offset, buf, done });
+        async move {
+            match (sent, written.await) {
+                (Ok(()), Ok(outcome)) => outcome.map_err(|error| error.to_string()),
+                _ => Err("the node is shutting down".to_owned()),
+            }
+        }
+    });
+    let outcome = try_join_all(pieces).await.map(drop);
+    Step::Written { extent, bytes: bytes.len() as u64, outcome }
+}
+
+/// Makes every core find an extent.
+pub async fn publish(cores: Arc<[Mailbox]>, extent: Arc<Extent>, bytes: u64) -> Step {
+    let (name, segment) = (extent.key, extent.segment);
+    tell(&cores, |done| Message::Filled { extent: Arc::clone(&extent), done }).await;
+    Step::Published { name, segment, bytes }
+}
+
+/// Makes every core forget extents, and waits until no request holds one of them.
+pub async fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) {
+    let keys = Arc::new(keys);
+    tell(cores, |done| Message::Forget { keys: Arc::clone(&keys), done }).await;
+}
+
+/// Sends each core a message and waits until all have dropped their `done`.
+async fn tell(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) {
+    let (done, mut all_done) = mpsc::channel(1);
+    for core in cores {
+        // A core that has stopped finds and holds nothing.
+        let _ = core.send(message(done.clone()));
+    }
+    drop(done);
+    all_done.recv().await;
+}
+
+const _: () = assert!(WRITE_BYTES.is_multiple_of(SECTOR_BYTES));

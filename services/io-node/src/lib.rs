@@ -1,0 +1,27 @@
+//! The I/O tier: rows by address, from local NVMe drives, a ring a core.
+//!
+//! ```text
+//! node.rs    threads, listener ─► core/   one core: ring, directory, requests, mailbox
+//! serve/     gRPC, streams     ─► fetch.rs ─► stages/   decode, locate, RAM tier, coalesce, read,
+//!                                                       assemble, rerank, reply
+//! table/     opened versions, packs, projections        fill/   chunks onto the drives
+//! ```
+//!
+//! A batch is served whole on the core whose connection it came over. Between cores there are only
+//! mailboxes; nothing on the way of a fetch takes a lock.
+
+mod config;
+mod core;
+mod directory;
+mod error;
+mod fetch;
+mod fill;
+mod node;
+mod serve;
+mod stages;
+mod table;
+mod table_rows;
+
+pub use config::{DriveConfig, EngineChoice, IoConfig};
+pub use error::NodeError;
+pub use node::IoNode;

@@ -1,0 +1,85 @@
+//! Describe: the node's shape and counters.
+
+use std::sync::atomic::Ordering;
+
+use address::DriveNo;
+use tokio::sync::oneshot;
+use wire::fetch::{Core as CoreState, DescribeResponse, Drive};
+
+use crate::core::CoreSnapshot;
+use crate::core::mailbox::Message;
+use crate::node::Shared;
+
+/// Asks every core and adds up.
+pub async fn describe(shared: &Shared) -> DescribeResponse {
+    let mut cores = Vec::with_capacity(shared.cores());
+    for mailbox in shared.mailboxes.iter() {
+        let (ask, snapshot) = oneshot::channel();
+        let _ = mailbox.send(Message::Describe(ask));
+        cores.extend(snapshot.await.ok());
+    }
+    let fills = shared.fills.stats();
+    let replicas: usize = cores.iter().map(|core| core.replica_bytes).sum();
+    let directory = replicas + cores.first().map_or(0, |core| core.directory_shared_bytes);
+    let process = process::Usage::now();
+    let (engine, engine_reason) = engine();
+    DescribeResponse {
+        node: shared.config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        engine,
+        engine_reason,
+        drives: drives(shared),
+        extents: fills.extents.load(Ordering::Relaxed),
+        directory_bytes: directory as u64,
+        ram_tier_bytes: shared.config.ram_tier.as_u64(),
+        fills_running: fills.running.load(Ordering::Relaxed),
+        fills_done: fills.done.load(Ordering::Relaxed),
+        fills_failed: fills.failed.load(Ordering::Relaxed),
+        cpu_us: process.cpu_us,
+        resident_bytes: process.resident_bytes,
+        cores: cores.into_iter().map(core).collect(),
+    }
+}
+
+/// The engine in use, and why it is not io_uring if it isn't.
+fn engine() -> (String, String) {
+    match &crate::core::here().ring.describe().engine {
+        ring::EngineInUse::IoUring { .. } => ("io_uring".into(), String::new()),
+        ring::EngineInUse::Pread { instead_of_io_uring, .. } => {
+            let why = instead_of_io_uring.as_ref().map(ToString::to_string);
+            ("pread".into(), why.unwrap_or_else(|| "configured".into()))
+        }
+        ring::EngineInUse::Simulated { .. } => ("simulated".into(), String::new()),
+    }
+}
+
+fn drives(shared: &Shared) -> Vec<Drive> {
+    let drive = |(at, slab): (usize, &ring::SlabFile)| Drive {
+        path: slab.path().display().to_string(),
+        capacity_bytes: slab.len(),
+        used_bytes: shared.fills.used_bytes(DriveNo(at as u16)),
+        direct: slab.is_direct(),
+        queue_depth: shared.queue_depths[at],
+    };
+    shared.slabs.iter().enumerate().map(drive).collect()
+}
+
+fn core(core: CoreSnapshot) -> CoreState {
+    CoreState {
+        cpu: core.cpu.map_or(-1, |cpu| cpu as i32),
+        rows: core.rows,
+        batches: core.batches,
+        drive_reads: core.ring.reads_completed,
+        drive_read_bytes: core.ring.read_bytes,
+        ram_hits: core.ram_hits,
+        ram_misses: core.ram_misses,
+        table_rows: core.table_rows,
+        bad_sectors: core.bad_sectors,
+        in_flight: core.ring.in_flight as u32,
+        queued: core.queued as u32,
+        drive_write_bytes: core.ring.write_bytes,
+        shared_sectors: core.shared_pieces,
+        dropped: core.dropped,
+        shed: core.shed,
+    }
+}

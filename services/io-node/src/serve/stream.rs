@@ -1,0 +1,232 @@
+//! One Fetch stream: its credits, its projections, its batches.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Status, Streaming};
+use wire::fetch::fetch_request::Kind as Asked;
+use wire::fetch::fetch_response::Kind as Answer;
+use wire::fetch::{Batch, FetchRequest, FetchResponse, Open, Opened, Welcome};
+use wire::{Fault, Reason, schema_to_bytes};
+
+use super::Replies;
+use crate::core::mailbox::Message;
+use crate::core::{Core, Handle, Session, SessionNo, here};
+use crate::error::fault_of;
+use crate::fetch::fetch;
+use crate::node::Shared;
+use crate::stages::reply;
+use crate::table::Projection;
+
+/// The protocol's revision within v1.
+const REVISION: u32 = 1;
+
+/// Opens a stream on this core: what it answers.
+pub fn begin(
+    shared: &Shared,
+    asked: Streaming<FetchRequest>,
+    stopping: watch::Receiver<bool>,
+) -> Replies<FetchResponse> {
+    let (replies, answers) = mpsc::unbounded_channel();
+    let config = &shared.config;
+    let welcome = Welcome {
+        credit_rows: config.credit_rows,
+        batch_rows_max: config.batch_rows_max,
+        node: config.name.clone(),
+        revision: REVISION,
+    };
+    let _ = replies.send(FetchResponse { kind: Some(Answer::Welcome(welcome)) });
+    let session = Session::new(replies, config.credit_rows);
+    let core = here();
+    let no = core.sessions.borrow_mut().add(session);
+    // Ends the answers with a status once the asking has broken the protocol.
+    let (ending, ended) = mpsc::channel(1);
+    tokio::spawn(listen(no, asked, ending, stopping));
+    let answers = UnboundedReceiverStream::new(answers).map(Ok);
+    let ended = tokio_stream::wrappers::ReceiverStream::new(ended).map(Err);
+    Box::pin(answers.merge(ended))
+}
+
+/// Takes what the client asks for until it hangs up; then nothing of the stream is left.
+async fn listen(
+    no: SessionNo,
+    mut asked: Streaming<FetchRequest>,
+    ending: mpsc::Sender<Status>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let outcome = loop {
+        let message = tokio::select! {
+            message = asked.message() => message,
+            _ = stopping.wait_for(|&stop| stop) => break Ok(()),
+        };
+        match message {
+            Ok(Some(FetchRequest { kind })) => {
+                let obeyed = obey(&here(), no, kind);
+                if let Err(fault) = obeyed {
+                    break Err(Status::from(fault));
+                }
+            }
+            Ok(None) | Err(_) => break Ok(()),
+        }
+    };
+    match outcome {
+        Ok(()) => finish(no).await,
+        Err(status) => drop(ending.send(status).await),
+    }
+    end(no);
+}
+
+fn end(no: SessionNo) {
+    let core = here();
+    core.sessions.borrow_mut().remove(no);
+    reply::abandon(&core, no);
+}
+
+/// Waits until every batch of a stream is answered; the client's going away ends it too.
+async fn finish(no: SessionNo) {
+    while let Some(replies) = unfinished(no) {
+        tokio::select! {
+            () = replies.closed() => return,
+            () = tokio::time::sleep(FINISH_POLL) => {}
+        }
+    }
+}
+
+/// Where the replies of a stream go that has batches under way.
+fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<FetchResponse>> {
+    let core = here();
+    let mut sessions = core.sessions.borrow_mut();
+    sessions.get_mut(no).filter(|session| !session.batches.is_empty()).map(|s| s.replies.clone())
+}
+
+/// How often a closing stream looks whether its last batches are answered.
+const FINISH_POLL: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Does what one message asks for. An error ends the stream.
+fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
+    match kind {
+        Some(Asked::Open(open)) => begin_open(core, no, open),
+        Some(Asked::Batches(batches)) => {
+            batches.batches.into_iter().try_for_each(|batch| take_batch(core, no, batch))
+        }
+        Some(Asked::Close(close)) => {
+            let waiting = with(core, no, |session| session.close(close.handle));
+            let closed = Fault::new(Reason::BadProtocol, "its projection was closed");
+            for batch in waiting.unwrap_or_default() {
+                reply::refuse(core, no, batch.id, batch.row_addrs.len(), closed.clone());
+            }
+            Ok(())
+        }
+        Some(Asked::Cancel(cancel)) => {
+            let request = with(core, no, |session| session.batches.get(&cancel.id).copied());
+            if let Some(request) = request.flatten() {
+                core.stats.dropped.add(1);
+                let cancelled = Fault::new(Reason::Cancelled, "the caller cancelled the batch");
+                reply::fail(core, request, cancelled);
+            }
+            Ok(())
+        }
+        None => Err(Fault::new(Reason::BadProtocol, "a message of an unknown kind")),
+    }
+}
+
+fn with<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    core.sessions.borrow_mut().get_mut(no).map(work)
+}
+
+/// Takes a batch against its stream's credits and starts it, or lets it wait for its projection.
+fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
+    let (id, rows) = (batch.id, batch.row_addrs.len());
+    let ready = {
+        let mut sessions = core.sessions.borrow_mut();
+        let Some(session) = sessions.get_mut(no) else { return Ok(()) };
+        let credit = u32::try_from(rows).ok().and_then(|r| session.credit_rows.checked_sub(r));
+        let Some(credit) = credit else {
+            let have = session.credit_rows;
+            let what = format!("a batch of {rows} rows over the {have} that credits are left for");
+            return Err(Fault::new(Reason::BadProtocol, what));
+        };
+        if session.batches.contains_key(&id) {
+            let what = format!("batch {id} is outstanding already; give each an id of its own");
+            return Err(Fault::new(Reason::BadProtocol, what));
+        }
+        session.credit_rows = credit;
+        match session.handle_mut(batch.handle) {
+            Some(Handle::Opening(waiting)) => {
+                waiting.push(batch);
+                return Ok(());
+            }
+            Some(Handle::Open(projection)) => Ok((Arc::clone(projection), batch)),
+            Some(Handle::Failed(fault)) => Err(fault.clone()),
+            None => {
+                let what = format!("handle {} is not open on this stream", batch.handle);
+                Err(Fault::new(Reason::BadProtocol, what))
+            }
+        }
+    };
+    match ready {
+        Ok((projection, batch)) => fetch(core, no, projection, batch),
+        Err(fault) => reply::refuse(core, no, id, rows, fault),
+    }
+    Ok(())
+}
+
+/// Has a projection opened in the background; the core's mailbox brings it back.
+fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
+    match with(core, no, |session| session.open(open.handle)) {
+        None => return Ok(()),
+        Some(opening) => opening?,
+    }
+    let tables = core.shared.tables.clone();
+    let mailbox = core.shared.mailboxes[core.number].clone();
+    core.shared.background.spawn(async move {
+        let projection = project(&tables, &open).await;
+        // A core that has stopped has no use for it.
+        let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, projection });
+    });
+    Ok(())
+}
+
+async fn project(tables: &crate::table::Registry, open: &Open) -> Result<Arc<Projection>, Fault> {
+    if open.version == 0 {
+        let what = "version 0 is no version; name one, from 1";
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
+    let table =
+        tables.open(&open.table_uri, open.version).await.map_err(|error| fault_of(&error))?;
+    let projection = Projection::new(table, &open.columns).map_err(|error| fault_of(&error))?;
+    Ok(Arc::new(projection))
+}
+
+/// A projection is open, or can't be: tells the client, and starts the batches that waited.
+pub fn opened(core: &Core, no: SessionNo, handle: u32, projection: Result<Arc<Projection>, Fault>) {
+    let answer = match &projection {
+        Ok(projection) => match schema_to_bytes(&projection.schema) {
+            Ok(schema) => Opened { handle, schema, error: None },
+            Err(error) => failed(handle, Fault::new(Reason::Internal, error.to_string())),
+        },
+        Err(fault) => failed(handle, fault.clone()),
+    };
+    let state = match &projection {
+        Ok(projection) => Handle::Open(Arc::clone(projection)),
+        Err(fault) => Handle::Failed(fault.clone()),
+    };
+    let waiting = with(core, no, |session| {
+        let _ = session.replies.send(FetchResponse { kind: Some(Answer::Opened(answer)) });
+        session.opened(handle, state)
+    });
+    for batch in waiting.unwrap_or_default() {
+        match &projection {
+            Ok(projection) => fetch(core, no, Arc::clone(projection), batch),
+            Err(fault) => {
+                reply::refuse(core, no, batch.id, batch.row_addrs.len(), fault.clone());
+            }
+        }
+    }
+}
+
+fn failed(handle: u32, fault: Fault) -> Opened {
+    Opened { handle, schema: bytes::Bytes::new(), error: Some(fault.into()) }
+}

@@ -1,0 +1,139 @@
+//! Assemble: rows, as they come, into the columns of a reply, or into distances.
+//!
+//! The bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of
+//! variable width a second time, once the row before them is known). Rows that are scored are not
+//! copied at all.
+
+use address::SECTOR_BYTES;
+use arrow_data::ArrayData;
+use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
+use wire::Fault;
+
+use super::rerank::{Scorer, score_columns};
+use crate::core::{Core, Gather, Request, RequestNo, Source};
+use crate::error::{NodeError, fault_of};
+
+/// Makes room for a request's rows, now that each one's source is known.
+///
+/// # Errors
+/// Rows that together don't fit a reply.
+pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
+    let mut requests = core.requests.borrow_mut();
+    let Some(request) = requests.get_mut(no) else { return Ok(()) };
+    let directory = core.directory.borrow();
+    let index = |part: usize, source: Source| -> Option<(&ExtentIndex, u32)> {
+        match source {
+            Source::Extent(extent, row) => Some((&directory.extent(extent)?.index, row)),
+            Source::Table(row) => Some((&request.images[part].as_ref()?.index, row)),
+        }
+    };
+    let rows = |part: usize| request.sources[part].iter().filter_map(move |&s| index(part, s));
+    let bytes: u64 = (0..request.sources.len())
+        .flat_map(&rows)
+        .filter_map(|(index, row)| index.span(row))
+        .map(|span| u64::from(span.len))
+        .sum();
+    if request.rerank.is_none() && bytes > REPLY_BYTES_MAX {
+        let what = format!(
+            "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
+        );
+        return Err(Fault::new(wire::Reason::TooLarge, what));
+    }
+    let longest = core.shared.config.read_max.as_u64() as usize;
+    let in_one_read = |sectors: SectorSpan| sectors.count as usize * SECTOR_BYTES <= longest;
+    let in_place = |(index, row): (&ExtentIndex, u32)| {
+        index.form() == Form::Plain && index.sectors_of(row).is_some_and(in_one_read)
+    };
+    let gather = match &request.rerank {
+        Some(by) if rows(0).all(in_place) => Gather::Score(Scorer::new(by, request.rows())),
+        _ => {
+            let parts = request.projection.parts.iter().enumerate();
+            let assembler = |(at, part): (usize, &crate::table::Part)| {
+                let layout = &request.projection.pack(part).layout;
+                Assembler::new(layout, &part.columns, rows(at))
+            };
+            let assemblers = parts.map(assembler).collect::<Result<_, PackError>>();
+            Gather::Rows(assemblers.map_err(|e| fault_of(&NodeError::from(e)))?)
+        }
+    };
+    drop(directory);
+    request.gather = Some(gather);
+    Ok(())
+}
+
+/// The most bytes of rows in one reply; a message holds more, for what is around them.
+const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
+
+impl Gather {
+    /// Puts bytes of a row: those from `offset` of the row at `position` of a part.
+    ///
+    /// # Errors
+    /// Bytes that are no row.
+    pub fn put(
+        &mut self,
+        part: usize,
+        position: usize,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), PackError> {
+        match self {
+            Gather::Rows(assemblers) => assemblers[part].put_piece(position, offset, bytes),
+            Gather::Score(scorer) => {
+                scorer.score(position, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts rows from the table that are in memory already.
+    pub fn put_image(
+        &mut self,
+        part: usize,
+        image: &Extent,
+        sources: &[Source],
+    ) -> Result<(), PackError> {
+        for (position, source) in sources.iter().enumerate() {
+            let Source::Table(row) = *source else { continue };
+            if image.index.is_null(row) {
+                continue;
+            }
+            let Some(span) = image.index.span(row) else { continue };
+            let start = span.offset as usize;
+            self.put(part, position, 0, &image.bytes[start..start + span.len as usize])?;
+        }
+        Ok(())
+    }
+}
+
+/// What a reply carries.
+pub enum Assembled {
+    /// Columns, in the projection's order.
+    Columns(Vec<ArrayData>),
+    /// Positions and distances, nearest first.
+    Nearest(Vec<(usize, f32)>),
+}
+
+/// Ends the assembling of a request whose rows have all come.
+///
+/// # Errors
+/// Rows that can't be decoded.
+pub fn finish(request: &mut Request) -> Result<Assembled, NodeError> {
+    let columns = match request.gather.take() {
+        Some(Gather::Score(scorer)) => return Ok(Assembled::Nearest(scorer.nearest())),
+        Some(Gather::Rows(assemblers)) => {
+            let mut columns: Vec<Option<ArrayData>> =
+                vec![None; request.projection.schema.fields().len()];
+            for (part, assembler) in request.projection.parts.iter().zip(assemblers) {
+                for (&output, column) in part.outputs.iter().zip(assembler.finish()?) {
+                    columns[output] = Some(column);
+                }
+            }
+            columns.into_iter().flatten().collect()
+        }
+        None => Vec::new(),
+    };
+    Ok(match &request.rerank {
+        Some(by) => Assembled::Nearest(score_columns(by, &columns)),
+        None => Assembled::Columns(columns),
+    })
+}

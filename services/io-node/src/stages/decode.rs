@@ -1,0 +1,127 @@
+//! Decode: a batch as it comes over the wire into a request that can be trusted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use address::RowAddr;
+use wire::fetch::{Batch, Metric, Rerank};
+use wire::{Fault, Reason};
+
+use super::rerank::QueryVector;
+use crate::core::{Core, Request, SessionNo, Times};
+use crate::table::{OpenTable, Projection};
+
+/// What to score rows by.
+#[derive(Clone, Debug)]
+pub struct RerankBy {
+    /// The query, with the metric.
+    pub query: QueryVector,
+    /// How many rows to send back.
+    pub k: usize,
+}
+
+/// Checks a batch against its projection and the node's bounds, and finds which of its rows exist.
+///
+/// # Errors
+/// An empty batch, one of too many rows, a rerank that does not fit, or too much waiting already.
+pub fn decode(
+    core: &Core,
+    session: SessionNo,
+    projection: Arc<Projection>,
+    batch: Batch,
+) -> Result<Request, Fault> {
+    let config = &core.shared.config;
+    if batch.row_addrs.is_empty() {
+        let what = "the batch has no row addresses; send at least one";
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
+    if batch.row_addrs.len() > config.batch_rows_max as usize {
+        let (rows, max) = (batch.row_addrs.len(), config.batch_rows_max);
+        let what = format!("a batch of {rows} rows; at most {max} fit, send several");
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
+    if core.reader.waiting() + batch.row_addrs.len() > config.queue_rows_max {
+        core.stats.shed.add(1);
+        let what =
+            format!("{} rows wait for a read already; try again later", core.reader.waiting());
+        return Err(Fault::new(Reason::Overloaded, what));
+    }
+    let rerank = batch.rerank.map(|rerank| decode_rerank(&projection, rerank)).transpose()?;
+    let arrived = Instant::now();
+    let deadline = match batch.timeout_us {
+        0 => None,
+        timeout => arrived.checked_add(Duration::from_micros(timeout)),
+    };
+    let missing = missing(&projection.table, &batch.row_addrs);
+    let present = (!missing.is_empty()).then(|| {
+        let all = 0..batch.row_addrs.len() as u32;
+        all.filter(|place| missing.binary_search(place).is_err()).collect()
+    });
+    let parts = projection.parts.len();
+    Ok(Request {
+        session,
+        batch_id: batch.id,
+        addrs: batch.row_addrs,
+        present,
+        missing,
+        rerank,
+        deadline,
+        sources: vec![Vec::new(); parts],
+        images: (0..parts).map(|_| None).collect(),
+        refused: vec![BTreeSet::new(); parts],
+        gather: None,
+        pieces_left: 0,
+        images_left: 0,
+        times: Times::new(arrived),
+        projection,
+    })
+}
+
+/// Places of the addresses that name no row of the version, ascending.
+fn missing(table: &OpenTable, addrs: &[u64]) -> Vec<u32> {
+    let is_missing = |&raw: &u64| {
+        let addr = RowAddr::from_u64(raw);
+        !table.fragment(addr.fragment()).is_some_and(|fragment| fragment.has(addr.offset()))
+    };
+    (0u32..).zip(addrs).filter(|(_, addr)| is_missing(addr)).map(|(place, _)| place).collect()
+}
+
+fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fault> {
+    let bad = |what: String| Fault::new(Reason::BadVector, what);
+    let [part] = projection.parts.as_slice() else {
+        return Err(bad("rerank needs a projection of the one vector column".into()));
+    };
+    let layout = &projection.pack(part).layout;
+    let column = &projection.pack(part).columns[part.columns[0]];
+    let vector = layout.vector_type().filter(|_| part.columns.len() == 1).ok_or_else(|| {
+        bad(format!("column `{column}` is not stored as vectors by itself; rerank can't use it"))
+    })?;
+    if rerank.vector.len() != vector.dimension * size_of::<f32>() {
+        return Err(bad(format!(
+            "the query vector has {} bytes; column `{column}` has {} dimensions of 4 bytes",
+            rerank.vector.len(),
+            vector.dimension
+        )));
+    }
+    let metric = match Metric::try_from(rerank.metric) {
+        Ok(metric @ (Metric::L2 | Metric::Cosine | Metric::Dot)) => metric,
+        Ok(Metric::Unspecified) | Err(_) => {
+            let what = format!("metric {} is none of L2, cosine and dot", rerank.metric);
+            return Err(Fault::new(Reason::BadArgument, what));
+        }
+    };
+    if rerank.k == 0 {
+        return Err(Fault::new(Reason::BadArgument, "k is 0; ask for at least one row"));
+    }
+    let values: Vec<f32> = rerank
+        .vector
+        .chunks_exact(size_of::<f32>())
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        .collect();
+    if values.iter().any(|v| !v.is_finite()) {
+        return Err(bad("the query vector has a NaN or an infinity; send finite numbers".into()));
+    }
+    let query = QueryVector::new(values, metric, vector.element);
+    Ok(RerankBy { query, k: rerank.k as usize })
+}

@@ -1,0 +1,53 @@
+//! Locate: where each row of a request is, from the core's own replica of the directory.
+
+use address::RowAddr;
+
+use crate::core::{Core, Request, Source};
+use crate::fill::FillKey;
+
+/// Finds the source of every row. Chunks that no drive has are asked to be filled; meanwhile their
+/// rows come from the table.
+pub fn locate(core: &Core, request: &mut Request) {
+    let directory = core.directory.borrow();
+    let table = &request.projection.table;
+    let mut unfilled: Vec<FillKey> = Vec::new();
+    for (at, part) in request.projection.parts.iter().enumerate() {
+        let mut from_table = 0;
+        let mut sources = Vec::with_capacity(request.rows());
+        for position in 0..request.rows() {
+            let addr = RowAddr::from_u64(request.addr(position));
+            // `decode` has found the fragment.
+            let Some(fragment) = table.fragment(addr.fragment()) else { continue };
+            let found = directory.find(fragment.extent_of(part.pack, addr));
+            let refused = request.refused[at].contains(&(position as u32));
+            sources.push(match found {
+                Some(no) if !refused => Source::Extent(no, fragment.chunk_rows.row_in_chunk(addr)),
+                _ => {
+                    let chunk = fragment.chunk_rows.chunk_of(addr);
+                    let key = FillKey { pack: part.pack, chunk };
+                    if found.is_none() && unfilled.last() != Some(&key) {
+                        unfilled.push(key);
+                    }
+                    from_table += 1;
+                    Source::Table(from_table - 1)
+                }
+            });
+        }
+        request.sources[at] = sources;
+        request.images[at] = None;
+    }
+    request.gather = None;
+    drop(directory);
+    unfilled.sort_unstable();
+    unfilled.dedup();
+    for key in unfilled {
+        core.shared.fills.ask(table, key);
+    }
+}
+
+/// Whether drives have failed to deliver rows that still count on them.
+pub fn is_refused(request: &Request) -> bool {
+    request.refused.iter().zip(&request.sources).any(|(refused, sources)| {
+        refused.iter().any(|&p| matches!(sources[p as usize], Source::Extent(..)))
+    })
+}

@@ -1,0 +1,10 @@
+//! The stages of a fetch, in the order in which `fetch.rs` calls them.
+
+pub mod assemble;
+pub mod coalesce;
+pub mod decode;
+pub mod locate;
+pub mod ram_tier;
+pub mod read;
+pub mod reply;
+pub mod rerank;

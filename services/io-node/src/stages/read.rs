@@ -1,0 +1,438 @@
+//! Read: the pieces of rows that drives have, through the RAM tier or the ring.
+//!
+//! Pieces wait in one queue a core, whichever requests they belong to. Once the tasks that are ready
+//! have run, as many pieces as there are free slots leave the queue, are coalesced
+//! (`coalesce.rs`), and go to the ring in one submission. A piece whose request is
+//! gone or late by then costs no read.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use address::{DriveNo, SECTOR_BYTES, SectorNo};
+use pack::PackError;
+use ring::{ReadError, ReadSink};
+use tokio::sync::Notify;
+use wire::{Fault, Reason};
+
+use super::coalesce::{PlannedRead, Want, plan_reads};
+use super::reply;
+use crate::core::{Core, Gather, Request, RequestNo, Source, here};
+use crate::directory::{Directory, Extent, ExtentNo};
+use crate::error::{NodeError, fault_of};
+use crate::fetch::settle;
+
+/// Consecutive bytes of one row, within one read.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    request: RequestNo,
+    extent: ExtentNo,
+    part: u16,
+    position: u32,
+    /// Where it begins in the row.
+    row_offset: u32,
+    /// Where it begins in the extent.
+    offset: u32,
+    len: u32,
+}
+
+/// A read in flight.
+struct InFlight {
+    first: SectorNo,
+    wants: Vec<Want<Piece>>,
+}
+
+/// The pieces that wait on a core, and its reads in flight.
+pub struct Reader {
+    waiting: RefCell<VecDeque<Piece>>,
+    in_flight: RefCell<InFlightTable>,
+    busy: Cell<u32>,
+    slots: u32,
+    sectors_max: u32,
+    sink: Rc<dyn ReadSink>,
+    /// Wakes [`drive`] when pieces wait and slots may be free.
+    work: Arc<Notify>,
+    /// Kept for their allocations.
+    wants: RefCell<Vec<Want<Piece>>>,
+    planned: RefCell<Vec<PlannedRead>>,
+    ended: RefCell<Vec<RequestNo>>,
+}
+
+#[derive(Default)]
+struct InFlightTable {
+    places: Vec<InFlight>,
+    free: Vec<u32>,
+}
+
+/// The core's one sink: a read's tag is its place in the table.
+struct Completions;
+
+impl ReadSink for Completions {
+    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>) {
+        let core = here();
+        core.reader.done(&core, tag as usize, outcome);
+    }
+}
+
+/// Submits what waits on this core, for as long as the core lives: after each wake it runs behind
+/// the tasks that are ready, so that their pieces go along, and behind a whole batch of completions.
+pub async fn drive() {
+    let work = Arc::clone(&here().reader.work);
+    loop {
+        submit_here();
+        work.notified().await;
+    }
+}
+
+fn submit_here() {
+    let core = here();
+    core.reader.submit(&core);
+    core.ring.submit();
+}
+
+/// Asks for the pieces of a request; those that RAM has are put at once.
+///
+/// # Errors
+/// Rows that can't be decoded.
+pub fn want(core: &Core, no: RequestNo) -> Result<(), Fault> {
+    let mut requests = core.requests.borrow_mut();
+    let Some(request) = requests.get_mut(no) else { return Ok(()) };
+    let Some(mut gather) = request.gather.take() else { return Ok(()) };
+    let wanted = want_parts(core, no, request, &mut gather);
+    request.gather = Some(gather);
+    request.times.located = Some(Instant::now());
+    wanted.map_err(|error| fault_of(&NodeError::from(error)))
+}
+
+fn want_parts(
+    core: &Core,
+    no: RequestNo,
+    request: &mut Request,
+    gather: &mut Gather,
+) -> Result<(), PackError> {
+    let directory = core.directory.borrow();
+    let mut waiting = core.reader.waiting.borrow_mut();
+    for (part, sources) in request.sources.iter().enumerate() {
+        if let Some(image) = &request.images[part] {
+            gather.put_image(part, image, sources)?;
+        }
+        for (position, source) in sources.iter().enumerate() {
+            let Source::Extent(extent_no, row) = *source else { continue };
+            let Some(extent) = directory.extent(extent_no) else { continue };
+            if extent.index.is_null(row) {
+                continue;
+            }
+            let Some(span) = extent.index.span(row) else { continue };
+            let mut from = 0;
+            while from < span.len {
+                let offset = span.offset + from;
+                let len = (span.len - from).min(core.reader.piece_len_max(offset));
+                let piece = Piece {
+                    request: no,
+                    extent: extent_no,
+                    part: part as u16,
+                    position: position as u32,
+                    row_offset: from,
+                    offset,
+                    len,
+                };
+                match core.ram.is_on() && put_from_ram(core, extent, &piece, gather)? {
+                    true => request.times.ram_hits += piece.sectors(),
+                    false => {
+                        request.pieces_left += 1;
+                        waiting.push_back(piece);
+                    }
+                }
+                from += len;
+            }
+        }
+    }
+    if !waiting.is_empty() {
+        core.reader.work.notify_one();
+    }
+    Ok(())
+}
+
+/// Puts a piece whose sectors are all in RAM. Whether they were.
+fn put_from_ram(
+    core: &Core,
+    extent: &Extent,
+    piece: &Piece,
+    gather: &mut Gather,
+) -> Result<bool, PackError> {
+    let sectors = piece.first_sector()..piece.first_sector() + piece.sectors();
+    let put = |gather: &mut Gather, from: u32, bytes: &[u8]| {
+        gather.put(
+            piece.part.into(),
+            piece.position as usize,
+            (piece.row_offset + from) as usize,
+            bytes,
+        )
+    };
+    let (start, end) = (piece.offset as usize, (piece.offset + piece.len) as usize);
+    if sectors.len() == 1 {
+        let Some(sector) = core.ram.get(extent.key, sectors.start) else {
+            core.stats.ram_misses.add(1);
+            return Ok(false);
+        };
+        core.stats.ram_hits.add(1);
+        let base = sectors.start as usize * SECTOR_BYTES;
+        return put(gather, 0, &sector[start - base..end - base]).map(|()| true);
+    }
+    let found: Option<Vec<_>> = sectors.clone().map(|s| core.ram.get(extent.key, s)).collect();
+    let Some(found) = found else {
+        core.stats.ram_misses.add(sectors.len() as u64);
+        return Ok(false);
+    };
+    core.stats.ram_hits.add(sectors.len() as u64);
+    // A vector is scored whole, so its pieces are joined first.
+    let joined = found.concat();
+    let base = sectors.start as usize * SECTOR_BYTES;
+    put(gather, 0, &joined[start - base..end - base]).map(|()| true)
+}
+
+impl Piece {
+    fn first_sector(&self) -> u32 {
+        self.offset / SECTOR_BYTES as u32
+    }
+
+    fn sectors(&self) -> u32 {
+        (self.offset % SECTOR_BYTES as u32 + self.len).div_ceil(SECTOR_BYTES as u32)
+    }
+}
+
+impl Reader {
+    /// With `slots` reads in flight at most, each of up to `read_max` bytes (whole sectors).
+    pub fn new(slots: u32, read_max: usize) -> Self {
+        Self {
+            waiting: RefCell::default(),
+            in_flight: RefCell::default(),
+            busy: Cell::new(0),
+            slots,
+            sectors_max: (read_max / SECTOR_BYTES) as u32,
+            sink: Rc::new(Completions),
+            work: Arc::default(),
+            wants: RefCell::default(),
+            planned: RefCell::default(),
+            ended: RefCell::default(),
+        }
+    }
+
+    /// Pieces that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// How many bytes from `offset` of an extent one read can bring.
+    fn piece_len_max(&self, offset: u32) -> u32 {
+        self.sectors_max * SECTOR_BYTES as u32 - offset % SECTOR_BYTES as u32
+    }
+
+    /// Hands pieces that wait to the ring, as far as slots are free.
+    pub fn submit(&self, core: &Core) {
+        while self.busy.get() < self.slots && !self.waiting.borrow().is_empty() {
+            let late = self.pop(core);
+            let mut wants = self.wants.borrow_mut();
+            let mut planned = self.planned.borrow_mut();
+            planned.clear();
+            plan_reads(&mut wants, self.sectors_max, &mut planned);
+            for read in planned.iter() {
+                self.start(core, read, &wants[read.wants.clone()]);
+            }
+            drop((wants, planned));
+            for no in late {
+                core.stats.dropped.add(1);
+                let what = "the deadline passed before the rows were read";
+                reply::fail(core, no, Fault::new(Reason::DeadlineExceeded, what));
+            }
+        }
+    }
+
+    /// Takes as many pieces as there are free slots; requests whose deadline has passed come back.
+    fn pop(&self, core: &Core) -> Vec<RequestNo> {
+        let (mut late, now) = (Vec::new(), Instant::now());
+        let mut requests = core.requests.borrow_mut();
+        let directory = core.directory.borrow();
+        let mut waiting = self.waiting.borrow_mut();
+        let mut wants = self.wants.borrow_mut();
+        wants.clear();
+        let room = (self.slots - self.busy.get()) as usize;
+        while wants.len() < room {
+            let Some(piece) = waiting.pop_front() else { break };
+            let Some(request) = requests.get_mut(piece.request) else { continue };
+            if request.deadline.is_some_and(|deadline| deadline <= now) {
+                if late.last() != Some(&piece.request) {
+                    late.push(piece.request);
+                }
+                continue;
+            }
+            wants.extend(place(&directory, piece));
+        }
+        late
+    }
+
+    fn start(&self, core: &Core, read: &PlannedRead, wants: &[Want<Piece>]) {
+        let tag = {
+            let mut table = self.in_flight.borrow_mut();
+            let tag = table.free.pop().unwrap_or_else(|| {
+                table.places.push(InFlight { first: read.first, wants: Vec::new() });
+                table.places.len() as u32 - 1
+            });
+            let entry = &mut table.places[tag as usize];
+            entry.first = read.first;
+            entry.wants.extend_from_slice(wants);
+            tag
+        };
+        if let Some(request) = core.requests.borrow_mut().get_mut(wants[0].piece.request) {
+            request.times.drive_reads += 1;
+            request.times.drive_bytes += u64::from(read.sectors) * SECTOR_BYTES as u64;
+        }
+        core.stats.shared_pieces.add(wants.len() as u64 - 1);
+        self.busy.set(self.busy.get() + 1);
+        let len = read.sectors as usize * SECTOR_BYTES;
+        let asked =
+            core.ring.read(&self.sink, read.drive, read.first.byte_offset(), len, tag.into());
+        if let Err(error) = asked {
+            self.done(core, tag as usize, Err(error));
+        }
+    }
+
+    /// A read has ended.
+    fn done(&self, core: &Core, tag: usize, outcome: Result<&[u8], ReadError>) {
+        self.busy.set(self.busy.get() - 1);
+        if !self.waiting.borrow().is_empty() {
+            self.work.notify_one();
+        }
+        let (first, mut wants) = {
+            let entry = &mut self.in_flight.borrow_mut().places[tag];
+            (entry.first, std::mem::take(&mut entry.wants))
+        };
+        let mut ended = self.ended.take();
+        match outcome {
+            Ok(bytes) => deliver(core, first, bytes, &wants, &mut ended),
+            Err(error) => {
+                tracing::warn!(%error, "a read failed; its rows are answered from the table");
+                core.stats.bad_sectors.add(1);
+                refuse(core, &wants, &mut ended);
+            }
+        }
+        wants.clear();
+        let mut table = self.in_flight.borrow_mut();
+        table.places[tag].wants = wants;
+        table.free.push(tag as u32);
+        drop(table);
+        for no in ended.drain(..) {
+            settle(core, no);
+        }
+        self.ended.replace(ended);
+    }
+}
+
+/// Where a piece is; `None` for an extent that isn't, which grace rules out.
+fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
+    let extent = directory.extent(piece.extent)?;
+    let first = extent.first.plus(piece.first_sector().into());
+    Some(Want { drive: extent.drive, first, sectors: piece.sectors(), piece })
+}
+
+/// Checks the sectors of a read and puts its pieces; requests whose last piece it was come back.
+fn deliver(
+    core: &Core,
+    first: SectorNo,
+    bytes: &[u8],
+    wants: &[Want<Piece>],
+    ended: &mut Vec<RequestNo>,
+) {
+    let mut requests = core.requests.borrow_mut();
+    let directory = core.directory.borrow();
+    let mut checks = Checks::default();
+    for want in wants {
+        let piece = &want.piece;
+        let Some(request) = requests.get_mut(piece.request) else { continue };
+        let Some(extent) = directory.extent(piece.extent) else { continue };
+        let skipped = (want.first.0 - first.0) as usize;
+        if !checks.hold(core, extent, piece, skipped, bytes) {
+            request.refused[usize::from(piece.part)].insert(piece.position);
+        } else if let Some(gather) = &mut request.gather {
+            let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;
+            let row = &bytes[start..start + piece.len as usize];
+            let (part, position) = (piece.part.into(), piece.position as usize);
+            if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
+                // The checksum holds, so what was written was wrong.
+                tracing::error!(%error, extent = ?extent.key, "a row can't be decoded");
+                core.shared.fills.bad_extent(extent.key);
+                request.refused[usize::from(piece.part)].insert(piece.position);
+            }
+        }
+        request.pieces_left -= 1;
+        if request.pieces_left == 0 {
+            ended.push(piece.request);
+        }
+    }
+}
+
+/// Pieces that could not be read: their rows will come from the table.
+fn refuse(core: &Core, wants: &[Want<Piece>], ended: &mut Vec<RequestNo>) {
+    let mut requests = core.requests.borrow_mut();
+    let directory = core.directory.borrow();
+    for Want { piece, .. } in wants {
+        if let Some(extent) = directory.extent(piece.extent) {
+            core.shared.fills.bad_extent(extent.key);
+        }
+        let Some(request) = requests.get_mut(piece.request) else { continue };
+        request.refused[usize::from(piece.part)].insert(piece.position);
+        request.pieces_left -= 1;
+        if request.pieces_left == 0 {
+            ended.push(piece.request);
+        }
+    }
+}
+
+/// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
+#[derive(Default)]
+struct Checks {
+    checked: u64,
+    bad: u64,
+}
+
+impl Checks {
+    /// Whether all of a piece's sectors, the first of them `skipped` into the read, are right. Each
+    /// is checked once, and admitted to RAM if it is.
+    fn hold(
+        &mut self,
+        core: &Core,
+        extent: &Extent,
+        piece: &Piece,
+        skipped: usize,
+        bytes: &[u8],
+    ) -> bool {
+        let mut all = true;
+        for at in 0..piece.sectors() {
+            let place = skipped + at as usize;
+            let bit = 1u64 << place;
+            let sector = piece.first_sector() + at;
+            if self.checked & bit == 0 {
+                self.checked |= bit;
+                let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
+                match extent.index.check(sector, sector_bytes) {
+                    Ok(()) => core.ram.admit(extent.key, sector, sector_bytes),
+                    Err(_) => {
+                        self.bad |= bit;
+                        report_bad(core, extent, sector);
+                    }
+                }
+            }
+            all &= self.bad & bit == 0;
+        }
+        all
+    }
+}
+
+fn report_bad(core: &Core, extent: &Extent, sector: u32) {
+    let (DriveNo(drive), SectorNo(place)) = (extent.drive, extent.first.plus(sector.into()));
+    tracing::warn!(drive, sector = place, extent = ?extent.key, "checksum mismatch; the extent is dropped and filled again");
+    core.stats.bad_sectors.add(1);
+    core.shared.fills.bad_extent(extent.key);
+}

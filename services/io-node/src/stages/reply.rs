@@ -1,0 +1,109 @@
+//! Reply: what a request came to, back to its stream.
+
+use std::time::{Duration, Instant};
+
+use wire::fetch::fetch_response::Kind;
+use wire::fetch::reply::Outcome;
+use wire::fetch::{Error, FetchResponse, Neighbors, Reply, StageTimes};
+use wire::{ArrowBatch, Fault, Reason};
+
+use super::assemble::{Assembled, finish};
+use crate::core::{Core, Request, RequestNo, SessionNo};
+use crate::error::fault_of;
+
+/// Answers a request whose rows have all come.
+pub fn reply(core: &Core, no: RequestNo) {
+    let Some(mut request) = end(core, no) else { return };
+    let began = Instant::now();
+    let outcome = match outcome(&mut request) {
+        Ok(outcome) => outcome,
+        Err(fault) => Outcome::Error(fault.into()),
+    };
+    core.stats.rows.add(request.rows() as u64);
+    core.stats.batches.add(1);
+    let reply = Reply {
+        id: request.batch_id,
+        outcome: Some(outcome),
+        missing: std::mem::take(&mut request.missing),
+        times: Some(stage_times(&request, began)),
+    };
+    send(core, request.session, request.addrs.len(), reply);
+}
+
+/// Ends a request with a fault.
+pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
+    let Some(request) = end(core, no) else { return };
+    let (id, rows) = (request.batch_id, request.addrs.len());
+    send_fault(core, request.session, id, rows, fault);
+}
+
+/// Answers a batch that never became a request.
+pub fn refuse(core: &Core, session: SessionNo, batch_id: u64, rows: usize, fault: Fault) {
+    send_fault(core, session, batch_id, rows, fault);
+}
+
+/// Ends requests whose stream has gone; nobody is answered.
+pub fn abandon(core: &Core, session: SessionNo) {
+    let dropped = core.requests.borrow_mut().drop_session(session);
+    core.stats.dropped.add(dropped as u64);
+    end_graces(core);
+}
+
+fn outcome(request: &mut Request) -> Result<Outcome, Fault> {
+    match finish(request).map_err(|error| fault_of(&error))? {
+        Assembled::Columns(columns) => {
+            let batch = ArrowBatch::from_columns(request.rows(), &columns);
+            let batch = batch.map_err(|e| Fault::new(Reason::Internal, e.to_string()))?;
+            Ok(Outcome::Rows(batch))
+        }
+        Assembled::Nearest(nearest) => Ok(Outcome::Neighbors(Neighbors {
+            row_addrs: nearest.iter().map(|&(position, _)| request.addr(position)).collect(),
+            distances: nearest.iter().map(|&(_, distance)| distance).collect(),
+        })),
+    }
+}
+
+fn stage_times(request: &Request, assembling: Instant) -> StageTimes {
+    let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    let times = &request.times;
+    let located = times.located.unwrap_or(assembling);
+    StageTimes {
+        locate_us: us(located - times.arrived),
+        read_us: us(assembling - located),
+        assemble_us: us(assembling.elapsed()),
+        drive_reads: times.drive_reads,
+        drive_bytes: times.drive_bytes,
+        ram_hits: times.ram_hits,
+        table_rows: times.table_rows,
+    }
+}
+
+fn end(core: &Core, no: RequestNo) -> Option<Box<Request>> {
+    let request = core.requests.borrow_mut().remove(no);
+    end_graces(core);
+    request
+}
+
+/// Lets go of places in the directory that only ended requests could have held.
+fn end_graces(core: &Core) {
+    let mut grace = core.grace.borrow_mut();
+    if !grace.is_empty() {
+        let places = grace.over(core.requests.borrow().oldest());
+        core.directory.borrow_mut().vacate(&places);
+    }
+}
+
+fn send_fault(core: &Core, session: SessionNo, id: u64, rows: usize, fault: Fault) {
+    let outcome = Some(Outcome::Error(Error::from(fault)));
+    send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None });
+}
+
+/// Sends a reply and gives the batch's credits back.
+fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply) {
+    if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
+        session.batches.remove(&reply.id);
+        session.credit_rows += rows as u32;
+        // A stream that has gone is removed by its own task.
+        let _ = session.replies.send(FetchResponse { kind: Some(Kind::Reply(reply)) });
+    }
+}

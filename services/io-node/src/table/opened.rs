@@ -1,0 +1,171 @@
+//! One version of a table, with what a fetch needs of it kept at hand.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use address::{ChunkRows, ExtentKey, PackKey, RowAddr};
+use arrow_schema::FieldRef;
+use futures::{StreamExt, TryStreamExt};
+use lake::{DeletedRows, Table};
+use pack::{PackLayout, plan_packs};
+use placement::chunk_rows;
+
+use crate::error::NodeError;
+
+/// Deletion vectors that are read at the same time when a table is opened.
+const DELETIONS_LOADING_MAX: usize = 16;
+
+/// One version of a table. Shared by all cores; never changes.
+pub struct OpenTable {
+    table: Table,
+    packs: Vec<Pack>,
+    /// Ascending ids.
+    fragments: Vec<OpenFragment>,
+}
+
+/// Columns that are stored together.
+pub struct Pack {
+    /// Their names, in the layout's order.
+    pub columns: Vec<String>,
+    /// How their rows lie.
+    pub layout: PackLayout,
+}
+
+/// A fragment, with the names of its extents.
+pub struct OpenFragment {
+    /// Its id.
+    pub id: u32,
+    /// Rows in its files, deleted ones counted.
+    pub rows: u32,
+    /// How they are cut into chunks.
+    pub chunk_rows: ChunkRows,
+    deleted: Arc<DeletedRows>,
+    /// A key for each of the table's packs.
+    keys: Vec<PackKey>,
+}
+
+impl OpenTable {
+    /// Reads the deletion vectors of all fragments and names all packs.
+    ///
+    /// # Errors
+    /// Those of the store, and a column of a type that can't be packed (Lance stores none).
+    pub async fn new(table: Table) -> Result<Self, NodeError> {
+        let schema = Arc::clone(table.schema());
+        let packs = plan_packs(&schema)
+            .into_iter()
+            .map(|pack| {
+                let fields: Vec<FieldRef> =
+                    pack.0.iter().map(|&i| Arc::clone(&schema.fields()[i])).collect();
+                let columns = fields.iter().map(|f| f.name().clone()).collect();
+                Ok(Pack { columns, layout: PackLayout::new(&fields)? })
+            })
+            .collect::<Result<Vec<_>, NodeError>>()?;
+        let ids: Vec<u32> = table.fragments().iter().map(|fragment| fragment.id).collect();
+        let load = |id| {
+            let table = table.clone();
+            async move { table.deleted(id).await }
+        };
+        let deleted: Vec<Arc<DeletedRows>> = futures::stream::iter(ids)
+            .map(load)
+            .buffered(DELETIONS_LOADING_MAX)
+            .try_collect()
+            .await?;
+        let fragments = table
+            .fragments()
+            .iter()
+            .zip(deleted)
+            .map(|(info, deleted)| {
+                let chunk_rows = chunk_rows(info.physical_rows, info.first_file_bytes);
+                let key = |pack: &Pack| pack_key(&table, info.id, chunk_rows, &pack.columns);
+                let keys = packs.iter().map(key).collect::<Result<_, _>>()?;
+                Ok(OpenFragment {
+                    id: info.id,
+                    rows: info.physical_rows,
+                    chunk_rows,
+                    deleted,
+                    keys,
+                })
+            })
+            .collect::<Result<Vec<_>, NodeError>>()?;
+        Ok(Self { table, packs, fragments })
+    }
+
+    /// The table itself.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Its packs. Each of its columns is in one.
+    pub fn packs(&self) -> &[Pack] {
+        &self.packs
+    }
+
+    /// Its fragments, by ascending id.
+    pub fn fragments(&self) -> &[OpenFragment] {
+        &self.fragments
+    }
+
+    /// The fragment with this id.
+    pub fn fragment(&self, id: u32) -> Option<&OpenFragment> {
+        // Ids are mostly consecutive from 0, so the place is usually the id.
+        if let Some(fragment) = self.fragments.get(id as usize)
+            && fragment.id == id
+        {
+            return Some(fragment);
+        }
+        let at = self.fragments.binary_search_by_key(&id, |f| f.id).ok()?;
+        Some(&self.fragments[at])
+    }
+}
+
+impl OpenFragment {
+    /// Whether this version has a live row at `offset`.
+    pub fn has(&self, offset: u32) -> bool {
+        offset < self.rows && (self.deleted.is_empty() || !self.deleted.contains(offset))
+    }
+
+    /// The extent that holds the row at `addr` in the table's pack number `pack`.
+    pub fn extent_of(&self, pack: usize, addr: RowAddr) -> ExtentKey {
+        self.extent(pack, self.chunk_rows.chunk_of(addr).index)
+    }
+
+    /// The extent of one chunk of the table's pack number `pack`.
+    pub fn extent(&self, pack: usize, chunk: u32) -> ExtentKey {
+        ExtentKey { pack: self.keys[pack], chunk }
+    }
+
+    /// The physical rows of a chunk.
+    pub fn rows_of(&self, chunk: u32) -> Range<u32> {
+        self.chunk_rows.rows_of(chunk, self.rows)
+    }
+
+    /// How many chunks there are.
+    pub fn chunks(&self) -> u32 {
+        self.chunk_rows.chunks_in(self.rows)
+    }
+}
+
+/// Names a pack of a fragment after all that decides its bytes.
+fn pack_key(
+    table: &Table,
+    fragment: u32,
+    chunk_rows: ChunkRows,
+    columns: &[String],
+) -> Result<PackKey, NodeError> {
+    let mut hash = blake3::Hasher::new();
+    let mut part = |bytes: &[u8]| {
+        // Lengths before contents, so that no two lists of parts run together into one.
+        hash.update(&(bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    part(table.uri().as_bytes());
+    part(&fragment.to_le_bytes());
+    part(&chunk_rows.get().to_le_bytes());
+    for column in columns {
+        part(column.as_bytes());
+        part(table.file_identity(fragment, column)?.as_bytes());
+    }
+    let mut key = [0; 16];
+    key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
+    Ok(PackKey(u128::from_le_bytes(key)))
+}

@@ -1,0 +1,135 @@
+//! Rows that no drive has, from the table itself: slow, right, and counted.
+//!
+//! The taken rows are encoded like a chunk, so that one way of assembling serves rows of both kinds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use address::RowAddr;
+use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use pack::Extent;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use wire::{Fault, Reason};
+
+use crate::core::mailbox::{Mailbox, Message};
+use crate::core::{Core, RequestNo, Source};
+use crate::error::{NodeError, fault_of};
+use crate::table::Projection;
+
+/// Takes rows from tables for all cores, a bounded number of batches at a time.
+pub struct TableReader {
+    runtime: Handle,
+    running: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+    waiting_max: usize,
+}
+
+/// Rows of one part of a request.
+struct Wanted {
+    projection: Arc<Projection>,
+    part: usize,
+    addrs: Vec<RowAddr>,
+    deadline: Option<Instant>,
+}
+
+impl TableReader {
+    /// At most `running` batches at a time, and `waiting_max` that wait.
+    pub fn new(runtime: Handle, running: usize, waiting_max: usize) -> Self {
+        let running = Arc::new(Semaphore::new(running));
+        Self { runtime, running, waiting: Arc::default(), waiting_max }
+    }
+
+    /// Takes rows, and sends their image to a core.
+    fn take(&self, wanted: Wanted, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            let what = format!(
+                "{} batches wait for the table already; try again later, or warm the table first",
+                self.waiting_max
+            );
+            return Err(Fault::new(Reason::Overloaded, what));
+        }
+        let (running, waiting) = (Arc::clone(&self.running), Arc::clone(&self.waiting));
+        self.runtime.spawn(async move {
+            let permit = running.acquire().await;
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            let part = wanted.part;
+            let image = wanted.take().await;
+            drop(permit);
+            // A core that is gone has no use for it.
+            let _ = to.send(Message::Image { request, part, image });
+        });
+        Ok(())
+    }
+}
+
+impl Wanted {
+    async fn take(self) -> Result<Extent, Fault> {
+        let late = || Fault::new(Reason::DeadlineExceeded, "the deadline passed in the table");
+        let taken = match self.deadline {
+            Some(deadline) if deadline <= Instant::now() => return Err(late()),
+            Some(deadline) => {
+                tokio::time::timeout_at(deadline.into(), self.rows()).await.map_err(|_| late())?
+            }
+            None => self.rows().await,
+        };
+        taken.map_err(|error| fault_of(&error))
+    }
+
+    async fn rows(&self) -> Result<Extent, NodeError> {
+        let part = &self.projection.parts[self.part];
+        let pack = self.projection.pack(part);
+        let columns: Vec<_> = part.columns.iter().map(|&c| pack.columns[c].clone()).collect();
+        let rows = self.projection.table.table().take(&self.addrs, &columns).await?;
+        Ok(pack.layout.encode(&widened(part.columns.as_slice(), &rows, pack))?)
+    }
+}
+
+/// All of a pack's columns, nulls in place of those that weren't taken and won't be looked at.
+fn widened(taken: &[usize], rows: &RecordBatch, pack: &crate::table::Pack) -> Vec<ArrayRef> {
+    let fields = pack.layout.fields().iter().enumerate();
+    let column =
+        |(at, field): (usize, &arrow_schema::FieldRef)| match taken.iter().position(|&c| c == at) {
+            Some(place) => Arc::clone(rows.column(place)),
+            None => new_null_array(field.data_type(), rows.num_rows()),
+        };
+    fields.map(column).collect()
+}
+
+/// Asks the table for the rows of a request that have no other source. Whether there are any.
+///
+/// # Errors
+/// When too many batches wait for the table.
+pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
+    let mut requests = core.requests.borrow_mut();
+    let Some(request) = requests.get_mut(no) else { return Ok(true) };
+    for part in 0..request.sources.len() {
+        let is_table = |s: &Source| matches!(s, Source::Table(_));
+        if request.images[part].is_some() || !request.sources[part].iter().any(is_table) {
+            continue;
+        }
+        let sources = request.sources[part].iter().enumerate();
+        let addrs: Vec<_> = sources
+            .filter(|(_, source)| is_table(source))
+            .map(|(position, _)| RowAddr::from_u64(request.addr(position)))
+            .collect();
+        request.times.table_rows += addrs.len() as u32;
+        core.stats.table_rows.add(addrs.len() as u64);
+        let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
+        let wanted = Wanted { projection, part, addrs, deadline };
+        core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
+        request.images_left += 1;
+    }
+    Ok(request.images_left > 0)
+}
+
+/// Keeps an image. Whether it was the last that the request waited for.
+pub fn arrived(core: &Core, no: RequestNo, part: usize, image: Extent) -> bool {
+    let mut requests = core.requests.borrow_mut();
+    let Some(request) = requests.get_mut(no) else { return false };
+    request.images[part] = Some(image);
+    request.images_left -= 1;
+    request.images_left == 0
+}

@@ -1,0 +1,34 @@
+//! Chunks of a fragment, read for filling.
+
+use std::ops::Range;
+
+use arrow::array::RecordBatch;
+
+use crate::columns::Columns;
+use crate::error::{LakeError, Result};
+use crate::read::read_range;
+use crate::table::Table;
+
+impl Table {
+    /// The rows at the physical offsets `rows` of `fragment`: exactly `rows.len()` of them, in
+    /// order, deleted ones included (with whatever they held, or nulls). Columns are top-level
+    /// names, in the order wanted; columns that the fragment has no data for come as nulls.
+    ///
+    /// Errors: `FragmentNotFound`, `RangeOutOfBounds`, `ColumnNotFound`, `Corrupt`, and those of
+    /// the store.
+    pub async fn read_chunk(
+        &self,
+        fragment: u32,
+        rows: Range<u32>,
+        columns: &[String],
+    ) -> Result<RecordBatch> {
+        let file_fragment = self.file_fragment(fragment)?;
+        let physical_rows = self.fragment(fragment).map_or(0, |info| info.physical_rows);
+        if rows.start > rows.end || rows.end > physical_rows {
+            let Range { start, end } = rows;
+            return Err(LakeError::RangeOutOfBounds { fragment, start, end, physical_rows });
+        }
+        let columns = Columns::resolve(self, columns)?;
+        read_range(file_fragment, rows, &columns).await.map_err(|error| self.blame(error))
+    }
+}

@@ -1,0 +1,53 @@
+//! The columns that one read asks for, resolved against a table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use lance_core::datatypes::Schema as LanceSchema;
+
+use crate::error::{LakeError, Result};
+use crate::schema::stored_view;
+use crate::table::Table;
+
+/// Top-level columns, in the order asked for.
+pub(crate) struct Columns {
+    /// What the caller gets.
+    pub served: SchemaRef,
+    /// The fields as the table stores them.
+    pub stored: LanceSchema,
+    /// The same with blobs by contents, as a fragment's reader takes them.
+    pub readable: LanceSchema,
+    /// Whether a blob of version 2 is among them: only Lance's scanner can read those by contents.
+    pub blob_v2: bool,
+}
+
+impl Columns {
+    /// Errors: `ColumnNotFound`.
+    pub(crate) fn resolve(table: &Table, names: &[String]) -> Result<Self> {
+        let all = table.schema();
+        let mut served = Vec::with_capacity(names.len());
+        let mut fields = Vec::with_capacity(names.len());
+        let mut seen = HashSet::with_capacity(names.len());
+        for name in names {
+            let position = table.column_position(name)?;
+            served.push(all.fields()[position].clone());
+            if seen.insert(position) {
+                fields.push(table.dataset().schema().fields[position].clone());
+            }
+        }
+        let stored = LanceSchema { fields, metadata: Default::default() };
+        let blob_v2 = stored.fields_pre_order().any(|field| field.is_blob_v2());
+        let readable = stored_view(table.dataset(), &stored);
+        let served = Arc::new(ArrowSchema::new_with_metadata(served, all.metadata().clone()));
+        Ok(Self { served, stored, readable, blob_v2 })
+    }
+}
+
+/// The error for a column that `table` doesn't have.
+pub(crate) fn not_found(table: &Table, column: &str) -> LakeError {
+    LakeError::ColumnNotFound {
+        column: column.to_owned(),
+        available: table.schema().fields().iter().map(|field| field.name().clone()).collect(),
+    }
+}

@@ -1,0 +1,198 @@
+//! Turns Lance's and the object stores' errors into [`LakeError`]s.
+//!
+//! Lance wraps errors in several layers, and its messages carry source locations and line breaks.
+//! Here the chain is walked to the error that knows most (an `object_store::Error`, an
+//! `io::Error`), and the message is cut to one line without locations. Only where Lance itself
+//! kept nothing but text (errors shared by concurrent loads) is the text looked at.
+
+use std::error::Error as StdError;
+use std::io::ErrorKind;
+
+use lance::Error as LanceError;
+use object_store::Error as StoreError;
+
+use crate::error::LakeError;
+
+/// Says in this crate's terms what `error` means for the table at `uri`.
+pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
+    let uri = uri.to_owned();
+    if let Some(found) = store_fault(&uri, &error) {
+        return found;
+    }
+    let why = one_line(&error.to_string());
+    match error {
+        LanceError::DatasetNotFound { .. } => LakeError::TableNotFound { uri },
+        LanceError::DatasetAlreadyExists { .. } => LakeError::TableExists { uri },
+        LanceError::VersionNotFound { .. } => {
+            LakeError::VersionNotFound { uri, version: 0, latest: 0 }
+        }
+        LanceError::CommitConflict { .. }
+        | LanceError::RetryableCommitConflict { .. }
+        | LanceError::IncompatibleTransaction { .. }
+        | LanceError::TooMuchWriteContention { .. } => LakeError::Conflict { uri, why },
+        LanceError::NotSupported { .. } | LanceError::VersionConflict { .. } => {
+            LakeError::Unsupported { uri, why }
+        }
+        LanceError::CorruptFile { .. } | LanceError::NotFound { .. } => {
+            LakeError::Corrupt { uri, why }
+        }
+        LanceError::Timeout { .. } => LakeError::StoreUnreachable { uri, why },
+        LanceError::InvalidTableLocation { .. } => LakeError::BadUri { uri, why },
+        _ => LakeError::Internal { uri, why },
+    }
+}
+
+/// The same for an error of opening a table, where bad input can only be the URI or the store's
+/// options.
+pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
+    let bad_input = matches!(error, LanceError::InvalidInput { .. });
+    match diagnose(uri, error) {
+        LakeError::Internal { uri, why } if bad_input => LakeError::BadUri { uri, why },
+        other => other,
+    }
+}
+
+/// A fault of the store rather than of the table, if the chain of causes has one.
+fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(this) = cause {
+        if let Some(found) =
+            this.downcast_ref::<StoreError>().and_then(|e| object_store_fault(uri, e))
+        {
+            return Some(found);
+        }
+        if let Some(found) = this.downcast_ref::<std::io::Error>().and_then(|e| io_fault(uri, e)) {
+            return Some(found);
+        }
+        cause = this.source();
+    }
+    text_fault(uri, &error.to_string())
+}
+
+fn object_store_fault(uri: &str, error: &StoreError) -> Option<LakeError> {
+    let uri = uri.to_owned();
+    let why = one_line(&error.to_string());
+    match error {
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }
+            if uri.contains("://") =>
+        {
+            Some(LakeError::CredentialsRefused { uri, why })
+        }
+        StoreError::PermissionDenied { .. } => Some(LakeError::StoreRefuses { uri, why }),
+        StoreError::UnknownConfigurationKey { .. } | StoreError::InvalidPath { .. } => {
+            Some(LakeError::BadUri { uri, why })
+        }
+        _ => None,
+    }
+}
+
+fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
+    let uri = uri.to_owned();
+    let why = one_line(&error.to_string());
+    match error.kind() {
+        ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::StorageFull
+        | ErrorKind::QuotaExceeded
+        | ErrorKind::NotADirectory => Some(LakeError::StoreRefuses { uri, why }),
+        ErrorKind::ConnectionRefused
+        | ErrorKind::ConnectionReset
+        | ErrorKind::TimedOut
+        | ErrorKind::HostUnreachable
+        | ErrorKind::NetworkUnreachable => Some(LakeError::StoreUnreachable { uri, why }),
+        _ => None,
+    }
+}
+
+/// What the HTTP clients of the clouds say when they can't connect or can't sign.
+fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
+    const UNREACHABLE: [&str; 8] = [
+        "error sending request",
+        "Connection refused",
+        "dns error",
+        "error trying to connect",
+        "operation timed out",
+        "connection closed",
+        "HTTP error",
+        "Connect(",
+    ];
+    const REFUSED: [&str; 10] = [
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AccessDenied",
+        "ExpiredToken",
+        "403 Forbidden",
+        "401 Unauthorized",
+        "AuthorizationHeaderMalformed",
+        "no providers in chain",
+        "CredentialsNotLoaded",
+        "the credential provider was not enabled",
+    ];
+    const NO_BUCKET: [&str; 3] =
+        ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"];
+    if !uri.contains("://") {
+        return None;
+    }
+    if NO_BUCKET.iter().any(|phrase| text.contains(phrase)) {
+        return Some(LakeError::TableNotFound { uri: uri.to_owned() });
+    }
+    let (uri, why) = (uri.to_owned(), one_line(text));
+    if REFUSED.iter().any(|phrase| text.contains(phrase)) {
+        return Some(LakeError::CredentialsRefused { uri, why });
+    }
+    if UNREACHABLE.iter().any(|phrase| text.contains(phrase)) {
+        return Some(LakeError::StoreUnreachable { uri, why });
+    }
+    None
+}
+
+/// The message on one line, without the `, /path/file.rs:12:34` locations that Lance adds.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    while let Some(at) = line.find(".rs:") {
+        let end = line[at + 4..]
+            .find(|c: char| !(c.is_ascii_digit() || c == ':'))
+            .map_or(line.len(), |n| at + 4 + n);
+        let start = line[..at].rfind(", ").or_else(|| line[..at].rfind(' ')).unwrap_or(0);
+        line.replace_range(start..end, "");
+    }
+    for prefix in [
+        "Invalid user input: ",
+        "LanceError(IO): ",
+        "LanceError(Index): ",
+        "LanceError(Schema): ",
+        "LanceError(Arrow): ",
+        "Query Execution error: ",
+        "Not supported: ",
+        "Encountered internal error. Please file a bug report at https://github.com/lance-format/lance/issues. ",
+    ] {
+        line = line.replace(prefix, "");
+    }
+    line.trim_end_matches(", location:").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_and_breaks_go() {
+        let text = "LanceError(IO): no\n such file, /root/.cargo/registry/src/lance-14.0.2/src/io.rs:12:34";
+        assert_eq!(one_line(text), "no such file");
+        assert_eq!(one_line("plain"), "plain");
+    }
+
+    #[test]
+    fn the_store_is_blamed_for_what_it_said() {
+        let refused =
+            StoreError::PermissionDenied { path: "t/x".into(), source: "403 Forbidden".into() };
+        let error = diagnose("s3://b/t", LanceError::from(refused));
+        assert!(matches!(error, LakeError::CredentialsRefused { .. }), "{error:?}");
+        let full = std::io::Error::from(ErrorKind::StorageFull);
+        let error = diagnose("/t", LanceError::from(full));
+        assert!(matches!(error, LakeError::StoreRefuses { .. }), "{error:?}");
+        let gone = StoreError::NotFound { path: "t/data/x.lance".into(), source: "404".into() };
+        let error = diagnose("s3://b/t", LanceError::from(gone));
+        assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");
+    }
+}

@@ -1,0 +1,320 @@
+//! What can go wrong with a table, named so that each kind maps to one gRPC status.
+//!
+//! Every message is one line, names what is at fault (URI, version, column, address, file) and,
+//! where the user can do something, says what. Match on the variants, never on the text.
+
+use std::path::PathBuf;
+
+use address::RowAddr;
+
+/// How many row addresses, columns or candidates a message spells out before it only counts them.
+const NAMES_SHOWN: usize = 8;
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, LakeError>;
+
+/// Everything that this crate's functions fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum LakeError {
+    /// There is no table at the URI.
+    #[error("no table at {uri}: check the URI, or make it with `bireme ingest FILE --table {uri}`")]
+    TableNotFound {
+        /// The URI as given.
+        uri: String,
+    },
+    /// There is a table already, and the mode says to create one.
+    #[error(
+        "a table exists at {uri}: add to it with --mode append, replace its rows with --mode overwrite"
+    )]
+    TableExists {
+        /// The URI as given.
+        uri: String,
+    },
+    /// The table exists, that version of it doesn't (never made, or cleaned up).
+    #[error("{uri} has no version {version} (never made, or cleaned up); its latest is {latest}")]
+    VersionNotFound {
+        /// The table.
+        uri: String,
+        /// The version asked for.
+        version: u64,
+        /// The latest version there is; 0 when unknown.
+        latest: u64,
+    },
+    /// The version has no fragment with that id.
+    #[error("version {version} of {uri} has no fragment {fragment}")]
+    FragmentNotFound {
+        /// The table.
+        uri: String,
+        /// The version.
+        version: u64,
+        /// The fragment's id.
+        fragment: u32,
+    },
+    /// The table has no such top-level column.
+    #[error("no column {column:?}: the table has {}", listed(available))]
+    ColumnNotFound {
+        /// The name asked for.
+        column: String,
+        /// The table's columns.
+        available: Vec<String>,
+    },
+    /// A request left out the column, and the table has none or several to choose from.
+    #[error("name the {purpose} column: {}", candidates_said(candidates))]
+    ColumnNotNamed {
+        /// "vector", "text" or "key".
+        purpose: &'static str,
+        /// The columns that would do.
+        candidates: Vec<String>,
+    },
+    /// Rows (by physical offset) that the fragment doesn't have.
+    #[error("rows {start}..{end} are outside fragment {fragment}, which has {physical_rows} rows")]
+    RangeOutOfBounds {
+        /// The fragment's id.
+        fragment: u32,
+        /// First row asked for.
+        start: u32,
+        /// One past the last row asked for.
+        end: u32,
+        /// Rows the fragment has, deleted ones counted.
+        physical_rows: u32,
+    },
+    /// Row addresses that this version doesn't have: out of range, or deleted.
+    #[error(
+        "{} not in version {version} of {uri} (never there, or deleted)",
+        addresses_said(addresses)
+    )]
+    RowNotFound {
+        /// The table.
+        uri: String,
+        /// The version.
+        version: u64,
+        /// All the addresses that are missing, in the order asked for.
+        addresses: Vec<RowAddr>,
+    },
+    /// The table records no key column, and the request names none.
+    #[error(
+        "{uri} records no key column: name one, or record it with `bireme index --table {uri} --key COLUMN`"
+    )]
+    KeyColumnUnknown {
+        /// The table.
+        uri: String,
+    },
+    /// A key that can't be a value of the key column.
+    #[error("{key:?} can't be a key in column {column:?}: {why}")]
+    BadKey {
+        /// The key column.
+        column: String,
+        /// The key as given.
+        key: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A filter that doesn't parse, or names unknown columns, or mixes types.
+    #[error("bad filter `{filter}`: {why}")]
+    BadFilter {
+        /// The filter as given.
+        filter: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A query that asks for something impossible (k = 0, no words, a NaN in the vector).
+    #[error("bad query: {why}")]
+    BadQuery {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A query vector of the wrong length.
+    #[error("column {column:?} holds vectors of {expected} dimensions, the query has {got}")]
+    DimensionMismatch {
+        /// The vector column.
+        column: String,
+        /// The column's dimension.
+        expected: usize,
+        /// The query's.
+        got: usize,
+    },
+    /// A vector search on a column that holds no vectors.
+    #[error("column {column:?} is {data_type}, not a vector (fixed-size list of floats)")]
+    NotAVector {
+        /// The column.
+        column: String,
+        /// Its Arrow type.
+        data_type: String,
+    },
+    /// A search that needs an index that the table doesn't have.
+    #[error(
+        "column {column:?} has no {kind} index: build it with `bireme index --table {uri} {flag} {column}`"
+    )]
+    NoIndex {
+        /// The table.
+        uri: String,
+        /// The column, or `COLUMN` if the table has no such index on any.
+        column: String,
+        /// "full-text" and the like.
+        kind: &'static str,
+        /// The option of `bireme index` that builds it.
+        flag: &'static str,
+    },
+    /// An index can't be trained on so few rows.
+    #[error(
+        "column {column:?} has {rows} rows, a {kind} index needs at least {needed}: ingest more rows or choose another kind"
+    )]
+    TooFewRows {
+        /// The column.
+        column: String,
+        /// The kind of index.
+        kind: String,
+        /// Rows there are.
+        rows: u64,
+        /// Rows needed.
+        needed: u64,
+    },
+    /// A column of a type that the operation (or Lance) doesn't take.
+    #[error("column {column:?} is {data_type}: {why}")]
+    UnsupportedType {
+        /// The column.
+        column: String,
+        /// Its Arrow type.
+        data_type: String,
+        /// What isn't possible with it, and what to do instead.
+        why: String,
+    },
+    /// A file that can't be read as what it claims to be, or whose contents don't fit.
+    #[error("{}: {why}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line, row or column where known.
+        why: String,
+    },
+    /// A file whose columns don't agree with the table or with the files before it.
+    #[error("{}: column {column:?} {why}", path.display())]
+    SchemaMismatch {
+        /// The file.
+        path: PathBuf,
+        /// The column at fault.
+        column: String,
+        /// How it differs from what.
+        why: String,
+    },
+    /// The store doesn't answer: wrong endpoint, no network, name not resolved, or timeouts.
+    #[error("can't reach the store of {uri}: {why}; check the endpoint and the network")]
+    StoreUnreachable {
+        /// The table.
+        uri: String,
+        /// What the connection failed with.
+        why: String,
+    },
+    /// The store answers, and refuses.
+    #[error(
+        "the store of {uri} refuses the credentials: {why}; check keys, region and bucket policy"
+    )]
+    CredentialsRefused {
+        /// The table.
+        uri: String,
+        /// What the store said.
+        why: String,
+    },
+    /// The URI or the store's options can't be understood.
+    #[error("can't use {uri}: {why}")]
+    BadUri {
+        /// The table's URI as given.
+        uri: String,
+        /// What is wrong with it or with the store options.
+        why: String,
+    },
+    /// No space left, no permission, read-only: the store's place can't be written to or read.
+    #[error("{uri}: {why}")]
+    StoreRefuses {
+        /// The table.
+        uri: String,
+        /// What the store said.
+        why: String,
+    },
+    /// Another writer committed at the same time; trying again may work.
+    #[error("another writer changed {uri} at the same time: try again ({why})")]
+    Conflict {
+        /// The table.
+        uri: String,
+        /// What collided.
+        why: String,
+    },
+    /// The table uses something that this version of Lance can't do.
+    #[error("{uri}: not supported: {why}")]
+    Unsupported {
+        /// The table.
+        uri: String,
+        /// What isn't supported.
+        why: String,
+    },
+    /// A file of the table is missing or damaged (or was cleaned up under an old version).
+    #[error("a file of {uri} is missing or damaged: {why}")]
+    Corrupt {
+        /// The table.
+        uri: String,
+        /// Which file, and how.
+        why: String,
+    },
+    /// None of the above: a defect here or in Lance.
+    #[error("internal error with {uri}: {why}")]
+    Internal {
+        /// The table, or what was worked on.
+        uri: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+/// `"a", "b" and 3 more`
+fn listed(names: &[String]) -> String {
+    let shown: Vec<_> = names.iter().take(NAMES_SHOWN).map(|name| format!("{name:?}")).collect();
+    match names.len().saturating_sub(NAMES_SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn candidates_said(candidates: &[String]) -> String {
+    if candidates.is_empty() {
+        "the table has none".to_owned()
+    } else {
+        format!("one of {}", listed(candidates))
+    }
+}
+
+fn addresses_said(addresses: &[RowAddr]) -> String {
+    let shown: Vec<_> =
+        addresses.iter().take(NAMES_SHOWN).map(|addr| format!("{addr} ({addr:?})")).collect();
+    let noun = if addresses.len() == 1 { "row address" } else { "row addresses" };
+    match addresses.len().saturating_sub(NAMES_SHOWN) {
+        0 => format!("{noun} {}", shown.join(", ")),
+        more => format!("{noun} {} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_line_and_count_what_they_leave_out() {
+        let error = LakeError::RowNotFound {
+            uri: "t".into(),
+            version: 3,
+            addresses: (0..10).map(|i| RowAddr::new(1, i)).collect(),
+        };
+        let text = error.to_string();
+        assert!(text.starts_with("row addresses 4294967296 (1:0), "), "{text}");
+        assert!(
+            text.ends_with(" and 2 more not in version 3 of t (never there, or deleted)"),
+            "{text}"
+        );
+        let error = LakeError::ColumnNotFound {
+            column: "x".into(),
+            available: vec!["a".into(), "b".into()],
+        };
+        assert_eq!(error.to_string(), r#"no column "x": the table has "a", "b""#);
+        let error = LakeError::ColumnNotNamed { purpose: "vector", candidates: vec![] };
+        assert_eq!(error.to_string(), "name the vector column: the table has none");
+    }
+}

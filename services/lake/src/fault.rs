@@ -1,0 +1,75 @@
+//! How the errors of tables are said on the wire, by both tiers alike.
+
+use wire::{Fault, Reason};
+
+use crate::LakeError;
+
+/// The gRPC form of an error: its reason, its sentence, and what is at fault for programs.
+pub fn fault_of(error: &LakeError) -> Fault {
+    let fault = Fault::new(reason_of(error), error.to_string());
+    match error {
+        LakeError::TableNotFound { uri }
+        | LakeError::TableExists { uri }
+        | LakeError::KeyColumnUnknown { uri }
+        | LakeError::StoreUnreachable { uri, .. }
+        | LakeError::CredentialsRefused { uri, .. }
+        | LakeError::BadUri { uri, .. }
+        | LakeError::StoreRefuses { uri, .. }
+        | LakeError::Conflict { uri, .. }
+        | LakeError::Unsupported { uri, .. }
+        | LakeError::Corrupt { uri, .. }
+        | LakeError::Internal { uri, .. } => fault.with("table", uri),
+        LakeError::VersionNotFound { uri, version, .. } => {
+            fault.with("table", uri).with("version", version)
+        }
+        LakeError::FragmentNotFound { uri, fragment, .. } => {
+            fault.with("table", uri).with("fragment", fragment)
+        }
+        LakeError::RangeOutOfBounds { fragment: id, .. } => fault.with("fragment", id),
+        LakeError::RowNotFound { uri, addresses, .. } => {
+            let first = addresses.first().map(ToString::to_string).unwrap_or_default();
+            fault.with("table", uri).with("row_addr", first)
+        }
+        LakeError::ColumnNotFound { column, .. }
+        | LakeError::BadKey { column, .. }
+        | LakeError::DimensionMismatch { column, .. }
+        | LakeError::NotAVector { column, .. }
+        | LakeError::NoIndex { column, .. }
+        | LakeError::TooFewRows { column, .. }
+        | LakeError::UnsupportedType { column, .. }
+        | LakeError::SchemaMismatch { column, .. } => fault.with("column", column),
+        LakeError::BadFilter { filter, .. } => fault.with("filter", filter),
+        LakeError::ColumnNotNamed { .. } | LakeError::BadQuery { .. } => fault,
+        LakeError::BadFile { path, .. } => fault.with("file", path.display()),
+    }
+}
+
+fn reason_of(error: &LakeError) -> Reason {
+    match error {
+        LakeError::TableNotFound { .. } => Reason::TableNotFound,
+        LakeError::VersionNotFound { .. } => Reason::VersionNotFound,
+        LakeError::ColumnNotFound { .. } => Reason::ColumnNotFound,
+        LakeError::RowNotFound { .. } | LakeError::FragmentNotFound { .. } => Reason::RowNotFound,
+        LakeError::BadFilter { .. } => Reason::BadFilter,
+        LakeError::DimensionMismatch { .. } | LakeError::NotAVector { .. } => Reason::BadVector,
+        LakeError::NoIndex { .. } | LakeError::KeyColumnUnknown { .. } => Reason::NoIndex,
+        LakeError::UnsupportedType { .. } | LakeError::Unsupported { .. } => {
+            Reason::UnsupportedType
+        }
+        LakeError::ColumnNotNamed { .. }
+        | LakeError::RangeOutOfBounds { .. }
+        | LakeError::BadKey { .. }
+        | LakeError::BadQuery { .. }
+        | LakeError::BadUri { .. }
+        | LakeError::BadFile { .. }
+        | LakeError::SchemaMismatch { .. }
+        | LakeError::TableExists { .. }
+        | LakeError::TooFewRows { .. } => Reason::BadArgument,
+        LakeError::StoreUnreachable { .. } | LakeError::Conflict { .. } => Reason::StoreUnreachable,
+        LakeError::CredentialsRefused { .. } | LakeError::StoreRefuses { .. } => {
+            Reason::StoreRefused
+        }
+        LakeError::Corrupt { .. } => Reason::TableDamaged,
+        LakeError::Internal { .. } => Reason::Internal,
+    }
+}

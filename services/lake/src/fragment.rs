@@ -1,0 +1,91 @@
+//! What is known of a fragment without reading it.
+
+use lance::dataset::fragment::FileFragment;
+use lance_core::datatypes::Field;
+use lance_table::format::{DataFile, Fragment};
+
+/// A fragment of one version of a table: rows that were written together. Its data files never
+/// change; a later version may add files (added columns) or delete more of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentInfo {
+    /// Unique in the table, never reused; the high half of its rows' addresses.
+    pub id: u32,
+    /// Rows in its files, deleted ones counted: offsets run from 0 to this.
+    pub physical_rows: u32,
+    /// How many of them this version has deleted.
+    pub deleted_rows: u32,
+    /// Size of its first data file in bytes. Columns added later are in further files and leave it
+    /// as it is. `None` if the table doesn't record it (written by Lance before 0.25) and the
+    /// store didn't tell either.
+    pub first_file_bytes: Option<u64>,
+}
+
+impl FragmentInfo {
+    /// Reads the counts from the manifest; touches the store only where an old writer left them
+    /// out.
+    pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<Self> {
+        let metadata = fragment.metadata();
+        Ok(Self {
+            id: u32_of(metadata.id, "fragment id")?,
+            physical_rows: u32_of(fragment.physical_rows().await? as u64, "row count")?,
+            deleted_rows: u32_of(fragment.count_deletions().await? as u64, "deletion count")?,
+            first_file_bytes: first_file_bytes(fragment).await,
+        })
+    }
+}
+
+fn u32_of(number: u64, what: &str) -> lance::Result<u32> {
+    u32::try_from(number)
+        .map_err(|_| lance::Error::not_supported(format!("{what} {number} is over 2^32")))
+}
+
+/// The size must be the same whoever asks and whenever: Lance fills in unknown sizes of a cached
+/// manifest as it reads the files, so an unknown one is asked for here, once, at the open.
+async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
+    let file = fragment.metadata().files.first()?;
+    if let Some(bytes) = file.file_size_bytes.get() {
+        return Some(bytes.get());
+    }
+    let dataset = fragment.dataset();
+    let store = dataset.object_store(file.base_id).await.ok()?;
+    store.size(&dataset.data_dir().join(file.path.as_str())).await.ok()
+}
+
+/// Names the files that hold `column` (a top-level field with all that is nested in it) in
+/// `fragment`: for each of its fields `id:type:path`, or `id:type:absent` where the fragment has no
+/// data for it, then each overlay that replaces some of its values. Two packs with equal identities
+/// hold equal bytes: data files never change and their names are never reused.
+pub(crate) fn file_identity(fragment: &Fragment, column: &Field) -> String {
+    let mut fields = Vec::new();
+    collect_fields(column, &mut fields);
+    let mut parts = Vec::with_capacity(fields.len());
+    for field in &fields {
+        let file = fragment.files.iter().find(|file| file.fields.contains(&field.id));
+        let place = file.map_or_else(|| "absent".to_owned(), place_of);
+        parts.push(format!("{}:{}:{place}", field.id, field.logical_type));
+    }
+    for overlay in &fragment.overlays {
+        if fields.iter().any(|field| overlay.data_file.fields.contains(&field.id)) {
+            parts.push(format!(
+                "overlay:{}:{}",
+                overlay.committed_version,
+                place_of(&overlay.data_file)
+            ));
+        }
+    }
+    parts.join(",")
+}
+
+fn collect_fields<'a>(field: &'a Field, into: &mut Vec<&'a Field>) {
+    into.push(field);
+    for child in &field.children {
+        collect_fields(child, into);
+    }
+}
+
+fn place_of(file: &DataFile) -> String {
+    match file.base_id {
+        None => file.path.clone(),
+        Some(base) => format!("{base}/{}", file.path),
+    }
+}

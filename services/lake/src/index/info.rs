@@ -1,0 +1,114 @@
+//! The indexes that a version of a table has.
+
+use std::sync::Arc;
+
+use lance::index::{DatasetIndexExt, DatasetIndexInternalExt, IndexDescription};
+use lance_index::metrics::NoOpMetricsCollector;
+
+use super::metric::Metric;
+use crate::error::Result;
+use crate::table::Table;
+
+/// One index of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexInfo {
+    /// Its name, unique in the table.
+    pub name: String,
+    /// The columns it is on (nested ones as `a.b`); nearly always one.
+    pub columns: Vec<String>,
+    /// Lance's name of its kind: `IVF_RQ`, `IVF_PQ`, `IVF_HNSW_SQ`, `BTree`, `Inverted`, ...
+    pub kind: String,
+    /// For vector indexes: how distances are measured.
+    pub metric: Option<Metric>,
+    /// Rows that it covers, about (deleted ones may be counted).
+    pub rows_covered: u64,
+    /// Live rows in fragments that it doesn't cover: searched one by one until the index is built
+    /// anew.
+    pub rows_uncovered: u64,
+    /// Size of its files in bytes, if recorded.
+    pub bytes: Option<u64>,
+}
+
+impl IndexInfo {
+    /// Whether it is on vectors.
+    pub fn is_vector(&self) -> bool {
+        self.kind.starts_with("IVF") || self.kind == "Vector"
+    }
+
+    /// Whether it is on words.
+    pub fn is_text(&self) -> bool {
+        self.kind == "Inverted"
+    }
+
+    pub(crate) async fn load_all(table: &Table) -> Result<Arc<Vec<Self>>> {
+        let load = async {
+            let mut all = Vec::new();
+            for described in table.dataset().describe_indices(None).await? {
+                // Lance's own bookkeeping (`__lance_frag_reuse` and the like) is on no column.
+                if !described.field_ids().is_empty() {
+                    all.push(Self::load(table, described.as_ref()).await?);
+                }
+            }
+            Ok(Arc::new(all))
+        };
+        load.await.map_err(|error| table.blame(error))
+    }
+
+    async fn load(table: &Table, described: &dyn IndexDescription) -> lance::Result<Self> {
+        let schema = table.dataset().schema();
+        let path =
+            |id: &u32| schema.field_path(*id as i32).unwrap_or_else(|_| format!("field {id}"));
+        let columns: Vec<_> = described.field_ids().iter().map(path).collect();
+        let covers = |id| {
+            described
+                .segments()
+                .iter()
+                .any(|s| s.fragment_bitmap.as_ref().is_some_and(|b| b.contains(id)))
+        };
+        let uncovered = table.fragments().iter().filter(|fragment| !covers(fragment.id));
+        let mut info = Self {
+            name: described.name().to_owned(),
+            kind: described.index_type().to_owned(),
+            metric: None,
+            rows_covered: described.rows_indexed(),
+            rows_uncovered: uncovered.map(|it| u64::from(it.physical_rows - it.deleted_rows)).sum(),
+            bytes: described.total_size_bytes(),
+            columns,
+        };
+        if info.is_vector() {
+            info.metric = Some(metric(table, described, &info.columns).await?);
+        }
+        Ok(info)
+    }
+}
+
+/// From the manifest; indexes built by older Lance keep it only in their own files.
+async fn metric(
+    table: &Table,
+    described: &dyn IndexDescription,
+    columns: &[String],
+) -> lance::Result<Metric> {
+    let details: serde_json::Value = serde_json::from_str(&described.details()?)?;
+    if let Some(metric) =
+        details.get("metric_type").and_then(|it| it.as_str()).and_then(|it| it.parse().ok())
+    {
+        return Ok(metric);
+    }
+    let (Some(segment), Some(column)) = (described.segments().first(), columns.first()) else {
+        return Ok(Metric::default());
+    };
+    let index =
+        table.dataset().open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
+    Ok(Metric::from_lance(index.metric_type()))
+}
+
+impl Table {
+    /// Opens the table's indexes and loads what of them fits into the cache, so that the first
+    /// searches don't wait for the store. Errors: those of the store.
+    pub async fn prewarm(&self) -> Result<()> {
+        for index in self.indexes().await?.iter() {
+            self.dataset().prewarm_index(&index.name).await.map_err(|error| self.blame(error))?;
+        }
+        Ok(())
+    }
+}

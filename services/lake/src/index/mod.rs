@@ -1,0 +1,13 @@
+//! A table's indexes: what there is, and building them.
+
+mod build;
+pub(crate) mod info;
+pub(crate) mod metric;
+mod progress;
+mod request;
+
+pub use build::{IndexSummary, build_index};
+pub use info::IndexInfo;
+pub use metric::Metric;
+pub use progress::IndexProgress;
+pub use request::{IndexRequest, VectorIndex, VectorIndexKind};

@@ -1,0 +1,96 @@
+//! A thread that reads the files ahead of the writer, a few batches at most.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::array::RecordBatch;
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::counter::BytesRead;
+use super::options::IngestProgress;
+use super::source::Source;
+use super::target::Target;
+use crate::error::{LakeError, Result};
+
+/// Batches that wait for the writer.
+const BATCHES_WAITING_MAX: usize = 2;
+
+/// What went wrong while reading, and how many rows were read.
+#[derive(Clone, Default)]
+pub(crate) struct Outcome {
+    fault: Arc<Mutex<Option<LakeError>>>,
+    rows: Arc<AtomicU64>,
+}
+
+impl Outcome {
+    /// The reader's error, if it is what stopped the writer: it says more than the writer can.
+    pub(crate) fn take_fault(&self) -> Option<LakeError> {
+        self.fault.lock().ok().and_then(|mut fault| fault.take())
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+}
+
+type Sent = std::result::Result<RecordBatch, DataFusionError>;
+
+/// Starts reading `sources` one after another; dropping the stream ends it.
+pub(crate) fn pump(
+    sources: Vec<Source>,
+    target: Target,
+    progress: impl Fn(IngestProgress) + Send + Sync + 'static,
+) -> (SendableRecordBatchStream, Outcome) {
+    let outcome = Outcome::default();
+    let schema = target.schema().clone();
+    let (to_writer, from_reader) = channel(BATCHES_WAITING_MAX);
+    let mine = outcome.clone();
+    tokio::task::spawn_blocking(move || {
+        if let Err(fault) = read_all(&sources, &target, &to_writer, &mine, &progress) {
+            let said = fault.to_string();
+            if let Ok(mut slot) = mine.fault.lock() {
+                *slot = Some(fault);
+            }
+            // The writer may be gone already; then nobody needs to know.
+            let _ = to_writer.blocking_send(Err(DataFusionError::Execution(said)));
+        }
+    });
+    let batches = futures::stream::unfold(from_reader, |mut from: Receiver<Sent>| async move {
+        from.recv().await.map(|batch| (batch, from))
+    });
+    (Box::pin(RecordBatchStreamAdapter::new(schema, batches)), outcome)
+}
+
+fn read_all(
+    sources: &[Source],
+    target: &Target,
+    to_writer: &Sender<Sent>,
+    outcome: &Outcome,
+    progress: &impl Fn(IngestProgress),
+) -> Result<()> {
+    let bytes_total = sources.iter().map(|source| source.bytes).sum();
+    let mut bytes_before = 0;
+    let mut rows = 0;
+    for source in sources {
+        let read = BytesRead::default();
+        let mut row = 0;
+        for batch in source.batches(target.schema(), &read)? {
+            let batch = target.bring(&batch?, &source.path, row)?;
+            let count = batch.num_rows() as u64;
+            row += count;
+            rows += count;
+            if to_writer.blocking_send(Ok(batch)).is_err() {
+                return Ok(());
+            }
+            outcome.rows.store(rows, Ordering::Relaxed);
+            let bytes_read = bytes_before + read.get().min(source.bytes);
+            progress(IngestProgress { rows, bytes_read, bytes_total });
+        }
+        bytes_before += source.bytes;
+    }
+    progress(IngestProgress { rows, bytes_read: bytes_total, bytes_total });
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! One file, opened for reading batch by batch.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use super::counter::BytesRead;
+use super::format::Format;
+use super::{csv, ipc, json, parquet};
+use crate::error::{LakeError, Result};
+
+/// The batches of one file.
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+/// A file that is known to be what its name says.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub path: PathBuf,
+    pub format: Format,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+impl Source {
+    /// Errors: `BadFile`.
+    pub(crate) fn new(path: &Path) -> Result<Self> {
+        let format = Format::detect(path)?;
+        let bytes =
+            std::fs::metadata(path).map_err(|error| bad_file(path, error.to_string()))?.len();
+        Ok(Self { path: path.to_owned(), format, bytes })
+    }
+
+    /// The file's columns: recorded in it, or inferred from its first rows. Errors: `BadFile`.
+    pub(crate) fn schema(&self) -> Result<SchemaRef> {
+        match self.format {
+            Format::Parquet => parquet::schema(&self.path),
+            Format::Csv { delimiter } => csv::infer_schema(&self.path, delimiter),
+            Format::Json => json::infer_schema(&self.path),
+            Format::ArrowFile => ipc::file_schema(&self.path),
+            Format::ArrowStream => ipc::stream_schema(&self.path),
+        }
+    }
+
+    /// Whether types are only inferred, so that another file's (or the table's) types may be used
+    /// to read this one.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.format, Format::Csv { .. } | Format::Json)
+    }
+
+    /// For text: the columns that the file names, if it does so up front (a CSV's header).
+    pub(crate) fn header(&self) -> Result<Option<Vec<String>>> {
+        match self.format {
+            Format::Csv { delimiter } => csv::header(&self.path, delimiter).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Opens the file; text is read as `target`'s types. `read` counts. Errors: `BadFile`, here
+    /// and for each batch.
+    pub(crate) fn batches(&self, target: &SchemaRef, read: &BytesRead) -> Result<Batches> {
+        match self.format {
+            Format::Parquet => parquet::batches(&self.path, self.bytes, read),
+            Format::Csv { delimiter } => csv::batches(&self.path, delimiter, target, read),
+            Format::Json => json::batches(&self.path, target, read),
+            Format::ArrowFile => ipc::file_batches(&self.path, read),
+            Format::ArrowStream => ipc::stream_batches(&self.path, read),
+        }
+    }
+}
+
+/// A `BadFile` error.
+pub(crate) fn bad_file(path: &Path, why: impl Into<String>) -> LakeError {
+    LakeError::BadFile { path: path.to_owned(), why: why.into() }
+}
+
+pub(crate) fn open_file(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| bad_file(path, error.to_string()))
+}

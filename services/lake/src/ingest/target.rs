@@ -1,0 +1,261 @@
+//! The columns that the table is to have, and batches brought into them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch, new_null_array};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use lance_core::datatypes::{Field as LanceField, LANCE_UNENFORCED_PRIMARY_KEY};
+
+use super::options::IngestOptions;
+use super::source::{Source, bad_file};
+use crate::error::{LakeError, Result};
+use crate::schema::conform_array;
+use crate::table::Table;
+
+/// What all batches must become before they are written.
+pub(crate) struct Target {
+    schema: SchemaRef,
+    key: Option<String>,
+    /// Whether files may leave out nullable columns (rows added to a table).
+    may_lack: bool,
+}
+
+impl Target {
+    /// For a new table, or new contents of one: the columns of the first file.
+    ///
+    /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `UnsupportedType`.
+    pub(crate) fn of_file(first: &Source, options: &IngestOptions) -> Result<Self> {
+        let native = first.schema()?;
+        let named = options.vectors.iter().map(|(column, _)| column).chain(&options.key);
+        if let Some(column) =
+            named.into_iter().find(|column| native.field_with_name(column).is_err())
+        {
+            let available = native.fields().iter().map(|field| field.name().clone()).collect();
+            return Err(LakeError::ColumnNotFound { column: column.clone(), available });
+        }
+        let mut fields = Vec::with_capacity(native.fields().len());
+        for field in native.fields() {
+            let mut new = plain_field(field).as_ref().clone();
+            let data_type = vector_type(&new, options)?;
+            new = new.with_data_type(data_type);
+            if options.key.as_ref() == Some(field.name()) {
+                let mut metadata = new.metadata().clone();
+                metadata.insert(LANCE_UNENFORCED_PRIMARY_KEY.to_owned(), "true".to_owned());
+                new = new.with_nullable(false).with_metadata(metadata);
+            }
+            LanceField::try_from(&new).map_err(|_| LakeError::UnsupportedType {
+                column: new.name().clone(),
+                data_type: new.data_type().to_string(),
+                why: "Lance has no such type; convert the column first".to_owned(),
+            })?;
+            fields.push(new);
+        }
+        let schema = Arc::new(Schema::new_with_metadata(fields, native.metadata().clone()));
+        Ok(Self { schema, key: options.key.clone(), may_lack: false })
+    }
+
+    /// For rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key).
+    pub(crate) fn of_table(table: &Table, options: &IngestOptions) -> Result<Self> {
+        let schema = Arc::new(Schema::from(table.dataset().schema()));
+        let key = options.key.clone().or_else(|| table.key_column().map(str::to_owned));
+        if let Some(key) = &key {
+            table.column_position(key)?;
+        }
+        Ok(Self { schema, key, may_lack: true })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Whether `source` has these columns, before anything is written. Errors: `BadFile`,
+    /// `SchemaMismatch`.
+    pub(crate) fn check(&self, source: &Source) -> Result<()> {
+        let mismatch = |column: &str, why: String| LakeError::SchemaMismatch {
+            path: source.path.clone(),
+            column: column.to_owned(),
+            why,
+        };
+        let fields: Vec<(String, Option<DataType>)> = match (source.is_text(), source.header()?) {
+            // JSON: each row names its keys; unknown ones are reported as they are met.
+            (true, None) => return Ok(()),
+            (true, Some(names)) => names.into_iter().map(|name| (name, None)).collect(),
+            (false, _) => {
+                let native = source.schema()?;
+                native
+                    .fields()
+                    .iter()
+                    .map(|it| (it.name().clone(), Some(plain_type(it.data_type()))))
+                    .collect()
+            }
+        };
+        for (name, data_type) in &fields {
+            let Ok(wanted) = self.schema.field_with_name(name) else {
+                return Err(mismatch(
+                    name,
+                    "is not among the columns of the table or the first file".to_owned(),
+                ));
+            };
+            if let Some(has) = data_type.as_ref().filter(|has| !becomes(has, wanted.data_type())) {
+                let wanted = wanted.data_type();
+                return Err(mismatch(
+                    name,
+                    format!("is {has}, but {wanted} in the table or the first file"),
+                ));
+            }
+        }
+        for field in self.schema.fields() {
+            let there = fields.iter().any(|(name, _)| name == field.name());
+            if !there && !(self.may_lack && field.is_nullable()) {
+                return Err(mismatch(
+                    field.name(),
+                    "is missing, but the table or the first file has it".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch with exactly these columns. `row` is the number of rows of the file before it,
+    /// for messages. Errors: `BadFile`.
+    pub(crate) fn bring(&self, batch: &RecordBatch, path: &Path, row: u64) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let place =
+            |column: &str| format!("rows {} to {}: column {column:?}", row + 1, row + rows as u64);
+        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        for field in self.schema.fields() {
+            let name = field.name();
+            let column = match batch.column_by_name(name) {
+                Some(column) => conform_array(column, field)
+                    .map_err(|error| bad_file(path, format!("{}: {error}", place(name))))?,
+                None => new_null_array(field.data_type(), rows),
+            };
+            if self.key.as_ref() == Some(name) && column.null_count() > 0 {
+                let at = (0..rows).find(|at| column.is_null(*at)).unwrap_or_default() as u64;
+                return Err(bad_file(
+                    path,
+                    format!("row {}: the key column {name:?} is null", row + at + 1),
+                ));
+            }
+            if !field.is_nullable() && column.null_count() > 0 {
+                return Err(bad_file(
+                    path,
+                    format!("{} has nulls, the table forbids them", place(name)),
+                ));
+            }
+            columns.push(column);
+        }
+        RecordBatch::try_new(self.schema.clone(), columns)
+            .map_err(|error| bad_file(path, error.to_string()))
+    }
+}
+
+/// The column's type, or that of the vectors which the options say it holds.
+fn vector_type(field: &Field, options: &IngestOptions) -> Result<DataType> {
+    let Some((column, dimension)) =
+        options.vectors.iter().find(|(column, _)| column == field.name())
+    else {
+        return Ok(field.data_type().clone());
+    };
+    let wrong = |why: &str| LakeError::UnsupportedType {
+        column: column.clone(),
+        data_type: field.data_type().to_string(),
+        why: why.to_owned(),
+    };
+    let item = match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item,
+        _ => return Err(wrong("it can't become vectors; they are made of lists of floats")),
+    };
+    if !item.data_type().is_numeric() {
+        return Err(wrong("it can't become vectors; they are made of lists of floats"));
+    }
+    match i32::try_from(*dimension) {
+        Ok(dimension) if dimension > 0 => {
+            Ok(DataType::new_fixed_size_list(DataType::Float32, dimension, true))
+        }
+        _ => Err(wrong("the dimension must be at least 1")),
+    }
+}
+
+/// Types that Lance doesn't store are replaced by the nearest one that it does: views by plain
+/// strings, binaries and lists; runs by their values.
+fn plain_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) | DataType::ListView(item) => DataType::List(plain_field(item)),
+        DataType::LargeList(item) | DataType::LargeListView(item) => {
+            DataType::LargeList(plain_field(item))
+        }
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(plain_field(item), *size),
+        DataType::Struct(fields) => {
+            DataType::Struct(fields.iter().map(plain_field).collect::<Fields>())
+        }
+        DataType::Map(entries, sorted) => DataType::Map(plain_field(entries), *sorted),
+        DataType::RunEndEncoded(_, values) => plain_type(values.data_type()),
+        other => other.clone(),
+    }
+}
+
+fn plain_field(field: &FieldRef) -> FieldRef {
+    let mut metadata = field.metadata().clone();
+    metadata.retain(|key, _| !key.starts_with("PARQUET:"));
+    Arc::new(
+        field
+            .as_ref()
+            .clone()
+            .with_data_type(plain_type(field.data_type()))
+            .with_metadata(metadata),
+    )
+}
+
+/// Whether values of type `has` can be written as `wanted` without loss: the same type whatever
+/// its nested names and nullability, or lists of numbers as vectors.
+fn becomes(has: &DataType, wanted: &DataType) -> bool {
+    use DataType::{FixedSizeList, LargeList, List, Map, Struct};
+    match (has, wanted) {
+        (List(a), List(b)) | (LargeList(a), LargeList(b)) => becomes(a.data_type(), b.data_type()),
+        (FixedSizeList(a, m), FixedSizeList(b, n)) => {
+            m == n && becomes(a.data_type(), b.data_type())
+        }
+        (List(a) | LargeList(a), FixedSizeList(b, _)) => {
+            a.data_type().is_numeric() && b.data_type().is_floating()
+        }
+        (Map(a, _), Map(b, _)) => becomes(a.data_type(), b.data_type()),
+        (Struct(a), Struct(b)) => {
+            a.len() == b.len()
+                && b.iter().all(|want| {
+                    a.iter().any(|it| {
+                        it.name() == want.name() && becomes(it.data_type(), want.data_type())
+                    })
+                })
+        }
+        _ => has == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_and_runs_become_plain() {
+        let list = DataType::List(Arc::new(Field::new("item", DataType::Utf8View, true)));
+        assert_eq!(plain_type(&list), DataType::new_list(DataType::Utf8, true));
+        let runs = DataType::RunEndEncoded(
+            Arc::new(Field::new("run_ends", DataType::Int32, false)),
+            Arc::new(Field::new("values", DataType::BinaryView, true)),
+        );
+        assert_eq!(plain_type(&runs), DataType::Binary);
+    }
+
+    #[test]
+    fn types_agree_whatever_their_nested_names() {
+        let a = DataType::List(Arc::new(Field::new("element", DataType::Float32, false)));
+        assert!(becomes(&a, &DataType::new_list(DataType::Float32, true)));
+        assert!(becomes(&a, &DataType::new_fixed_size_list(DataType::Float32, 4, true)));
+        assert!(!becomes(&a, &DataType::new_list(DataType::Float64, true)));
+        assert!(!becomes(&DataType::Int64, &DataType::Int32));
+    }
+}

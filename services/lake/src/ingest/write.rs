@@ -1,0 +1,185 @@
+//! Into Lance, all or nothing.
+//!
+//! Everything that can be wrong with the files' kinds and columns is checked before the first byte
+//! is written. Rows go into data files that no version refers to until the commit at the end; if
+//! reading or writing fails before that, Lance deletes the files, and what is left of a folder
+//! that was made for the table is removed here.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use lance::Dataset;
+use lance::dataset::{InsertBuilder, WriteDestination, WriteMode, WriteParams};
+use lance_file::version::LanceFileVersion;
+
+use super::options::{IngestMode, IngestOptions, IngestProgress, IngestSummary};
+use super::pump::pump;
+use super::source::Source;
+use super::target::Target;
+use crate::diagnose::diagnose;
+use crate::error::{LakeError, Result};
+use crate::lake::{Lake, normal_uri};
+use crate::table::{KEY_COLUMN_CONFIG, Table};
+
+/// Writes the rows of `files`, one file after another, into the table at `uri`, as one new
+/// version. `progress` is called from the reading thread after each batch.
+///
+/// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors),
+/// `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`, `StoreRefuses` (no
+/// space, read-only), and those of [`Lake::open`]. A failed ingest commits nothing.
+pub async fn ingest(
+    lake: &Lake,
+    files: &[PathBuf],
+    uri: &str,
+    options: &IngestOptions,
+    progress: impl Fn(IngestProgress) + Send + Sync + 'static,
+) -> Result<IngestSummary> {
+    let started = Instant::now();
+    let uri = normal_uri(uri)?;
+    let existing = existing(lake, &uri, options.mode).await?;
+    let (sources, target) = prepared(files, existing.as_ref(), options).await?;
+    let params = write_params(lake, existing.as_ref(), options)?;
+    let bytes = sources.iter().map(|source| source.bytes).sum();
+    let leftovers = Leftovers::before(&uri);
+    let (stream, outcome) = pump(sources, target, progress);
+    let destination = match &existing {
+        Some(table) => WriteDestination::Dataset(table.dataset().clone()),
+        None => WriteDestination::Uri(&uri),
+    };
+    let written = InsertBuilder::new(destination).with_params(&params).execute_stream(stream).await;
+    // A reader that failed ends the stream; had that looked like its end, a part would be
+    // committed. It doesn't: the error is the stream's last item.
+    let mut dataset = match (written, outcome.take_fault()) {
+        (Ok(dataset), None) => dataset,
+        (Err(error), fault) => {
+            leftovers.remove();
+            return Err(fault.unwrap_or_else(|| diagnose(&uri, error)));
+        }
+        (Ok(_), Some(fault)) => return Err(fault),
+    };
+    if let Some(key) = &options.key {
+        record_key(lake, &mut dataset, key).await?;
+    }
+    Ok(IngestSummary {
+        rows: outcome.rows(),
+        bytes,
+        version: dataset.version_id(),
+        took: started.elapsed(),
+    })
+}
+
+/// The table, if the mode wants one; an error if it is there and mustn't, or the reverse.
+async fn existing(lake: &Lake, uri: &str, mode: IngestMode) -> Result<Option<Table>> {
+    match (lake.open(uri).await, mode) {
+        (Ok(_), IngestMode::Create) => Err(LakeError::TableExists { uri: uri.to_owned() }),
+        (Ok(table), _) => Ok(Some(table)),
+        (Err(LakeError::TableNotFound { .. }), IngestMode::Create | IngestMode::Overwrite) => {
+            Ok(None)
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// The files, looked at, and the columns to write. Blocking work, so on a thread of its own.
+async fn prepared(
+    files: &[PathBuf],
+    existing: Option<&Table>,
+    options: &IngestOptions,
+) -> Result<(Vec<Source>, Target)> {
+    let (files, options) = (files.to_vec(), options.clone());
+    let table = existing.filter(|_| options.mode == IngestMode::Append).cloned();
+    let work = move || {
+        let sources = files.iter().map(|path| Source::new(path)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = sources.first() else {
+            return Err(LakeError::BadQuery { why: "no files to ingest".to_owned() });
+        };
+        let target = match &table {
+            Some(table) => Target::of_table(table, &options)?,
+            None => Target::of_file(first, &options)?,
+        };
+        for source in &sources {
+            target.check(source)?;
+        }
+        Ok((sources, target))
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| LakeError::Internal {
+        uri: "the files".to_owned(),
+        why: error.to_string(),
+    })?
+}
+
+fn write_params(
+    lake: &Lake,
+    existing: Option<&Table>,
+    options: &IngestOptions,
+) -> Result<WriteParams> {
+    let bad = |why: String| LakeError::BadQuery { why };
+    if options.max_rows_per_file == 0 || options.max_bytes_per_file == 0 {
+        return Err(bad("the largest fragment must be at least 1 row and 1 byte".to_owned()));
+    }
+    let storage_version =
+        match &options.storage_version {
+            None => None,
+            Some(text) => {
+                let parsed: std::result::Result<LanceFileVersion, _> = text.parse();
+                Some(parsed.map_err(|_| {
+                    bad(format!("{text:?} is no Lance file version; 2.0 and 2.1 are"))
+                })?)
+            }
+        };
+    Ok(WriteParams {
+        mode: match (options.mode, existing) {
+            (IngestMode::Append, _) => WriteMode::Append,
+            (IngestMode::Overwrite, Some(_)) => WriteMode::Overwrite,
+            _ => WriteMode::Create,
+        },
+        max_rows_per_file: options.max_rows_per_file,
+        max_bytes_per_file: usize::try_from(options.max_bytes_per_file).unwrap_or(usize::MAX),
+        data_storage_version: storage_version,
+        enable_stable_row_ids: options.stable_row_ids,
+        session: Some(lake.session()),
+        store_params: Some(lake.store_params()),
+        ..Default::default()
+    })
+}
+
+/// A new table has its key in the schema already. An older one may name another in its
+/// configuration, which would win.
+async fn record_key(lake: &Lake, dataset: &mut Dataset, key: &str) -> Result<()> {
+    let table = Table::new(lake.clone(), dataset.clone()).await?;
+    if table.key_column() == Some(key) {
+        return Ok(());
+    }
+    dataset
+        .update_config([(KEY_COLUMN_CONFIG, key)])
+        .await
+        .map(drop)
+        .map_err(|error| diagnose(table.uri(), error))
+}
+
+/// The folder of a local table, as it was before the ingest.
+struct Leftovers {
+    /// `None` for object stores, which have no folders, and for tables that were there before.
+    folder: Option<PathBuf>,
+    was_there: bool,
+}
+
+impl Leftovers {
+    fn before(uri: &str) -> Self {
+        let folder = Path::new(uri);
+        let is_table = folder.join("_versions").exists();
+        let local = !uri.contains("://") && !is_table;
+        Self { folder: local.then(|| folder.to_owned()), was_there: folder.exists() }
+    }
+
+    /// Removes empty folders only: had someone else made the table meanwhile, it stays.
+    fn remove(&self) {
+        let Some(folder) = &self.folder else { return };
+        for sub in ["data", "_transactions", "_versions", "_deletions", "_indices"] {
+            let _ = std::fs::remove_dir(folder.join(sub));
+        }
+        if !self.was_there {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Tables in object storage or folders, by way of Lance: the only crate that knows Lance,
+//! DataFusion and object stores.
+//!
+//! A [`Lake`] opens tables; a [`Table`] is one version of one, immutable. Through it go
+//!
+//! - what there is: [`Table::schema`], [`Table::fragments`], [`Table::deleted`],
+//!   [`Table::indexes`], [`Table::newer`];
+//! - rows for filling, [`Table::read_chunk`], by physical position, and single rows,
+//!   [`Table::take`], by address;
+//! - searches that answer with row addresses only: [`Table::search_vector`],
+//!   [`Table::search_text`], [`Table::search_filter`], [`Table::lookup`].
+//!
+//! [`ingest`] and [`build_index`] make tables and indexes.
+//!
+//! Invariants: nothing of Lance or DataFusion is in the public interface, only Arrow; every row is
+//! named by its address (stable row ids are translated); a `Table` answers the same forever;
+//! every error says which table, column, address or file is at fault ([`LakeError`]).
+//!
+//! Deliberately not here: caching of rows (that is the I/O node's), refinement of vector searches
+//! by exact distances (likewise), retries beyond those of the store's client.
+
+mod chunk;
+mod columns;
+mod deleted;
+mod diagnose;
+mod error;
+mod fault;
+mod fragment;
+mod index;
+mod ingest;
+mod lake;
+mod options;
+mod read;
+mod schema;
+mod search;
+mod table;
+mod take;
+
+pub use deleted::DeletedRows;
+pub use error::{LakeError, Result};
+pub use fault::fault_of;
+pub use fragment::FragmentInfo;
+pub use index::{
+    IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex, VectorIndexKind,
+    build_index,
+};
+pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
+pub use lake::Lake;
+pub use options::LakeOptions;
+pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
+pub use table::Table;

@@ -1,0 +1,92 @@
+//! How tables are reached, and how much memory may be spent on knowing them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Settings of a [`Lake`](crate::Lake), the same for all its tables.
+#[derive(Clone)]
+pub struct LakeOptions {
+    /// Options of the object stores, by the names that the `object_store` crate gives them:
+    /// `aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, `allow_http`,
+    /// `google_service_account`, `azure_storage_account_name` and so on. What is left out comes
+    /// from the environment (`AWS_ACCESS_KEY_ID`, ...), as with other tools.
+    pub storage: HashMap<String, String>,
+    /// Upper bound of the memory that opened indexes and their partitions stay in, in bytes, over
+    /// all tables. What a running query holds comes on top.
+    pub index_cache_bytes: usize,
+    /// Upper bound of the memory for manifests, file footers and deletion vectors, in bytes.
+    pub metadata_cache_bytes: usize,
+    /// Longest time that opening a table, or asking for its latest version, may take before the
+    /// store counts as unreachable.
+    pub open_timeout: Duration,
+    /// Longest time to establish one connection to the store.
+    pub connect_timeout: Duration,
+    /// Longest time for one request to the store, its body included.
+    pub request_timeout: Duration,
+    /// How often a failed request is repeated (reads that break off half-way likewise).
+    pub retries_max: usize,
+    /// After this time no failed request is repeated any more.
+    pub retry_timeout: Duration,
+}
+
+/// Without the values of the store options: secrets are among them.
+impl fmt::Debug for LakeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.storage.keys().collect();
+        names.sort();
+        f.debug_struct("LakeOptions")
+            .field("storage", &names)
+            .field("index_cache_bytes", &self.index_cache_bytes)
+            .field("metadata_cache_bytes", &self.metadata_cache_bytes)
+            .field("open_timeout", &self.open_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for LakeOptions {
+    fn default() -> Self {
+        Self {
+            storage: HashMap::new(),
+            index_cache_bytes: 1 << 30,
+            metadata_cache_bytes: 256 << 20,
+            open_timeout: Duration::from_secs(20),
+            connect_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(30),
+            retries_max: 2,
+            retry_timeout: Duration::from_secs(8),
+        }
+    }
+}
+
+impl LakeOptions {
+    /// The store options as Lance takes them. What the user set wins over the limits from here.
+    pub(crate) fn store_options(&self) -> HashMap<String, String> {
+        let millis = |time: Duration| format!("{}ms", time.as_millis());
+        let mut all = HashMap::from([
+            ("connect_timeout".to_owned(), millis(self.connect_timeout)),
+            ("timeout".to_owned(), millis(self.request_timeout)),
+            ("client_max_retries".to_owned(), self.retries_max.to_string()),
+            ("client_retry_timeout".to_owned(), self.retry_timeout.as_secs().max(1).to_string()),
+            ("download_retry_count".to_owned(), self.retries_max.to_string()),
+        ]);
+        all.extend(self.storage.clone());
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_options_win() {
+        let mut options = LakeOptions::default();
+        options.storage.insert("timeout".into(), "1s".into());
+        let store = options.store_options();
+        assert!(!format!("{options:?}").contains("1s"), "values may be secrets");
+        assert_eq!(store["timeout"], "1s");
+        assert_eq!(store["connect_timeout"], "3000ms");
+        assert_eq!(store["client_retry_timeout"], "8");
+    }
+}

@@ -1,0 +1,229 @@
+//! One version of a table, opened.
+//!
+//! A `Table` never changes: its schema, fragments and deletions are those of its version. What
+//! needs I/O (deletion vectors, the list of indexes) is loaded once, on first use, and kept.
+//! Reading rows is in `chunk.rs` and `take.rs`, searching in `search/`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use futures::{StreamExt, TryStreamExt};
+use lance::Dataset;
+use lance::dataset::fragment::FileFragment;
+use tokio::sync::OnceCell;
+
+use crate::columns;
+use crate::deleted::DeletedRows;
+use crate::diagnose::diagnose;
+use crate::error::{LakeError, Result};
+use crate::fragment::{FragmentInfo, file_identity};
+use crate::index::info::IndexInfo;
+use crate::lake::Lake;
+use crate::schema::{is_blob, served_schema};
+
+/// Fragments whose counts are looked up at the same time when a table is opened.
+const FRAGMENTS_OPENING_MAX: usize = 16;
+
+/// The table's configuration entry that names its key column where Lance's own field metadata
+/// can't (Lance wants key columns declared non-null, and that can't be changed afterwards).
+pub(crate) const KEY_COLUMN_CONFIG: &str = "bireme.key_column";
+
+/// One version of a table. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Table {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    lake: Lake,
+    dataset: Arc<Dataset>,
+    uri: String,
+    schema: SchemaRef,
+    positions: HashMap<String, usize>,
+    /// Ascending ids; the three lists are parallel.
+    infos: Vec<FragmentInfo>,
+    fragments: Vec<FileFragment>,
+    deleted: Vec<OnceCell<Arc<DeletedRows>>>,
+    indexes: OnceCell<Arc<Vec<IndexInfo>>>,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({} version {})", self.uri(), self.version())
+    }
+}
+
+impl Table {
+    pub(crate) async fn new(lake: Lake, dataset: Dataset) -> Result<Self> {
+        let uri = dataset.uri().to_owned();
+        let dataset = Arc::new(dataset);
+        let blame = |error| diagnose(&uri, error);
+        let schema = served_schema(&dataset).map_err(|error| blame(error.into()))?;
+        let positions = schema
+            .fields()
+            .iter()
+            .enumerate()
+            .map(|(at, field)| (field.name().clone(), at))
+            .collect();
+        let mut fragments = dataset.get_fragments();
+        fragments.sort_by_key(FileFragment::id);
+        let infos = futures::stream::iter(&fragments)
+            .map(FragmentInfo::load)
+            .buffered(FRAGMENTS_OPENING_MAX)
+            .try_collect()
+            .await
+            .map_err(blame)?;
+        let deleted = fragments.iter().map(|_| OnceCell::new()).collect();
+        let indexes = OnceCell::new();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                lake,
+                dataset,
+                uri,
+                schema,
+                positions,
+                infos,
+                fragments,
+                deleted,
+                indexes,
+            }),
+        })
+    }
+
+    /// Where the table is; one spelling per table: a folder's absolute path, or `scheme://...`,
+    /// without a slash at the end.
+    pub fn uri(&self) -> &str {
+        &self.inner.uri
+    }
+
+    /// The version's number.
+    pub fn version(&self) -> u64 {
+        self.inner.dataset.version_id()
+    }
+
+    /// The Arrow schema that rows come in: blob columns as `LargeBinary` with their contents and
+    /// the field metadata `lance-encoding:blob`, all other columns as Lance returns them.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.inner.schema
+    }
+
+    /// Whether `column` (top-level) holds blobs. Errors: `ColumnNotFound`.
+    pub fn is_blob(&self, column: &str) -> Result<bool> {
+        Ok(is_blob(&self.inner.schema.fields()[self.column_position(column)?]))
+    }
+
+    /// Live rows: deleted ones are not counted.
+    pub fn row_count(&self) -> u64 {
+        self.inner.infos.iter().map(|info| u64::from(info.physical_rows - info.deleted_rows)).sum()
+    }
+
+    /// The version's fragments, by ascending id.
+    pub fn fragments(&self) -> &[FragmentInfo] {
+        &self.inner.infos
+    }
+
+    /// One fragment; `None` if the version doesn't have it.
+    pub fn fragment(&self, id: u32) -> Option<&FragmentInfo> {
+        self.position(id).ok().map(|at| &self.inner.infos[at])
+    }
+
+    /// Which data files hold `column` (top-level, with all that is nested in it) in `fragment`:
+    /// `id:type:path` for each of its fields, `id:type:absent` where the fragment has no data for
+    /// it (it reads as nulls), and each overlay over it. Names are unique and files never change,
+    /// so equal identities mean equal bytes, across versions too.
+    ///
+    /// Errors: `FragmentNotFound`, `ColumnNotFound`.
+    pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {
+        let at = self.position(fragment)?;
+        let field = &self.inner.dataset.schema().fields[self.column_position(column)?];
+        Ok(file_identity(self.inner.fragments[at].metadata(), field))
+    }
+
+    /// The deleted rows of `fragment`: read from the store at the first call, kept from then on.
+    /// Errors: `FragmentNotFound`, and those of the store.
+    pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
+        let at = self.position(fragment)?;
+        let load = || async {
+            let vector = self.inner.fragments[at].get_deletion_vector().await;
+            vector.map(|vector| Arc::new(DeletedRows::new(vector)))
+        };
+        self.inner.deleted[at]
+            .get_or_try_init(load)
+            .await
+            .cloned()
+            .map_err(|error| self.blame(error))
+    }
+
+    /// The number of the latest version: one listing, no manifest is read. Errors:
+    /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
+    pub async fn latest_version(&self) -> Result<u64> {
+        self.inner.lake.within(self.uri(), self.inner.dataset.latest_version_id()).await
+    }
+
+    /// The latest version, opened, if it is another than this one; `None` while this is the
+    /// latest. Also notices a table that was dropped and made anew at the same URI, as long as
+    /// the store tells (by the manifest's e-tag or size). Errors: those of [`Lake::open`].
+    pub async fn newer(&self) -> Result<Option<Self>> {
+        let dataset = &self.inner.dataset;
+        let (_, found) = self.inner.lake.within(self.uri(), dataset.latest_manifest()).await?;
+        let mine = dataset.manifest_location();
+        let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
+        if found.version == mine.version && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
+        {
+            return Ok(None);
+        }
+        self.inner.lake.open(self.uri()).await.map(Some)
+    }
+
+    /// The column whose values name rows: recorded by `bireme ingest --key` or `bireme index
+    /// --key`, or declared by another tool as Lance's unenforced primary key (of one top-level
+    /// column). `None` if neither is there.
+    pub fn key_column(&self) -> Option<&str> {
+        let dataset = &self.inner.dataset;
+        let recorded = dataset.config().get(KEY_COLUMN_CONFIG).map(String::as_str);
+        if let Some(column) = recorded.filter(|column| self.inner.positions.contains_key(*column)) {
+            return Some(column);
+        }
+        match dataset.schema().unenforced_primary_key().as_slice() {
+            [field] => {
+                self.inner.positions.get_key_value(&field.name).map(|(name, _)| name.as_str())
+            }
+            _ => None,
+        }
+    }
+
+    /// The table's indexes; read from the store at the first call, kept from then on.
+    pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
+        let load = || IndexInfo::load_all(self);
+        self.inner.indexes.get_or_try_init(load).await.cloned()
+    }
+
+    pub(crate) fn dataset(&self) -> &Arc<Dataset> {
+        &self.inner.dataset
+    }
+
+    /// Where a top-level column stands in the schema. Errors: `ColumnNotFound`.
+    pub(crate) fn column_position(&self, column: &str) -> Result<usize> {
+        self.inner.positions.get(column).copied().ok_or_else(|| columns::not_found(self, column))
+    }
+
+    /// Errors: `FragmentNotFound`.
+    pub(crate) fn file_fragment(&self, id: u32) -> Result<&FileFragment> {
+        self.position(id).map(|at| &self.inner.fragments[at])
+    }
+
+    pub(crate) fn blame(&self, error: lance::Error) -> LakeError {
+        diagnose(self.uri(), error)
+    }
+
+    fn position(&self, fragment: u32) -> Result<usize> {
+        self.inner.infos.binary_search_by_key(&fragment, |info| info.id).map_err(|_| {
+            LakeError::FragmentNotFound {
+                uri: self.uri().to_owned(),
+                version: self.version(),
+                fragment,
+            }
+        })
+    }
+}

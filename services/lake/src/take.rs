@@ -1,0 +1,104 @@
+//! Rows by address, straight from the table: slow, correct, for what is not filled yet.
+
+use address::RowAddr;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, take_record_batch};
+use futures::{StreamExt, TryStreamExt};
+
+use crate::columns::Columns;
+use crate::error::{LakeError, Result};
+use crate::read::{read_offsets, scan_addresses};
+use crate::table::Table;
+
+/// Fragments that one take reads at the same time.
+const FRAGMENTS_READ_MAX: usize = 16;
+
+impl Table {
+    /// The rows at `addresses`, in the order given; an address may occur several times. Columns
+    /// are top-level names, in the order wanted.
+    ///
+    /// Errors: `RowNotFound` naming all addresses that this version doesn't have,
+    /// `ColumnNotFound`, `Corrupt`, and those of the store.
+    pub async fn take(&self, addresses: &[RowAddr], columns: &[String]) -> Result<RecordBatch> {
+        let columns = Columns::resolve(self, columns)?;
+        let missing = self.missing(addresses).await?;
+        if !missing.is_empty() {
+            return Err(LakeError::RowNotFound {
+                uri: self.uri().to_owned(),
+                version: self.version(),
+                addresses: missing.into_iter().map(|at| addresses[at]).collect(),
+            });
+        }
+        let mut sorted = addresses.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let batch = self.take_sorted(&sorted, &columns).await?;
+        if sorted == addresses {
+            return Ok(batch);
+        }
+        let places =
+            addresses.iter().map(|addr| sorted.binary_search(addr).map_or(0, |at| at as u32));
+        let places = UInt32Array::from_iter_values(places);
+        take_record_batch(&batch, &places).map_err(|error| self.blame(error.into()))
+    }
+
+    /// The positions in `addresses` of those that this version doesn't have: fragment unknown,
+    /// offset past its end, or row deleted. Loads (once) the deletion vectors of the fragments
+    /// concerned. Errors: those of the store.
+    pub async fn missing(&self, addresses: &[RowAddr]) -> Result<Vec<usize>> {
+        let mut missing = Vec::new();
+        let mut last = None;
+        for (at, addr) in addresses.iter().enumerate() {
+            let Some(info) = self.fragment(addr.fragment()) else {
+                missing.push(at);
+                continue;
+            };
+            if addr.offset() >= info.physical_rows {
+                missing.push(at);
+                continue;
+            }
+            if info.deleted_rows == 0 {
+                continue;
+            }
+            let deleted = match last {
+                Some((fragment, deleted)) if fragment == addr.fragment() => deleted,
+                _ => self.deleted(addr.fragment()).await?,
+            };
+            if deleted.contains(addr.offset()) {
+                missing.push(at);
+            }
+            last = Some((addr.fragment(), deleted));
+        }
+        Ok(missing)
+    }
+
+    /// `addresses`: ascending, none twice, all live.
+    async fn take_sorted(&self, addresses: &[RowAddr], columns: &Columns) -> Result<RecordBatch> {
+        if addresses.is_empty() {
+            return Ok(RecordBatch::new_empty(columns.served.clone()));
+        }
+        let done = if columns.blob_v2 {
+            let raw: Vec<_> = addresses.iter().map(|addr| addr.to_u64()).collect();
+            scan_addresses(self.dataset(), &raw, columns).await
+        } else {
+            // A loop, not `map`: with a closure the compiler can't see that the future is `Send`.
+            let mut reads = Vec::new();
+            for group in addresses.chunk_by(|a, b| a.fragment() == b.fragment()) {
+                reads.push(self.take_of_fragment(group, columns));
+            }
+            let batches: Vec<_> =
+                futures::stream::iter(reads).buffered(FRAGMENTS_READ_MAX).try_collect().await?;
+            match batches.as_slice() {
+                [batch] => Ok(batch.clone()),
+                batches => concat_batches(&columns.served, batches).map_err(Into::into),
+            }
+        };
+        done.map_err(|error| self.blame(error))
+    }
+
+    async fn take_of_fragment(&self, group: &[RowAddr], columns: &Columns) -> Result<RecordBatch> {
+        let fragment = self.file_fragment(group[0].fragment())?;
+        let offsets: Vec<_> = group.iter().map(|addr| addr.offset()).collect();
+        read_offsets(fragment, &offsets, columns).await.map_err(|error| self.blame(error))
+    }
+}

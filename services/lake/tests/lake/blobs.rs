@@ -1,0 +1,140 @@
+//! Blobs come with their contents, however they are stored.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, LargeBinaryArray, RecordBatch, StructArray,
+};
+use arrow::datatypes::{DataType, Field, Fields, Schema};
+use lance::blob::{BlobArrayBuilder, blob_field};
+use lance_file::version::LanceFileVersion;
+
+use crate::fixture::{Kind, Place, lake, names, write};
+
+const ROWS: usize = 60;
+
+/// Null, empty, small, over the inline threshold, over the packing one.
+fn contents(row: usize) -> Option<Vec<u8>> {
+    match row % 6 {
+        0 => None,
+        1 => Some(vec![]),
+        2 => Some(vec![row as u8; 100]),
+        3 => Some(vec![row as u8; 100_000]),
+        4 if row == 4 => Some(vec![row as u8; 5 << 20]),
+        _ => Some(vec![row as u8; 3000 + row]),
+    }
+}
+
+fn ids() -> ArrayRef {
+    Arc::new(Int32Array::from_iter_values(0..ROWS as i32))
+}
+
+fn v1() -> RecordBatch {
+    let metadata = HashMap::from([
+        ("lance-encoding:blob".to_owned(), "true".to_owned()),
+        ("mine".into(), "kept".into()),
+    ]);
+    let field = Field::new("blob", DataType::LargeBinary, true).with_metadata(metadata);
+    let blobs = LargeBinaryArray::from_iter((0..ROWS).map(contents));
+    let schema = Schema::new(vec![Field::new("id", DataType::Int32, false), field]);
+    RecordBatch::try_new(Arc::new(schema), vec![ids(), Arc::new(blobs)]).unwrap()
+}
+
+fn v2_array() -> ArrayRef {
+    let mut blobs = BlobArrayBuilder::new(ROWS);
+    for row in 0..ROWS {
+        match contents(row) {
+            None => blobs.push_null().unwrap(),
+            Some(bytes) if bytes.is_empty() => blobs.push_empty().unwrap(),
+            Some(bytes) => blobs.push_bytes(bytes).unwrap(),
+        }
+    }
+    blobs.finish().unwrap()
+}
+
+fn v2() -> RecordBatch {
+    let schema =
+        Schema::new(vec![Field::new("id", DataType::Int32, false), blob_field("blob", true)]);
+    RecordBatch::try_new(Arc::new(schema), vec![ids(), v2_array()]).unwrap()
+}
+
+fn nested_v2() -> RecordBatch {
+    let fields: Fields =
+        vec![Field::new("n", DataType::Int32, true), blob_field("blob", true)].into();
+    let inner = StructArray::new(fields.clone(), vec![ids(), v2_array()], None);
+    let schema = Schema::new(vec![
+        Field::new("id", DataType::Int32, false),
+        Field::new("s", DataType::Struct(fields), true),
+    ]);
+    RecordBatch::try_new(Arc::new(schema), vec![ids(), Arc::new(inner)]).unwrap()
+}
+
+fn check(blobs: &LargeBinaryArray, rows: impl Iterator<Item = usize>) {
+    for (at, row) in rows.enumerate() {
+        let expected = contents(row);
+        assert_eq!(blobs.is_valid(at).then(|| blobs.value(at)), expected.as_deref(), "row {row}");
+    }
+}
+
+#[tokio::test]
+async fn contents_of_both_kinds() {
+    let cases = [
+        (v1(), LanceFileVersion::V2_0, false),
+        (v1(), LanceFileVersion::V2_1, true),
+        (v2(), LanceFileVersion::V2_2, false),
+        (v2(), LanceFileVersion::V2_2, true),
+    ];
+    for (batch, version, stable_row_ids) in cases {
+        let place = Place::new();
+        let mut dataset =
+            write(&place.uri(), &[batch.clone(), batch], Kind { version, stable_row_ids }).await;
+        dataset.delete("id = 10").await.unwrap();
+        let table = lake().open(&place.uri()).await.unwrap();
+        assert!(table.is_blob("blob").unwrap() && !table.is_blob("id").unwrap());
+        let field = table.schema().field_with_name("blob").unwrap().clone();
+        assert_eq!(field.data_type(), &DataType::LargeBinary);
+        if version != LanceFileVersion::V2_2 {
+            assert_eq!(field.metadata()["mine"], "kept");
+        }
+        for fragment in [0, 1] {
+            let chunk = table.read_chunk(fragment, 5..60, &names(&["blob", "id"])).await.unwrap();
+            assert_eq!(chunk.schema().field(0), &field);
+            assert_eq!(chunk.num_rows(), 55);
+            let blobs = chunk.column(0).as_binary::<i64>();
+            check(&blobs.slice(0, 5), 5..10);
+            check(&blobs.slice(6, 49), 11..60);
+        }
+        let rows = [59, 4, 4, 0, 1, 33, 12];
+        let addresses: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .map(|(at, row)| RowAddr::new(at as u32 % 2, *row as u32))
+            .collect();
+        let taken = table.take(&addresses, &names(&["id", "blob"])).await.unwrap();
+        check(taken.column(1).as_binary::<i64>(), rows.into_iter());
+        let only = table.take(&addresses, &names(&["id"])).await.unwrap();
+        assert_eq!(only.column(0), taken.column(0));
+    }
+}
+
+#[tokio::test]
+async fn nested_blobs() {
+    let place = Place::new();
+    write(
+        &place.uri(),
+        &[nested_v2()],
+        Kind { version: LanceFileVersion::V2_2, stable_row_ids: false },
+    )
+    .await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let chunk = table.read_chunk(0, 0..60, &names(&["s"])).await.unwrap();
+    check(chunk.column(0).as_struct().column_by_name("blob").unwrap().as_binary(), 0..60);
+    let taken =
+        table.take(&[RowAddr::new(0, 9), RowAddr::new(0, 3)], &names(&["s"])).await.unwrap();
+    check(
+        taken.column(0).as_struct().column_by_name("blob").unwrap().as_binary(),
+        [9, 3].into_iter(),
+    );
+}

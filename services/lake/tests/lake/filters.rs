@@ -1,0 +1,49 @@
+//! Filtered search, with and without a scalar index.
+
+use lake::{IndexRequest, LakeError, build_index};
+
+use crate::fixture::{Place, address_of, is_deleted, lake, lived_in, modern_kinds};
+
+#[tokio::test]
+async fn filters_let_the_right_rows_through() {
+    for &kind in modern_kinds() {
+        let place = Place::new();
+        lived_in(&place.uri(), kind).await;
+        let lake = lake();
+        let expected: Vec<_> = (100..400).filter(|id| !is_deleted(*id)).map(address_of).collect();
+        for with_index in [false, true] {
+            if with_index {
+                let request = IndexRequest::Scalar { column: "id".into() };
+                let summary = build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+                assert_eq!((summary.name.as_str(), summary.kind.as_str()), ("id_scalar", "BTree"));
+                build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+            }
+            let table = lake.open(&place.uri()).await.unwrap();
+            assert_eq!(
+                table.indexes().await.unwrap().len(),
+                usize::from(with_index),
+                "replaced, not doubled"
+            );
+            let filter = "id >= 100 AND id < 400";
+            assert_eq!(
+                table.search_filter(filter, 1000).await.unwrap(),
+                expected,
+                "{kind:?} {with_index}"
+            );
+            assert_eq!(table.search_filter(filter, 12).await.unwrap().len(), 12);
+            assert_eq!(table.search_filter(filter, 0).await.unwrap(), []);
+            let null = table.search_filter("added IS NULL AND id < 510", 1000).await.unwrap();
+            assert_eq!(
+                null,
+                (500..510).filter(|id| !is_deleted(*id)).map(address_of).collect::<Vec<_>>()
+            );
+            assert_eq!(table.search_filter("id = 57", 10).await.unwrap(), [], "deleted");
+            for bad in ["", "id", "id = ", "foo(id) = 1", "nope > 1"] {
+                match table.search_filter(bad, 10).await {
+                    Err(LakeError::BadFilter { filter, .. }) => assert_eq!(filter, bad),
+                    other => panic!("{bad}: {other:?}"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Look-ups by key.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
+use lake::{IndexRequest, LakeError, build_index};
+
+use crate::fixture::{PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, write};
+
+#[tokio::test]
+async fn all_keys_are_found_and_no_others() {
+    for kind in [PLAIN, STABLE_IDS] {
+        for with_index in [false, true] {
+            let place = Place::new();
+            lived_in(&place.uri(), kind).await;
+            let lake = lake();
+            if with_index {
+                let request = IndexRequest::Key { column: "name".into() };
+                build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+            }
+            let table = lake.open(&place.uri()).await.unwrap();
+            assert_eq!(table.key_column(), with_index.then_some("name"));
+            let keys: Vec<_> = (0..700).map(|id| format!("name-{id}")).collect();
+            let column = (!with_index).then_some("name");
+            let found = table.lookup(column, &keys).await.unwrap();
+            for (id, found) in found.into_iter().enumerate() {
+                let id = id as i32;
+                let there = id < 600 && id % 10 != 0 && !is_deleted(id);
+                assert_eq!(found, there.then(|| address_of(id)), "{id}");
+            }
+            let twice = ["name-5", "x", "name-5"].map(str::to_owned);
+            let found = table.lookup(Some("name"), &twice).await.unwrap();
+            assert_eq!(found, [Some(address_of(5)), None, Some(address_of(5))]);
+            assert_eq!(
+                table.lookup(Some("id"), &["401".into()]).await.unwrap(),
+                [Some(address_of(401))]
+            );
+            assert_eq!(table.lookup(Some("id"), &[]).await.unwrap(), []);
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_of_other_types() {
+    let place = Place::new();
+    let uuids = FixedSizeBinaryArray::try_from_iter((0..50_u8).map(|i| [i; 16])).unwrap();
+    let columns: [(&str, ArrayRef); 3] = [
+        ("uuid", Arc::new(uuids)),
+        ("number", Arc::new(Int64Array::from_iter_values((0..50).map(|i| i << 40)))),
+        ("twice", Arc::new(StringArray::from_iter_values((0..50).map(|i| (i / 2).to_string())))),
+    ];
+    write(&place.uri(), &[RecordBatch::try_from_iter(columns).unwrap()], PLAIN).await;
+    let lake = lake();
+    for column in ["uuid", "number"] {
+        build_index(&lake, &place.uri(), &IndexRequest::Key { column: column.into() }, |_| ())
+            .await
+            .unwrap();
+        let table = lake.open(&place.uri()).await.unwrap();
+        assert_eq!(table.key_column(), Some(column), "the last one recorded");
+    }
+    let table = lake.open(&place.uri()).await.unwrap();
+    let uuid = "07070707-0707-0707-0707-070707070707".to_owned();
+    assert_eq!(table.lookup(Some("uuid"), &[uuid]).await.unwrap(), [Some(RowAddr::new(0, 7))]);
+    let number = (3_i64 << 40).to_string();
+    assert_eq!(
+        table.lookup(None, &[number, "1".into()]).await.unwrap(),
+        [Some(RowAddr::new(0, 3)), None]
+    );
+    let first = table.lookup(Some("twice"), &["4".into(), "5".into()]).await.unwrap();
+    assert_eq!(
+        first,
+        [Some(RowAddr::new(0, 8)), Some(RowAddr::new(0, 10))],
+        "the first of several"
+    );
+    match table.lookup(None, &["x".into()]).await {
+        Err(error @ LakeError::BadKey { .. }) => {
+            assert_eq!(
+                error.to_string(),
+                r#""x" can't be a key in column "number": the column holds Int64 values"#
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_column() {
+    let place = Place::new();
+    lived_in(&place.uri(), PLAIN).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    assert_eq!(table.key_column(), None);
+    assert!(matches!(
+        table.lookup(None, &["x".into()]).await,
+        Err(LakeError::KeyColumnUnknown { .. })
+    ));
+    assert!(matches!(
+        table.lookup(Some("nope"), &["x".into()]).await,
+        Err(LakeError::ColumnNotFound { .. })
+    ));
+    assert!(matches!(
+        table.lookup(Some("vector"), &["x".into()]).await,
+        Err(LakeError::BadKey { .. })
+    ));
+}

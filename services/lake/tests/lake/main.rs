@@ -1,0 +1,16 @@
+//! lake against tables that Lance itself wrote, and against files.
+
+mod fixture;
+
+mod blobs;
+mod filters;
+mod ingest;
+mod ingest_faults;
+mod keys;
+mod rows;
+mod stores;
+mod tables;
+mod text;
+mod types;
+mod vectors;
+mod wordnet;

@@ -1,0 +1,72 @@
+//! Stores that don't answer, or refuse.
+
+use std::time::{Duration, Instant};
+
+use lake::{Lake, LakeError, LakeOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn s3(endpoint: &str) -> Lake {
+    let storage = [
+        ("aws_endpoint", endpoint),
+        ("allow_http", "true"),
+        ("aws_region", "us-east-1"),
+        ("aws_access_key_id", "x"),
+        ("aws_secret_access_key", "y"),
+    ];
+    let storage = storage.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    Lake::new(LakeOptions { storage, open_timeout: Duration::from_secs(8), ..Default::default() })
+}
+
+/// Answers every request with `status` and `body`; with nothing at all if the status is empty.
+async fn server(status: &'static str, body: &'static str) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut request = [0; 8192];
+                while stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    if !status.is_empty() {
+                        let length = body.len();
+                        let answer =
+                            format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+                        let _ = stream.write_all(answer.as_bytes()).await;
+                    }
+                }
+            });
+        }
+    });
+    endpoint
+}
+
+#[tokio::test]
+async fn an_unreachable_store_is_reported_soon() {
+    let silent = server("", "").await;
+    for endpoint in ["http://127.0.0.1:9", &silent, "http://no-such-host.invalid"] {
+        let started = Instant::now();
+        let error = s3(endpoint).open("s3://bucket/table").await.unwrap_err();
+        println!("{endpoint}: {:?}: {error}", started.elapsed());
+        assert!(matches!(error, LakeError::StoreUnreachable { .. }), "{endpoint}: {error:?}");
+        assert!(started.elapsed() < Duration::from_secs(12), "{endpoint}: {:?}", started.elapsed());
+        let text = error.to_string();
+        assert!(
+            text.contains("s3://bucket/table") && !text.contains('\n') && !text.contains(".rs:"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_from_silence() {
+    let body = "<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>";
+    let endpoint = server("403 Forbidden", body).await;
+    let error = s3(&endpoint).open("s3://bucket/table").await.unwrap_err();
+    println!("{error}");
+    assert!(matches!(error, LakeError::CredentialsRefused { .. }), "{error:?}");
+    assert!(!error.to_string().contains('\n'));
+    let endpoint = server("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>").await;
+    let error = s3(&endpoint).open("s3://bucket/table").await.unwrap_err();
+    println!("{error}");
+    assert!(matches!(error, LakeError::TableNotFound { .. }), "{error:?}");
+}

@@ -1,0 +1,180 @@
+//! Opening, versions, fragments, what is known without reading.
+
+use arrow::array::RecordBatchIterator;
+use lake::LakeError;
+use lance::Dataset;
+use lance::dataset::{WriteMode, WriteParams};
+
+use crate::fixture::{KINDS, PLAIN, Place, is_deleted, lake, lived_in, modern_kinds, rows, write};
+
+#[tokio::test]
+async fn what_is_known_of_a_table() {
+    for kind in KINDS {
+        let place = Place::new();
+        let dataset = lived_in(&place.uri(), kind).await;
+        let table = lake().open(&place.uri()).await.unwrap();
+        assert_eq!(table.uri(), place.uri());
+        assert_eq!(table.version(), dataset.version_id());
+        assert_eq!(table.row_count(), dataset.count_rows(None).await.unwrap() as u64);
+        let counts: Vec<_> = table.fragments().iter().map(|it| (it.id, it.physical_rows)).collect();
+        assert_eq!(counts, [(0, 300), (1, 200), (2, 100)]);
+        for (fragment, ids) in [(0, 0..300), (1, 300..500), (2, 500..600)] {
+            let deleted = table.deleted(fragment).await.unwrap();
+            let info = table.fragment(fragment).unwrap();
+            assert_eq!(deleted.len(), info.deleted_rows as usize);
+            for (offset, id) in ids.enumerate() {
+                assert_eq!(deleted.contains(offset as u32), is_deleted(id), "{kind:?} {id}");
+            }
+            assert!(info.first_file_bytes.unwrap() > 100, "{kind:?}");
+        }
+        assert!(table.fragment(3).is_none());
+        let columns: Vec<_> = table.schema().fields().iter().map(|it| it.name().as_str()).collect();
+        assert_eq!(columns, ["id", "name", "text", "vector", "added"]);
+    }
+}
+
+#[tokio::test]
+async fn identities_tell_data_files_apart() {
+    for &kind in modern_kinds() {
+        let place = Place::new();
+        lived_in(&place.uri(), kind).await;
+        let lake = lake();
+        let before = lake.open_version(&place.uri(), 2).await.unwrap();
+        let table = lake.open(&place.uri()).await.unwrap();
+        let id = table.file_identity(0, "id").unwrap();
+        assert_eq!(
+            id,
+            before.file_identity(0, "id").unwrap(),
+            "columns added later leave others alone"
+        );
+        assert_eq!(
+            table.fragment(0).unwrap().first_file_bytes,
+            before.fragment(0).unwrap().first_file_bytes
+        );
+        assert!(id.contains("int32:") && id.ends_with(".lance"), "{id}");
+        assert_ne!(id, table.file_identity(1, "id").unwrap());
+        let path = |identity: &str| identity.rsplit(':').next().unwrap().to_owned();
+        assert_ne!(path(&id), path(&table.file_identity(0, "added").unwrap()));
+        assert!(matches!(table.file_identity(0, "nope"), Err(LakeError::ColumnNotFound { .. })));
+        assert!(matches!(
+            table.file_identity(9, "id"),
+            Err(LakeError::FragmentNotFound { fragment: 9, .. })
+        ));
+        // Rows written without the column have no data for it, until they have.
+        let mut dataset = Dataset::open(&place.uri()).await.unwrap();
+        let batch = rows(600, 610);
+        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        dataset.append(reader, None).await.unwrap();
+        let table = lake.open(&place.uri()).await.unwrap();
+        assert!(table.file_identity(3, "added").unwrap().ends_with(":absent"), "{kind:?}");
+        dataset.drop_columns(&["added"]).await.unwrap();
+        let table = table.newer().await.unwrap().unwrap();
+        assert!(matches!(table.file_identity(3, "added"), Err(LakeError::ColumnNotFound { .. })));
+    }
+}
+
+#[tokio::test]
+async fn versions_are_followed() {
+    let place = Place::new();
+    write(&place.uri(), &[rows(0, 10)], PLAIN).await;
+    let lake = lake();
+    let first = lake.open(&place.uri()).await.unwrap();
+    assert_eq!(first.latest_version().await.unwrap(), 1);
+    assert!(first.newer().await.unwrap().is_none());
+    let batch = rows(10, 15);
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    Dataset::open(&place.uri()).await.unwrap().append(reader, None).await.unwrap();
+    assert_eq!(first.latest_version().await.unwrap(), 2);
+    assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 2);
+    let second = first.newer().await.unwrap().unwrap();
+    assert_eq!((first.row_count(), second.row_count()), (10, 15));
+    assert_eq!(lake.open_version(&place.uri(), 1).await.unwrap().row_count(), 10);
+    let batch = rows(0, 3);
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    let params = WriteParams { mode: WriteMode::Overwrite, ..Default::default() };
+    Dataset::write(reader, &place.uri(), Some(params)).await.unwrap();
+    let third = second.newer().await.unwrap().unwrap();
+    assert_eq!(third.row_count(), 3);
+    assert_eq!(
+        second.take(&[address::RowAddr::new(1, 4)], &["id".into()]).await.unwrap().num_rows(),
+        1
+    );
+    match lake.open_version(&place.uri(), 99).await {
+        Err(LakeError::VersionNotFound { version: 99, latest: 3, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_table_made_anew_is_noticed() {
+    let place = Place::new();
+    write(&place.uri(), &[rows(0, 10)], PLAIN).await;
+    let lake = lake();
+    let old = lake.open(&place.uri()).await.unwrap();
+    std::fs::remove_dir_all(place.uri()).unwrap();
+    write(&place.uri(), &[rows(0, 20)], PLAIN).await;
+    let new = old.newer().await.unwrap().expect("another table, though version 1 again");
+    assert_eq!(new.row_count(), 20);
+    assert_eq!(
+        new.take(&[address::RowAddr::new(0, 19)], &["id".into()]).await.unwrap().num_rows(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn tables_that_are_not_there() {
+    let place = Place::new();
+    for uri in [place.uri(), format!("file://{}", place.uri())] {
+        match lake().open(&uri).await {
+            Err(error @ LakeError::TableNotFound { .. }) => {
+                assert!(error.to_string().contains(&place.uri()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // A folder that is no table.
+    std::fs::create_dir_all(place.uri()).unwrap();
+    assert!(matches!(lake().open(&place.uri()).await, Err(LakeError::TableNotFound { .. })));
+    assert!(matches!(
+        lake().open_version(&place.uri(), 1).await,
+        Err(LakeError::TableNotFound { .. })
+    ));
+    assert!(matches!(lake().open("").await, Err(LakeError::BadUri { .. })));
+    match lake().open("nope://x/y").await {
+        Err(LakeError::BadUri { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Nodes run these on runtimes of several threads.
+#[test]
+fn futures_can_be_sent() {
+    fn sent<T: Send>(_: T) {}
+    fn all(lake: &lake::Lake, table: &lake::Table) {
+        let (key, columns): (Vec<String>, Vec<String>) = Default::default();
+        sent(lake.open(""));
+        sent(lake.open_version("", 1));
+        sent(lake.latest_version(""));
+        sent(table.latest_version());
+        sent(table.newer());
+        sent(table.deleted(0));
+        sent(table.indexes());
+        sent(table.prewarm());
+        sent(table.read_chunk(0, 0..1, &columns));
+        sent(table.take(&[], &columns));
+        sent(table.missing(&[]));
+        sent(table.search_vector(&Default::default()));
+        sent(table.search_text(&Default::default()));
+        sent(table.search_filter("", 1));
+        sent(table.lookup(None, &key));
+        sent(table.vector_metric(""));
+        sent(lake::ingest(lake, &[], "", &Default::default(), |_| ()));
+        sent(lake::build_index(
+            lake,
+            "",
+            &lake::IndexRequest::Text { column: key.concat() },
+            |_| (),
+        ));
+    }
+    let _: fn(&lake::Lake, &lake::Table) = all;
+}

@@ -1,0 +1,76 @@
+//! Full-text search.
+
+use lake::{IndexRequest, LakeError, TextQuery, build_index};
+
+use crate::fixture::{PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in};
+
+fn query(words: &str, k: usize) -> TextQuery {
+    TextQuery { words: words.into(), k, ..Default::default() }
+}
+
+#[tokio::test]
+async fn words_find_their_rows() {
+    for kind in [PLAIN, STABLE_IDS] {
+        let place = Place::new();
+        lived_in(&place.uri(), kind).await;
+        let lake = lake();
+        let table = lake.open(&place.uri()).await.unwrap();
+        match table.search_text(&query("oak", 5)).await {
+            Err(error @ LakeError::NoIndex { .. }) => {
+                assert!(error.to_string().contains("--text COLUMN"), "{error}")
+            }
+            other => panic!("{other:?}"),
+        }
+        let request = IndexRequest::Text { column: "text".into() };
+        build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+        let table = lake.open(&place.uri()).await.unwrap();
+        table.prewarm().await.unwrap();
+        let hits = table.search_text(&query("number 123", 3)).await.unwrap();
+        assert_eq!(hits[0].addr, address_of(123));
+        assert!(hits[0].score > hits[1].score);
+        let oaks: Vec<_> =
+            (0..600).filter(|id| id % 5 == 0 && !is_deleted(*id)).map(address_of).collect();
+        let hits = table.search_text(&query("OAKS", 1000)).await.unwrap();
+        let mut found: Vec<_> = hits.iter().map(|hit| hit.addr).collect();
+        found.sort();
+        assert_eq!(found, oaks, "stems and case");
+        let some = TextQuery {
+            filter: Some("id < 50".into()),
+            column: Some("text".into()),
+            ..query("oak", 1000)
+        };
+        let mut found: Vec<_> =
+            table.search_text(&some).await.unwrap().iter().map(|hit| hit.addr).collect();
+        found.sort();
+        assert_eq!(
+            found,
+            (0..50)
+                .filter(|id| id % 5 == 0 && !is_deleted(*id))
+                .map(address_of)
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(table.search_text(&query("spruce", 5)).await.unwrap(), []);
+        assert_eq!(table.search_text(&query("oak", 7)).await.unwrap().len(), 7);
+    }
+}
+
+#[tokio::test]
+async fn impossible_questions() {
+    let place = Place::new();
+    lived_in(&place.uri(), PLAIN).await;
+    let lake = lake();
+    build_index(&lake, &place.uri(), &IndexRequest::Text { column: "text".into() }, |_| ())
+        .await
+        .unwrap();
+    let table = lake.open(&place.uri()).await.unwrap();
+    assert!(matches!(table.search_text(&query("oak", 0)).await, Err(LakeError::BadQuery { .. })));
+    assert!(matches!(table.search_text(&query(" ,", 5)).await, Err(LakeError::BadQuery { .. })));
+    let on = |column: &str| TextQuery { column: Some(column.into()), ..query("oak", 5) };
+    assert!(matches!(table.search_text(&on("nope")).await, Err(LakeError::ColumnNotFound { .. })));
+    assert!(matches!(table.search_text(&on("name")).await, Err(LakeError::NoIndex { .. })));
+    let bad = IndexRequest::Text { column: "id".into() };
+    assert!(matches!(
+        build_index(&lake, &place.uri(), &bad, |_| ()).await,
+        Err(LakeError::UnsupportedType { .. })
+    ));
+}

@@ -1,0 +1,237 @@
+//! Vector search against brute force.
+
+use std::collections::HashSet;
+
+use address::RowAddr;
+use lake::{
+    IndexRequest, LakeError, Metric, Table, VectorIndex, VectorIndexKind, VectorQuery, build_index,
+};
+
+use crate::fixture::{
+    DIMENSION, Kind, PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, rows,
+    vector, write,
+};
+
+fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
+    match metric {
+        Metric::L2 => a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum(),
+        Metric::Dot => 1.0 - dot(a, b),
+        Metric::Cosine => 1.0 - dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
+        Metric::Hamming => unreachable!(),
+    }
+}
+
+/// The `k` nearest of the ids that `live` lets through.
+fn nearest(
+    metric: Metric,
+    to: &[f32],
+    k: usize,
+    ids: impl Iterator<Item = i32>,
+) -> Vec<(i32, f32)> {
+    let mut all: Vec<_> = ids.map(|id| (id, distance(metric, to, &vector(id as usize)))).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    all.truncate(k);
+    all
+}
+
+fn query(seed: usize, k: usize) -> VectorQuery {
+    VectorQuery { vector: vector(1_000_000 + seed), k, ..Default::default() }
+}
+
+fn live() -> impl Iterator<Item = i32> {
+    (0..600).filter(|id| !is_deleted(*id))
+}
+
+async fn exact(table: &Table, metric: Metric, filter: Option<&str>, live: impl Fn(i32) -> bool) {
+    for seed in 0..5 {
+        let query = VectorQuery { filter: filter.map(str::to_owned), ..query(seed, 10) };
+        let hits = table.search_vector(&query).await.unwrap();
+        let expected = nearest(metric, &query.vector, 10, self::live().filter(|id| live(*id)));
+        let addresses: Vec<_> = hits.iter().map(|hit| hit.addr).collect();
+        assert_eq!(addresses, expected.iter().map(|(id, _)| address_of(*id)).collect::<Vec<_>>());
+        for (hit, (_, distance)) in hits.iter().zip(expected) {
+            assert!((hit.distance - distance).abs() < 1e-4, "{hit:?} {distance}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_an_index_it_is_exact() {
+    for kind in [PLAIN, STABLE_IDS] {
+        let place = Place::new();
+        lived_in(&place.uri(), kind).await;
+        let table = lake().open(&place.uri()).await.unwrap();
+        assert_eq!(table.vector_metric("vector").await.unwrap(), Metric::L2);
+        exact(&table, Metric::L2, None, |_| true).await;
+        exact(&table, Metric::L2, Some("id % 3 = 0"), |id| id % 3 == 0).await;
+    }
+}
+
+async fn recall(
+    table: &Table,
+    metric: Metric,
+    filter: Option<&str>,
+    pass: impl Fn(i32) -> bool,
+) -> f64 {
+    let (mut found, mut all) = (0, 0);
+    for seed in 0..20 {
+        // As a refined search asks: ten times what it wants, ranked exactly afterwards.
+        let query = VectorQuery {
+            nprobes: Some(8),
+            ef: Some(200),
+            filter: filter.map(str::to_owned),
+            ..query(seed, 100)
+        };
+        let hits = table.search_vector(&query).await.unwrap();
+        assert!(hits.is_sorted_by(|a, b| a.distance <= b.distance));
+        assert!(
+            table
+                .missing(&hits.iter().map(|hit| hit.addr).collect::<Vec<_>>())
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        let hits: HashSet<RowAddr> = hits.iter().map(|hit| hit.addr).collect();
+        for (id, _) in nearest(metric, &query.vector, 10, live().filter(|id| pass(*id))) {
+            all += 1;
+            found += usize::from(hits.contains(&address_of(id)));
+        }
+        assert!(
+            hits.iter().all(|addr| live().filter(|id| pass(*id)).any(|id| address_of(id) == *addr))
+        );
+    }
+    f64::from(found as u32) / f64::from(all as u32)
+}
+
+async fn with_index(kind: Kind, index: VectorIndexKind, metric: Metric) {
+    let place = Place::new();
+    lived_in(&place.uri(), kind).await;
+    let lake = lake();
+    let request = VectorIndex {
+        column: "vector".into(),
+        kind: index,
+        metric,
+        partitions: Some(10),
+        ..Default::default()
+    };
+    let summary =
+        build_index(&lake, &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
+    assert_eq!((summary.name.as_str(), summary.rows), ("vector_vector", 529));
+    let table = lake.open(&place.uri()).await.unwrap();
+    assert_eq!(table.version(), summary.version);
+    let info = table.indexes().await.unwrap();
+    assert_eq!(info[0].kind.replace('_', "-").to_lowercase(), index.to_string());
+    assert_eq!((info[0].metric, info[0].rows_uncovered), (Some(metric), 0));
+    assert_eq!(table.vector_metric("vector").await.unwrap(), metric);
+    table.prewarm().await.unwrap();
+    let found = recall(&table, metric, None, |_| true).await;
+    assert!(found >= 0.9, "{kind:?} {index} {metric}: recall {found}");
+    let found =
+        recall(&table, metric, Some("id >= 250 AND id < 550"), |id| (250..550).contains(&id)).await;
+    assert!(found >= 0.9, "{kind:?} {index} {metric}: recall with a filter {found}");
+}
+
+#[tokio::test]
+async fn ivf_rq() {
+    with_index(PLAIN, VectorIndexKind::IvfRq, Metric::L2).await;
+    with_index(STABLE_IDS, VectorIndexKind::IvfRq, Metric::Cosine).await;
+}
+
+#[tokio::test]
+async fn ivf_pq() {
+    with_index(PLAIN, VectorIndexKind::IvfPq, Metric::Cosine).await;
+    with_index(STABLE_IDS, VectorIndexKind::IvfPq, Metric::L2).await;
+}
+
+#[tokio::test]
+async fn ivf_hnsw_sq() {
+    with_index(PLAIN, VectorIndexKind::IvfHnswSq, Metric::L2).await;
+    with_index(PLAIN, VectorIndexKind::IvfHnswSq, Metric::Dot).await;
+}
+
+#[tokio::test]
+async fn rows_that_came_after_the_index_are_found() {
+    for kind in [PLAIN, STABLE_IDS] {
+        let place = Place::new();
+        write(&place.uri(), &[rows(0, 400)], kind).await;
+        let lake = lake();
+        let request =
+            IndexRequest::Vector(VectorIndex { column: "vector".into(), ..Default::default() });
+        build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+        write_more(&place.uri()).await;
+        let table = lake.open(&place.uri()).await.unwrap();
+        assert_eq!(table.indexes().await.unwrap()[0].rows_uncovered, 50);
+        let query = VectorQuery { vector: vector(420), k: 3, ..Default::default() };
+        let hits = table.search_vector(&query).await.unwrap();
+        assert_eq!((hits[0].addr, hits[0].distance), (RowAddr::new(1, 20), 0.0));
+    }
+}
+
+async fn write_more(uri: &str) {
+    let batch = rows(400, 450);
+    let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    lance::Dataset::open(uri).await.unwrap().append(reader, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn impossible_questions() {
+    let place = Place::new();
+    lived_in(&place.uri(), PLAIN).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let ask = |change: fn(&mut VectorQuery)| {
+        let mut query = query(0, 10);
+        change(&mut query);
+        let table = table.clone();
+        async move { table.search_vector(&query).await.unwrap_err() }
+    };
+    assert!(matches!(ask(|it| it.k = 0).await, LakeError::BadQuery { .. }));
+    assert!(matches!(ask(|it| it.vector[3] = f32::NAN).await, LakeError::BadQuery { .. }));
+    assert!(matches!(ask(|it| it.vector[3] = f32::INFINITY).await, LakeError::BadQuery { .. }));
+    match ask(|it| it.vector.truncate(3)).await {
+        LakeError::DimensionMismatch { expected: DIMENSION, got: 3, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(
+        ask(|it| it.column = Some("nope".into())).await,
+        LakeError::ColumnNotFound { .. }
+    ));
+    assert!(matches!(ask(|it| it.column = Some("id".into())).await, LakeError::NotAVector { .. }));
+    for filter in ["id >", "nope = 3", "id = 'x' AND", ""] {
+        let query = VectorQuery { filter: Some(filter.into()), ..query(0, 10) };
+        match table.search_vector(&query).await {
+            Err(error @ LakeError::BadFilter { .. }) => {
+                assert!(!error.to_string().contains(".rs:"), "{error}")
+            }
+            other => panic!("{filter}: {other:?}"),
+        }
+    }
+    let none = VectorQuery { filter: Some("id > 9999".into()), ..query(0, 10) };
+    assert_eq!(table.search_vector(&none).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn indexes_that_cannot_be() {
+    let place = Place::new();
+    write(&place.uri(), &[rows(0, 100)], PLAIN).await;
+    let lake = lake();
+    let build = |index: VectorIndex| {
+        let (lake, uri) = (lake.clone(), place.uri());
+        async move { build_index(&lake, &uri, &IndexRequest::Vector(index), |_| ()).await.unwrap_err() }
+    };
+    let on = |column: &str| VectorIndex { column: column.into(), ..Default::default() };
+    assert!(matches!(build(on("nope")).await, LakeError::ColumnNotFound { .. }));
+    assert!(matches!(build(on("text")).await, LakeError::NotAVector { .. }));
+    let pq = VectorIndex { kind: VectorIndexKind::IvfPq, ..on("vector") };
+    assert!(matches!(build(pq).await, LakeError::TooFewRows { rows: 100, needed: 256, .. }));
+    let many = VectorIndex { partitions: Some(101), ..on("vector") };
+    assert!(matches!(build(many).await, LakeError::BadQuery { .. }));
+    assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 1, "nothing was committed");
+    // Small tables are no reason to fail.
+    let request = IndexRequest::Vector(on("vector"));
+    let stages = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = stages.clone();
+    let report = move |progress: lake::IndexProgress| seen.lock().unwrap().push(progress);
+    build_index(&lake, &place.uri(), &request, report).await.unwrap();
+    assert!(stages.lock().unwrap().iter().any(|it| it.ended), "progress is told");
+}

@@ -1,0 +1,271 @@
+//! How a query node is to be: one typed form, checked before anything starts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use client::Endpoint;
+use lake::LakeOptions;
+use placement::{Member, Members};
+use serde::Deserialize;
+
+use crate::error::{QueryError, Result};
+
+/// A query node's configuration. Durations and sizes are written as people write them: `2s`,
+/// `64GiB`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueryConfig {
+    /// Where to listen for gRPC; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The node's name, for traces and status.
+    pub name: String,
+    /// The tables to serve, by the name that requests use.
+    pub tables: BTreeMap<String, TableConfig>,
+    /// The I/O nodes; at least one.
+    pub io_nodes: Vec<IoNodeConfig>,
+    /// Options for object stores, such as `aws_endpoint`.
+    pub storage: HashMap<String, String>,
+    /// Memory for index partitions, over all tables.
+    pub index_cache: ByteSize,
+    /// Memory for manifests and file footers, over all tables.
+    pub metadata_cache: ByteSize,
+    /// Versions other than the latest that are kept open, over all tables.
+    pub versions_max: u64,
+    /// Searches that run at the same time; 0 for as many as there are cores.
+    pub search_concurrency: usize,
+    /// Searches that wait for that at most; one more is refused.
+    pub search_queue_max: usize,
+    /// How often a table is looked at for a new version.
+    #[serde(with = "humantime_serde")]
+    pub refresh_interval: Duration,
+    /// The deadline of requests that bring none.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
+    /// Streams, each on a connection of its own, to each I/O node.
+    pub streams_per_io_node: usize,
+    /// Batches that wait for one such stream at most; one more is refused.
+    pub fetch_queue_max: usize,
+    /// Gets of one GetStream that are worked on at the same time.
+    pub gets_in_flight: usize,
+    /// Index partitions that a vector search looks into, unless the request says.
+    pub nprobes: u32,
+    /// Candidates scored exactly per row returned, unless the request says.
+    pub refine_factor: u32,
+    /// What one request may ask for.
+    pub limits: Limits,
+}
+
+/// One table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableConfig {
+    /// Where it is: a local path, `s3://`, `gs://` or `az://`.
+    pub uri: String,
+    /// The key column; the table's own if left out.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The only version to serve; left out, the latest is followed.
+    #[serde(default)]
+    pub version: Option<u64>,
+}
+
+/// One I/O node.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IoNodeConfig {
+    /// Where it listens, such as `http://10.0.0.7:7071`.
+    pub endpoint: String,
+    /// The name that placement goes by; the endpoint if left out.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its share of the chunks, in any unit that all nodes have in common.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// What one request may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Rows that a search returns.
+    pub k_max: u32,
+    /// Keys of a Get.
+    pub keys_max: usize,
+    /// Addresses of a Take.
+    pub take_rows_max: usize,
+    /// Candidates that a search scores exactly: k times the refine factor.
+    pub candidates_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { k_max: 10_000, keys_max: 10_000, take_rows_max: 1_000_000, candidates_max: 100_000 }
+    }
+}
+
+impl Default for QueryConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            name: "query-0".into(),
+            tables: BTreeMap::new(),
+            io_nodes: Vec::new(),
+            storage: HashMap::new(),
+            index_cache: ByteSize::gib(1),
+            metadata_cache: ByteSize::mib(256),
+            versions_max: 16,
+            search_concurrency: 0,
+            search_queue_max: 1024,
+            refresh_interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(30),
+            streams_per_io_node: 2,
+            fetch_queue_max: 1024,
+            gets_in_flight: 16,
+            nprobes: 20,
+            refine_factor: 10,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl QueryConfig {
+    /// Whether the values are sane and agree with each other.
+    ///
+    /// # Errors
+    /// [`QueryError::Config`] or [`QueryError::Members`], naming the first field that is wrong.
+    pub fn validate(&self) -> Result<()> {
+        self.validate_tables()?;
+        for node in &self.io_nodes {
+            if let Err(error) = node.endpoint.parse::<Endpoint>() {
+                return Err(bad("io_nodes", error.to_string()));
+            }
+        }
+        self.members()?;
+        let limits = &self.limits;
+        let counts = [
+            ("versions_max", self.versions_max),
+            ("search_queue_max", self.search_queue_max as u64),
+            ("streams_per_io_node", self.streams_per_io_node as u64),
+            ("fetch_queue_max", self.fetch_queue_max as u64),
+            ("gets_in_flight", self.gets_in_flight as u64),
+            ("nprobes", u64::from(self.nprobes)),
+            ("limits.k_max", u64::from(limits.k_max)),
+            ("limits.keys_max", limits.keys_max as u64),
+            ("limits.take_rows_max", limits.take_rows_max as u64),
+        ];
+        if let Some((field, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(bad(field, "must be at least 1".into()));
+        }
+        for (field, time) in
+            [("refresh_interval", self.refresh_interval), ("timeout", self.timeout)]
+        {
+            if time < Duration::from_millis(1) {
+                return Err(bad(field, "must be at least 1ms".into()));
+            }
+        }
+        if limits.candidates_max < u64::from(limits.k_max) {
+            return Err(bad("limits.candidates_max", "must be at least limits.k_max".into()));
+        }
+        Ok(())
+    }
+
+    fn validate_tables(&self) -> Result<()> {
+        for (name, table) in &self.tables {
+            let field = format!("tables.{name}");
+            if name.trim().is_empty() {
+                return Err(bad("tables", "has a table without a name; give it one".into()));
+            }
+            if table.uri.trim().is_empty() {
+                return Err(bad(&field, "has no uri; say where the table is".into()));
+            }
+            if table.version == Some(0) {
+                let problem = "pins version 0, which is none; leave it out to follow the latest";
+                return Err(bad(&field, problem.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The I/O nodes, for placement.
+    pub(crate) fn members(&self) -> Result<Members> {
+        let member = |node: &IoNodeConfig| Member {
+            name: node.name.clone().unwrap_or_else(|| node.endpoint.clone()),
+            endpoint: node.endpoint.clone(),
+            weight: node.weight,
+        };
+        Ok(Members::new(self.io_nodes.iter().map(member).collect())?)
+    }
+
+    /// How this node's tables are reached, for the [`lake::Lake`] that it is started with.
+    pub fn lake_options(&self) -> LakeOptions {
+        let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+        LakeOptions {
+            storage: self.storage.clone(),
+            index_cache_bytes: bytes(self.index_cache),
+            metadata_cache_bytes: bytes(self.metadata_cache),
+            ..Default::default()
+        }
+    }
+}
+
+fn bad(field: &str, problem: String) -> QueryError {
+    QueryError::Config { field: field.into(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        listen = "0.0.0.0:7070"
+        index_cache = "4GiB"
+        refresh_interval = "500ms"
+        tables.words = { uri = "s3://bucket/words", key = "id" }
+        limits.k_max = 100
+
+        [[io_nodes]]
+        endpoint = "http://io-0:7071"
+        weight = 2.5
+    "#;
+
+    fn problem(change: impl FnOnce(&mut QueryConfig)) -> String {
+        let mut config: QueryConfig = toml::from_str(FILE).unwrap();
+        config.validate().unwrap();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_is_read_as_people_write_it_and_unknown_keys_are_reported() {
+        let config: QueryConfig = toml::from_str(FILE).unwrap();
+        assert_eq!(config.index_cache, ByteSize::gib(4));
+        assert_eq!(config.refresh_interval, Duration::from_millis(500));
+        assert_eq!(config.tables["words"].key.as_deref(), Some("id"));
+        assert_eq!((config.limits.k_max, config.limits.keys_max), (100, 10_000));
+        let unknown = toml::from_str::<QueryConfig>("nprobe = 3").unwrap_err();
+        assert!(unknown.to_string().contains("unknown field `nprobe`"), "{unknown}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_field() {
+        for (problem, expected) in [
+            (problem(|c| c.io_nodes.clear()), "`io_nodes`: there is no I/O node"),
+            (problem(|c| c.io_nodes.push(c.io_nodes[0].clone())), "give each a name"),
+            (problem(|c| c.io_nodes[0].endpoint = "io-0".into()), "`io_nodes` `io-0`"),
+            (problem(|c| c.io_nodes[0].weight = 0.0), "has weight 0"),
+            (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
+            (problem(|c| c.limits.candidates_max = 5), "`limits.candidates_max`"),
+            (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
+            (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),
+            (problem(|c| c.tables.get_mut("words").unwrap().version = Some(0)), "version 0"),
+        ] {
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+}

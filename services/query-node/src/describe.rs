@@ -1,0 +1,71 @@
+//! What tables there are, and what is in them.
+
+use futures::FutureExt;
+use wire::query::{
+    Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, ListTablesResponse,
+    TableSummary,
+};
+
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::stages::IpcWriter;
+use crate::state::State;
+
+/// Every table that is configured, open or not.
+pub fn list_tables(state: &State) -> ListTablesResponse {
+    let summary = |listed: crate::tables::Listed<'_>| TableSummary {
+        name: listed.name.to_owned(),
+        uri: listed.uri.to_owned(),
+        version: listed.current.as_ref().map_or(0, |open| open.version()),
+        rows: listed.current.as_ref().map_or(0, |open| open.table.row_count()),
+        error: match (listed.current, listed.fault) {
+            (None, Some(fault)) => fault.message,
+            (None, None) => "it is being opened".to_owned(),
+            (Some(_), _) => String::new(),
+        },
+    };
+    ListTablesResponse { tables: state.catalog.list().map(summary).collect() }
+}
+
+/// One table's schema, size and indexes.
+pub async fn describe_table(
+    state: &State,
+    request: DescribeTableRequest,
+    deadline: Deadline,
+) -> Result<DescribeTableResponse> {
+    let open =
+        deadline.bound("open", state.catalog.open(&request.table, request.version).boxed()).await?;
+    let indexes = async { Ok(open.table.indexes().await?) }.boxed();
+    let indexes = deadline.bound("describe", indexes).await?;
+    let schema = open.table.schema();
+    let columns = schema.fields().iter().enumerate().map(|(position, field)| Column {
+        name: field.name().clone(),
+        data_type: field.data_type().to_string(),
+        nullable: field.is_nullable(),
+        pack: open.pack_of(position) as u32,
+    });
+    let indexes = indexes.iter().map(|index| Index {
+        name: index.name.clone(),
+        columns: index.columns.clone(),
+        kind: index.kind.clone(),
+        metric: index.metric.map(|metric| metric.to_string()).unwrap_or_default(),
+        unindexed_rows: index.rows_uncovered,
+    });
+    let fragment_sizes = open.table.fragments().iter().map(|info| Fragment {
+        id: info.id,
+        physical_rows: info.physical_rows,
+        deleted_rows: info.deleted_rows,
+    });
+    Ok(DescribeTableResponse {
+        name: open.name.clone(),
+        uri: open.table.uri().to_owned(),
+        version: open.version(),
+        rows: open.table.row_count(),
+        fragments: open.table.fragments().len() as u32,
+        schema: IpcWriter::new(schema)?.finish()?.into(),
+        columns: columns.collect(),
+        indexes: indexes.collect(),
+        key_column: open.key_column.clone().unwrap_or_default(),
+        fragment_sizes: fragment_sizes.collect(),
+    })
+}

@@ -1,0 +1,167 @@
+//! What goes wrong on a query node, and how it is said on the wire.
+
+use arrow_schema::ArrowError;
+use lake::LakeError;
+use pack::PackError;
+use placement::MembersError;
+use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
+
+use crate::lake_fault;
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, QueryError>;
+
+/// Why a query node can't start, or a request can't be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The configuration contradicts itself.
+    #[error("configuration: `{field}` {problem}")]
+    Config {
+        /// The field, as it is written in the file.
+        field: String,
+        /// What is wrong with it and how to mend it.
+        problem: String,
+    },
+    /// The I/O nodes can't be placed over.
+    #[error("configuration: `io_nodes`: {0}")]
+    Members(#[from] MembersError),
+    /// The port can't be listened on.
+    #[error("can't listen on {address}: {source}; choose another with --listen")]
+    Listen {
+        /// As configured.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The gRPC server could not be put together, or broke.
+    #[error("the gRPC server failed: {0}")]
+    Server(String),
+    /// No table of that name is configured.
+    #[error("no table `{table}` is served here; there is {}", listed(available))]
+    TableUnknown {
+        /// The name.
+        table: String,
+        /// The names that there are.
+        available: Vec<String>,
+    },
+    /// From the table.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// From an I/O node, or kept from an earlier attempt.
+    #[error("{0}")]
+    Fault(Fault),
+    /// A field of the request is out of its bounds.
+    #[error("`{field}` {problem}")]
+    BadRequest {
+        /// The field, as in the proto file.
+        field: &'static str,
+        /// What is wrong with it and how to mend it.
+        problem: String,
+    },
+    /// A query vector that can't be searched with.
+    #[error("the query vector {problem}")]
+    BadVector {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// `like` names no row.
+    #[error("no row of table `{table}` has the key `{key}` in column `{column}`")]
+    KeyAbsent {
+        /// The table.
+        table: String,
+        /// The key column.
+        column: String,
+        /// The key.
+        key: String,
+    },
+    /// Too many searches wait for a core.
+    #[error("{waiting} searches wait for a core already; try again a little later")]
+    Overloaded {
+        /// How many.
+        waiting: usize,
+    },
+    /// The deadline had passed before the work was done.
+    #[error("the deadline passed during {during}; allow more time")]
+    DeadlinePassed {
+        /// The stage.
+        during: &'static str,
+    },
+    /// The answer does not fit a message.
+    #[error(
+        "the answer has {bytes} bytes, and {} fit a message; ask for fewer rows or columns, or use Take",
+        MESSAGE_BYTES_MAX
+    )]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Rows can't be written as JSON.
+    #[error("the rows can't be written as JSON: {0}; ask for Arrow")]
+    Json(ArrowError),
+    /// From the rows' types.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// Arrow refuses what should be right: a defect.
+    #[error("internal error: {0}")]
+    Arrow(#[from] ArrowError),
+}
+
+impl From<Fault> for QueryError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<QueryError> for Fault {
+    fn from(error: QueryError) -> Self {
+        let fault = |reason| Fault::new(reason, error.to_string());
+        match &error {
+            QueryError::Lake(error) => lake_fault::fault_of(error),
+            QueryError::Fault(fault) => fault.clone(),
+            QueryError::Config { .. }
+            | QueryError::Members(_)
+            | QueryError::Listen { .. }
+            | QueryError::Server(_)
+            | QueryError::Arrow(_) => fault(Reason::Internal),
+            QueryError::TableUnknown { table, .. } => {
+                fault(Reason::TableNotFound).with("table", table)
+            }
+            QueryError::BadRequest { field, .. } => fault(Reason::BadArgument).with("field", field),
+            QueryError::BadVector { .. } => fault(Reason::BadVector),
+            QueryError::KeyAbsent { table, column, key } => fault(Reason::KeyNotFound)
+                .with("table", table)
+                .with("column", column)
+                .with("key", key),
+            QueryError::Overloaded { .. } => fault(Reason::Overloaded),
+            QueryError::DeadlinePassed { .. } => fault(Reason::DeadlineExceeded),
+            QueryError::TooLarge { .. } => fault(Reason::TooLarge),
+            QueryError::Json(_) => fault(Reason::UnsupportedType),
+            QueryError::Pack(error) => fault(reason_of_pack(error)),
+        }
+    }
+}
+
+fn reason_of_pack(error: &PackError) -> Reason {
+    match error {
+        PackError::Unsupported { .. } | PackError::TooWide { .. } => Reason::UnsupportedType,
+        PackError::ReplyTooLarge { .. } => Reason::TooLarge,
+        PackError::DictionaryOverflow { .. } => Reason::UnsupportedType,
+        PackError::Columns { .. }
+        | PackError::Type { .. }
+        | PackError::Rows { .. }
+        | PackError::TooLarge { .. }
+        | PackError::Projection { .. }
+        | PackError::NoSuchRow { .. }
+        | PackError::Put { .. }
+        | PackError::Missing { .. }
+        | PackError::Checksum { .. }
+        | PackError::Corrupt { .. }
+        | PackError::CorruptIndex { .. }
+        | PackError::Arrow { .. } => Reason::Internal,
+    }
+}
+
+/// `a, b, c`, or `none`.
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}

@@ -1,0 +1,102 @@
+//! Get: rows by key, in the order of the keys. Only calls the stages.
+
+use address::RowAddr;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_select::filter::filter_record_batch;
+use futures::FutureExt;
+use wire::query::{GetRequest, GetResponse, RowFormat};
+
+use crate::deadline::Deadline;
+use crate::error::{QueryError, Result};
+use crate::stages::{
+    Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up,
+    validate_keys, with_addresses,
+};
+use crate::state::State;
+
+/// Answers a Get.
+pub async fn get(state: &State, request: GetRequest, deadline: Deadline) -> Result<GetResponse> {
+    validate_keys(&request, &state.config)?;
+    let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
+        field: "format",
+        problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
+    })?;
+    let open =
+        deadline.bound("open", state.catalog.open(&request.table, request.version).boxed()).await?;
+    let columns = open.columns(&request.columns)?;
+    let key = key_column(&open, &request.key_column)?;
+    let found = look_up(state, &open, &key, &request.keys, deadline).await?;
+
+    // The key itself is fetched too, to be compared to what was asked for.
+    let mut wanted = columns.clone();
+    let key_at = wanted.iter().position(|column| *column == key).unwrap_or_else(|| {
+        wanted.push(key.clone());
+        wanted.len() - 1
+    });
+    let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
+    let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
+    let fetched = fetch_rows(state, &open, &addrs, &wanted, deadline).await?;
+    let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;
+
+    let not_found = not_among(&kept, &places, request.keys.len());
+    let rows = rows.project(&(0..columns.len()).collect::<Vec<_>>())?;
+    let rows = finish(&rows, &open.schema_of(&columns)?)?;
+    let rows = with_addresses(&rows, kept.iter().map(|&at| addrs[at]))?;
+    let rows = match format {
+        RowFormat::Arrow => ipc_stream(&rows)?,
+        RowFormat::Json => json_lines(&rows)?,
+    };
+    Ok(GetResponse { rows, version: open.version(), not_found, error: None })
+}
+
+/// The rows whose key is the one that was asked for, and which of `places` they are.
+fn verify(
+    fetched: &Fetched,
+    key_at: usize,
+    keys: &[String],
+    places: &[usize],
+) -> Result<(RecordBatch, Vec<usize>)> {
+    let is_there = |at: &usize| fetched.missing.binary_search(&(*at as u32)).is_err();
+    let present: Vec<usize> = (0..places.len()).filter(is_there).collect();
+    let column = fetched.rows.column(key_at);
+    let right: Vec<bool> = present
+        .iter()
+        .enumerate()
+        .map(|(row, &at)| has_key(column, row, &keys[places[at]]))
+        .collect();
+    if right.iter().all(|&right| right) {
+        return Ok((fetched.rows.clone(), present));
+    }
+    let kept = present.iter().zip(&right).filter(|(_, right)| **right).map(|(at, _)| *at).collect();
+    Ok((filter_record_batch(&fetched.rows, &BooleanArray::from(right))?, kept))
+}
+
+/// The positions of keys that have no row, given which of `places` have one.
+fn not_among(kept: &[usize], places: &[usize], keys: usize) -> Vec<u32> {
+    let mut found = kept.iter().map(|&at| places[at]).peekable();
+    let not_found = (0..keys).filter(|key| found.next_if_eq(key).is_none());
+    not_found.map(|key| key as u32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, StringArray};
+
+    use super::*;
+    use crate::stages::Cost;
+
+    #[test]
+    fn a_row_with_another_key_is_as_good_as_none() {
+        let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "x"]));
+        let rows = RecordBatch::try_from_iter([("key", column)]).unwrap();
+        // Keys 0, 1 and 3 were looked up; the row of key 1 is gone, that of key 3 has another key.
+        let fetched = Fetched { rows, missing: vec![1], cost: Cost::default() };
+        let keys = ["a", "b", "c", "d"].map(str::to_owned);
+        let places = [0, 1, 3];
+        let (rows, kept) = verify(&fetched, 0, &keys, &places).unwrap();
+        assert_eq!((rows.num_rows(), kept.as_slice()), (1, [0].as_slice()));
+        assert_eq!(not_among(&kept, &places, keys.len()), [1, 2, 3]);
+    }
+}

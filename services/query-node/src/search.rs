@@ -1,0 +1,105 @@
+//! Search: from a question to rows in rank order. Only calls the stages.
+
+use address::RowAddr;
+use futures::FutureExt;
+use wire::query::{SearchRequest, SearchResponse};
+
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::stages::{
+    By, Hits, Measure, Question, fetch_rows, finish, ipc_stream, rank, score_rows,
+    search as by_index, validate_search, vector_like, with_addresses, with_numbers,
+};
+use crate::state::State;
+use crate::tables::OpenTable;
+use crate::trace::Trace;
+
+/// Answers a search.
+pub async fn search(
+    state: &State,
+    request: SearchRequest,
+    deadline: Deadline,
+) -> Result<SearchResponse> {
+    let mut trace = Trace::start(request.explain);
+    let open =
+        deadline.bound("open", state.catalog.open(&request.table, request.version).boxed()).await?;
+    let question =
+        deadline.bound("validate", validate_search(request, &open, &state.config).boxed()).await?;
+    trace.stage("validate", || format!("table `{}`, version {}", open.name, open.version()));
+    let question = look_up(state, &open, question, deadline, &mut trace).await?;
+    let hits = by_index(state, &open, &question, deadline).await?;
+    trace.stage("search", || format!("{} candidates by the index", hits.rows.len()));
+    let winners = refine(state, &open, &question, &hits, deadline, &mut trace).await?;
+    let rows =
+        answer(state, &open, &question.columns, &winners, hits.measure, deadline, &mut trace);
+    let rows = ipc_stream(&rows.await?)?;
+    trace.stage("reply", || format!("{} bytes", rows.len()));
+    Ok(SearchResponse { rows, version: open.version(), stages: trace.into_stages() })
+}
+
+/// A row to be like becomes its vector.
+async fn look_up(
+    state: &State,
+    open: &OpenTable,
+    question: Question,
+    deadline: Deadline,
+    trace: &mut Trace,
+) -> Result<Question> {
+    let By::Like { column, key } = question.by else { return Ok(question) };
+    let (vector, cost) = vector_like(state, open, &key, &column, deadline).await?;
+    trace.io_stage("lookup", 1, &cost);
+    Ok(Question { by: By::Vector { column, vector }, ..question })
+}
+
+/// Candidates become winners, by their exact distances.
+async fn refine(
+    state: &State,
+    open: &OpenTable,
+    question: &Question,
+    hits: &Hits,
+    deadline: Deadline,
+    trace: &mut Trace,
+) -> Result<Vec<(RowAddr, f32)>> {
+    let (Some(metric), By::Vector { column, vector }) = (hits.refine, &question.by) else {
+        return Ok(hits.rows.clone());
+    };
+    let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
+    let k = question.k;
+    let (scored, cost) =
+        score_rows(state, open, &addrs, column, vector, metric, k, deadline).await?;
+    trace.io_stage("rerank", addrs.len(), &cost);
+    let winners = rank(scored, k);
+    trace.stage("rank", || format!("{} of {} candidates", winners.len(), addrs.len()));
+    Ok(winners)
+}
+
+/// The winners' columns, with their addresses and numbers.
+async fn answer(
+    state: &State,
+    open: &OpenTable,
+    columns: &[String],
+    winners: &[(RowAddr, f32)],
+    measure: Measure,
+    deadline: Deadline,
+    trace: &mut Trace,
+) -> Result<arrow_array::RecordBatch> {
+    let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
+    let fetched = fetch_rows(state, open, &addrs, columns, deadline).await?;
+    trace.io_stage("fetch", addrs.len(), &fetched.cost);
+    let rows = finish(&fetched.rows, &open.schema_of(columns)?)?;
+    let is_there = |place: &u32| fetched.missing.binary_search(place).is_err();
+    let present: Vec<(RowAddr, f32)> = (0u32..)
+        .zip(winners)
+        .filter(|(place, _)| is_there(place))
+        .map(|(_, winner)| *winner)
+        .collect();
+    let rows = with_addresses(&rows, present.iter().map(|(addr, _)| *addr))?;
+    let numbers = present.iter().map(|(_, number)| *number);
+    let rows = match measure {
+        Measure::Distance => with_numbers(&rows, "_distance", numbers)?,
+        Measure::Score => with_numbers(&rows, "_score", numbers)?,
+        Measure::Nothing => rows,
+    };
+    trace.stage("assemble", || format!("{} rows", rows.num_rows()));
+    Ok(rows)
+}

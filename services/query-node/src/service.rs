@@ -1,0 +1,143 @@
+//! The gRPC service: each rpc gets its deadline, and its answer is counted.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::{FutureExt, Stream, StreamExt};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use wire::query::query_service_server::QueryService;
+use wire::query::*;
+use wire::{Fault, query};
+
+use crate::deadline::{Deadline, asked_timeout};
+use crate::describe::{describe_table, list_tables};
+use crate::get::get;
+use crate::search::search;
+use crate::state::State;
+use crate::status::status;
+use crate::take::Take;
+use crate::warm::Warm;
+
+/// Messages of a stream that wait for the connection: the next one is made meanwhile.
+const MESSAGES_AHEAD_MAX: usize = 2;
+
+/// `bireme.query.v1.QueryService`.
+pub struct Service(pub Arc<State>);
+
+type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    fn deadline<T>(&self, request: &Request<T>) -> Deadline {
+        Deadline::of(request.metadata(), self.0.config.timeout)
+    }
+
+    fn answer<T>(&self, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
+        Ok(Response::new(self.0.count(answer)?))
+    }
+}
+
+#[tonic::async_trait]
+impl QueryService for Service {
+    type GetStreamStream = Responses<GetResponse>;
+    type TakeStream = Responses<TakeResponse>;
+    type WarmStream = Responses<WarmProgress>;
+
+    async fn search(
+        &self,
+        request: Request<SearchRequest>,
+    ) -> Result<Response<SearchResponse>, Status> {
+        let deadline = self.deadline(&request);
+        self.answer(search(&self.0, request.into_inner(), deadline).await)
+    }
+
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let deadline = self.deadline(&request);
+        self.answer(get(&self.0, request.into_inner(), deadline).await)
+    }
+
+    async fn get_stream(
+        &self,
+        request: Request<Streaming<GetRequest>>,
+    ) -> Result<Response<Self::GetStreamStream>, Status> {
+        let state = Arc::clone(&self.0);
+        // Dropped with the stream itself when the caller's own deadline passes.
+        let answers = request.into_inner().map(move |request| {
+            let state = Arc::clone(&state);
+            async move {
+                let deadline = Deadline::after(state.config.timeout);
+                let answer = state.count(get(&state, request?, deadline).await);
+                Ok(answer.unwrap_or_else(|fault| GetResponse {
+                    error: Some(query::Error::from(fault)),
+                    ..Default::default()
+                }))
+            }
+        });
+        Ok(Response::new(answers.buffered(self.0.config.gets_in_flight).boxed()))
+    }
+
+    async fn take(
+        &self,
+        request: Request<TakeRequest>,
+    ) -> Result<Response<Self::TakeStream>, Status> {
+        let deadline = self.deadline(&request);
+        let asked = asked_timeout(request.metadata()).is_some();
+        let state = Arc::clone(&self.0);
+        let take = Take::new(&state, request.into_inner(), deadline).await;
+        let take = take.or_else(|error| state.count(Err(error)))?;
+        let (messages, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
+        tokio::spawn(async move {
+            // Without a deadline of the caller's, each fetch has the default for itself.
+            let timeout = state.config.timeout;
+            let deadline_of = || if asked { deadline } else { Deadline::after(timeout) };
+            let sent = take.send(&state, &messages, deadline_of).await;
+            if let Err(fault) = state.count(sent) {
+                let _ = messages.send(Err(fault)).await;
+            }
+        });
+        Ok(Response::new(statuses(responses)))
+    }
+
+    async fn list_tables(
+        &self,
+        _: Request<ListTablesRequest>,
+    ) -> Result<Response<ListTablesResponse>, Status> {
+        self.answer(Ok(list_tables(&self.0)))
+    }
+
+    async fn describe_table(
+        &self,
+        request: Request<DescribeTableRequest>,
+    ) -> Result<Response<DescribeTableResponse>, Status> {
+        let deadline = self.deadline(&request);
+        self.answer(describe_table(&self.0, request.into_inner(), deadline).await)
+    }
+
+    async fn warm(
+        &self,
+        request: Request<WarmRequest>,
+    ) -> Result<Response<Self::WarmStream>, Status> {
+        let deadline = self.deadline(&request);
+        let state = Arc::clone(&self.0);
+        let warm = deadline.bound("open", Warm::new(&state, request.into_inner()).boxed()).await;
+        let warm = state.count(warm)?;
+        let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = warm.run(&state, &progress) => {}
+                // Dropping the run cancels it on the I/O nodes.
+                () = progress.closed() => {}
+            }
+        });
+        Ok(Response::new(statuses(responses)))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        self.answer(Ok(status(&self.0).await))
+    }
+}
+
+fn statuses<T: Send + 'static>(responses: mpsc::Receiver<Result<T, Fault>>) -> Responses<T> {
+    ReceiverStream::new(responses).map(|response| response.map_err(Status::from)).boxed()
+}

@@ -1,0 +1,158 @@
+//! Assemble: rows from several nodes become one batch in the request's order, of the table's types.
+//! Pure.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::{Array, ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::interleave::interleave_record_batch;
+
+use crate::error::Result;
+
+/// The rows of one share.
+pub struct Part {
+    /// Where the share's rows stand in the request.
+    pub places: Vec<u32>,
+    /// Those that there are, in the order of `places`.
+    pub rows: RecordBatch,
+    /// Positions in `places` of those that there are not, ascending.
+    pub missing: Vec<u32>,
+}
+
+/// One batch out of `parts`, which cover `0..rows`; and the places of rows that there are not.
+pub fn assemble(
+    parts: &[Part],
+    rows: usize,
+    wire_schema: &SchemaRef,
+) -> Result<(RecordBatch, Vec<u32>)> {
+    if let [Part { missing, rows: batch, .. }] = parts
+        && missing.is_empty()
+    {
+        return Ok((with_schema(batch, wire_schema)?, Vec::new()));
+    }
+    // For each place its part and row there; None where the row is missing.
+    let mut sources = vec![None; rows];
+    for (at, part) in parts.iter().enumerate() {
+        let mut missing = part.missing.iter().peekable();
+        let mut row = 0;
+        for (position, &place) in (0u32..).zip(&part.places) {
+            if missing.next_if_eq(&&position).is_none() {
+                sources[place as usize] = Some((at, row));
+                row += 1;
+            }
+        }
+    }
+    let batches: Vec<RecordBatch> =
+        parts.iter().map(|part| with_schema(&part.rows, wire_schema)).collect::<Result<_>>()?;
+    let present: Vec<(usize, usize)> = sources.iter().copied().flatten().collect();
+    let gone = (0u32..).zip(&sources).filter(|(_, source)| source.is_none());
+    let missing = gone.map(|(place, _)| place).collect();
+    let batches: Vec<&RecordBatch> = batches.iter().collect();
+    let batch = match (present.is_empty(), wire_schema.fields().is_empty()) {
+        (true, _) => RecordBatch::new_empty(Arc::clone(wire_schema)),
+        (false, true) => of_columns(wire_schema, Vec::new(), present.len())?,
+        (false, false) => interleave_record_batch(&batches, &present)?,
+    };
+    Ok((batch, missing))
+}
+
+/// A batch as it travelled, in the table's own types.
+pub fn finish(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| pack::restore(column, field));
+    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+    of_columns(schema, columns, batch.num_rows())
+}
+
+/// The same with a last column `_rowaddr`.
+pub fn with_addresses(
+    batch: &RecordBatch,
+    addrs: impl Iterator<Item = RowAddr>,
+) -> Result<RecordBatch> {
+    let addrs = UInt64Array::from_iter_values(addrs.map(RowAddr::to_u64));
+    with_column(batch, Field::new("_rowaddr", DataType::UInt64, false), Arc::new(addrs))
+}
+
+/// The same with a last column of distances or scores.
+pub fn with_numbers(
+    batch: &RecordBatch,
+    name: &str,
+    numbers: impl Iterator<Item = f32>,
+) -> Result<RecordBatch> {
+    let numbers = Float32Array::from_iter_values(numbers);
+    with_column(batch, Field::new(name, DataType::Float32, false), Arc::new(numbers))
+}
+
+fn with_column(batch: &RecordBatch, field: Field, column: ArrayRef) -> Result<RecordBatch> {
+    let schema = batch.schema();
+    let fields = schema.fields().iter().cloned().chain([Arc::new(field)]);
+    let schema = Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone());
+    let rows = column.len();
+    let columns = batch.columns().iter().cloned().chain([column]).collect();
+    of_columns(&Arc::new(schema), columns, rows)
+}
+
+/// Nodes may know other metadata of the schema; the types must be the same.
+fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    of_columns(schema, batch.columns().to_vec(), batch.num_rows())
+}
+
+fn of_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int32Type;
+    use arrow_array::{DictionaryArray, Int32Array, StringArray};
+
+    use super::*;
+
+    fn schema() -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]))
+    }
+
+    fn part(places: &[u32], values: &[i32], missing: &[u32]) -> Part {
+        let column: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
+        let rows = RecordBatch::try_new(schema(), vec![column]).unwrap();
+        Part { places: places.to_vec(), rows, missing: missing.to_vec() }
+    }
+
+    fn values(batch: &RecordBatch) -> Vec<i32> {
+        batch.column(0).as_primitive::<Int32Type>().values().to_vec()
+    }
+
+    #[test]
+    fn rows_of_several_nodes_come_in_the_requests_order() {
+        let parts = [part(&[0, 2, 5], &[10, 15], &[1]), part(&[1, 3, 4], &[11, 13, 14], &[])];
+        let (batch, missing) = assemble(&parts, 6, &schema()).unwrap();
+        assert_eq!((values(&batch), missing), (vec![10, 11, 13, 14, 15], vec![2]));
+    }
+
+    #[test]
+    fn nothing_found_is_an_empty_batch() {
+        let (batch, missing) = assemble(&[part(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
+        assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
+    }
+
+    #[test]
+    fn dictionaries_are_made_again_and_addresses_and_distances_are_last() {
+        let dictionary = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
+        let wire = Arc::new(Schema::new(vec![Field::new("d", DataType::Utf8, true)]));
+        let table = Arc::new(Schema::new(vec![Field::new("d", dictionary, true)]));
+        let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a"]));
+        let rows = RecordBatch::try_new(wire, vec![column]).unwrap();
+        let rows = finish(&rows, &table).unwrap();
+        let restored: &DictionaryArray<_> =
+            rows.column(0).as_dictionary::<arrow_array::types::Int8Type>();
+        assert_eq!(restored.values().len(), 2);
+        let addrs = (0..3).map(|offset| RowAddr::new(0, offset));
+        let rows = with_addresses(&rows, addrs).unwrap();
+        let rows = with_numbers(&rows, "_distance", [0.5, 1.0, 2.0].into_iter()).unwrap();
+        let names: Vec<_> = rows.schema().fields().iter().map(|f| f.name().clone()).collect();
+        assert_eq!(names, ["d", "_rowaddr", "_distance"]);
+    }
+}

@@ -1,0 +1,25 @@
+//! The stages of a request, in the order in which data flows; `search.rs`, `get.rs` and `take.rs`
+//! beside this folder call them.
+//!
+//! validate → lookup → search → plan → stream (→ table) → rank → assemble → reply
+
+mod assemble;
+mod key;
+mod lookup;
+mod plan;
+mod rank;
+mod reply;
+mod score;
+mod search;
+mod stream;
+mod table;
+mod validate;
+
+pub use assemble::{finish, with_addresses, with_numbers};
+pub use key::has_key;
+pub use lookup::{key_column, look_up, vector_like};
+pub use rank::rank;
+pub use reply::{IpcWriter, ipc_stream, json_lines};
+pub use search::{Hits, Measure, search};
+pub use stream::{Cost, Fetched, fetch_rows, score_rows};
+pub use validate::{By, Question, validate_keys, validate_search, validate_take};

@@ -1,0 +1,142 @@
+//! Score: exact distances, computed here for rows that no I/O node could score. Pure.
+//!
+//! The definitions are Lance's `_distance` and the I/O nodes': squared L2, one minus cosine, one
+//! minus dot product. Sums are kept in sixteen lanes of f32, as on the I/O nodes, so that the same
+//! row gets the same distance whoever computes it.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
+use arrow_array::{Array, ArrayRef, Float32Array};
+use arrow_cast::cast;
+use arrow_schema::DataType;
+use client::fetch::Metric;
+use half::bf16;
+
+use crate::error::{QueryError, Result};
+
+const LANES: usize = 16;
+
+/// The vectors of a column, as f32.
+pub struct Vectors {
+    column: ArrayRef,
+    values: Float32Array,
+    dimension: usize,
+}
+
+impl Vectors {
+    /// # Errors
+    /// When the column is no fixed-size list of numbers.
+    pub fn of(column: &ArrayRef) -> Result<Self> {
+        let Some(list) = column.as_fixed_size_list_opt() else {
+            let problem = format!("can't be compared to a column of {}", column.data_type());
+            return Err(QueryError::BadVector { problem });
+        };
+        let values = match list.values().data_type() {
+            DataType::FixedSizeBinary(2) => list
+                .values()
+                .as_fixed_size_binary()
+                .iter()
+                .map(|item| item.map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()))
+                .collect(),
+            _ => cast(list.values(), &DataType::Float32)?.as_primitive::<Float32Type>().clone(),
+        };
+        let dimension = list.value_length() as usize;
+        Ok(Self { column: column.clone(), values, dimension })
+    }
+
+    /// The vector of a row; `None` for null, or with a null in it.
+    pub fn get(&self, row: usize) -> Option<&[f32]> {
+        let elements = row * self.dimension..(row + 1) * self.dimension;
+        if self.column.is_null(row) {
+            return None;
+        }
+        if self.values.null_count() > 0 && elements.clone().any(|at| self.values.is_null(at)) {
+            return None;
+        }
+        self.values.values().get(elements)
+    }
+
+    /// The distance of each row to `query`; `None` for vectors that have none (null, of zeros by
+    /// cosine, with NaN).
+    pub fn distances<'a>(
+        &'a self,
+        query: &'a [f32],
+        metric: Metric,
+    ) -> impl Iterator<Item = Option<f32>> + 'a {
+        let norm = sum(query, query, |q, _| q * q).sqrt();
+        (0..self.column.len()).map(move |row| {
+            let distance = distance(query, norm, self.get(row)?, metric);
+            Some(distance).filter(|distance| !distance.is_nan())
+        })
+    }
+}
+
+fn distance(query: &[f32], query_norm: f32, vector: &[f32], metric: Metric) -> f32 {
+    match metric {
+        Metric::L2 | Metric::Unspecified => sum(query, vector, |q, x| (q - x) * (q - x)),
+        Metric::Dot => 1.0 - sum(query, vector, |q, x| q * x),
+        Metric::Cosine => {
+            let norm = sum(query, vector, |_, x| x * x).sqrt();
+            1.0 - sum(query, vector, |q, x| q * x) / (norm * query_norm)
+        }
+    }
+}
+
+fn sum(query: &[f32], vector: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
+    let (queries, query_rest) = query.as_chunks::<LANES>();
+    let (vectors, vector_rest) = vector.as_chunks::<LANES>();
+    let mut lanes = [0.0f32; LANES];
+    for (q, x) in queries.iter().zip(vectors) {
+        for lane in 0..LANES {
+            lanes[lane] += term(q[lane], x[lane]);
+        }
+    }
+    let rest = query_rest.iter().zip(vector_rest).map(|(&q, &x)| term(q, x));
+    lanes.iter().sum::<f32>() + rest.sum::<f32>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::Float64Type;
+    use arrow_array::{FixedSizeListArray, Float64Array};
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn column(rows: Vec<Option<Vec<Option<f64>>>>) -> ArrayRef {
+        let list = FixedSizeListArray::from_iter_primitive::<Float64Type, _, _>(rows, 2);
+        Arc::new(list)
+    }
+
+    #[test]
+    fn distances_are_lances() {
+        let rows = vec![
+            Some(vec![Some(3.0), Some(4.0)]),
+            None,
+            Some(vec![Some(1.0), None]),
+            Some(vec![Some(0.0), Some(0.0)]),
+        ];
+        let vectors = Vectors::of(&column(rows)).unwrap();
+        let all = |metric| vectors.distances(&[1.0, 0.0], metric).collect::<Vec<_>>();
+        assert_eq!(all(Metric::L2), [Some(20.0), None, None, Some(1.0)]);
+        assert_eq!(all(Metric::Dot), [Some(-2.0), None, None, Some(1.0)]);
+        assert_eq!(all(Metric::Cosine), [Some(1.0 - 3.0 / 5.0), None, None, None]);
+    }
+
+    #[test]
+    fn slices_and_other_types_are_read_right() {
+        let rows = (0..4).map(|i| Some(vec![Some(f64::from(i)), Some(0.5)])).collect();
+        let vectors = Vectors::of(&column(rows).slice(2, 2)).unwrap();
+        assert_eq!(vectors.get(1), Some([3.0, 0.5].as_slice()));
+        let plain: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
+        assert!(Vectors::of(&plain).is_err());
+        let item = Arc::new(Field::new("item", DataType::FixedSizeBinary(2), false));
+        let halves: Vec<[u8; 2]> = [1.5f32, -2.0].map(|x| bf16::from_f32(x).to_le_bytes()).into();
+        let halves = arrow_array::FixedSizeBinaryArray::try_from_iter(halves.iter()).unwrap();
+        let list = FixedSizeListArray::new(item, 2, Arc::new(halves), None);
+        let list: ArrayRef = Arc::new(list);
+        assert_eq!(Vectors::of(&list).unwrap().get(0), Some([1.5, -2.0].as_slice()));
+    }
+}

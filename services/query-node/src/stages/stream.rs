@@ -1,0 +1,284 @@
+//! Stream: rows from the I/O nodes that own them, all at the same time.
+//!
+//! What an I/O node can't answer is answered from the table within the same deadline: correct is
+//! more important than fast. An I/O node that says it has too much to do is not helped by that, and
+//! the caller is told.
+
+use std::time::{Duration, Instant};
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use client::fetch::{Metric, Reply, Rerank, StageTimes};
+use futures::FutureExt;
+use futures::future::try_join_all;
+use tracing::{debug, warn};
+use wire::{Fault, Reason};
+
+use super::assemble::{Part, assemble};
+use super::plan::{Share, plan};
+use super::score::Vectors;
+use super::table::table_rows;
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::state::State;
+use crate::tables::OpenTable;
+
+/// What a stage cost the I/O tier.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    /// I/O nodes asked.
+    pub nodes: usize,
+    /// Their counts together; times are not added.
+    pub times: StageTimes,
+    /// Rows that this node read from the table, because an I/O node could not answer.
+    pub fallback_rows: usize,
+    /// The I/O node that took longest, and where its time went.
+    pub slowest: Option<(String, StageTimes)>,
+    slowest_took: Duration,
+}
+
+impl Cost {
+    /// In words.
+    pub fn detail(&self, rows: usize) -> String {
+        let StageTimes { drive_reads, drive_bytes, ram_hits, table_rows, .. } = self.times;
+        let mut detail = format!(
+            "{rows} rows of {} I/O nodes, {drive_reads} drive reads, {drive_bytes} bytes, {ram_hits} \
+             sectors in RAM",
+            self.nodes
+        );
+        for (count, whose) in [(table_rows as usize, "the I/O nodes"), (self.fallback_rows, "here")]
+        {
+            if count > 0 {
+                detail += &format!(", {count} rows from the table by {whose}");
+            }
+        }
+        detail
+    }
+
+    /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
+    fn account(&mut self, state: &State, share: &Share, from: From) {
+        match from {
+            Some((took, times)) => {
+                let node = state.tier.clients()[share.owner].endpoint();
+                self.add(&node.to_string(), took, &times);
+            }
+            None => self.fallback_rows += share.addrs.len(),
+        }
+    }
+
+    fn add(&mut self, node: &str, took: Duration, times: &StageTimes) {
+        self.nodes += 1;
+        self.times.drive_reads += times.drive_reads;
+        self.times.drive_bytes += times.drive_bytes;
+        self.times.ram_hits += times.ram_hits;
+        self.times.table_rows += times.table_rows;
+        if took >= self.slowest_took {
+            self.slowest_took = took;
+            self.slowest = Some((node.to_owned(), *times));
+        }
+    }
+}
+
+/// Rows, as they travel.
+#[derive(Debug)]
+pub struct Fetched {
+    /// Those that there are, in the request's order, of the wire's types.
+    pub rows: RecordBatch,
+    /// Places of those that there are not, ascending.
+    pub missing: Vec<u32>,
+    /// What they cost.
+    pub cost: Cost,
+}
+
+/// The rows at `addrs`.
+pub async fn fetch_rows(
+    state: &State,
+    open: &OpenTable,
+    addrs: &[RowAddr],
+    columns: &[String],
+    deadline: Deadline,
+) -> Result<Fetched> {
+    let wire_schema = open.wire_schema_of(columns)?;
+    let mut cost = Cost::default();
+    if addrs.is_empty() {
+        return Ok(Fetched { rows: RecordBatch::new_empty(wire_schema), missing: vec![], cost });
+    }
+    let shares = plan(addrs, |addr| state.tier.owner(open, addr));
+    let asked = |share| Asked { state, open, columns, share, rerank: None, deadline };
+    let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
+    let mut parts = Vec::new();
+    for answer in try_join_all(fetches).await? {
+        cost.account(state, &answer.share, answer.from);
+        let Answer { share, rows, missing, .. } = answer;
+        parts.push(Part { places: share.places, rows, missing });
+    }
+    let (rows, missing) = assemble(&parts, addrs.len(), &wire_schema)?;
+    Ok(Fetched { rows, missing, cost })
+}
+
+/// Exact distances of the rows at `addrs` to `query`: of each I/O node the `k` nearest.
+#[allow(clippy::too_many_arguments)]
+pub async fn score_rows(
+    state: &State,
+    open: &OpenTable,
+    addrs: &[RowAddr],
+    column: &str,
+    query: &[f32],
+    metric: Metric,
+    k: usize,
+    deadline: Deadline,
+) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
+    let columns = [column.to_owned()];
+    let in_place = open.can_score_in_place(column);
+    let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
+    let shares = plan(addrs, |addr| state.tier.owner(open, addr));
+    let scores = shares.into_iter().map(|share| {
+        let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
+        Asked { state, open, columns, share, rerank, deadline }.distances(query, metric).boxed()
+    });
+    let (mut cost, mut all) = (Cost::default(), Vec::new());
+    for (share, from, scored) in try_join_all(scores).await? {
+        cost.account(state, &share, from);
+        all.extend(scored);
+    }
+    Ok((all, cost))
+}
+
+fn score_here(
+    addrs: &[RowAddr],
+    missing: &[u32],
+    rows: &RecordBatch,
+    query: &[f32],
+    metric: Metric,
+) -> Result<Vec<(RowAddr, f32)>> {
+    let vectors = Vectors::of(rows.column(0))?;
+    let mut gone = missing.iter().peekable();
+    let present = (0u32..).zip(addrs).filter(|(at, _)| gone.next_if_eq(&at).is_none());
+    let pairs = present.zip(vectors.distances(query, metric));
+    Ok(pairs.filter_map(|((_, &addr), distance)| Some((addr, distance?))).collect())
+}
+
+/// How long an I/O node took, and what for; `None` if the table answered.
+type From = Option<(Duration, StageTimes)>;
+
+/// The rows of one share.
+struct Answer {
+    share: Share,
+    from: From,
+    rows: RecordBatch,
+    missing: Vec<u32>,
+}
+
+/// What is asked of one I/O node.
+struct Asked<'a> {
+    state: &'a State,
+    open: &'a OpenTable,
+    columns: &'a [String],
+    share: Share,
+    rerank: Option<&'a Rerank>,
+    deadline: Deadline,
+}
+
+impl Asked<'_> {
+    async fn rows(self) -> Result<Answer> {
+        let (rows, missing, from) = match self.from_node().await? {
+            Some((reply, took)) => {
+                let (missing, times) = (reply.missing.clone(), reply.times);
+                (reply.into_rows()?, missing, Some((took, times)))
+            }
+            None => {
+                let (rows, missing) = self.from_table().await?;
+                (rows, missing, None)
+            }
+        };
+        Ok(Answer { share: self.share, from, rows, missing })
+    }
+
+    /// The distances of the rows: the k nearest if the node scores them, or of all of them.
+    async fn distances(
+        self,
+        query: &[f32],
+        metric: Metric,
+    ) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
+        let (rows, missing, from) = match self.from_node().await? {
+            Some((reply, took)) => {
+                let from = Some((took, reply.times));
+                if self.rerank.is_some() {
+                    return Ok((self.share, from, reply.into_neighbors()?));
+                }
+                let missing = reply.missing.clone();
+                (reply.into_rows()?, missing, from)
+            }
+            None => {
+                let (rows, missing) = self.from_table().await?;
+                (rows, missing, None)
+            }
+        };
+        let scored = score_here(&self.share.addrs, &missing, &rows, query, metric)?;
+        Ok((self.share, from, scored))
+    }
+
+    /// The node's answer, and how long it took; `None` if the table is to answer instead.
+    async fn from_node(&self) -> Result<Option<(Reply, Duration)>> {
+        self.deadline.check("fetch")?;
+        if self.columns.is_empty() {
+            // Only whether the rows are there.
+            return Ok(None);
+        }
+        let began = Instant::now();
+        match self.ask().await {
+            Ok(reply) => Ok(Some((reply, began.elapsed()))),
+            Err(fault) if !table_may_answer(fault.reason) => Err(fault.into()),
+            Err(fault) => {
+                self.deadline.check("fetch")?;
+                let node = self.state.tier.clients()[self.share.owner].endpoint();
+                match fault.reason {
+                    // The client has said so when it lost the node.
+                    Reason::NodeUnavailable => debug!(%node, "the table answers: {fault}"),
+                    _ => warn!(%node, "the table answers: {fault}"),
+                }
+                self.state.tier.count_fallback(self.share.addrs.len());
+                Ok(None)
+            }
+        }
+    }
+
+    async fn ask(&self) -> std::result::Result<Reply, Fault> {
+        let client = &self.state.tier.clients()[self.share.owner];
+        let (table, deadline) = (&self.open.table, self.deadline.of_io_nodes());
+        let opening = client.open(table.uri(), table.version(), self.columns, deadline);
+        let projection = opening.await?;
+        let rerank = self.rerank.cloned();
+        client.fetch(&projection, self.share.addrs.clone(), rerank, deadline).await
+    }
+
+    async fn from_table(&self) -> Result<(RecordBatch, Vec<u32>)> {
+        let read = table_rows(self.open, &self.share.addrs, self.columns).boxed();
+        self.state.cores.run("fetch", self.deadline, read).await
+    }
+}
+
+/// Whether the table is read instead when an I/O node fails for this reason.
+fn table_may_answer(reason: Reason) -> bool {
+    match reason {
+        // More work would not help, or the answer would be the same.
+        Reason::Overloaded | Reason::TooLarge | Reason::Cancelled => false,
+        Reason::NodeUnavailable
+        | Reason::DeadlineExceeded
+        | Reason::StoreUnreachable
+        | Reason::StoreRefused
+        | Reason::TableDamaged
+        | Reason::Internal
+        | Reason::BadProtocol
+        | Reason::UnsupportedType
+        | Reason::TableNotFound
+        | Reason::VersionNotFound
+        | Reason::ColumnNotFound
+        | Reason::RowNotFound
+        | Reason::KeyNotFound
+        | Reason::BadVector
+        | Reason::BadFilter
+        | Reason::BadArgument
+        | Reason::NoIndex => true,
+    }
+}

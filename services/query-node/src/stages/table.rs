@@ -1,0 +1,42 @@
+//! Table: rows straight from the table, for an I/O node that doesn't answer. Slow, correct, counted.
+
+use address::RowAddr;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::SchemaRef;
+
+use crate::error::Result;
+use crate::tables::OpenTable;
+
+/// The rows at `addrs` that there are, in their order and as I/O nodes would send them, and the
+/// places of those that there are not.
+pub async fn table_rows(
+    open: &OpenTable,
+    addrs: &[RowAddr],
+    columns: &[String],
+) -> Result<(RecordBatch, Vec<u32>)> {
+    let missing = open.table.missing(addrs).await?;
+    let mut gone = missing.iter().peekable();
+    let is_live = |(at, addr): (usize, &RowAddr)| match gone.next_if_eq(&&at) {
+        Some(_) => None,
+        None => Some(*addr),
+    };
+    let live: Vec<RowAddr> = addrs.iter().enumerate().filter_map(is_live).collect();
+    let rows = open.table.take(&live, columns).await?;
+    let rows = to_wire(rows, &open.wire_schema_of(columns)?)?;
+    Ok((rows, missing.into_iter().map(|at| at as u32).collect()))
+}
+
+/// Decodes dictionaries and views, as they travel.
+fn to_wire(rows: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let strict = CastOptions { safe: false, ..Default::default() };
+    let columns = rows.columns().iter().zip(schema.fields()).map(|(column, field)| {
+        match column.data_type() == field.data_type() {
+            true => Ok(column.clone()),
+            false => cast_with_options(column, field.data_type(), &strict),
+        }
+    });
+    let columns: Vec<ArrayRef> = columns.collect::<std::result::Result<_, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}

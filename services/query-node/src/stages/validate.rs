@@ -1,0 +1,181 @@
+//! Validate: messages become questions that can be trusted, once, at the edge.
+
+use address::RowAddr;
+use wire::query::search_request::By as WireBy;
+use wire::query::{GetRequest, SearchRequest, TakeRequest};
+
+use crate::config::QueryConfig;
+use crate::error::{QueryError, Result};
+use crate::tables::OpenTable;
+
+/// What to search for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum By {
+    /// The rows nearest to a vector: finite, of the column's dimension.
+    Vector {
+        /// The column.
+        column: String,
+        /// The vector.
+        vector: Vec<f32>,
+    },
+    /// The rows nearest to the vector of the row with this key.
+    Like {
+        /// The vector column.
+        column: String,
+        /// The key.
+        key: String,
+    },
+    /// The rows that match words best.
+    Text {
+        /// The column; `None` for all that have a text index.
+        column: Option<String>,
+        /// The words.
+        words: String,
+    },
+    /// The first rows that pass the filter.
+    Filter {
+        /// The filter.
+        filter: String,
+    },
+}
+
+/// A search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// What to search for.
+    pub by: By,
+    /// What rows must pass.
+    pub filter: Option<String>,
+    /// How many rows to return.
+    pub k: usize,
+    /// Index partitions to search.
+    pub nprobes: usize,
+    /// Candidates scored exactly per row returned; 0 for none.
+    pub refine_factor: usize,
+    /// Columns to return.
+    pub columns: Vec<String>,
+}
+
+/// A search of `open`.
+///
+/// # Errors
+/// What is out of its bounds, by its field's name; unknown columns; a vector that doesn't fit.
+pub async fn validate_search(
+    request: SearchRequest,
+    open: &OpenTable,
+    config: &QueryConfig,
+) -> Result<Question> {
+    let (k, k_max) = (request.k, config.limits.k_max);
+    if k == 0 || k > k_max {
+        return bad("k", format!("is {k}; ask for 1 to {k_max} rows"));
+    }
+    let columns = open.columns(&request.columns)?;
+    let filter = Some(request.filter).filter(|filter| !filter.trim().is_empty());
+    let vector_column = Some(request.vector_column).filter(|column| !column.is_empty());
+    let vector_column = vector_column.as_deref();
+    let by = match (request.by, &filter) {
+        (Some(WireBy::Vector(vector)), _) => {
+            let column = open.table.vector_column(vector_column).await?;
+            check_vector(open, &column, &vector.values)?;
+            By::Vector { column, vector: vector.values }
+        }
+        (Some(WireBy::Like(key)), _) => {
+            By::Like { column: open.table.vector_column(vector_column).await?, key }
+        }
+        (Some(WireBy::Text(text)), _) if text.words.trim().is_empty() => {
+            return bad("text.words", "is empty; give words to search for".into());
+        }
+        (Some(WireBy::Text(text)), _) => {
+            let column = Some(text.column).filter(|column| !column.is_empty());
+            By::Text { column, words: text.words }
+        }
+        (None, Some(filter)) => By::Filter { filter: filter.clone() },
+        (None, None) => {
+            return bad("by", "is missing; give a vector, like, text, or a filter".into());
+        }
+    };
+    let refine_factor = refine_factor(k, request.refine_factor, config)?;
+    let nprobes = if request.nprobes == 0 { config.nprobes } else { request.nprobes } as usize;
+    Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, columns })
+}
+
+/// What is asked for must fit; the default gives way.
+fn refine_factor(k: u32, asked: Option<u32>, config: &QueryConfig) -> Result<usize> {
+    let fitting = config.limits.candidates_max / u64::from(k);
+    let factor = u64::from(asked.unwrap_or(config.refine_factor));
+    match asked {
+        Some(asked) if factor > fitting => bad(
+            "refine_factor",
+            format!(
+                "is {asked}, which makes {} candidates for k = {k}; at most {} are scored, so ask \
+                 for at most {fitting}",
+                factor * u64::from(k),
+                config.limits.candidates_max
+            ),
+        ),
+        _ => Ok(factor.min(fitting) as usize),
+    }
+}
+
+fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
+    let dimension = open.table.vector_dimension(column)?;
+    let problem = if vector.len() != dimension {
+        let given = vector.len();
+        format!("has {given} dimensions; column `{column}` has {dimension}")
+    } else if let Some(at) = vector.iter().position(|value| !value.is_finite()) {
+        format!("has {} at position {at}; send finite numbers", vector[at])
+    } else {
+        return Ok(());
+    };
+    Err(QueryError::BadVector { problem })
+}
+
+/// The keys of a Get.
+///
+/// # Errors
+/// None, or too many.
+pub fn validate_keys(request: &GetRequest, config: &QueryConfig) -> Result<()> {
+    let (keys, keys_max) = (request.keys.len(), config.limits.keys_max);
+    match keys {
+        0 => bad("keys", "is empty; give at least one key".into()),
+        _ if keys > keys_max => bad("keys", format!("has {keys} keys; give at most {keys_max}")),
+        _ => Ok(()),
+    }
+}
+
+/// The addresses of a Take.
+///
+/// # Errors
+/// None, or too many.
+pub fn validate_take(request: &TakeRequest, config: &QueryConfig) -> Result<Vec<RowAddr>> {
+    let (rows, rows_max) = (request.row_addrs.len(), config.limits.take_rows_max);
+    match rows {
+        0 => bad("row_addrs", "is empty; give at least one row address".into()),
+        _ if rows > rows_max => {
+            bad("row_addrs", format!("has {rows} addresses; give at most {rows_max}"))
+        }
+        _ => Ok(request.row_addrs.iter().copied().map(RowAddr::from_u64).collect()),
+    }
+}
+
+fn bad<T>(field: &'static str, problem: String) -> Result<T> {
+    Err(QueryError::BadRequest { field, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_refinement_gives_way_and_what_is_asked_for_must_fit() {
+        let config = QueryConfig::default();
+        assert_eq!(refine_factor(10, None, &config).unwrap(), 10);
+        assert_eq!(refine_factor(10, Some(0), &config).unwrap(), 0);
+        assert_eq!(refine_factor(10_000, Some(10), &config).unwrap(), 10);
+        let small = crate::config::Limits { candidates_max: 1000, ..config.limits };
+        let small = QueryConfig { limits: small, ..config };
+        assert_eq!(refine_factor(300, None, &small).unwrap(), 3);
+        let error = refine_factor(300, Some(4), &small).unwrap_err().to_string();
+        assert!(error.contains("1200 candidates") && error.contains("at most 3"), "{error}");
+    }
+}

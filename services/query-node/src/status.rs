@@ -1,0 +1,57 @@
+//! Status: this node, and the I/O nodes behind it.
+
+use std::time::Duration;
+
+use client::fetch::FetchClient;
+use futures::future::join_all;
+use wire::fetch::DescribeResponse;
+use wire::query::{IoNode, StatusResponse};
+
+use crate::process::{cpu_us, resident_bytes};
+use crate::state::State;
+
+/// How long an I/O node may take to describe itself.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// This node and the I/O nodes behind it; those that don't answer are listed with why.
+pub async fn status(state: &State) -> StatusResponse {
+    let io_nodes = join_all(state.tier.clients().iter().map(describe)).await;
+    StatusResponse {
+        node: state.config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        io_nodes,
+        cpu_us: cpu_us(),
+        resident_bytes: resident_bytes(),
+        search_queue: state.cores.waiting() as u32,
+        requests: state.requests(),
+        errors: state.errors(),
+    }
+}
+
+async fn describe(client: &FetchClient) -> IoNode {
+    let endpoint = client.endpoint().to_string();
+    match client.describe(DESCRIBE_TIMEOUT).await {
+        Err(fault) => IoNode { endpoint, error: fault.message, ..Default::default() },
+        Ok(node) => described(endpoint, node),
+    }
+}
+
+fn described(endpoint: String, node: DescribeResponse) -> IoNode {
+    let cores = |count: fn(&wire::fetch::Core) -> u64| node.cores.iter().map(count).sum();
+    IoNode {
+        endpoint,
+        reachable: true,
+        error: String::new(),
+        capacity_bytes: node.drives.iter().map(|drive| drive.capacity_bytes).sum(),
+        used_bytes: node.drives.iter().map(|drive| drive.used_bytes).sum(),
+        extents: node.extents,
+        rows: cores(|core| core.rows),
+        drive_reads: cores(|core| core.drive_reads),
+        drive_read_bytes: cores(|core| core.drive_read_bytes),
+        ram_hits: cores(|core| core.ram_hits),
+        table_rows: cores(|core| core.table_rows),
+        cpu_us: node.cpu_us,
+        resident_bytes: node.resident_bytes,
+        engine: node.engine,
+    }
+}

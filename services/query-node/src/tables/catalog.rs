@@ -1,0 +1,221 @@
+//! Names to open tables.
+//!
+//! The latest version of each table is kept open and followed in the background; requests never
+//! wait for that. Other versions are opened when asked for, and a bounded number is kept. A table
+//! that can't be opened is listed with its error and tried again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use futures::{FutureExt, StreamExt, stream};
+use lake::Lake;
+use moka::future::Cache;
+use tracing::{info, warn};
+use wire::Fault;
+
+use super::open::OpenTable;
+use crate::config::{QueryConfig, TableConfig};
+use crate::error::{QueryError, Result};
+use crate::lake_fault::fault_of;
+
+/// Tables that are looked at for new versions at the same time.
+const REFRESHES_MAX: usize = 8;
+
+/// All tables of a node.
+pub struct Catalog {
+    lake: Lake,
+    entries: BTreeMap<String, Entry>,
+    /// By name, generation and version.
+    versions: Cache<(String, u64, u64), Arc<OpenTable>>,
+}
+
+/// One configured table.
+struct Entry {
+    name: String,
+    config: TableConfig,
+    state: RwLock<State>,
+    /// Held while the table is being opened, so that requests wait for one attempt.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    /// What requests without a version get: the latest, or the pinned one.
+    current: Option<Arc<OpenTable>>,
+    /// Why there is none, or why it can't be followed.
+    fault: Option<Fault>,
+    /// Counts how often the table was dropped and made anew: its old versions are others' then.
+    generation: u64,
+}
+
+/// A table as it is listed.
+pub struct Listed<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Where it is.
+    pub uri: &'a str,
+    /// The current version, if it is open.
+    pub current: Option<Arc<OpenTable>>,
+    /// Why it can't be opened, or followed.
+    pub fault: Option<Fault>,
+}
+
+impl Catalog {
+    /// Opens nothing yet.
+    pub fn new(lake: Lake, config: &QueryConfig) -> Self {
+        let entry = |(name, config): (&String, &TableConfig)| {
+            let (state, opening) = Default::default();
+            (name.clone(), Entry { name: name.clone(), config: config.clone(), state, opening })
+        };
+        let entries = config.tables.iter().map(entry).collect();
+        Self { lake, entries, versions: Cache::new(config.versions_max) }
+    }
+
+    /// One version of a table; 0 for the current one.
+    ///
+    /// # Errors
+    /// [`QueryError::TableUnknown`], and those of opening it.
+    pub async fn open(&self, name: &str, version: u64) -> Result<Arc<OpenTable>> {
+        let entry = self.entries.get(name).ok_or_else(|| QueryError::TableUnknown {
+            table: name.to_owned(),
+            available: self.entries.keys().cloned().collect(),
+        })?;
+        let current = match entry.state().current {
+            Some(current) => Ok(current),
+            None => self.open_current(entry, Waited::ForOthers).await,
+        };
+        match (version, current) {
+            (0, current) => current,
+            (version, Ok(current)) if current.version() == version => Ok(current),
+            (version, Ok(_)) => self.open_version(entry, version).await,
+            (_, Err(error)) => Err(error),
+        }
+    }
+
+    /// Every table, by name.
+    pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.entries.values().map(|entry| {
+            let State { current, fault, .. } = entry.state();
+            Listed { name: &entry.name, uri: &entry.config.uri, current, fault }
+        })
+    }
+
+    /// Opens what is not open, and brings what is to its latest version. Never fails: what goes
+    /// wrong is kept with the table, and logged when it changes.
+    pub async fn refresh(&self) {
+        let refreshes = self.entries.values().map(|entry| self.refresh_one(entry).boxed());
+        let refreshes: Vec<_> = refreshes.collect();
+        stream::iter(refreshes).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
+    }
+
+    async fn refresh_one(&self, entry: &Entry) {
+        let Some(current) = entry.state().current else {
+            // The fault is in the state.
+            let _ = self.open_current(entry, Waited::ForNobody).await;
+            return;
+        };
+        if entry.config.version.is_some() {
+            return;
+        }
+        match current.table.newer().await {
+            Ok(None) => entry.recover(),
+            Err(error) => entry.blame(fault_of(&error)),
+            Ok(Some(table)) => {
+                let key = entry.config.key.as_deref();
+                match OpenTable::new(&entry.name, table, key) {
+                    Ok(open) => drop(entry.replace(open)),
+                    Err(error) => entry.blame(error.into()),
+                }
+            }
+        }
+    }
+
+    async fn open_current(&self, entry: &Entry, waited: Waited) -> Result<Arc<OpenTable>> {
+        let attempt = match entry.opening.try_lock() {
+            Ok(attempt) => attempt,
+            Err(_) => {
+                let attempt = entry.opening.lock().await;
+                // Somebody else has just tried.
+                match (entry.state(), waited) {
+                    (State { current: Some(current), .. }, _) => return Ok(current),
+                    (State { fault: Some(fault), .. }, Waited::ForOthers) => {
+                        return Err(fault.into());
+                    }
+                    _ => attempt,
+                }
+            }
+        };
+        let uri = &entry.config.uri;
+        let table = match entry.config.version {
+            Some(version) => self.lake.open_version(uri, version).await,
+            None => self.lake.open(uri).await,
+        };
+        let key = entry.config.key.as_deref();
+        let opened = table
+            .map_err(QueryError::from)
+            .and_then(|table| OpenTable::new(&entry.name, table, key));
+        drop(attempt);
+        match opened {
+            Ok(open) => Ok(entry.replace(open)),
+            Err(error) => {
+                let fault = Fault::from(error);
+                entry.blame(fault.clone());
+                Err(fault.into())
+            }
+        }
+    }
+
+    async fn open_version(&self, entry: &Entry, version: u64) -> Result<Arc<OpenTable>> {
+        let name = (entry.name.clone(), entry.state().generation, version);
+        let open = async {
+            let table = self.lake.open_version(&entry.config.uri, version).await?;
+            OpenTable::new(&entry.name, table, entry.config.key.as_deref()).map(Arc::new)
+        };
+        let open = async { open.await.map_err(Fault::from) };
+        let opened = self.versions.try_get_with(name, open).await;
+        opened.map_err(|fault| QueryError::Fault(Fault::clone(&fault)))
+    }
+}
+
+/// Whether an attempt that somebody else has just made will do.
+#[derive(Clone, Copy)]
+enum Waited {
+    ForOthers,
+    ForNobody,
+}
+
+impl Entry {
+    fn state(&self) -> State {
+        self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
+        let open = Arc::new(open);
+        info!(table = self.name, uri = open.table.uri(), version = open.version(), "opened");
+        self.change(|state| {
+            let before = state.current.as_ref().map_or(0, |before| before.version());
+            state.generation += u64::from(open.version() <= before);
+            state.current = Some(Arc::clone(&open));
+            state.fault = None;
+        });
+        open
+    }
+
+    fn recover(&self) {
+        if self.state().fault.is_some() {
+            info!(table = self.name, "can be followed again");
+            self.change(|state| state.fault = None);
+        }
+    }
+
+    fn blame(&self, fault: Fault) {
+        if self.state().fault.as_ref() != Some(&fault) {
+            warn!(table = self.name, uri = self.config.uri, "{fault}");
+            self.change(|state| state.fault = Some(fault));
+        }
+    }
+}

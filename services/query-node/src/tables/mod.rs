@@ -1,0 +1,7 @@
+//! The tables that a node serves: opened, cached, and followed to new versions.
+
+mod catalog;
+mod open;
+
+pub use catalog::{Catalog, Listed};
+pub use open::OpenTable;

@@ -1,0 +1,161 @@
+//! One version of a table, with what every request to it needs at hand.
+
+use std::sync::Arc;
+
+use address::{ChunkId, ChunkRows, RowAddr};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use lake::Table;
+use pack::{PackLayout, WIDE_BYTES_MIN, plan_packs, wire_schema};
+use placement::{TableHash, chunk_rows};
+
+use crate::error::{QueryError, Result};
+
+/// One version of a table. Never changes.
+#[derive(Debug)]
+pub struct OpenTable {
+    /// The name that requests use.
+    pub name: String,
+    /// The table itself.
+    pub table: Table,
+    /// As placement knows it.
+    pub hash: TableHash,
+    /// The key column: the configuration's, or the table's own.
+    pub key_column: Option<String>,
+    /// The columns of each pack, as positions in the schema.
+    packs: Vec<Vec<usize>>,
+    /// Ascending fragment ids, each with its chunks' size.
+    chunk_rows: Vec<(u32, ChunkRows)>,
+}
+
+impl OpenTable {
+    /// # Errors
+    /// `ColumnNotFound` if the table lacks the key column that the configuration names.
+    pub fn new(name: &str, table: Table, key: Option<&str>) -> Result<Self> {
+        if let Some(key) = key {
+            table.is_blob(key)?;
+        }
+        let key_column = key.or(table.key_column()).map(str::to_owned);
+        let rows_of = |info: &lake::FragmentInfo| {
+            (info.id, chunk_rows(info.physical_rows, info.first_file_bytes))
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            hash: TableHash::of(table.uri()),
+            key_column,
+            packs: plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect(),
+            chunk_rows: table.fragments().iter().map(rows_of).collect(),
+            table,
+        })
+    }
+
+    /// The version's number.
+    pub fn version(&self) -> u64 {
+        self.table.version()
+    }
+
+    /// The chunk that holds the row at `addr`; chunk 0 of a fragment that the version doesn't have,
+    /// whose rows any node will say are missing.
+    pub fn chunk_of(&self, addr: RowAddr) -> ChunkId {
+        match self.chunk_rows_of(addr.fragment()) {
+            Some(rows) => rows.chunk_of(addr),
+            None => ChunkId { fragment: addr.fragment(), index: 0 },
+        }
+    }
+
+    /// How many rows each chunk of a fragment has.
+    pub fn chunk_rows_of(&self, fragment: u32) -> Option<ChunkRows> {
+        // Ids are mostly consecutive from 0, so the place is usually the id.
+        match self.chunk_rows.get(fragment as usize) {
+            Some((id, rows)) if *id == fragment => Some(*rows),
+            _ => {
+                let at = self.chunk_rows.binary_search_by_key(&fragment, |(id, _)| *id).ok()?;
+                Some(self.chunk_rows[at].1)
+            }
+        }
+    }
+
+    /// The number of the pack that holds the column at `position` of the schema.
+    pub fn pack_of(&self, position: usize) -> usize {
+        self.packs.iter().position(|pack| pack.contains(&position)).unwrap_or(0)
+    }
+
+    /// The columns that a request names; all but vectors and blobs if it names none.
+    ///
+    /// # Errors
+    /// `ColumnNotFound`, and a column named twice.
+    pub fn columns(&self, names: &[String]) -> Result<Vec<String>> {
+        if names.is_empty() {
+            return self.default_columns();
+        }
+        for (at, name) in names.iter().enumerate() {
+            self.table.is_blob(name)?;
+            if names[..at].contains(name) {
+                let problem = format!("names `{name}` twice; name it once");
+                return Err(QueryError::BadRequest { field: "columns", problem });
+            }
+        }
+        Ok(names.to_vec())
+    }
+
+    fn default_columns(&self) -> Result<Vec<String>> {
+        let mut columns = Vec::new();
+        for field in self.table.schema().fields() {
+            if !is_vector(field.data_type()) && !self.table.is_blob(field.name())? {
+                columns.push(field.name().clone());
+            }
+        }
+        Ok(columns)
+    }
+
+    /// The schema of `columns`, as the table has them.
+    pub fn schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
+        let all = self.table.schema();
+        let fields: Vec<Field> = columns
+            .iter()
+            .map(|name| all.field_with_name(name).cloned())
+            .collect::<std::result::Result<_, _>>()?;
+        Ok(Arc::new(Schema::new_with_metadata(fields, all.metadata().clone())))
+    }
+
+    /// The schema of `columns`, as they travel.
+    pub fn wire_schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
+        Ok(Arc::new(wire_schema(self.schema_of(columns)?.as_ref())))
+    }
+
+    /// Whether I/O nodes can score a column where it is: a pack of its own, of single vectors.
+    pub fn can_score_in_place(&self, column: &str) -> bool {
+        let schema = self.table.schema();
+        let Some((position, field)) = schema.fields().find(column) else { return false };
+        let alone = self.packs.iter().any(|pack| pack.as_slice() == [position]);
+        let layout = || PackLayout::new(&[Arc::clone(field)]).ok();
+        alone && layout().is_some_and(|layout| layout.vector_type().is_some())
+    }
+}
+
+/// Whether a column is a vector wide enough to be left out unless asked for.
+fn is_vector(data_type: &DataType) -> bool {
+    let DataType::FixedSizeList(item, len) = data_type else { return false };
+    let width = match item.data_type() {
+        // bfloat16, as Lance stores it.
+        DataType::FixedSizeBinary(2) => Some(2),
+        item if item.is_numeric() => item.primitive_width(),
+        _ => None,
+    };
+    width.is_some_and(|width| width * usize::try_from(*len).unwrap_or(0) >= WIDE_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_lists_of_numbers_are_vectors() {
+        let list = |item, len| DataType::new_fixed_size_list(item, len, true);
+        assert!(is_vector(&list(DataType::Float32, 64)));
+        assert!(!is_vector(&list(DataType::Float32, 63)));
+        assert!(is_vector(&list(DataType::Int8, 256)));
+        assert!(is_vector(&list(DataType::FixedSizeBinary(2), 128)));
+        assert!(!is_vector(&list(DataType::Utf8, 1000)));
+        assert!(!is_vector(&DataType::new_list(DataType::Float32, true)));
+    }
+}

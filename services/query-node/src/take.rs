@@ -1,0 +1,125 @@
+//! Take: rows by address, as one Arrow IPC stream in messages of bounded size.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use bytes::Bytes;
+use futures::FutureExt;
+use lake::LakeError;
+use tokio::sync::mpsc;
+use wire::Fault;
+use wire::query::{OnMissing, TakeRequest, TakeResponse};
+
+use crate::deadline::Deadline;
+use crate::error::{QueryError, Result};
+use crate::stages::{IpcWriter, fetch_rows, finish, validate_take};
+use crate::state::State;
+use crate::tables::OpenTable;
+
+/// Bytes of rows in a message, at most.
+const MESSAGE_ROWS_BYTES: usize = 4 << 20;
+
+/// Rows of the first fetch, whose size tells how many to fetch next.
+const ROWS_FIRST: usize = 256;
+
+/// Rows of one fetch, at most.
+const ROWS_MAX: usize = 16_384;
+
+/// Where the messages go. A full one makes the work wait for its reader.
+pub type Messages = mpsc::Sender<std::result::Result<TakeResponse, Fault>>;
+
+/// A Take that was checked.
+pub struct Take {
+    open: Arc<OpenTable>,
+    addrs: Vec<RowAddr>,
+    columns: Vec<String>,
+    skip: bool,
+}
+
+impl Take {
+    /// Checks a request. Rows that are missing, if that is an error, are found out before anything
+    /// is sent.
+    pub async fn new(state: &State, request: TakeRequest, deadline: Deadline) -> Result<Self> {
+        let addrs = validate_take(&request, &state.config)?;
+        let skip = match OnMissing::try_from(request.on_missing) {
+            Ok(OnMissing::Error) => false,
+            Ok(OnMissing::Skip) => true,
+            Err(_) => {
+                let problem = format!("is {}; give 0 (error) or 1 (skip)", request.on_missing);
+                return Err(QueryError::BadRequest { field: "on_missing", problem });
+            }
+        };
+        let open = state.catalog.open(&request.table, request.version).boxed();
+        let open = deadline.bound("open", open).await?;
+        let columns = open.columns(&request.columns)?;
+        if !skip {
+            let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
+            let missing = deadline.bound("validate", missing).await?;
+            refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
+        }
+        Ok(Self { open, addrs, columns, skip })
+    }
+
+    /// Fetches and sends all rows. `deadline_of` gives each fetch its deadline. Ends early when the
+    /// reader has gone.
+    pub async fn send(
+        self,
+        state: &State,
+        messages: &Messages,
+        deadline_of: impl Fn() -> Deadline,
+    ) -> Result<()> {
+        let schema = self.open.schema_of(&self.columns)?;
+        let mut writer = IpcWriter::new(&schema)?;
+        let (mut from, mut rows_next) = (0, ROWS_FIRST);
+        while from < self.addrs.len() {
+            let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
+            let deadline = deadline_of();
+            let fetched = fetch_rows(state, &self.open, addrs, &self.columns, deadline).await?;
+            if !self.skip {
+                let missing = fetched.missing.iter().map(|&at| addrs[at as usize]);
+                refuse_missing(&self.open, missing)?;
+            }
+            writer.write(&finish(&fetched.rows, &schema)?)?;
+            let bytes = writer.take();
+            let row_bytes = (bytes.len() / addrs.len()).max(1);
+            rows_next = (MESSAGE_ROWS_BYTES / row_bytes).clamp(1, ROWS_MAX);
+            let missing = fetched.missing.iter().map(|at| at + from as u32).collect();
+            from += addrs.len();
+            if self.send_bytes(messages, bytes, missing).await.is_err() {
+                return Ok(());
+            }
+        }
+        // A reader that has gone needs no end.
+        let _ = self.send_bytes(messages, writer.finish()?, Vec::new()).await;
+        Ok(())
+    }
+
+    async fn send_bytes(
+        &self,
+        messages: &Messages,
+        bytes: Vec<u8>,
+        mut missing: Vec<u32>,
+    ) -> std::result::Result<(), Gone> {
+        let bytes = Bytes::from(bytes);
+        for start in (0..bytes.len()).step_by(MESSAGE_ROWS_BYTES) {
+            let rows = bytes.slice(start..bytes.len().min(start + MESSAGE_ROWS_BYTES));
+            let version = self.open.version();
+            let missing = std::mem::take(&mut missing);
+            let message = TakeResponse { rows, version, missing };
+            messages.send(Ok(message)).await.map_err(|_| Gone)?;
+        }
+        Ok(())
+    }
+}
+
+/// The reader doesn't listen any more.
+struct Gone;
+
+fn refuse_missing(open: &OpenTable, missing: impl Iterator<Item = RowAddr>) -> Result<()> {
+    let addresses: Vec<RowAddr> = missing.collect();
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let (uri, version) = (open.table.uri().to_owned(), open.version());
+    Err(LakeError::RowNotFound { uri, version, addresses }.into())
+}

@@ -1,0 +1,125 @@
+//! Warm: the chunks of a table are filled by the I/O nodes that own them.
+
+use address::ChunkId;
+use futures::TryStreamExt;
+use futures::future::join_all;
+use tokio::sync::mpsc;
+use tracing::warn;
+use wire::Fault;
+use wire::fetch::{ChunkRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
+use wire::query::{WarmProgress, WarmRequest};
+
+use crate::error::Result;
+use crate::io_tier::IoTier;
+use crate::state::State;
+use crate::tables::OpenTable;
+
+/// Where progress goes.
+pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
+
+/// A Warm that was checked: what each I/O node is to fill.
+pub struct Warm {
+    requests: Vec<Option<NodeRequest>>,
+}
+
+impl Warm {
+    /// Checks a request.
+    pub async fn new(state: &State, request: WarmRequest) -> Result<Self> {
+        let open = state.catalog.open(&request.table, request.version).await?;
+        let columns = match request.columns.is_empty() {
+            true => Vec::new(),
+            false => open.columns(&request.columns)?,
+        };
+        let request = |chunks: Vec<ChunkRange>| NodeRequest {
+            table_uri: open.table.uri().to_owned(),
+            version: open.version(),
+            columns: columns.clone(),
+            chunks,
+        };
+        let requests = match state.tier.clients().len() {
+            // Without a list, all of them.
+            1 => vec![Some(request(Vec::new()))],
+            _ => {
+                let ranges = ranges_by_owner(&open, &state.tier).into_iter();
+                ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
+            }
+        };
+        Ok(Self { requests })
+    }
+
+    /// Runs on all I/O nodes at the same time and reports what they have come to together. One that
+    /// fails doesn't stop the others; its fault is the end of the report.
+    pub async fn run(self, state: &State, progress: &Progress) {
+        let nodes = self.requests.len();
+        let (steps, mut stepped) = mpsc::channel(64);
+        let steps = &steps;
+        let runs = self.requests.into_iter().enumerate().filter_map(|(node, request)| {
+            let (request, client) = (request?, &state.tier.clients()[node]);
+            Some(async move {
+                let run = async {
+                    let mut reports = client.warm(request).await?;
+                    while let Some(report) = reports.try_next().await? {
+                        if steps.send((node, report)).await.is_err() {
+                            break;
+                        }
+                    }
+                    Ok::<_, Fault>(())
+                };
+                run.await.err()
+            })
+        });
+        let runs = join_all(runs);
+        tokio::pin!(runs);
+        let mut latest = vec![NodeProgress::default(); nodes];
+        let faults = loop {
+            tokio::select! {
+                biased;
+                step = stepped.recv() => {
+                    let Some((node, report)) = step else { continue };
+                    latest[node] = report;
+                    if progress.send(Ok(sum(&latest))).await.is_err() {
+                        return;
+                    }
+                }
+                faults = &mut runs => break faults,
+            }
+        };
+        let first = faults.into_iter().flatten().inspect(|fault| warn!("warm: {fault}")).next();
+        let last = first.map_or_else(|| Ok(sum(&latest)), Err);
+        // A caller that has gone needs no end.
+        let _ = progress.send(last).await;
+    }
+}
+
+/// The chunks of every fragment, as runs, for each I/O node.
+fn ranges_by_owner(open: &OpenTable, tier: &IoTier) -> Vec<Vec<ChunkRange>> {
+    let mut ranges: Vec<Vec<ChunkRange>> = vec![Vec::new(); tier.clients().len()];
+    for info in open.table.fragments() {
+        let Some(rows) = open.chunk_rows_of(info.id) else { continue };
+        for index in 0..rows.chunks_in(info.physical_rows) {
+            let owner = tier.members().owner(open.hash, ChunkId { fragment: info.id, index });
+            match ranges[owner].last_mut() {
+                Some(last) if last.fragment == info.id && last.first + last.count == index => {
+                    last.count += 1;
+                }
+                _ => ranges[owner].push(ChunkRange { fragment: info.id, first: index, count: 1 }),
+            }
+        }
+    }
+    ranges
+}
+
+fn sum(nodes: &[NodeProgress]) -> WarmProgress {
+    let mut total = WarmProgress::default();
+    for node in nodes {
+        total.extents_total += node.extents_total;
+        total.extents_done += node.extents_done;
+        total.extents_found += node.extents_found;
+        total.extents_failed += node.extents_failed;
+        total.bytes_written += node.bytes_written;
+        if !node.last_error.is_empty() {
+            total.last_error.clone_from(&node.last_error);
+        }
+    }
+    total
+}

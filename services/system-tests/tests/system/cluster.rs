@@ -1,0 +1,162 @@
+//! Both tiers, as they are deployed: real sockets, real files with O_DIRECT, real rings.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use client::Endpoint;
+use client::fetch::{FetchClient, FetchOptions, Instant, Projection};
+use futures::StreamExt;
+use client::query::QueryClient;
+use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
+use lake::Lake;
+use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
+use tempfile::TempDir;
+use wire::fetch::{DescribeResponse, WarmRequest};
+
+/// A folder on the real drive that the build output is on; tmpfs would hide O_DIRECT.
+pub fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Long enough for anything that works.
+pub fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// An I/O node's configuration for tests: small, unpinned (tests share cores), RAM tier off.
+pub fn io_config(folder: &Path) -> IoConfig {
+    IoConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        drives: vec![DriveConfig { path: folder.join("slab"), size: Some(ByteSize::mib(256)) }],
+        cores: 2,
+        pin: false,
+        ram_tier: ByteSize::b(0),
+        segment: ByteSize::mib(16),
+        slots: 64,
+        ..IoConfig::default()
+    }
+}
+
+/// Starts an I/O node; its start blocks.
+pub async fn start_io(config: IoConfig) -> IoNode {
+    tokio::task::spawn_blocking(|| IoNode::start(config)).await.unwrap().unwrap()
+}
+
+/// Stops it; that blocks too.
+pub async fn stop_io(node: IoNode) {
+    tokio::task::spawn_blocking(|| node.stop(Duration::from_secs(10))).await.unwrap();
+}
+
+/// The engines that rows must come out of alike.
+pub const ENGINES: [EngineChoice; 2] = [EngineChoice::IoUring, EngineChoice::Pread];
+
+/// An I/O node with a client of its own.
+pub struct Io {
+    pub node: IoNode,
+    pub client: FetchClient,
+    pub folder: TempDir,
+}
+
+impl Io {
+    pub async fn start(change: impl FnOnce(&mut IoConfig)) -> Self {
+        let folder = folder();
+        let mut config = io_config(folder.path());
+        change(&mut config);
+        let node = start_io(config).await;
+        let endpoint = endpoint(node.local_addr());
+        let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
+        Self { node, client, folder }
+    }
+
+    pub async fn open(&self, uri: &str, version: u64, columns: &[&str]) -> Projection {
+        let columns: Vec<_> = columns.iter().map(|c| (*c).to_owned()).collect();
+        self.client.open(uri, version, &columns, soon()).await.unwrap()
+    }
+
+    /// Fills all of a version; fails if any extent can't be filled.
+    pub async fn warm(&self, uri: &str, version: u64) {
+        let request = WarmRequest { table_uri: uri.into(), version, ..Default::default() };
+        let mut progress = self.client.warm(request).await.unwrap();
+        let mut last = None;
+        while let Some(step) = progress.next().await {
+            last = Some(step.unwrap());
+        }
+        let last = last.unwrap();
+        assert_eq!(last.extents_failed, 0, "{}", last.last_error);
+        assert_eq!(last.extents_done, last.extents_total);
+    }
+
+    pub async fn describe(&self) -> DescribeResponse {
+        self.client.describe(Duration::from_secs(10)).await.unwrap()
+    }
+
+    pub async fn stop(self) {
+        stop_io(self.node).await;
+    }
+}
+
+pub fn endpoint(address: std::net::SocketAddr) -> Endpoint {
+    address.to_string().parse().unwrap()
+}
+
+/// Sums over a node's cores.
+pub fn total(described: &DescribeResponse, of: impl Fn(&wire::fetch::Core) -> u64) -> u64 {
+    described.cores.iter().map(of).sum()
+}
+
+/// A query node over I/O nodes.
+pub struct Cluster {
+    pub query: QueryNode,
+    pub client: QueryClient,
+    pub io: Vec<Io>,
+}
+
+impl Cluster {
+    /// Serves `tables` (name, URI) from `io_nodes` I/O nodes.
+    pub async fn start(io_nodes: usize, tables: &[(&str, &Path)]) -> Self {
+        let mut io = Vec::new();
+        for number in 0..io_nodes {
+            io.push(Io::start(|config| config.name = format!("io-{number}")).await);
+        }
+        let config = QueryConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            tables: tables.iter().map(|&(name, uri)| (name.to_owned(), table(uri))).collect(),
+            io_nodes: io.iter().map(|io| member(&io.node)).collect(),
+            refresh_interval: Duration::from_millis(100),
+            ..QueryConfig::default()
+        };
+        let lake = Lake::new(config.lake_options());
+        let query = QueryNode::start(config, lake).await.unwrap();
+        let client = QueryClient::connect(&endpoint(query.local_addr())).await.unwrap();
+        Self { query, client, io }
+    }
+
+    pub async fn stop(self) {
+        self.query.shutdown(Duration::from_secs(10)).await.unwrap();
+        for io in self.io {
+            io.stop().await;
+        }
+    }
+}
+
+fn table(uri: &Path) -> TableConfig {
+    TableConfig { uri: uri.to_str().unwrap().into(), ..TableConfig::default() }
+}
+
+fn member(node: &IoNode) -> IoNodeConfig {
+    IoNodeConfig {
+        endpoint: node.local_addr().to_string(),
+        name: Some(node.config().name.clone()),
+        weight: 1.0,
+    }
+}
+
+/// Tables by name, for configurations.
+pub type Tables = BTreeMap<String, TableConfig>;
+
+/// The sample that ships with the project.
+pub fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../bireme/demo/wordnet-sample.parquet")
+}

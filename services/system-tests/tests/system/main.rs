@@ -1,0 +1,7 @@
+//! Whole-system tests: both tiers over real sockets, real files with O_DIRECT and real rings, held
+//! against Lance's own `take`, brute force, and the source itself. One binary, so that Lance is
+//! linked once.
+
+mod cluster;
+mod fetch_oracle;
+mod types;
