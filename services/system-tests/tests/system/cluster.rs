@@ -1,14 +1,14 @@
 //! Both tiers, as they are deployed: real sockets, real files with O_DIRECT, real rings.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use bytesize::ByteSize;
 use client::Endpoint;
 use client::fetch::{FetchClient, FetchOptions, Instant, Projection};
 use futures::StreamExt;
-use client::query::QueryClient;
+use client::query::{QueryClient, Taken};
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
 use lake::Lake;
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
@@ -101,6 +101,12 @@ pub fn endpoint(address: std::net::SocketAddr) -> Endpoint {
     address.to_string().parse().unwrap()
 }
 
+/// All rows of a take, as one batch.
+pub fn joined(taken: &Taken) -> RecordBatch {
+    let schema = taken.batches[0].schema();
+    arrow_select::concat::concat_batches(&schema, &taken.batches).unwrap()
+}
+
 /// Sums over a node's cores.
 pub fn total(described: &DescribeResponse, of: impl Fn(&wire::fetch::Core) -> u64) -> u64 {
     described.cores.iter().map(of).sum()
@@ -116,19 +122,32 @@ pub struct Cluster {
 impl Cluster {
     /// Serves `tables` (name, URI) from `io_nodes` I/O nodes.
     pub async fn start(io_nodes: usize, tables: &[(&str, &Path)]) -> Self {
-        let mut io = Vec::new();
-        for number in 0..io_nodes {
-            io.push(Io::start(|config| config.name = format!("io-{number}")).await);
-        }
-        let config = QueryConfig {
+        Self::start_with(io_nodes, tables, |_, _| {}).await
+    }
+
+    /// The same with a configuration that is changed first.
+    pub async fn start_with(
+        io_nodes: usize,
+        tables: &[(&str, &Path)],
+        change: impl Fn(&mut IoConfig, &mut QueryConfig),
+    ) -> Self {
+        let mut query = QueryConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             tables: tables.iter().map(|&(name, uri)| (name.to_owned(), table(uri))).collect(),
-            io_nodes: io.iter().map(|io| member(&io.node)).collect(),
             refresh_interval: Duration::from_millis(100),
             ..QueryConfig::default()
         };
-        let lake = Lake::new(config.lake_options());
-        let query = QueryNode::start(config, lake).await.unwrap();
+        let mut io = Vec::new();
+        for number in 0..io_nodes {
+            let change = |config: &mut IoConfig| {
+                config.name = format!("io-{number}");
+                change(config, &mut query);
+            };
+            io.push(Io::start(change).await);
+        }
+        query.io_nodes = io.iter().map(|io| member(&io.node)).collect();
+        let lake = Lake::new(query.lake_options());
+        let query = QueryNode::start(query, lake).await.unwrap();
         let client = QueryClient::connect(&endpoint(query.local_addr())).await.unwrap();
         Self { query, client, io }
     }
@@ -152,9 +171,6 @@ fn member(node: &IoNode) -> IoNodeConfig {
         weight: 1.0,
     }
 }
-
-/// Tables by name, for configurations.
-pub type Tables = BTreeMap<String, TableConfig>;
 
 /// The sample that ships with the project.
 pub fn sample() -> PathBuf {

@@ -2,6 +2,12 @@
 //! against Lance's own `take`, brute force, and the source itself. One binary, so that Lance is
 //! linked once.
 
+mod bad_input;
 mod cluster;
+mod damage;
 mod fetch_oracle;
+mod members;
+mod reads;
+mod store;
 mod types;
+mod words;

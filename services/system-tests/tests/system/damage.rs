@@ -1,0 +1,154 @@
+//! What drives do wrong, and what there is no room for: rows stay right.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int64Type};
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, RecordBatchIterator,
+};
+use arrow_schema::{DataType, Field};
+use bytesize::ByteSize;
+use lance::Dataset;
+use lance::dataset::WriteParams;
+
+use crate::cluster::{Io, folder, soon, total};
+
+const DIMENSION: usize = 256;
+
+/// Each vector's elements are its row's id.
+async fn write(uri: &str, rows: usize) {
+    let values = (0..rows).flat_map(|id| std::iter::repeat_n(id as f32, DIMENSION));
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let values = Arc::new(Float32Array::from_iter_values(values));
+    let vectors = FixedSizeListArray::new(item, DIMENSION as i32, values, None);
+    let ids = Int64Array::from_iter_values(0..rows as i64);
+    let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("vector", Arc::new(vectors))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let schema = batch.schema();
+    let reader = RecordBatchIterator::new([Ok(batch)], schema);
+    Dataset::write(reader, uri, Some(WriteParams::default())).await.unwrap();
+}
+
+async fn check(io: &Io, uri: &str, ids: &[u32]) {
+    let projection = io.open(uri, 1, &["vector", "id"]).await;
+    let addrs = ids.iter().map(|&id| RowAddr::new(0, id)).collect();
+    let rows = io.client.fetch(&projection, addrs, None, soon()).await.unwrap().into_rows();
+    let rows = rows.unwrap();
+    let got = rows["id"].as_primitive::<Int64Type>().values();
+    assert!(got.iter().zip(ids).all(|(got, id)| *got == i64::from(*id)));
+    let vectors = rows["vector"].as_fixed_size_list().values().as_primitive::<Float32Type>();
+    for (vector, &id) in vectors.values().chunks(DIMENSION).zip(ids) {
+        assert!(vector.iter().all(|&x| x == id as f32), "row {id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_sector_is_noticed_answered_from_the_table_and_filled_again() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 5000).await;
+    let io = Io::start(|_| {}).await;
+    io.warm(&uri, 1).await;
+    let used = io.describe().await.drives[0].used_bytes;
+    // One bit in every tenth sector, behind the node's back.
+    let slab = OpenOptions::new().read(true).write(true).open(io.folder.path().join("slab"));
+    let slab = slab.unwrap();
+    for sector in (0..used / 4096).step_by(10) {
+        let mut byte = [0];
+        slab.read_exact_at(&mut byte, sector * 4096 + 100).unwrap();
+        byte[0] ^= 4;
+        slab.write_all_at(&byte, sector * 4096 + 100).unwrap();
+    }
+    slab.sync_all().unwrap();
+    let ids: Vec<u32> = (0..5000).step_by(7).collect();
+    for part in ids.chunks(100) {
+        check(&io, &uri, part).await;
+    }
+    let described = io.describe().await;
+    assert!(total(&described, |c| c.bad_sectors) > 0);
+    assert!(total(&described, |c| c.table_rows) > 0);
+    io.warm(&uri, 1).await;
+    let before = io.describe().await;
+    check(&io, &uri, &ids[..500]).await;
+    let after = io.describe().await;
+    assert_eq!(total(&before, |c| c.bad_sectors), total(&after, |c| c.bad_sectors), "refilled");
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    const ROWS: u32 = 40_000;
+    write(&uri, ROWS as usize).await;
+    // 40 MB of vectors over 12 MiB of drive in four segments.
+    let io = Io::start(|config| {
+        config.segment = ByteSize::mib(3);
+        config.drives[0].size = Some(ByteSize::mib(12));
+    })
+    .await;
+    let mut seed = 1u32;
+    let mut next = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) % ROWS
+    };
+    let lists: Vec<Vec<u32>> =
+        (0..60).map(|_| (0..50).map(|_| next()).collect()).collect();
+    let checks = lists.iter().map(|ids| check(&io, &uri, ids));
+    futures::future::join_all(checks).await;
+    for ids in &lists {
+        check(&io, &uri, ids).await;
+    }
+    let described = io.describe().await;
+    assert!(described.fills_done > described.extents, "segments were reclaimed");
+    assert!(described.drives[0].used_bytes <= ByteSize::mib(12).as_u64());
+    assert_eq!(total(&described, |c| c.bad_sectors), 0);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_go_away_leave_the_node_well() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 5000).await;
+    let io = Io::start(|_| {}).await;
+    io.warm(&uri, 1).await;
+    let projection = io.open(&uri, 1, &["vector"]).await;
+    for round in 0..200u32 {
+        let addrs = (0..500).map(|i| RowAddr::new(0, (i * 7 + round) % 5000)).collect();
+        let fetch = io.client.fetch(&projection, addrs, None, soon());
+        // Some are dropped before they are sent, some while reads are in flight.
+        let patience = std::time::Duration::from_micros(u64::from(round) * 10);
+        let _ = tokio::time::timeout(patience, fetch).await;
+    }
+    let ids: Vec<u32> = (0..2000).collect();
+    check(&io, &uri, &ids).await;
+    for _ in 0..100 {
+        let described = io.describe().await;
+        if described.cores.iter().all(|c| c.in_flight == 0 && c.queued == 0) {
+            return io.stop().await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("reads of callers that went away are still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_batch_costs_no_read() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 1000).await;
+    let io = Io::start(|_| {}).await;
+    io.warm(&uri, 1).await;
+    let projection = io.open(&uri, 1, &["vector"]).await;
+    let before = total(&io.describe().await, |c| c.drive_reads);
+    let late = client::fetch::Instant::now() - std::time::Duration::from_millis(1);
+    let fetch = io.client.fetch(&projection, vec![RowAddr::new(0, 1)], None, late);
+    assert_eq!(fetch.await.unwrap_err().reason, wire::Reason::DeadlineExceeded);
+    assert_eq!(total(&io.describe().await, |c| c.drive_reads), before);
+    io.stop().await;
+}

@@ -1,0 +1,340 @@
+//! WordNet through both tiers, held against the source file, brute force, and Lance.
+//!
+//! `BIREME_WORDNET` names a larger file of the same columns to use in place of the shipped sample.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int16Type, UInt64Type};
+use arrow_array::{RecordBatch, RecordBatchReader};
+use futures::StreamExt;
+use lake::{
+    IndexRequest, IngestOptions, Lake, LakeOptions, Metric, VectorIndex, build_index, ingest,
+};
+use lance::Dataset;
+use lance::index::DatasetIndexExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tokio::sync::OnceCell;
+use wire::Reason;
+use wire::query::{
+    GetRequest, SearchRequest, TakeRequest, Text, Vector, WarmRequest, search_request::By,
+};
+
+use crate::cluster::{Cluster, folder, joined, sample};
+
+/// The table, built once for all tests of this file.
+struct Words {
+    _folder: tempfile::TempDir,
+    uri: PathBuf,
+    source: RecordBatch,
+}
+
+async fn words() -> &'static Words {
+    static WORDS: OnceCell<Words> = OnceCell::const_new();
+    WORDS.get_or_init(build).await
+}
+
+async fn build() -> Words {
+    let file = std::env::var_os("BIREME_WORDNET").filter(|f| !f.is_empty());
+    let file = file.map_or_else(sample, PathBuf::from);
+    println!("WordNet from {}", file.display());
+    let folder = folder();
+    let uri = folder.path().join("words");
+    let source = read(&file);
+    let lake = Lake::new(LakeOptions::default());
+    let text = uri.to_str().unwrap();
+    let options = IngestOptions {
+        key: Some("synset".into()),
+        max_rows_per_file: 50_000,
+        ..Default::default()
+    };
+    let summary = ingest(&lake, &[file], text, &options, |_| {}).await.unwrap();
+    assert_eq!(summary.rows, source.num_rows() as u64);
+    let vector =
+        VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
+    for request in [
+        IndexRequest::Vector(vector),
+        IndexRequest::Text { column: "gloss".into() },
+        IndexRequest::Scalar { column: "domain".into() },
+        IndexRequest::Key { column: "synset".into() },
+    ] {
+        build_index(&lake, text, &request, |_| {}).await.unwrap();
+    }
+    Words { _folder: folder, uri, source }
+}
+
+fn read(file: &Path) -> RecordBatch {
+    let file = std::fs::File::open(file).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+    let schema = reader.schema();
+    let batches: Vec<_> = reader.collect::<Result<_, _>>().unwrap();
+    arrow_select::concat::concat_batches(&schema, &batches).unwrap()
+}
+
+impl Words {
+    async fn serve(&self, io_nodes: usize) -> Cluster {
+        Cluster::start(io_nodes, &[("words", &self.uri)]).await
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let keys = self.source["synset"].as_string::<i32>();
+        keys.iter().map(|key| key.unwrap().to_owned()).collect()
+    }
+
+    fn vector(&self, row: usize) -> Vec<f32> {
+        let vectors = self.source["vector"].as_fixed_size_list();
+        vectors.value(row).as_primitive::<Float32Type>().values().to_vec()
+    }
+
+    /// The k nearest rows by cosine, as brute force finds them.
+    fn nearest(&self, query: &[f32], k: usize) -> Vec<usize> {
+        let vectors = self.source["vector"].as_fixed_size_list();
+        let values = vectors.values().as_primitive::<Float32Type>().values();
+        let norm = |v: &[f32]| v.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+        let mut scored: Vec<(f64, usize)> = values
+            .chunks(query.len())
+            .enumerate()
+            .map(|(row, v)| {
+                let dot: f64 = v.iter().zip(query).map(|(a, b)| f64::from(a * b)).sum();
+                (1.0 - dot / (norm(v) * norm(query)), row)
+            })
+            .collect();
+        scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        scored.into_iter().take(k).map(|(_, row)| row).collect()
+    }
+}
+
+async fn warm(cluster: &Cluster) {
+    let request = WarmRequest { table: "words".into(), ..Default::default() };
+    let steps: Vec<_> = cluster.client.warm(request).await.unwrap().collect().await;
+    let last = steps.last().unwrap().as_ref().unwrap();
+    assert_eq!((last.extents_failed, last.extents_done), (0, last.extents_total));
+}
+
+fn search(by: By) -> SearchRequest {
+    SearchRequest { table: "words".into(), by: Some(by), k: 10, ..Default::default() }
+}
+
+fn by_vector(values: Vec<f32>) -> By {
+    By::Vector(Vector { values })
+}
+
+fn synsets(rows: &RecordBatch) -> Vec<String> {
+    rows["synset"].as_string::<i32>().iter().map(|key| key.unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_through_both_tiers_equals_the_source() {
+    let words = words().await;
+    let cluster = words.serve(2).await;
+    let dataset = Dataset::open(words.uri.to_str().unwrap()).await.unwrap();
+    let addrs: Vec<u64> = dataset
+        .get_fragments()
+        .iter()
+        .flat_map(|f| {
+            let rows = f.metadata().physical_rows.unwrap() as u64;
+            (0..rows).map(|offset| (f.id() as u64) << 32 | offset)
+        })
+        .collect();
+    let columns: Vec<_> = words.source.schema().fields().iter().map(|f| f.name().clone()).collect();
+    // Half of it cold, from the table; then all of it from the drives.
+    for part in [&addrs[..addrs.len() / 2], &addrs[..]] {
+        let request = TakeRequest {
+            table: "words".into(),
+            row_addrs: part.to_vec(),
+            columns: columns.clone(),
+            ..Default::default()
+        };
+        let taken = cluster.client.take(request).await.unwrap().collect().await.unwrap();
+        assert!(taken.missing.is_empty());
+        let rows = joined(&taken);
+        let source = words.source.slice(0, part.len());
+        for column in &columns {
+            assert_eq!(&rows[column.as_str()], &source[column.as_str()], "{column}");
+        }
+        warm(&cluster).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vector_search_with_refinement_finds_what_brute_force_finds() {
+    let words = words().await;
+    let cluster = words.serve(2).await;
+    warm(&cluster).await;
+    let keys = words.keys();
+    let (mut found, mut wanted) = (0, 0);
+    for row in (0..keys.len()).step_by(keys.len() / 100) {
+        let query = words.vector(row);
+        let answer = cluster.client.search(search(by_vector(query.clone()))).await.unwrap();
+        let nearest: Vec<_> =
+            words.nearest(&query, 10).into_iter().map(|at| keys[at].clone()).collect();
+        let got = synsets(&answer.rows);
+        assert_eq!(got.len(), 10);
+        let distances = answer.rows["_distance"].as_primitive::<Float32Type>();
+        assert!(distances.values().is_sorted(), "nearest first");
+        found += nearest.iter().filter(|key| got.contains(key)).count();
+        wanted += nearest.len();
+    }
+    let recall = found as f64 / wanted as f64;
+    println!("recall@10 {recall}");
+    assert!(recall >= 0.95, "recall@10 {recall}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn like_a_key_is_like_its_vector() {
+    let words = words().await;
+    let cluster = words.serve(1).await;
+    let keys = words.keys();
+    for row in [0, keys.len() / 2, keys.len() - 1] {
+        let like = cluster.client.search(search(By::Like(keys[row].clone()))).await.unwrap();
+        let vector = cluster.client.search(search(by_vector(words.vector(row)))).await.unwrap();
+        assert_eq!(like.rows, vector.rows);
+        assert!(synsets(&like.rows).contains(&keys[row]));
+    }
+    let absent = cluster.client.search(search(By::Like("n99999999".into()))).await.unwrap_err();
+    assert_eq!(absent.reason, Reason::KeyNotFound);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_and_filtered_searches_return_what_lance_returns() {
+    let words = words().await;
+    let cluster = words.serve(1).await;
+    let dataset = Dataset::open(words.uri.to_str().unwrap()).await.unwrap();
+    assert!(!dataset.load_indices().await.unwrap().is_empty());
+    for (text, filter) in [("hot soup", ""), ("large animal of africa", "domain = 5"), ("zzzz", "")]
+    {
+        let mut request = search(By::Text(Text { words: text.into(), column: String::new() }));
+        request.filter = filter.into();
+        let answer = cluster.client.search(request).await.unwrap();
+        let query = lance_index::scalar::FullTextSearchQuery::new(text.into());
+        let mut scan = dataset.scan();
+        scan.full_text_search(query).unwrap().limit(Some(10), None).unwrap();
+        if !filter.is_empty() {
+            scan.filter(filter).unwrap().prefilter(true);
+        }
+        let expected = scan.try_into_batch().await.unwrap();
+        let scores = |rows: &RecordBatch| {
+            let by_key = synsets(rows).into_iter();
+            let scores = rows["_score"].as_primitive::<Float32Type>().values().to_vec();
+            by_key.zip(scores).collect::<HashMap<_, _>>()
+        };
+        // Rows of equal scores at the cut may be others of the same score.
+        let (got, wanted) = (scores(&answer.rows), scores(&expected));
+        assert_eq!(got.len(), wanted.len(), "{text}");
+        let sorted = |scores: HashMap<String, f32>| {
+            let mut scores: Vec<_> = scores.into_values().collect();
+            scores.sort_by(f32::total_cmp);
+            scores
+        };
+        assert_eq!(sorted(got), sorted(wanted), "{text}");
+    }
+    let request = SearchRequest {
+        table: "words".into(),
+        filter: "domain = 43".into(),
+        k: 10_000,
+        columns: vec!["synset".into(), "domain".into()],
+        ..Default::default()
+    };
+    let answer = cluster.client.search(request).await.unwrap();
+    let domains = words.source["domain"].as_primitive::<Int16Type>();
+    let expected: Vec<_> =
+        words.keys().into_iter().zip(domains.values()).filter(|(_, d)| **d == 43).collect();
+    assert_eq!(answer.rows.num_rows(), expected.len());
+    let got = synsets(&answer.rows);
+    assert!(expected.iter().all(|(key, _)| got.contains(key)));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filtered_vector_search_ranks_only_what_passes() {
+    let words = words().await;
+    let cluster = words.serve(1).await;
+    let mut request = search(by_vector(words.vector(3)));
+    request.filter = "domain = 13".into();
+    let answer = cluster.client.search(request).await.unwrap();
+    assert_eq!(answer.rows.num_rows(), 10);
+    let domains = answer.rows["domain"].as_primitive::<Int16Type>();
+    assert!(domains.values().iter().all(|&domain| domain == 13));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_finds_every_key_and_no_other() {
+    let words = words().await;
+    let cluster = words.serve(2).await;
+    warm(&cluster).await;
+    let keys = words.keys();
+    for part in keys.chunks(5_000) {
+        let mut asked = part.to_vec();
+        asked.insert(1, "n99999999".into());
+        let request = GetRequest {
+            table: "words".into(),
+            keys: asked,
+            columns: vec!["synset".into(), "gloss".into()],
+            ..Default::default()
+        };
+        let answer = cluster.client.get(request).await.unwrap();
+        assert_eq!(answer.not_found, [1]);
+        let client::query::GottenRows::Arrow(rows) = answer.rows else { panic!("not Arrow") };
+        assert_eq!(synsets(&rows), part);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_says_where_the_time_went() {
+    let words = words().await;
+    let cluster = words.serve(1).await;
+    let mut request = search(by_vector(words.vector(9)));
+    request.explain = true;
+    let answer = cluster.client.search(request).await.unwrap();
+    let names: Vec<_> = answer.stages.iter().map(|stage| stage.name.as_str()).collect();
+    for stage in ["search", "plan", "locate", "read", "assemble", "rank"] {
+        assert!(names.contains(&stage), "{stage} is not in {names:?}");
+    }
+    let addrs = answer.rows["_rowaddr"].as_primitive::<UInt64Type>();
+    assert_eq!(addrs.values().len(), 10);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_is_followed_and_old_ones_can_be_asked_for() {
+    let folder = folder();
+    let uri = folder.path().join("copy");
+    let lake = Lake::new(LakeOptions::default());
+    let options = IngestOptions { key: Some("synset".into()), ..Default::default() };
+    let text = uri.to_str().unwrap();
+    ingest(&lake, &[sample()], text, &options, |_| {}).await.unwrap();
+    let cluster = Cluster::start(1, &[("words", &uri)]).await;
+    let count = |version| {
+        let request = SearchRequest {
+            table: "words".into(),
+            version,
+            filter: "domain = 43".into(),
+            k: 1000,
+            columns: vec!["synset".into()],
+            ..Default::default()
+        };
+        let client = cluster.client.clone();
+        async move { client.search(request).await.map(|found| (found.rows.num_rows(), found.version)) }
+    };
+    let (rows, version) = count(0).await.unwrap();
+    assert!(rows > 0);
+    Dataset::open(text).await.unwrap().delete("domain = 43").await.unwrap();
+    let mut followed = count(0).await.unwrap();
+    for _ in 0..100 {
+        if followed.1 > version {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        followed = count(0).await.unwrap();
+    }
+    assert_eq!(followed.0, 0, "the deleted rows are gone from the latest version");
+    assert_eq!(count(version).await.unwrap(), (rows, version), "and still in the old one");
+    assert_eq!(count(999).await.unwrap_err().reason, Reason::VersionNotFound);
+    cluster.stop().await;
+}
