@@ -11,12 +11,14 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bireme
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 export CARGO_TERM_PROGRESS_WHEN ?= auto
-# One profile for demo, tests and CI, so that each dependency is compiled once. Hot crates are
-# optimised in it too (see Cargo.toml).
+# One profile, and always the whole workspace, for demo, tests and CI: a part of it would ask for other
+# features of shared dependencies, and Lance would be compiled once more.
 BIREME := $(CARGO_TARGET_DIR)/debug/bireme
+# All of WordNet in place of the sample, where it is at hand: the tests then look up each synset.
+WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
-.PHONY: help demo build test fmt lint soak clean
+.PHONY: help demo build test fmt lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,13 +29,13 @@ demo: build ## load the sample, serve it on loopback, search it; ONCE=1 stops af
 build: ## build the binary
 	@.ci/setup build rust
 	$(SAY) "building bireme; the first time this compiles Lance and takes about 15 minutes on 2 cores"
-	@cargo build --locked -p bireme
+	@cargo build --locked --workspace
 	$(SAY) "built $(BIREME)"
 
 test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3
 	$(SAY) "building and running the tests"
-	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server cargo test --locked --workspace
+	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server BIREME_WORDNET=$(WORDNET) cargo test --locked --workspace
 
 fmt: ## format the code
 	@cargo fmt --all

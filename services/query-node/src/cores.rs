@@ -84,11 +84,11 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn what_is_over_the_queue_is_refused_and_what_waits_too_long_is_dropped() {
         let cores = Cores::new(1, 1);
-        let soon = Deadline::after(Duration::from_secs(1));
-        let late = Deadline::after(Duration::from_secs(5));
+        let soon = Deadline::after(Duration::from_millis(50));
+        let late = Deadline::after(Duration::from_millis(250));
         let endless = std::future::pending::<Result<()>>().boxed();
         let (running, waiting, refused) = tokio::join!(
             cores.run("search", late, endless),
@@ -99,7 +99,7 @@ mod tests {
         assert!(matches!(waiting, Err(QueryError::DeadlinePassed { during: "search" })));
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })));
         assert_eq!(cores.waiting(), 0);
-        let later = Deadline::after(Duration::from_secs(1));
+        let later = Deadline::after(Duration::from_secs(10));
         assert_eq!(cores.run("search", later, async { Ok(3) }.boxed()).await.unwrap(), 3);
     }
 }

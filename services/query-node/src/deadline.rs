@@ -31,11 +31,6 @@ impl Deadline {
         }
     }
 
-    /// As an instant.
-    pub fn at(self) -> Instant {
-        self.at
-    }
-
     /// By when an I/O node has to answer: what is left after it is for reading the table instead.
     pub fn of_io_nodes(self) -> Instant {
         let now = Instant::now();

@@ -51,7 +51,7 @@ pub async fn describe_table(
         metric: index.metric.map(|metric| metric.to_string()).unwrap_or_default(),
         unindexed_rows: index.rows_uncovered,
     });
-    let fragment_sizes = open.table.fragments().iter().map(|info| Fragment {
+    let fragments = open.table.fragments().iter().map(|info| Fragment {
         id: info.id,
         physical_rows: info.physical_rows,
         deleted_rows: info.deleted_rows,
@@ -66,6 +66,6 @@ pub async fn describe_table(
         columns: columns.collect(),
         indexes: indexes.collect(),
         key_column: open.key_column.clone().unwrap_or_default(),
-        fragment_sizes: fragment_sizes.collect(),
+        fragment_sizes: fragments.collect(),
     })
 }

@@ -6,8 +6,6 @@ use pack::PackError;
 use placement::MembersError;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
-use crate::lake_fault;
-
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, QueryError>;
 
@@ -116,7 +114,7 @@ impl From<QueryError> for Fault {
     fn from(error: QueryError) -> Self {
         let fault = |reason| Fault::new(reason, error.to_string());
         match &error {
-            QueryError::Lake(error) => lake_fault::fault_of(error),
+            QueryError::Lake(error) => lake::fault_of(error),
             QueryError::Fault(fault) => fault.clone(),
             QueryError::Config { .. }
             | QueryError::Members(_)

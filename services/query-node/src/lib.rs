@@ -19,9 +19,7 @@ mod describe;
 mod error;
 mod get;
 mod io_tier;
-mod lake_fault;
 mod node;
-mod process;
 mod search;
 mod service;
 mod stages;
@@ -34,5 +32,4 @@ mod warm;
 
 pub use config::{IoNodeConfig, Limits, QueryConfig, TableConfig};
 pub use error::{QueryError, Result};
-pub use lake_fault::fault_of;
 pub use node::QueryNode;

@@ -7,7 +7,7 @@ use wire::query::{SearchRequest, SearchResponse};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::stages::{
-    By, Hits, Measure, Question, fetch_rows, finish, ipc_stream, rank, score_rows,
+    By, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank, score_rows,
     search as by_index, validate_search, vector_like, with_addresses, with_numbers,
 };
 use crate::state::State;
@@ -64,11 +64,10 @@ async fn refine(
         return Ok(hits.rows.clone());
     };
     let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
-    let k = question.k;
-    let (scored, cost) =
-        score_rows(state, open, &addrs, column, vector, metric, k, deadline).await?;
+    let scoring = Scoring { column, query: vector, metric, k: question.k };
+    let (scored, cost) = score_rows(state, open, &addrs, scoring, deadline).await?;
     trace.io_stage("rerank", addrs.len(), &cost);
-    let winners = rank(scored, k);
+    let winners = rank(scored, question.k);
     trace.stage("rank", || format!("{} of {} candidates", winners.len(), addrs.len()));
     Ok(winners)
 }

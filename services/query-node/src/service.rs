@@ -33,6 +33,11 @@ impl Service {
         Deadline::of(request.metadata(), self.0.config.timeout)
     }
 
+    /// The deadline of a stream, and whether it is the caller's own.
+    fn stream_deadline<T>(&self, request: &Request<T>) -> (Deadline, bool) {
+        (self.deadline(request), asked_timeout(request.metadata()).is_some())
+    }
+
     fn answer<T>(&self, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
         Ok(Response::new(self.0.count(answer)?))
     }
@@ -61,12 +66,12 @@ impl QueryService for Service {
         &self,
         request: Request<Streaming<GetRequest>>,
     ) -> Result<Response<Self::GetStreamStream>, Status> {
+        let (deadline, asked) = self.stream_deadline(&request);
         let state = Arc::clone(&self.0);
-        // Dropped with the stream itself when the caller's own deadline passes.
         let answers = request.into_inner().map(move |request| {
             let state = Arc::clone(&state);
             async move {
-                let deadline = Deadline::after(state.config.timeout);
+                let deadline = deadline_of(asked, deadline, &state);
                 let answer = state.count(get(&state, request?, deadline).await);
                 Ok(answer.unwrap_or_else(|fault| GetResponse {
                     error: Some(query::Error::from(fault)),
@@ -81,17 +86,14 @@ impl QueryService for Service {
         &self,
         request: Request<TakeRequest>,
     ) -> Result<Response<Self::TakeStream>, Status> {
-        let deadline = self.deadline(&request);
-        let asked = asked_timeout(request.metadata()).is_some();
+        let (deadline, asked) = self.stream_deadline(&request);
         let state = Arc::clone(&self.0);
         let take = Take::new(&state, request.into_inner(), deadline).await;
         let take = take.or_else(|error| state.count(Err(error)))?;
         let (messages, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
-            // Without a deadline of the caller's, each fetch has the default for itself.
-            let timeout = state.config.timeout;
-            let deadline_of = || if asked { deadline } else { Deadline::after(timeout) };
-            let sent = take.send(&state, &messages, deadline_of).await;
+            let each = || deadline_of(asked, deadline, &state);
+            let sent = take.send(&state, &messages, each).await;
             if let Err(fault) = state.count(sent) {
                 let _ = messages.send(Err(fault)).await;
             }
@@ -136,6 +138,12 @@ impl QueryService for Service {
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         self.answer(Ok(status(&self.0).await))
     }
+}
+
+/// The deadline of one piece of a stream's work: the caller's own is for the whole stream; without
+/// one, each piece has the default for itself.
+fn deadline_of(asked: bool, of_stream: Deadline, state: &State) -> Deadline {
+    if asked { of_stream } else { Deadline::after(state.config.timeout) }
 }
 
 fn statuses<T: Send + 'static>(responses: mpsc::Receiver<Result<T, Fault>>) -> Responses<T> {

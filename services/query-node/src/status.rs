@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use client::fetch::FetchClient;
 use futures::future::join_all;
+use process::Usage;
 use wire::fetch::DescribeResponse;
 use wire::query::{IoNode, StatusResponse};
 
-use crate::process::{cpu_us, resident_bytes};
 use crate::state::State;
 
 /// How long an I/O node may take to describe itself.
@@ -16,12 +16,13 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// This node and the I/O nodes behind it; those that don't answer are listed with why.
 pub async fn status(state: &State) -> StatusResponse {
     let io_nodes = join_all(state.tier.clients().iter().map(describe)).await;
+    let usage = Usage::now();
     StatusResponse {
         node: state.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         io_nodes,
-        cpu_us: cpu_us(),
-        resident_bytes: resident_bytes(),
+        cpu_us: usage.cpu_us,
+        resident_bytes: usage.resident_bytes,
         search_queue: state.cores.waiting() as u32,
         requests: state.requests(),
         errors: state.errors(),

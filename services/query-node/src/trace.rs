@@ -1,7 +1,6 @@
 //! Where a request's time went, for `explain`.
 
-use std::time::Instant as StdInstant;
-
+use tokio::time::Instant;
 use wire::fetch::StageTimes;
 use wire::query::Stage;
 
@@ -11,18 +10,18 @@ use crate::stages::Cost;
 pub struct Trace {
     wanted: bool,
     stages: Vec<Stage>,
-    began: StdInstant,
+    began: Instant,
 }
 
 impl Trace {
     /// Starts the clock of the first stage.
     pub fn start(wanted: bool) -> Self {
-        Self { wanted, stages: Vec::new(), began: now() }
+        Self { wanted, stages: Vec::new(), began: Instant::now() }
     }
 
     /// Ends a stage, and starts the clock of the next one.
     pub fn stage(&mut self, name: &str, detail: impl FnOnce() -> String) {
-        let began = std::mem::replace(&mut self.began, now());
+        let began = std::mem::replace(&mut self.began, Instant::now());
         if self.wanted {
             let time_us = began.elapsed().as_micros() as u64;
             self.stages.push(Stage { name: name.into(), time_us, detail: detail(), depth: 0 });
@@ -41,10 +40,6 @@ impl Trace {
     pub fn into_stages(self) -> Vec<Stage> {
         self.stages
     }
-}
-
-fn now() -> StdInstant {
-    StdInstant::now()
 }
 
 fn within(node: &str, times: &StageTimes) -> [Stage; 3] {

@@ -84,6 +84,10 @@ impl Warm {
                 faults = &mut runs => break faults,
             }
         };
+        // What was reported in the same moment in which the last node was done.
+        while let Ok((node, report)) = stepped.try_recv() {
+            latest[node] = report;
+        }
         let first = faults.into_iter().flatten().inspect(|fault| warn!("warm: {fault}")).next();
         let last = first.map_or_else(|| Ok(sum(&latest)), Err);
         // A caller that has gone needs no end.

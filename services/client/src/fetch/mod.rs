@@ -33,6 +33,7 @@ mod split;
 mod state;
 mod unary;
 
+pub use distance::Metric;
 pub use options::FetchOptions;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank};
@@ -40,4 +41,4 @@ pub use reply::{Outcome, Reply};
 pub use state::Counters;
 pub use tokio::time::Instant;
 pub use unary::WarmStream;
-pub use wire::fetch::{Metric, StageTimes};
+pub use wire::fetch::StageTimes;

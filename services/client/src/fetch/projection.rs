@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
-use wire::fetch::Metric;
+use distance::Metric;
 
 /// Some columns of one version of a table, known to the node. Cheap to clone.
 ///
@@ -47,6 +47,11 @@ impl Rerank {
     }
 
     pub(super) fn to_wire(&self) -> wire::fetch::Rerank {
-        wire::fetch::Rerank { vector: self.vector.clone(), metric: self.metric as i32, k: self.k }
+        let metric = match self.metric {
+            Metric::L2 => wire::fetch::Metric::L2,
+            Metric::Cosine => wire::fetch::Metric::Cosine,
+            Metric::Dot => wire::fetch::Metric::Dot,
+        };
+        wire::fetch::Rerank { vector: self.vector.clone(), metric: metric as i32, k: self.k }
     }
 }

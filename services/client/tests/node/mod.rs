@@ -171,13 +171,15 @@ impl FetchService for Service {
     }
 }
 
+/// Rows by batch id, with what cancels the batch.
+type Outstanding = Arc<Mutex<HashMap<u64, (usize, watch::Sender<bool>)>>>;
+
 /// One stream.
 struct Conversation {
     inner: Arc<Inner>,
     out: Out,
     open: Vec<u32>,
-    /// Batches by id, with the sender that cancels them.
-    batches: Arc<Mutex<HashMap<u64, (usize, watch::Sender<bool>)>>>,
+    batches: Outstanding,
 }
 
 impl Conversation {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use address::RowAddr;
-use wire::fetch::{Batch, Metric, Rerank};
+use distance::{Metric, Query};
+use wire::fetch::{Batch, Rerank};
 use wire::{Fault, Reason};
 
 use super::rerank::QueryVector;
@@ -104,9 +105,11 @@ fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fa
             vector.dimension
         )));
     }
-    let metric = match Metric::try_from(rerank.metric) {
-        Ok(metric @ (Metric::L2 | Metric::Cosine | Metric::Dot)) => metric,
-        Ok(Metric::Unspecified) | Err(_) => {
+    let metric = match wire::fetch::Metric::try_from(rerank.metric) {
+        Ok(wire::fetch::Metric::L2) => Metric::L2,
+        Ok(wire::fetch::Metric::Cosine) => Metric::Cosine,
+        Ok(wire::fetch::Metric::Dot) => Metric::Dot,
+        Ok(wire::fetch::Metric::Unspecified) | Err(_) => {
             let what = format!("metric {} is none of L2, cosine and dot", rerank.metric);
             return Err(Fault::new(Reason::BadArgument, what));
         }
@@ -122,6 +125,6 @@ fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fa
     if values.iter().any(|v| !v.is_finite()) {
         return Err(bad("the query vector has a NaN or an infinity; send finite numbers".into()));
     }
-    let query = QueryVector::new(values, metric, vector.element);
+    let query = QueryVector::new(Query::new(values, metric), vector.element);
     Ok(RerankBy { query, k: rerank.k as usize })
 }

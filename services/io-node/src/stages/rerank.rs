@@ -1,36 +1,28 @@
 //! Rerank: distances to the query, computed where the rows are.
-//!
-//! Sums are kept in sixteen lanes of f32, which the compiler turns into vector instructions, and
-//! which lose less than one running sum would.
 
 use arrow_array::{Array, FixedSizeListArray, make_array};
 use arrow_data::ArrayData;
+use distance::Query;
 use half::{bf16, f16};
 use pack::VectorElement;
-use wire::fetch::Metric;
 
 use super::decode::RerankBy;
-
-const LANES: usize = 16;
 
 /// A query vector, with what it is compared to.
 #[derive(Clone, Debug)]
 pub struct QueryVector {
-    values: Vec<f32>,
-    norm: f32,
-    metric: Metric,
+    query: Query,
     element: VectorElement,
 }
 
 impl QueryVector {
-    /// A query of finite values against vectors of `element`s.
-    pub fn new(values: Vec<f32>, metric: Metric, element: VectorElement) -> Self {
-        let norm = sum(&values, &values, |x| x, |q, _| q * q).sqrt();
-        Self { values, norm, metric, element }
+    /// A query against vectors of `element`s.
+    pub fn new(query: Query, element: VectorElement) -> Self {
+        Self { query, element }
     }
 
-    /// The distance to a vector, given as its little-endian elements.
-    pub fn distance(&self, vector: &[u8]) -> f32 {
+    /// The distance to a vector, given as its little-endian elements; `None` if it has none.
+    pub fn distance(&self, vector: &[u8]) -> Option<f32> {
         match self.element {
             VectorElement::F32 => self.to(vector, |b: [u8; 4]| f32::from_le_bytes(b)),
             VectorElement::F64 => self.to(vector, |b: [u8; 8]| f64::from_le_bytes(b) as f32),
@@ -41,40 +33,14 @@ impl QueryVector {
         }
     }
 
-    fn to<const N: usize>(&self, vector: &[u8], element: impl Fn([u8; N]) -> f32 + Copy) -> f32 {
-        let (vector, _) = vector.as_chunks::<N>();
-        let query = &self.values;
-        match self.metric {
-            Metric::L2 | Metric::Unspecified => {
-                sum(query, vector, element, |q, x| (q - x) * (q - x))
-            }
-            Metric::Dot => 1.0 - sum(query, vector, element, |q, x| q * x),
-            Metric::Cosine => {
-                let dot = sum(query, vector, element, |q, x| q * x);
-                let norm = sum(query, vector, element, |_, x| x * x).sqrt();
-                1.0 - dot / (norm * self.norm)
-            }
-        }
+    fn to<const N: usize>(
+        &self,
+        vector: &[u8],
+        element: impl Fn([u8; N]) -> f32 + Copy,
+    ) -> Option<f32> {
+        let (elements, _) = vector.as_chunks::<N>();
+        self.query.to(elements, element)
     }
-}
-
-/// The sum of `term` over pairs of elements.
-fn sum<T: Copy>(
-    query: &[f32],
-    vector: &[T],
-    element: impl Fn(T) -> f32,
-    term: impl Fn(f32, f32) -> f32,
-) -> f32 {
-    let (queries, query_rest) = query.as_chunks::<LANES>();
-    let (vectors, vector_rest) = vector.as_chunks::<LANES>();
-    let mut lanes = [0.0f32; LANES];
-    for (q, x) in queries.iter().zip(vectors) {
-        for lane in 0..LANES {
-            lanes[lane] += term(q[lane], element(x[lane]));
-        }
-    }
-    let rest = query_rest.iter().zip(vector_rest).map(|(&q, &x)| term(q, element(x)));
-    lanes.iter().sum::<f32>() + rest.sum::<f32>()
 }
 
 /// The distances of a batch's rows.
@@ -93,10 +59,7 @@ impl Scorer {
     /// Scores the row at `position`, given as its little-endian elements. Vectors without a
     /// distance (of zeros, by cosine; with NaN) are left out.
     pub fn score(&mut self, position: usize, vector: &[u8]) {
-        let distance = self.query.distance(vector);
-        if !distance.is_nan() {
-            self.scored.push((position, distance));
-        }
+        self.scored.extend(self.query.distance(vector).map(|distance| (position, distance)));
     }
 
     /// The k nearest, nearest first; the earlier of two at the same distance.
@@ -133,52 +96,31 @@ pub fn score_columns(by: &RerankBy, columns: &[ArrayData]) -> Vec<(usize, f32)> 
 
 #[cfg(test)]
 mod tests {
+    use distance::Metric;
+
     use super::*;
 
-    fn query(metric: Metric, element: VectorElement) -> QueryVector {
-        QueryVector::new((0..20).map(|i| i as f32).collect(), metric, element)
-    }
-
-    fn bytes<const N: usize>(element: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
-        (0..20).flat_map(|i| element((i % 3) as f32)).collect()
-    }
-
-    /// In f64, one term after another.
-    fn plain(metric: Metric) -> f64 {
-        let pairs = || (0..20).map(|i| (f64::from(i), f64::from(i % 3)));
-        let dot: f64 = pairs().map(|(q, x)| q * x).sum();
-        let norm = |squares: f64| squares.sqrt();
-        match metric {
-            Metric::L2 => pairs().map(|(q, x)| (q - x) * (q - x)).sum(),
-            Metric::Dot => 1.0 - dot,
-            _ => {
-                let (q, x) = (pairs().map(|p| p.0 * p.0).sum(), pairs().map(|p| p.1 * p.1).sum());
-                1.0 - dot / (norm(q) * norm(x))
-            }
-        }
-    }
-
     #[test]
-    fn every_element_type_gives_the_plain_distance() {
-        for metric in [Metric::L2, Metric::Cosine, Metric::Dot] {
-            let near = |element, vector: Vec<u8>| {
-                let distance = f64::from(query(metric, element).distance(&vector));
-                assert!((distance - plain(metric)).abs() < 1e-3, "{metric:?} {element:?}");
-            };
-            near(VectorElement::F32, bytes(f32::to_le_bytes));
-            near(VectorElement::F64, bytes(|x| f64::from(x).to_le_bytes()));
-            near(VectorElement::F16, bytes(|x| f16::from_f32(x).to_le_bytes()));
-            near(VectorElement::Bf16, bytes(|x| bf16::from_f32(x).to_le_bytes()));
-            near(VectorElement::I8, bytes(|x| [x as i8 as u8]));
-            near(VectorElement::U8, bytes(|x| [x as u8]));
-        }
+    fn every_element_type_is_read_as_its_number() {
+        let query = || Query::new((0..20).map(|x| x as f32).collect(), Metric::L2);
+        let near = |element, bytes: fn(i8) -> Vec<u8>| {
+            let vector: Vec<u8> = (0..20).flat_map(|x| bytes(x % 3)).collect();
+            let expected: i32 = (0..20).map(|x| (x - x % 3) * (x - x % 3)).sum();
+            let distance = QueryVector::new(query(), element).distance(&vector);
+            assert_eq!(distance, Some(expected as f32), "{element:?}");
+        };
+        near(VectorElement::F32, |x| f32::from(x).to_le_bytes().into());
+        near(VectorElement::F64, |x| f64::from(x).to_le_bytes().into());
+        near(VectorElement::F16, |x| f16::from_f32(x.into()).to_le_bytes().into());
+        near(VectorElement::Bf16, |x| bf16::from_f32(x.into()).to_le_bytes().into());
+        near(VectorElement::I8, |x| vec![x as u8]);
+        near(VectorElement::U8, |x| vec![x as u8]);
     }
 
     #[test]
     fn the_nearest_come_first_and_ties_in_order() {
-        let by =
-            RerankBy { query: QueryVector::new(vec![0.0], Metric::L2, VectorElement::F32), k: 3 };
-        let mut scorer = Scorer::new(&by, 5);
+        let query = QueryVector::new(Query::new(vec![0.0], Metric::L2), VectorElement::F32);
+        let mut scorer = Scorer::new(&RerankBy { query, k: 3 }, 5);
         for (position, x) in [3.0f32, 1.0, f32::NAN, -1.0, 0.5].into_iter().enumerate() {
             scorer.score(position, &x.to_le_bytes());
         }

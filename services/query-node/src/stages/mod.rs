@@ -21,5 +21,5 @@ pub use lookup::{key_column, look_up, vector_like};
 pub use rank::rank;
 pub use reply::{IpcWriter, ipc_stream, json_lines};
 pub use search::{Hits, Measure, search};
-pub use stream::{Cost, Fetched, fetch_rows, score_rows};
+pub use stream::{Cost, Fetched, Scoring, fetch_rows, score_rows};
 pub use validate::{By, Question, validate_keys, validate_search, validate_take};

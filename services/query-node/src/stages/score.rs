@@ -1,20 +1,17 @@
 //! Score: exact distances, computed here for rows that no I/O node could score. Pure.
 //!
-//! The definitions are Lance's `_distance` and the I/O nodes': squared L2, one minus cosine, one
-//! minus dot product. Sums are kept in sixteen lanes of f32, as on the I/O nodes, so that the same
-//! row gets the same distance whoever computes it.
+//! By the same code as on the I/O nodes, so that the same row gets the same distance whoever
+//! computes it.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, ArrayRef, Float32Array};
 use arrow_cast::cast;
 use arrow_schema::DataType;
-use client::fetch::Metric;
+use distance::Query;
 use half::bf16;
 
 use crate::error::{QueryError, Result};
-
-const LANES: usize = 16;
 
 /// The vectors of a column, as f32.
 pub struct Vectors {
@@ -58,41 +55,9 @@ impl Vectors {
 
     /// The distance of each row to `query`; `None` for vectors that have none (null, of zeros by
     /// cosine, with NaN).
-    pub fn distances<'a>(
-        &'a self,
-        query: &'a [f32],
-        metric: Metric,
-    ) -> impl Iterator<Item = Option<f32>> + 'a {
-        let norm = sum(query, query, |q, _| q * q).sqrt();
-        (0..self.column.len()).map(move |row| {
-            let distance = distance(query, norm, self.get(row)?, metric);
-            Some(distance).filter(|distance| !distance.is_nan())
-        })
+    pub fn distances<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = Option<f32>> + 'a {
+        (0..self.column.len()).map(|row| query.to(self.get(row)?, |x| x))
     }
-}
-
-fn distance(query: &[f32], query_norm: f32, vector: &[f32], metric: Metric) -> f32 {
-    match metric {
-        Metric::L2 | Metric::Unspecified => sum(query, vector, |q, x| (q - x) * (q - x)),
-        Metric::Dot => 1.0 - sum(query, vector, |q, x| q * x),
-        Metric::Cosine => {
-            let norm = sum(query, vector, |_, x| x * x).sqrt();
-            1.0 - sum(query, vector, |q, x| q * x) / (norm * query_norm)
-        }
-    }
-}
-
-fn sum(query: &[f32], vector: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
-    let (queries, query_rest) = query.as_chunks::<LANES>();
-    let (vectors, vector_rest) = vector.as_chunks::<LANES>();
-    let mut lanes = [0.0f32; LANES];
-    for (q, x) in queries.iter().zip(vectors) {
-        for lane in 0..LANES {
-            lanes[lane] += term(q[lane], x[lane]);
-        }
-    }
-    let rest = query_rest.iter().zip(vector_rest).map(|(&q, &x)| term(q, x));
-    lanes.iter().sum::<f32>() + rest.sum::<f32>()
 }
 
 #[cfg(test)]
@@ -102,6 +67,7 @@ mod tests {
     use arrow_array::types::Float64Type;
     use arrow_array::{FixedSizeListArray, Float64Array};
     use arrow_schema::Field;
+    use distance::Metric;
 
     use super::*;
 
@@ -111,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_lances() {
+    fn vectors_without_a_distance_have_none() {
         let rows = vec![
             Some(vec![Some(3.0), Some(4.0)]),
             None,
@@ -119,7 +85,8 @@ mod tests {
             Some(vec![Some(0.0), Some(0.0)]),
         ];
         let vectors = Vectors::of(&column(rows)).unwrap();
-        let all = |metric| vectors.distances(&[1.0, 0.0], metric).collect::<Vec<_>>();
+        let query = |metric| Query::new(vec![1.0, 0.0], metric);
+        let all = |metric| vectors.distances(&query(metric)).collect::<Vec<_>>();
         assert_eq!(all(Metric::L2), [Some(20.0), None, None, Some(1.0)]);
         assert_eq!(all(Metric::Dot), [Some(-2.0), None, None, Some(1.0)]);
         assert_eq!(all(Metric::Cosine), [Some(1.0 - 3.0 / 5.0), None, None, None]);

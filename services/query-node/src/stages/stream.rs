@@ -4,13 +4,15 @@
 //! more important than fast. An I/O node that says it has too much to do is not helped by that, and
 //! the caller is told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use client::fetch::{Metric, Reply, Rerank, StageTimes};
+use distance::Query;
 use futures::FutureExt;
 use futures::future::try_join_all;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 use wire::{Fault, Reason};
 
@@ -46,7 +48,8 @@ impl Cost {
              sectors in RAM",
             self.nodes
         );
-        for (count, whose) in [(table_rows as usize, "the I/O nodes"), (self.fallback_rows, "here")]
+        for (count, whose) in
+            [(table_rows as usize, "the I/O nodes"), (self.fallback_rows, "this node")]
         {
             if count > 0 {
                 detail += &format!(", {count} rows from the table by {whose}");
@@ -116,25 +119,36 @@ pub async fn fetch_rows(
     Ok(Fetched { rows, missing, cost })
 }
 
-/// Exact distances of the rows at `addrs` to `query`: of each I/O node the `k` nearest.
-#[allow(clippy::too_many_arguments)]
+/// How rows are scored.
+#[derive(Clone, Copy, Debug)]
+pub struct Scoring<'a> {
+    /// The vector column.
+    pub column: &'a str,
+    /// The query vector.
+    pub query: &'a [f32],
+    /// How distance is measured.
+    pub metric: Metric,
+    /// How many of the nearest rows are wanted.
+    pub k: usize,
+}
+
+/// Exact distances of the rows at `addrs`: of each I/O node at least the `k` nearest.
 pub async fn score_rows(
     state: &State,
     open: &OpenTable,
     addrs: &[RowAddr],
-    column: &str,
-    query: &[f32],
-    metric: Metric,
-    k: usize,
+    scoring: Scoring<'_>,
     deadline: Deadline,
 ) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
+    let Scoring { column, query, metric, k } = scoring;
     let columns = [column.to_owned()];
     let in_place = open.can_score_in_place(column);
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
+    let query = &Query::new(query.to_vec(), metric);
     let shares = plan(addrs, |addr| state.tier.owner(open, addr));
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
-        Asked { state, open, columns, share, rerank, deadline }.distances(query, metric).boxed()
+        Asked { state, open, columns, share, rerank, deadline }.distances(query).boxed()
     });
     let (mut cost, mut all) = (Cost::default(), Vec::new());
     for (share, from, scored) in try_join_all(scores).await? {
@@ -148,13 +162,12 @@ fn score_here(
     addrs: &[RowAddr],
     missing: &[u32],
     rows: &RecordBatch,
-    query: &[f32],
-    metric: Metric,
+    query: &Query,
 ) -> Result<Vec<(RowAddr, f32)>> {
     let vectors = Vectors::of(rows.column(0))?;
     let mut gone = missing.iter().peekable();
     let present = (0u32..).zip(addrs).filter(|(at, _)| gone.next_if_eq(&at).is_none());
-    let pairs = present.zip(vectors.distances(query, metric));
+    let pairs = present.zip(vectors.distances(query));
     Ok(pairs.filter_map(|((_, &addr), distance)| Some((addr, distance?))).collect())
 }
 
@@ -181,13 +194,13 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn rows(self) -> Result<Answer> {
-        let (rows, missing, from) = match self.from_node().await? {
+        let (rows, missing, from) = match self.ask_node().await? {
             Some((reply, took)) => {
                 let (missing, times) = (reply.missing.clone(), reply.times);
                 (reply.into_rows()?, missing, Some((took, times)))
             }
             None => {
-                let (rows, missing) = self.from_table().await?;
+                let (rows, missing) = self.read_table().await?;
                 (rows, missing, None)
             }
         };
@@ -195,12 +208,8 @@ impl Asked<'_> {
     }
 
     /// The distances of the rows: the k nearest if the node scores them, or of all of them.
-    async fn distances(
-        self,
-        query: &[f32],
-        metric: Metric,
-    ) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
-        let (rows, missing, from) = match self.from_node().await? {
+    async fn distances(self, query: &Query) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
+        let (rows, missing, from) = match self.ask_node().await? {
             Some((reply, took)) => {
                 let from = Some((took, reply.times));
                 if self.rerank.is_some() {
@@ -210,16 +219,16 @@ impl Asked<'_> {
                 (reply.into_rows()?, missing, from)
             }
             None => {
-                let (rows, missing) = self.from_table().await?;
+                let (rows, missing) = self.read_table().await?;
                 (rows, missing, None)
             }
         };
-        let scored = score_here(&self.share.addrs, &missing, &rows, query, metric)?;
+        let scored = score_here(&self.share.addrs, &missing, &rows, query)?;
         Ok((self.share, from, scored))
     }
 
     /// The node's answer, and how long it took; `None` if the table is to answer instead.
-    async fn from_node(&self) -> Result<Option<(Reply, Duration)>> {
+    async fn ask_node(&self) -> Result<Option<(Reply, Duration)>> {
         self.deadline.check("fetch")?;
         if self.columns.is_empty() {
             // Only whether the rows are there.
@@ -252,7 +261,7 @@ impl Asked<'_> {
         client.fetch(&projection, self.share.addrs.clone(), rerank, deadline).await
     }
 
-    async fn from_table(&self) -> Result<(RecordBatch, Vec<u32>)> {
+    async fn read_table(&self) -> Result<(RecordBatch, Vec<u32>)> {
         let read = table_rows(self.open, &self.share.addrs, self.columns).boxed();
         self.state.cores.run("fetch", self.deadline, read).await
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use futures::{FutureExt, StreamExt, stream};
-use lake::Lake;
+use lake::{Lake, fault_of};
 use moka::future::Cache;
 use tracing::{info, warn};
 use wire::Fault;
@@ -16,7 +16,6 @@ use wire::Fault;
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
-use crate::lake_fault::fault_of;
 
 /// Tables that are looked at for new versions at the same time.
 const REFRESHES_MAX: usize = 8;

@@ -18,7 +18,7 @@ use wire::query::{
 };
 use wire::{Fault, Reason};
 
-use crate::cluster::{Cluster, Io, folder, joined, io_config, soon, start_io, stop_io};
+use crate::cluster::{Cluster, Io, folder, io_config, joined, soon, start_io, stop_io};
 
 /// Twenty rows of an id and a vector of two dimensions; row 3 is deleted.
 async fn write(uri: &Path) {
@@ -96,7 +96,7 @@ async fn takes_and_gets_name_what_is_wrong_with_them() {
     let elsewhere = RowAddr::new(9, 1).to_u64();
     named(&take(vec![elsewhere], error).await.unwrap_err(), Reason::RowNotFound, "");
     let skipped = take(vec![1, 3, 77, 2], OnMissing::Skip).await.unwrap();
-    assert_eq!((skipped.missing, joined(&skipped).num_rows()), (vec![1, 2], 2));
+    assert_eq!((joined(&skipped).num_rows(), skipped.missing), (2, vec![1, 2]));
     let get = |key_column: &str, key: &str| {
         let request = GetRequest {
             table: "t".into(),

@@ -96,8 +96,7 @@ async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (seed >> 8) % ROWS
     };
-    let lists: Vec<Vec<u32>> =
-        (0..60).map(|_| (0..50).map(|_| next()).collect()).collect();
+    let lists: Vec<Vec<u32>> = (0..60).map(|_| (0..50).map(|_| next()).collect()).collect();
     let checks = lists.iter().map(|ids| check(&io, &uri, ids));
     futures::future::join_all(checks).await;
     for ids in &lists {

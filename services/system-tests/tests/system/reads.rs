@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray,
+};
 use bytesize::ByteSize;
 use client::fetch::{Metric, Rerank};
 use lance::Dataset;
@@ -27,7 +29,10 @@ async fn write(uri: &str) {
     let mut columns: Vec<(String, ArrayRef)> = vec![
         ("v768".into(), vectors(768)),
         ("v1024".into(), vectors(1024)),
-        ("text".into(), Arc::new(StringArray::from_iter_values((0..ROWS).map(|i| format!("row {i}"))))),
+        (
+            "text".into(),
+            Arc::new(StringArray::from_iter_values((0..ROWS).map(|i| format!("row {i}")))),
+        ),
         ("id".into(), Arc::new(Int64Array::from_iter_values(0..ROWS as i64))),
     ];
     for column in 0..8 {
@@ -132,7 +137,8 @@ async fn rerank_on_the_node_is_brute_force_over_the_batch() {
         }
         let projection = io.open(&uri, 1, &["v768"]).await;
         let rerank = Rerank::new(&query, Metric::L2, 20);
-        let reply = io.client.fetch(&projection, addrs.clone(), Some(rerank), soon()).await.unwrap();
+        let reply =
+            io.client.fetch(&projection, addrs.clone(), Some(rerank), soon()).await.unwrap();
         let near = reply.into_neighbors().unwrap();
         assert_eq!(near.len(), 20);
         for ((addr, got), (wanted, expected_addr)) in near.iter().zip(&expected) {

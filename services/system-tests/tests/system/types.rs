@@ -139,10 +139,26 @@ impl Maker {
     fn scalars(&mut self) -> Vec<(String, ArrayRef)> {
         use DataType::*;
         let small = [
-            Boolean, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32,
-            Float64, Decimal128(20, 3), Decimal256(40, 5), Date32, Date64,
-            Time32(TimeUnit::Second), Time32(TimeUnit::Millisecond),
-            Time64(TimeUnit::Microsecond), Time64(TimeUnit::Nanosecond),
+            Boolean,
+            Int8,
+            Int16,
+            Int32,
+            Int64,
+            UInt8,
+            UInt16,
+            UInt32,
+            UInt64,
+            Float16,
+            Float32,
+            Float64,
+            Decimal128(20, 3),
+            Decimal256(40, 5),
+            Date32,
+            Date64,
+            Time32(TimeUnit::Second),
+            Time32(TimeUnit::Millisecond),
+            Time64(TimeUnit::Microsecond),
+            Time64(TimeUnit::Nanosecond),
             Timestamp(TimeUnit::Second, None),
             Timestamp(TimeUnit::Microsecond, Some("Europe/Athens".into())),
             Timestamp(TimeUnit::Nanosecond, Some("+02:00".into())),
@@ -164,10 +180,8 @@ impl Maker {
 
     /// A column of each type.
     pub fn all_types(&mut self) -> RecordBatch {
-        let mut columns: Vec<(String, ArrayRef)> = vec![(
-            "id".into(),
-            Arc::new(Int64Array::from_iter_values(0..self.rows as i64)),
-        )];
+        let mut columns: Vec<(String, ArrayRef)> =
+            vec![("id".into(), Arc::new(Int64Array::from_iter_values(0..self.rows as i64)))];
         columns.extend(self.scalars());
         let texts = self.texts(self.rows);
         let large: LargeStringArray = texts.as_string::<i32>().iter().collect();

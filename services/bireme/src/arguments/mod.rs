@@ -1,0 +1,22 @@
+//! How values are typed. Pure, except for reading a vector's file.
+
+mod connection;
+mod drive_spec;
+mod duration;
+mod io_endpoint;
+mod named_uri;
+mod npy;
+mod row_address;
+mod storage;
+mod vector_column;
+mod vector_file;
+
+pub use connection::{Connection, TableArgs};
+pub use drive_spec::DriveSpec;
+pub use duration::parse_duration;
+pub use io_endpoint::IoEndpoint;
+pub use named_uri::NamedUri;
+pub use row_address::parse_row_address;
+pub use storage::StorageArgs;
+pub use vector_column::VectorColumn;
+pub use vector_file::read_vector;

@@ -1,0 +1,39 @@
+//! `NAME=URI`: a table to serve.
+
+use std::str::FromStr;
+
+/// A table's name and place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedUri {
+    /// What requests call it.
+    pub name: String,
+    /// Where it is.
+    pub uri: String,
+}
+
+impl FromStr for NamedUri {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, uri)) if !name.trim().is_empty() && !uri.trim().is_empty() => {
+                Ok(Self { name: name.trim().to_owned(), uri: uri.trim().to_owned() })
+            }
+            _ => Err("write it as NAME=URI, such as words=./words.lance".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_equals_sign_divides() {
+        let table: NamedUri = "words=s3://b/t?x=1".parse().unwrap();
+        assert_eq!((table.name.as_str(), table.uri.as_str()), ("words", "s3://b/t?x=1"));
+        for bad in ["words", "=x", "words=", " = ", ""] {
+            assert!(bad.parse::<NamedUri>().unwrap_err().contains("NAME=URI"), "{bad}");
+        }
+    }
+}

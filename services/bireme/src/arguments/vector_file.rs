@@ -1,0 +1,106 @@
+//! A query vector out of a file: JSON, plain numbers, raw float32, or NumPy.
+
+use std::io::Read;
+use std::path::Path;
+
+use super::npy;
+use crate::error::{CliError, Result};
+
+/// The largest file that is taken for one vector, in bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a vector; `-` is stdin. Errors name the file.
+pub fn read_vector(path: &Path) -> Result<Vec<f32>> {
+    let shown = path.display();
+    let read = |source: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        source.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map(|_| bytes)
+    };
+    let bytes = match path.to_str() {
+        Some("-") => read(&mut std::io::stdin().lock()),
+        _ => std::fs::File::open(path).and_then(|mut file| read(&mut file)),
+    };
+    let bytes = bytes.map_err(|error| {
+        CliError::os(&format!("the vector file {shown} can't be read"), &error, "")
+    })?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(CliError::usage(format!("{shown} is too large for one vector")));
+    }
+    let is_raw = path.extension().is_some_and(|extension| extension == "f32");
+    let vector = if is_raw { raw(&bytes) } else { parse(&bytes) };
+    vector.and_then(checked).map_err(|why| CliError::usage(format!("{shown}: {why}")))
+}
+
+fn parse(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
+    if bytes.starts_with(npy::MAGIC) {
+        return npy::parse(bytes);
+    }
+    let known = "a JSON array, numbers with spaces or commas between them, .npy, or raw .f32";
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("it is no vector: give {known}"))?;
+    if text.trim_start().starts_with('[') {
+        return serde_json::from_str(text)
+            .map_err(|error| format!("it is no JSON array of numbers: {error}"));
+    }
+    let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+    let number =
+        |word: &str| word.parse().map_err(|_| format!("`{word}` is no number: give {known}"));
+    words.map(number).collect()
+}
+
+/// Little-endian float32, one after another.
+pub fn raw(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
+    if !bytes.len().is_multiple_of(4) {
+        return Err(format!("{} bytes are no whole number of float32", bytes.len()));
+    }
+    let chunks = bytes.chunks_exact(4);
+    Ok(chunks.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
+}
+
+fn checked(vector: Vec<f32>) -> std::result::Result<Vec<f32>, String> {
+    if vector.is_empty() {
+        return Err("the vector is empty".into());
+    }
+    match vector.iter().position(|value| !value.is_finite()) {
+        Some(at) => Err(format!("element {at} is {}; each must be finite", vector[at])),
+        None => Ok(vector),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        read_vector(&path).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn every_form_gives_the_same_vector() {
+        let expected = Ok(vec![1.0, -0.5, 3e-2]);
+        assert_eq!(read("v.json", b" [1, -0.5, 3e-2]\n"), expected);
+        assert_eq!(read("v.txt", b"1, -0.5,\n3e-2\n"), expected);
+        assert_eq!(read("v", b"1\t-0.5 0.03"), expected);
+        let raw: Vec<u8> = [1f32, -0.5, 3e-2].iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(read("v.f32", &raw), expected);
+    }
+
+    #[test]
+    fn what_is_no_vector_says_why() {
+        for (name, bytes, why) in [
+            ("v.json", &b"[1, \"a\"]"[..], "no JSON array"),
+            ("v.txt", b"1 two", "`two` is no number"),
+            ("v.txt", b"\xff\xfe", "no vector"),
+            ("v.f32", b"12345", "5 bytes"),
+            ("v.txt", b"", "empty"),
+            ("v.txt", b"1 NaN", "element 1 is NaN"),
+        ] {
+            let said = read(name, bytes).unwrap_err();
+            assert!(said.contains(why) && said.contains(name), "{said}");
+        }
+        let error = read_vector(Path::new("/nonexistent/v.json")).unwrap_err();
+        assert_eq!(error.exit().number(), 3);
+    }
+}

@@ -1,0 +1,81 @@
+//! A fixed number of callers, each of which asks again once it is answered. Its rate gives way when
+//! the endpoint is slow, so its latencies say what a caller sees at most, never what a crowd does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::{JoinError, JoinSet};
+
+use super::tally::Tally;
+use super::workload::Workload;
+
+/// How long a caller waits after a failure: an endpoint that is gone is not asked in a frenzy.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Asks for `time`.
+pub async fn closed_loop<W: Workload>(
+    workload: Arc<W>,
+    callers: usize,
+    time: Duration,
+) -> Result<Tally, JoinError> {
+    let end = Instant::now() + time;
+    let next = Arc::new(AtomicU64::new(0));
+    let mut running = JoinSet::new();
+    for _ in 0..callers {
+        running.spawn(caller(Arc::clone(&workload), Arc::clone(&next), end));
+    }
+    let mut total = Tally::new();
+    while let Some(tally) = running.join_next().await {
+        total.merge(&tally?);
+    }
+    Ok(total)
+}
+
+async fn caller<W: Workload>(workload: Arc<W>, next: Arc<AtomicU64>, end: Instant) -> Tally {
+    let mut tally = Tally::new();
+    loop {
+        let began = Instant::now();
+        if began >= end {
+            return tally;
+        }
+        let outcome = workload.request(next.fetch_add(1, Ordering::Relaxed)).await;
+        let failed = outcome.is_err();
+        tally.add(began.elapsed(), false, outcome);
+        if failed {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Fault, Reason};
+
+    use super::*;
+    use crate::bench::workload::Done;
+
+    /// Fails every third request.
+    struct Flaky;
+
+    impl Workload for Flaky {
+        async fn request(&self, number: u64) -> Result<Done, Fault> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            match number % 3 {
+                2 => Err(Fault::new(Reason::Overloaded, "x")),
+                _ => Ok(Done { rows: 5, missing: 0 }),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_request_is_counted_once() {
+        let tally = closed_loop(Arc::new(Flaky), 4, Duration::from_millis(100)).await.unwrap();
+        assert!(tally.requests() >= 8, "{}", tally.requests());
+        assert_eq!(tally.rows(), 5 * tally.requests());
+        let errors = tally.errors()["OVERLOADED"];
+        // Numbers are given out in order: of n requests ⌊(n + 0) / 3⌋ are the third of three.
+        assert_eq!(errors, (errors + tally.requests()) / 3);
+        assert!(tally.latency().unwrap().p50 >= 1000.0);
+    }
+}

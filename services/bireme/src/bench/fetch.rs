@@ -1,0 +1,132 @@
+//! `bench fetch`: random rows from one I/O node, over the streams that query nodes use.
+
+use std::time::Duration;
+
+use client::Endpoint;
+use client::fetch::{FetchClient, FetchOptions, Instant, Metric, Projection, Rerank};
+use wire::Fault;
+use wire::fetch::DescribeResponse;
+
+use super::live_rows::LiveRows;
+use super::query_vectors::QueryVectors;
+use super::target::Target;
+use super::workload::{Done, Workload, random};
+use crate::error::{CliError, Result};
+
+/// How long the node may take to describe itself.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is fetched.
+#[derive(Clone, Debug)]
+pub struct FetchPlan {
+    /// Addresses in a batch.
+    pub batch_rows: usize,
+    /// Columns; all but vectors and blobs if empty.
+    pub columns: Vec<String>,
+    /// Rows are scored where they are, and so many come back.
+    pub rerank: Option<u32>,
+    /// Streams; as many as the node has cores if not given.
+    pub streams: Option<usize>,
+    /// The draws' seed.
+    pub seed: u64,
+    /// Batches at the same time at most.
+    pub concurrency: usize,
+}
+
+/// Fetches, ready to be made.
+pub struct FetchLoad {
+    client: FetchClient,
+    projection: Projection,
+    rows: LiveRows,
+    vectors: Option<QueryVectors>,
+    metric: Metric,
+    plan: FetchPlan,
+    timeout: Duration,
+}
+
+impl FetchLoad {
+    /// Connects and opens the projection.
+    pub async fn prepare(target: &Target, endpoint: Endpoint, plan: FetchPlan) -> Result<Self> {
+        let deadline = Instant::now() + target.timeout;
+        let one = FetchOptions { streams: 1, ..Default::default() };
+        let first = FetchClient::new(endpoint.clone(), one)?;
+        first.ready(deadline).await?;
+        let node = first.describe(DESCRIBE_TIMEOUT).await?;
+        let options = FetchOptions {
+            streams: plan.streams.unwrap_or(node.cores.len()).max(1),
+            queue_batches_max: plan.concurrency.max(1024),
+            ..Default::default()
+        };
+        let client = FetchClient::new(endpoint, options)?;
+        let (columns, vectors) = match plan.rerank {
+            None if plan.columns.is_empty() => (target.narrow_columns(), None),
+            None => (plan.columns.clone(), None),
+            Some(_) => {
+                let asked = match plan.columns.as_slice() {
+                    [] => None,
+                    [column] => Some(column.as_str()),
+                    _ => {
+                        return Err(CliError::usage(
+                            "--rerank takes one vector column in --columns",
+                        ));
+                    }
+                };
+                let column = target.vector_column(asked)?;
+                let vectors = QueryVectors::draw(target, &column, plan.seed).await?;
+                (vec![column], Some(vectors))
+            }
+        };
+        let table = &target.table;
+        let projection = client.open(&table.uri, table.version, &columns, deadline).await?;
+        Ok(Self {
+            client,
+            projection,
+            rows: target.rows.clone(),
+            vectors,
+            metric: metric(target, &columns),
+            plan,
+            timeout: target.timeout,
+        })
+    }
+
+    /// What the node says of itself.
+    pub async fn describe(client: &FetchClient) -> Result<DescribeResponse> {
+        Ok(client.describe(DESCRIBE_TIMEOUT).await?)
+    }
+
+    /// What is fetched of each row.
+    pub fn columns(&self) -> Vec<String> {
+        self.projection.schema().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    /// The node that is asked.
+    pub fn client(&self) -> FetchClient {
+        self.client.clone()
+    }
+}
+
+/// That of the column's index, else L2.
+fn metric(target: &Target, columns: &[String]) -> Metric {
+    let of_column =
+        |index: &&wire::query::Index| index.columns == columns && !index.metric.is_empty();
+    match target.table.indexes.iter().find(of_column).map(|index| index.metric.as_str()) {
+        Some("cosine") => Metric::Cosine,
+        Some("dot") => Metric::Dot,
+        _ => Metric::L2,
+    }
+}
+
+impl Workload for FetchLoad {
+    async fn request(&self, number: u64) -> std::result::Result<Done, Fault> {
+        let mut random = random(self.plan.seed, number);
+        let addrs = self.rows.draw(&mut random, self.plan.batch_rows);
+        let rerank = self.vectors.as_ref().zip(self.plan.rerank);
+        let rerank =
+            rerank.map(|(vectors, k)| Rerank::new(&vectors.next(&mut random), self.metric, k));
+        let asked = addrs.len() as u64;
+        let deadline = Instant::now() + self.timeout;
+        let reply = self.client.fetch(&self.projection, addrs, rerank, deadline).await?;
+        let missing = reply.missing.len() as u64;
+        Ok(Done { rows: asked - missing, missing })
+    }
+}

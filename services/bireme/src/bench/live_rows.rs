@@ -1,0 +1,76 @@
+//! Row addresses, drawn at random.
+
+use address::RowAddr;
+use rand::Rng;
+use wire::query::Fragment;
+
+/// The rows of one version. A fragment's deleted rows are not told apart: they come back missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveRows {
+    /// Each fragment's id, and the rows up to its end.
+    fragments: Vec<(u64, u32)>,
+}
+
+impl LiveRows {
+    /// Of these fragments, without those that have no live row; `None` if that leaves none.
+    pub fn new(fragments: &[Fragment]) -> Option<Self> {
+        let mut end = 0;
+        let live = fragments.iter().filter(|it| it.physical_rows > it.deleted_rows).map(|it| {
+            end += u64::from(it.physical_rows);
+            (end, it.id)
+        });
+        let fragments: Vec<_> = live.collect();
+        (!fragments.is_empty()).then_some(Self { fragments })
+    }
+
+    /// Rows to draw from.
+    pub fn len(&self) -> u64 {
+        self.fragments.last().map_or(0, |(end, _)| *end)
+    }
+
+    /// The address of the row that stands at `place` of all.
+    fn at(&self, place: u64) -> RowAddr {
+        let fragment = self.fragments.partition_point(|(end, _)| *end <= place);
+        let before = if fragment == 0 { 0 } else { self.fragments[fragment - 1].0 };
+        // A fragment's rows are counted in 32 bits.
+        RowAddr::new(self.fragments[fragment].1, (place - before) as u32)
+    }
+
+    /// `count` addresses; one may come more than once.
+    pub fn draw(&self, random: &mut impl Rng, count: usize) -> Vec<RowAddr> {
+        (0..count).map(|_| self.at(random.random_range(0..self.len()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::bench::workload::random;
+
+    fn fragment(id: u32, physical_rows: u32, deleted_rows: u32) -> Fragment {
+        Fragment { id, physical_rows, deleted_rows }
+    }
+
+    #[test]
+    fn places_run_through_the_fragments() {
+        let rows =
+            LiveRows::new(&[fragment(0, 2, 0), fragment(3, 5, 5), fragment(7, 3, 1)]).unwrap();
+        assert_eq!(rows.len(), 5);
+        let all: Vec<_> = (0..5).map(|place| rows.at(place)).collect();
+        let expected = [(0, 0), (0, 1), (7, 0), (7, 1), (7, 2)];
+        assert_eq!(all, expected.map(|(fragment, offset)| RowAddr::new(fragment, offset)));
+        assert_eq!(LiveRows::new(&[fragment(0, 5, 5)]), None);
+        assert_eq!(LiveRows::new(&[]), None);
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_rows_and_all_are_reached() {
+        let rows = LiveRows::new(&[fragment(1, 4, 0), fragment(2, 4, 0)]).unwrap();
+        assert_eq!(rows.draw(&mut random(1, 7), 50), rows.draw(&mut random(1, 7), 50));
+        assert_ne!(rows.draw(&mut random(1, 7), 50), rows.draw(&mut random(1, 8), 50));
+        let drawn: BTreeSet<_> = rows.draw(&mut random(1, 7), 500).into_iter().collect();
+        assert_eq!(drawn.len(), 8);
+    }
+}

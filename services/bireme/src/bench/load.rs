@@ -1,0 +1,110 @@
+//! How much load, and putting it on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::closed_loop::closed_loop;
+use super::fixed_rate::fixed_rate;
+use super::tally::Tally;
+use super::workload::Workload;
+use crate::error::{CliError, Result};
+
+/// Requests at the same time, unless it is said.
+const CONCURRENCY_CLOSED: usize = 16;
+const CONCURRENCY_FIXED_RATE: usize = 1024;
+
+/// How much load.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// How long to put load on
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive, help_heading = "Load")]
+    pub seconds: f64,
+    /// Requests at the same time [default: 16; with --rate at most 1024]
+    #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
+    concurrency: Option<usize>,
+    /// Requests per second, started on time however long the earlier ones take
+    #[arg(long, value_name = "REQUESTS", value_parser = positive, help_heading = "Load")]
+    pub rate: Option<f64>,
+    /// Threads that make load [default: one a core]
+    #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
+    pub threads: Option<usize>,
+    /// The seed that requests are drawn by
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    pub seed: u64,
+}
+
+fn positive(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 && number <= 1e7 => Ok(number),
+        _ => Err("give a number above 0 and up to 10 million".into()),
+    }
+}
+
+/// A whole number above 0.
+pub fn at_least_1(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (1..=1 << 20).contains(&number) => Ok(number),
+        _ => Err("give a whole number from 1 to 1048576".into()),
+    }
+}
+
+impl LoadArgs {
+    /// Requests at the same time, at most.
+    pub fn concurrency(&self) -> usize {
+        let default = if self.rate.is_some() { CONCURRENCY_FIXED_RATE } else { CONCURRENCY_CLOSED };
+        self.concurrency.unwrap_or(default)
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Measured {
+    /// Counts and latencies.
+    pub tally: Tally,
+    /// From the first request's start to the last one's end, in seconds.
+    pub seconds: f64,
+    /// CPU time of this process meanwhile, in microseconds.
+    pub client_cpu_us: u64,
+}
+
+/// Puts load on.
+///
+/// # Errors
+/// The fault that all requests failed with; load that could not be made.
+pub async fn put<W: Workload>(load: &LoadArgs, workload: W) -> Result<Measured> {
+    let workload = Arc::new(workload);
+    let cpu = process::Usage::now().cpu_us;
+    let began = Instant::now();
+    let tally = match load.rate {
+        None => closed_loop(workload, load.concurrency(), load.time()).await,
+        Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time()).await,
+    };
+    let tally = tally.map_err(|error| CliError::usage(format!("the load broke off: {error}")))?;
+    if let (0, Some(fault)) = (tally.requests(), tally.first_fault()) {
+        return Err(fault.clone().into());
+    }
+    Ok(Measured {
+        tally,
+        seconds: began.elapsed().as_secs_f64(),
+        client_cpu_us: process::Usage::now().cpu_us - cpu,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!(positive("0.5"), Ok(0.5));
+        assert!(["0", "-1", "NaN", "inf", "x", "1e9"].iter().all(|text| positive(text).is_err()));
+        assert_eq!(at_least_1("3"), Ok(3));
+        assert!(["0", "-1", "x", "2000000"].iter().all(|text| at_least_1(text).is_err()));
+    }
+}

@@ -1,0 +1,57 @@
+//! The machine that load comes from.
+
+use serde::Serialize;
+
+/// What it is, as far as it tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// The CPU's name.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Self {
+            cpu: cpu_name(&read("/proc/cpuinfo")),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_bytes: memory_bytes(&read("/proc/meminfo")),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        }
+    }
+}
+
+fn cpu_name(cpuinfo: &str) -> String {
+    let value = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+        line.split_once(':').map(|(_, value)| value.trim().to_owned())
+    };
+    value("model name").or_else(|| value("CPU part")).unwrap_or_else(|| "unknown CPU".into())
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse().ok());
+    kib.map_or(0, |kib: u64| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_understood() {
+        assert_eq!(cpu_name("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"), "A CPU @ 2 GHz");
+        assert_eq!(cpu_name(""), "unknown CPU");
+        assert_eq!(memory_bytes("MemTotal:       1024 kB\nMemFree: 1 kB\n"), 1 << 20);
+        assert_eq!(memory_bytes("x"), 0);
+        assert!(Machine::here().cores > 0);
+    }
+}

@@ -1,0 +1,33 @@
+//! Load on a running endpoint, and what it measured.
+//!
+//! ```text
+//! load.rs          how much load    ─► closed_loop.rs or fixed_rate.rs ─► tally.rs
+//! fetch.rs search.rs get.rs         what one request is (workload.rs)
+//! live_rows.rs query_vectors.rs     what requests are drawn from, by seed
+//! counters.rs machine.rs            what the nodes say, and where load came from ─► report.rs
+//! ```
+
+mod closed_loop;
+mod counters;
+mod fetch;
+mod fixed_rate;
+mod get;
+mod live_rows;
+mod load;
+mod machine;
+mod query_vectors;
+mod report;
+mod report_text;
+mod search;
+mod tally;
+mod target;
+mod workload;
+
+pub use counters::Counters;
+pub use fetch::{FetchLoad, FetchPlan};
+pub use get::{GetLoad, GetPlan};
+pub use load::{LoadArgs, Measured, at_least_1, put};
+pub use report::{Report, Subject};
+pub use report_text::report_text;
+pub use search::{SearchLoad, SearchPlan};
+pub use target::Target;

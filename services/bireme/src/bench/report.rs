@@ -1,0 +1,190 @@
+//! What a run measured, as programs read it: field names are stable.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::counters::Counters;
+use super::load::{LoadArgs, Measured};
+use super::machine::Machine;
+use super::tally::Latency;
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// fetch, search or get.
+    pub workload: &'static str,
+    /// The table.
+    pub table: String,
+    /// Its version.
+    pub version: u64,
+    /// What each request was.
+    pub request: serde_json::Value,
+    /// `closed` or `fixed_rate`.
+    pub load: &'static str,
+    /// Requests at the same time at most.
+    pub concurrency: usize,
+    /// Requests per second that were asked for.
+    pub rate: Option<f64>,
+    /// The draws' seed.
+    pub seed: u64,
+    /// From the first request's start to the last one's end.
+    pub seconds: f64,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Rows that came back, or were scored.
+    pub rows: u64,
+    /// Rows asked for that are not there.
+    pub missing_rows: u64,
+    /// Rows a second.
+    pub rows_per_s: f64,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// Latencies; from the intended start at a fixed rate.
+    pub latency_us: Option<Latency>,
+    /// Requests that failed, by reason.
+    pub errors: BTreeMap<&'static str, u64>,
+    /// The first failure.
+    pub first_error: Option<String>,
+    /// Requests started more than 1 ms after they were due.
+    pub late: u64,
+    /// Requests that were due and never started.
+    pub unstarted: u64,
+    /// What the nodes counted.
+    pub nodes: Nodes,
+    /// CPU of the load generator for each row, in microseconds.
+    pub client_cpu_us_per_row: Option<f64>,
+    /// Where load came from.
+    pub machine: Machine,
+}
+
+/// What the nodes counted meanwhile, whoever asked them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nodes {
+    /// Whether both tiers are one process: then either's CPU is that of both.
+    pub one_process: bool,
+    /// Rows that the I/O nodes served, candidates of searches among them.
+    pub io_rows: u64,
+    /// CPU of the I/O nodes for each of those, in microseconds.
+    pub io_cpu_us_per_row: Option<f64>,
+    /// CPU of the query node for each row that came back, in microseconds.
+    pub query_cpu_us_per_row: Option<f64>,
+    /// CPU of the query node for each request, in microseconds.
+    pub query_cpu_us_per_request: Option<f64>,
+    /// Physical reads for each row that the I/O nodes served.
+    pub drive_reads_per_row: Option<f64>,
+    /// Bytes of them.
+    pub drive_bytes_per_row: Option<f64>,
+    /// Sectors found in RAM tiers.
+    pub ram_hits: u64,
+    /// Rows answered from the table because their chunk was not filled.
+    pub table_rows: u64,
+    /// Bytes of the RAM tier, where it is known.
+    pub ram_tier_bytes: Option<u64>,
+}
+
+impl Nodes {
+    /// From the counters of a run of `requests` that brought `rows`.
+    pub fn new(run: &Counters, requests: u64, rows: u64, ram_tier_bytes: Option<u64>) -> Self {
+        let query = |per| run.query_cpu_us.and_then(|cpu| ratio(cpu, per));
+        Self {
+            one_process: run.one_process,
+            io_rows: run.io_rows,
+            io_cpu_us_per_row: ratio(run.io_cpu_us, run.io_rows),
+            query_cpu_us_per_row: query(rows),
+            query_cpu_us_per_request: query(requests),
+            drive_reads_per_row: ratio(run.drive_reads, run.io_rows),
+            drive_bytes_per_row: ratio(run.drive_read_bytes, run.io_rows),
+            ram_hits: run.ram_hits,
+            table_rows: run.table_rows,
+            ram_tier_bytes,
+        }
+    }
+}
+
+/// `None` for what there is none of.
+fn ratio(sum: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum as f64 / count as f64)
+}
+
+/// What was put on, and on what.
+pub struct Subject {
+    /// fetch, search or get.
+    pub workload: &'static str,
+    /// The table.
+    pub table: String,
+    /// Its version.
+    pub version: u64,
+    /// What each request was.
+    pub request: serde_json::Value,
+}
+
+impl Report {
+    /// Of a run.
+    pub fn new(
+        subject: Subject,
+        load: &LoadArgs,
+        measured: &Measured,
+        run: &Counters,
+        ram_tier_bytes: Option<u64>,
+    ) -> Self {
+        let Measured { tally, seconds, client_cpu_us } = measured;
+        let (requests, rows) = (tally.requests(), tally.rows());
+        Self {
+            workload: subject.workload,
+            table: subject.table,
+            version: subject.version,
+            request: subject.request,
+            load: if load.rate.is_some() { "fixed_rate" } else { "closed" },
+            concurrency: load.concurrency(),
+            rate: load.rate,
+            seed: load.seed,
+            seconds: *seconds,
+            requests,
+            rows,
+            missing_rows: tally.missing(),
+            rows_per_s: rows as f64 / seconds,
+            requests_per_s: requests as f64 / seconds,
+            latency_us: tally.latency(),
+            errors: tally.errors().clone(),
+            first_error: tally.first_fault().map(|fault| fault.message.clone()),
+            late: tally.late(),
+            unstarted: tally.unstarted(),
+            nodes: Nodes::new(run, requests, rows, ram_tier_bytes),
+            client_cpu_us_per_row: ratio(*client_cpu_us, rows),
+            machine: Machine::here(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_by_exact_values() {
+        let run = Counters {
+            io_cpu_us: 3000,
+            query_cpu_us: Some(500),
+            io_rows: 1500,
+            drive_reads: 1500,
+            drive_read_bytes: 1500 * 4096,
+            ram_hits: 7,
+            table_rows: 3,
+            one_process: false,
+        };
+        let nodes = Nodes::new(&run, 10, 100, Some(1));
+        assert_eq!(nodes.io_cpu_us_per_row, Some(2.0));
+        assert_eq!(
+            (nodes.query_cpu_us_per_row, nodes.query_cpu_us_per_request),
+            (Some(5.0), Some(50.0))
+        );
+        assert_eq!(
+            (nodes.drive_reads_per_row, nodes.drive_bytes_per_row),
+            (Some(1.0), Some(4096.0))
+        );
+        assert_eq!((nodes.ram_hits, nodes.table_rows), (7, 3));
+        let nothing = Nodes::new(&Counters::default(), 0, 0, None);
+        assert_eq!((nothing.io_cpu_us_per_row, nothing.query_cpu_us_per_row), (None, None));
+    }
+}

@@ -1,0 +1,99 @@
+//! The table that load is put on, as its query node describes it.
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, SchemaRef};
+use client::query::{OnMissing, QueryClient, TableDescription, TakeRequest};
+use wire::query::DescribeTableResponse;
+
+use super::live_rows::LiveRows;
+use super::workload::random;
+use crate::arguments::Connection;
+use crate::error::{CliError, Result};
+
+/// Draws of samples don't repeat those of requests, which count from 0.
+const SAMPLE: u64 = u64::MAX;
+
+/// A table to put load on.
+pub struct Target {
+    /// Its query node.
+    pub client: QueryClient,
+    /// What it says of the table.
+    pub table: DescribeTableResponse,
+    /// The table's schema.
+    pub schema: SchemaRef,
+    /// Its rows.
+    pub rows: LiveRows,
+    /// How long a request may take.
+    pub timeout: std::time::Duration,
+}
+
+impl Target {
+    /// Asks the query node.
+    pub async fn find(connection: &Connection, table: &str, version: u64) -> Result<Self> {
+        let client = connection.open().await?;
+        let TableDescription { response, schema } = client.describe(table, version).await?;
+        let rows = LiveRows::new(&response.fragment_sizes).ok_or_else(|| {
+            CliError::usage(format!("table `{table}` has no rows; there is nothing to measure"))
+        })?;
+        Ok(Self { client, table: response, schema, rows, timeout: connection.timeout() })
+    }
+
+    /// All columns but vectors and blobs.
+    pub fn narrow_columns(&self) -> Vec<String> {
+        let is_wide = |field: &&std::sync::Arc<arrow_schema::Field>| {
+            matches!(field.data_type(), DataType::FixedSizeList(item, _) if item.data_type().is_floating())
+                || field.metadata().contains_key("lance-encoding:blob")
+        };
+        let narrow = self.schema.fields().iter().filter(|field| !is_wide(field));
+        narrow.map(|field| field.name().clone()).collect()
+    }
+
+    /// The vector column: the one asked for, else the one with an index, else the only one.
+    pub fn vector_column(&self, asked: Option<&str>) -> Result<String> {
+        if let Some(column) = asked {
+            return Ok(column.to_owned());
+        }
+        let indexes = self.table.indexes.iter().filter(|index| !index.metric.is_empty());
+        let mut columns: Vec<&String> = indexes.filter_map(|index| index.columns.first()).collect();
+        columns.dedup();
+        if columns.is_empty() {
+            let vectors = self.schema.fields().iter().filter(|field| {
+                matches!(field.data_type(), DataType::FixedSizeList(item, _) if item.data_type().is_floating())
+            });
+            columns = vectors.map(|field| field.name()).collect();
+        }
+        match columns.as_slice() {
+            [column] => Ok((*column).clone()),
+            [] => Err(CliError::usage(format!("table `{}` has no vector column", self.table.name))),
+            _ => {
+                Err(CliError::usage("the table has several vector columns; name one with --column"))
+            }
+        }
+    }
+
+    /// One column of some rows drawn by `seed`, as batches.
+    pub async fn sample(&self, column: &str, seed: u64, rows: usize) -> Result<Vec<RecordBatch>> {
+        let addrs = self.rows.draw(&mut random(seed, SAMPLE), rows);
+        let request = TakeRequest {
+            table: self.table.name.clone(),
+            version: self.table.version,
+            row_addrs: addrs.iter().map(|addr| addr.to_u64()).collect(),
+            columns: vec![column.to_owned()],
+            on_missing: OnMissing::Skip.into(),
+        };
+        Ok(self.client.take(request).await?.collect().await?.batches)
+    }
+
+    /// More connections to the same node: one carries no more than one core's worth of HTTP/2.
+    pub async fn connections(
+        &self,
+        connection: &Connection,
+        count: usize,
+    ) -> Result<Vec<QueryClient>> {
+        let mut clients = vec![self.client.clone()];
+        while clients.len() < count {
+            clients.push(connection.open().await?);
+        }
+        Ok(clients)
+    }
+}

@@ -1,0 +1,28 @@
+//! What load is made of.
+
+use std::future::Future;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use wire::Fault;
+
+/// What one request brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Rows that came back, or were scored where they are.
+    pub rows: u64,
+    /// Rows asked for that are not there.
+    pub missing: u64,
+}
+
+/// A kind of request.
+pub trait Workload: Send + Sync + 'static {
+    /// Makes request `number`: the same one for the same seed, whichever thread makes it.
+    fn request(&self, number: u64) -> impl Future<Output = Result<Done, Fault>> + Send;
+}
+
+/// The randomness of request `number`.
+pub fn random(seed: u64, number: u64) -> StdRng {
+    // An odd constant far from small numbers keeps neighbouring requests apart.
+    StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}

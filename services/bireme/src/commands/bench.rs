@@ -1,0 +1,316 @@
+//! `bireme bench`: load on a running endpoint, measured.
+
+use clap::{Args, Subcommand, ValueEnum};
+use client::Endpoint;
+use client::query::QueryClient;
+use serde_json::{Value, json};
+
+use crate::arguments::{Connection, TableArgs};
+use crate::bench::{
+    Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
+    SearchPlan, Subject, Target, at_least_1, put, report_text,
+};
+use crate::error::{CliError, Result};
+use crate::output::Output;
+use crate::runtime::runtime;
+
+const ABOUT_NUMBERS: &str = "\
+A closed loop (the default) has --concurrency callers that ask again once they are answered. At a
+fixed --rate requests start on time, and latency counts from when a request was to start, so that
+a stall shows in every request it delayed. Percentiles come from an HDR histogram. CPU, reads and
+bytes are what the nodes counted meanwhile, whoever asked them. Nothing is warmed or dropped:
+`bireme warm TABLE` fills the cache first, and the RAM tier keeps what the last run left.";
+
+const FETCH_EXAMPLES: &str = "\
+Examples:
+  bireme bench fetch words --rows 500 --seconds 10
+  bireme bench fetch words --columns vector --rerank 50 --rate 1000
+  bireme bench fetch words --io-endpoint http://10.0.0.7:7071 --json";
+
+const SEARCH_EXAMPLES: &str = "\
+Examples:
+  bireme bench search words -k 10 --concurrency 4
+  bireme bench search words -k 50 --refine 10 --rate 200 --json";
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  bireme bench get words --concurrency 32
+  bireme bench get words --keys 10 --rate 5000 --format json";
+
+/// What to measure.
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT_NUMBERS)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Random rows from an I/O node, over the streams that query nodes use
+    Fetch(Box<FetchArgs>),
+    /// Vector searches on the query node
+    Search(Box<SearchArgs>),
+    /// Look-ups by key on the query node
+    Get(Box<GetArgs>),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = FETCH_EXAMPLES)]
+struct FetchArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Addresses in a batch, drawn at random over the table
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_1)]
+    rows: usize,
+    /// Columns to fetch [default: all but vectors and blobs]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Score the rows where they are, and send the K nearest back
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    rerank: Option<u32>,
+    /// The I/O node [default: the one that the query node has]
+    #[arg(long, value_name = "URL")]
+    io_endpoint: Option<Endpoint>,
+    /// Streams to it, each on a connection of its own [default: one a core of the node]
+    #[arg(long, value_name = "N", value_parser = at_least_1)]
+    streams: Option<usize>,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SEARCH_EXAMPLES)]
+struct SearchArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// How many rows
+    #[arg(short, value_name = "ROWS", default_value_t = 10)]
+    k: u32,
+    /// The vector column, where the table has several
+    #[arg(long, value_name = "COLUMN")]
+    column: Option<String>,
+    /// Index partitions to search [default: the node's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    nprobes: Option<u32>,
+    /// Candidates scored exactly per row; 0 for none [default: the node's]
+    #[arg(long, value_name = "FACTOR")]
+    refine: Option<u32>,
+    /// A SQL predicate that rows must pass
+    #[arg(long, value_name = "SQL")]
+    filter: Option<String>,
+    /// Columns of the rows [default: all but vectors and blobs]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Connections to the query node
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
+    connections: usize,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = GET_EXAMPLES)]
+struct GetArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Keys of a request
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_1)]
+    keys: usize,
+    /// The key column [default: the table's own]
+    #[arg(long, value_name = "COLUMN")]
+    key_column: Option<String>,
+    /// Columns of the rows [default: all but vectors and blobs]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// The form that rows come back in
+    #[arg(long, value_enum, default_value = "arrow")]
+    format: Format,
+    /// Connections to the query node
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
+    connections: usize,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// The form of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// An Arrow IPC stream.
+    Arrow,
+    /// JSON lines.
+    Json,
+}
+
+/// Measures, and tells.
+pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
+    let threads = match &args.what {
+        What::Fetch(args) => args.load.threads,
+        What::Search(args) => args.load.threads,
+        What::Get(args) => args.load.threads,
+    };
+    let runtime = runtime(threads)?;
+    let report = runtime.block_on(async {
+        match args.what {
+            What::Fetch(args) => fetch(*args).await,
+            What::Search(args) => search(*args).await,
+            What::Get(args) => get(*args).await,
+        }
+    });
+    runtime.shutdown_background();
+    let report = report?;
+    if out.json() {
+        return out.document(&report);
+    }
+    out.bytes(report_text(&report).as_bytes())
+}
+
+async fn fetch(args: FetchArgs) -> Result<Report> {
+    let target = target(&args.connection, &args.table).await?;
+    let endpoint = match args.io_endpoint {
+        Some(endpoint) => endpoint,
+        None => only_io_node(&target.client).await?,
+    };
+    let plan = FetchPlan {
+        batch_rows: args.rows,
+        columns: args.columns,
+        rerank: args.rerank,
+        streams: args.streams,
+        seed: args.load.seed,
+        concurrency: args.load.concurrency(),
+    };
+    let endpoint_text = endpoint.to_string();
+    let load = FetchLoad::prepare(&target, endpoint, plan).await?;
+    let request = json!({
+        "rows": args.rows,
+        "columns": load.columns(),
+        "rerank": args.rerank,
+        "io_endpoint": endpoint_text,
+    });
+    let client = load.client();
+    let before = FetchLoad::describe(&client).await?;
+    let measured = put(&args.load, load).await?;
+    let after = FetchLoad::describe(&client).await?;
+    let run = Counters::of_node(&after).since(&Counters::of_node(&before));
+    let subject = subject("fetch", &target, request);
+    Ok(Report::new(subject, &args.load, &measured, &run, Some(after.ram_tier_bytes)))
+}
+
+async fn search(args: SearchArgs) -> Result<Report> {
+    let target = target(&args.connection, &args.table).await?;
+    let request = json!({
+        "k": args.k,
+        "nprobes": args.nprobes,
+        "refine": args.refine,
+        "filter": args.filter,
+        "columns": args.columns,
+    });
+    let plan = SearchPlan {
+        column: args.column,
+        k: args.k,
+        nprobes: args.nprobes.unwrap_or(0),
+        refine: args.refine,
+        filter: args.filter.unwrap_or_default(),
+        columns: args.columns,
+        seed: args.load.seed,
+    };
+    let clients = target.connections(&args.connection, args.connections).await?;
+    let load = SearchLoad::prepare(&target, clients, plan).await?;
+    let (measured, run) = measured(&target.client, put(&args.load, load)).await?;
+    Ok(Report::new(subject("search", &target, request), &args.load, &measured, &run, None))
+}
+
+async fn get(args: GetArgs) -> Result<Report> {
+    let target = target(&args.connection, &args.table).await?;
+    let json_rows = args.format == Format::Json;
+    let request = json!({"keys": args.keys, "columns": args.columns, "json_rows": json_rows});
+    let plan = GetPlan {
+        column: args.key_column,
+        keys: args.keys,
+        columns: args.columns,
+        json_rows,
+        seed: args.load.seed,
+    };
+    let clients = target.connections(&args.connection, args.connections).await?;
+    let load = GetLoad::prepare(&target, clients, plan).await?;
+    let (measured, run) = measured(&target.client, put(&args.load, load)).await?;
+    Ok(Report::new(subject("get", &target, request), &args.load, &measured, &run, None))
+}
+
+async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
+    Target::find(connection, &table.table, table.table_version).await
+}
+
+/// What the nodes counted while `work` ran.
+async fn measured(
+    client: &QueryClient,
+    work: impl Future<Output = Result<Measured>>,
+) -> Result<(Measured, Counters)> {
+    let before = Counters::of_status(&client.status().await?);
+    let measured = work.await?;
+    let after = Counters::of_status(&client.status().await?);
+    Ok((measured, after.since(&before)))
+}
+
+async fn only_io_node(client: &QueryClient) -> Result<Endpoint> {
+    let nodes = client.status().await?.io_nodes;
+    match nodes.as_slice() {
+        [node] => node.endpoint.parse().map_err(|error: client::EndpointError| {
+            CliError::usage(format!("the query node's I/O node: {error}"))
+        }),
+        nodes => {
+            let endpoints: Vec<&str> = nodes.iter().map(|node| node.endpoint.as_str()).collect();
+            let endpoints = endpoints.join(", ");
+            Err(CliError::usage(format!(
+                "name an I/O node with --io-endpoint; there are {endpoints}"
+            )))
+        }
+    }
+}
+
+fn subject(workload: &'static str, target: &Target, request: Value) -> Subject {
+    let table = &target.table;
+    Subject { workload, table: table.name.clone(), version: table.version, request }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn what(line: &str) -> What {
+        match Cli::try_parse_from(line.split_whitespace()) {
+            Ok(Cli { command: Command::Bench(args), .. }) => args.what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn load_is_closed_unless_a_rate_is_given() {
+        let What::Fetch(args) = what("bireme bench fetch t --rows 7 --rerank 3 --seed 9") else {
+            panic!("not a fetch");
+        };
+        assert_eq!((args.rows, args.rerank, args.load.seed), (7, Some(3), 9));
+        assert_eq!((args.load.rate, args.load.concurrency()), (None, 16));
+        let What::Get(args) = what("bireme bench get t --rate 0.5 --seconds 2") else {
+            panic!("not a get");
+        };
+        assert_eq!(
+            (args.load.rate, args.load.concurrency(), args.load.seconds),
+            (Some(0.5), 1024, 2.0)
+        );
+        let What::Search(args) = what("bireme bench search t -k 50 --concurrency 3") else {
+            panic!("not a search");
+        };
+        assert_eq!((args.k, args.load.concurrency()), (50, 3));
+    }
+}

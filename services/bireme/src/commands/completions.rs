@@ -1,0 +1,29 @@
+//! `bireme completions`: a script for the shell.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::error::Result;
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme completions bash > ~/.local/share/bash-completion/completions/bireme
+  bireme completions zsh > \"${fpath[1]}/_bireme\"
+  bireme completions fish > ~/.config/fish/completions/bireme.fish";
+
+/// What is completed for.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &CompletionsArgs, out: &mut Output) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "bireme", &mut script);
+    out.bytes(&script)
+}

@@ -1,0 +1,116 @@
+//! `bireme describe`: a table's columns, indexes and size.
+
+use clap::Args;
+use client::query::TableDescription;
+use serde_json::{Value, json};
+use wire::query::{Column, DescribeTableResponse, Fragment, Index};
+
+use crate::arguments::{Connection, TableArgs};
+use crate::error::Result;
+use crate::output::{Align, Output, TextTable, count};
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme describe words
+  bireme describe words --table-version 3 --json
+
+Columns with the same pack number cost one drive read together.";
+
+/// Which table.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DescribeArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Describes it.
+pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
+    let client = args.connection.open().await?;
+    let TableDescription { response: table, .. } =
+        client.describe(&args.table.table, args.table.table_version).await?;
+    if out.json() {
+        return out.document(&to_json(&table));
+    }
+    let key = if table.key_column.is_empty() { "none" } else { table.key_column.as_str() };
+    let deleted: u64 = table.fragment_sizes.iter().map(|it| u64::from(it.deleted_rows)).sum();
+    out.line(format_args!("table      {}", table.name))?;
+    out.line(format_args!("uri        {}", table.uri))?;
+    out.line(format_args!("version    {}", table.version))?;
+    out.line(format_args!("rows       {} ({} deleted)", count(table.rows), count(deleted)))?;
+    out.line(format_args!("fragments  {}", table.fragments))?;
+    out.line(format_args!("key        {key}\n"))?;
+    out.bytes(columns_text(&table).text(out.width()).as_bytes())?;
+    if !table.indexes.is_empty() {
+        let text = indexes_text(&table).text(out.width());
+        out.bytes(format!("\n{text}").as_bytes())?;
+    }
+    Ok(())
+}
+
+fn columns_text(table: &DescribeTableResponse) -> TextTable {
+    let headers = [
+        ("column", Align::Left),
+        ("type", Align::Left),
+        ("nullable", Align::Left),
+        ("pack", Align::Right),
+    ];
+    let mut text = TextTable::new(headers);
+    for column in &table.columns {
+        let nullable = if column.nullable { "yes" } else { "no" };
+        text.row(vec![
+            column.name.clone(),
+            column.data_type.clone(),
+            nullable.into(),
+            column.pack.to_string(),
+        ]);
+    }
+    text
+}
+
+fn indexes_text(table: &DescribeTableResponse) -> TextTable {
+    let mut text = TextTable::new([
+        ("index", Align::Left),
+        ("columns", Align::Left),
+        ("kind", Align::Left),
+        ("metric", Align::Left),
+        ("rows not in it", Align::Right),
+    ]);
+    for index in &table.indexes {
+        text.row(vec![
+            index.name.clone(),
+            index.columns.join(", "),
+            index.kind.clone(),
+            index.metric.clone(),
+            count(index.unindexed_rows),
+        ]);
+    }
+    text
+}
+
+fn to_json(table: &DescribeTableResponse) -> Value {
+    let present = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let column = |it: &Column| json!({"name": it.name, "type": it.data_type, "nullable": it.nullable, "pack": it.pack});
+    let index = |it: &Index| {
+        json!({
+            "name": it.name,
+            "columns": it.columns,
+            "kind": it.kind,
+            "metric": present(&it.metric),
+            "unindexed_rows": it.unindexed_rows,
+        })
+    };
+    let fragment = |it: &Fragment| json!({"id": it.id, "physical_rows": it.physical_rows, "deleted_rows": it.deleted_rows});
+    json!({
+        "name": table.name,
+        "uri": table.uri,
+        "version": table.version,
+        "rows": table.rows,
+        "key_column": present(&table.key_column),
+        "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
+        "indexes": table.indexes.iter().map(index).collect::<Vec<_>>(),
+        "fragments": table.fragment_sizes.iter().map(fragment).collect::<Vec<_>>(),
+    })
+}

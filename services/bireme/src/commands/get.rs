@@ -1,0 +1,91 @@
+//! `bireme get`: rows by key.
+
+use clap::Args;
+use client::query::{GetRequest, GottenRows, RowFormat};
+use wire::{Fault, Reason};
+
+use crate::arguments::{Connection, TableArgs};
+use crate::error::Result;
+use crate::output::{Output, RowLayout};
+
+/// Keys that an error names.
+const KEYS_NAMED: usize = 8;
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme get words n00001740
+  bireme get words n00001740 v00001740 --columns synset,gloss --json
+
+Rows come in the order of the keys. Keys without a row are named on stderr, and the exit code is
+3; the rows of the others are printed all the same.";
+
+/// Which rows.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct GetArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// The rows' keys
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+    /// Columns to show [default: all but vectors and blobs]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// The key column [default: the table's own]
+    #[arg(long, value_name = "COLUMN")]
+    key_column: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Looks the rows up.
+pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
+    let client = args.connection.open().await?;
+    let layout = if args.keys.len() == 1 { RowLayout::Records } else { RowLayout::Table };
+    let table = args.table.table.clone();
+    let request = GetRequest {
+        table: args.table.table,
+        version: args.table.table_version,
+        keys: args.keys.clone(),
+        columns: args.columns,
+        key_column: args.key_column.unwrap_or_default(),
+        format: RowFormat::Arrow.into(),
+    };
+    let gotten = client.get(request).await?;
+    if let GottenRows::Arrow(rows) = &gotten.rows
+        && rows.num_rows() > 0
+    {
+        out.rows(rows, layout)?;
+    }
+    out.flush()?;
+    let keys = gotten.not_found.iter().filter_map(|&at| args.keys.get(at as usize));
+    let keys: Vec<&String> = keys.collect();
+    if keys.is_empty() { Ok(()) } else { Err(absent(&table, &keys).into()) }
+}
+
+fn absent(table: &str, keys: &[&String]) -> Fault {
+    let named: Vec<String> = keys.iter().take(KEYS_NAMED).map(|key| format!("`{key}`")).collect();
+    let more = match keys.len().saturating_sub(KEYS_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if keys.len() == 1 { "key" } else { "keys" };
+    let message = format!("no row of table `{table}` has the {noun} {}{more}", named.join(", "));
+    let all = keys.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(",");
+    Fault::new(Reason::KeyNotFound, message).with("table", table).with("keys", all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_without_a_row_are_named_and_counted() {
+        let keys: Vec<String> = (0..10).map(|key| key.to_string()).collect();
+        let one = absent("t", &[&keys[3]]);
+        assert_eq!(one.message, "no row of table `t` has the key `3`");
+        let all = absent("t", &keys.iter().collect::<Vec<_>>());
+        assert!(all.message.ends_with("`6`, `7` and 2 more"), "{}", all.message);
+        assert_eq!(all.metadata["keys"], "0,1,2,3,4,5,6,7,8,9");
+    }
+}

@@ -1,0 +1,208 @@
+//! `bireme index`: indexes of a table.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args};
+use lake::{
+    IndexProgress, IndexRequest, IndexSummary, Lake, LakeOptions, Metric, VectorIndex,
+    VectorIndexKind,
+};
+use serde_json::json;
+
+use crate::arguments::StorageArgs;
+use crate::error::Result;
+use crate::output::{self, Output};
+use crate::progress::{Unit, bar};
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme index --table ./words.lance --vector vector --text gloss --key synset
+  bireme index --table s3://bucket/docs --vector embedding --kind ivf-pq --metric cosine
+  bireme index --table ./events.lance --scalar day --scalar country
+
+An index of the same sort on the same column is replaced. Each becomes a version of its own, so
+that what is built stays if a later one fails.";
+
+/// What to build.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true)
+    .args(["vector", "text", "scalar", "key"]))]
+pub struct IndexArgs {
+    /// The table
+    #[arg(long, value_name = "URI")]
+    table: String,
+    /// A column of vectors, for nearest-neighbour search (repeatable)
+    #[arg(long, value_name = "COLUMN")]
+    vector: Vec<String>,
+    /// A column of text, for search by words (repeatable)
+    #[arg(long, value_name = "COLUMN")]
+    text: Vec<String>,
+    /// A column to filter by (repeatable)
+    #[arg(long, value_name = "COLUMN")]
+    scalar: Vec<String>,
+    /// The column whose values name rows, for `bireme get`
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+    /// How vectors are compressed and searched
+    #[arg(long, default_value = "ivf-rq", value_parser = kinds(), help_heading = "Vectors")]
+    kind: VectorIndexKind,
+    /// How distances are measured
+    #[arg(long, default_value = "l2", value_parser = metrics(), help_heading = "Vectors")]
+    metric: Metric,
+    /// Partitions [default: about the square root of the number of rows, at most 4096]
+    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    partitions: Option<usize>,
+    /// ivf-pq: codes per vector; must divide the dimension [default: a sixteenth of it]
+    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    sub_vectors: Option<usize>,
+    /// ivf-rq: bits per dimension, 1 to 9
+    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    bits: Option<u8>,
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+fn kinds() -> impl TypedValueParser<Value = VectorIndexKind> {
+    PossibleValuesParser::new(["ivf-rq", "ivf-pq", "ivf-hnsw-sq"])
+        .try_map(|kind| kind.parse::<VectorIndexKind>())
+}
+
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    PossibleValuesParser::new(["l2", "cosine", "dot"]).try_map(|metric| metric.parse::<Metric>())
+}
+
+impl IndexArgs {
+    /// One request for each column, keys last: what they are looked up by is of use at once.
+    fn requests(&self) -> Vec<IndexRequest> {
+        let vector = |column: &String| {
+            IndexRequest::Vector(VectorIndex {
+                column: column.clone(),
+                kind: self.kind,
+                metric: self.metric,
+                partitions: self.partitions,
+                sub_vectors: self.sub_vectors,
+                bits: self.bits,
+            })
+        };
+        let text = |column: &String| IndexRequest::Text { column: column.clone() };
+        let scalar = |column: &String| IndexRequest::Scalar { column: column.clone() };
+        let key = |column: &String| IndexRequest::Key { column: column.clone() };
+        let vectors = self.vector.iter().map(vector);
+        let texts = self.text.iter().map(text);
+        vectors
+            .chain(texts)
+            .chain(self.scalar.iter().map(scalar))
+            .chain(self.key.iter().map(key))
+            .collect()
+    }
+}
+
+/// Builds them, one after another.
+pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
+    let lake = Lake::new(LakeOptions { storage: args.storage.to_map(), ..Default::default() });
+    for request in args.requests() {
+        let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(&request)));
+        let shown = bar.clone();
+        let progress = move |step: IndexProgress| shown.set_message(step_text(&step));
+        let built = lake::build_index(&lake, &args.table, &request, progress).await;
+        bar.finish_and_clear();
+        tell(&args.table, &built?, out)?;
+    }
+    Ok(())
+}
+
+fn column_of(request: &IndexRequest) -> &str {
+    match request {
+        IndexRequest::Vector(VectorIndex { column, .. })
+        | IndexRequest::Text { column }
+        | IndexRequest::Scalar { column }
+        | IndexRequest::Key { column } => column,
+    }
+}
+
+fn step_text(step: &IndexProgress) -> String {
+    let stage = step.stage.replace('_', " ");
+    match (step.ended, step.total) {
+        (true, _) => format!("{stage}: done"),
+        (false, Some(total)) => {
+            format!(
+                "{stage}: {} of {} {}",
+                output::count(step.done),
+                output::count(total),
+                step.unit
+            )
+        }
+        (false, None) if step.done == 0 => stage,
+        (false, None) => format!("{stage}: {} {}", output::count(step.done), step.unit),
+    }
+}
+
+fn tell(table: &str, built: &IndexSummary, out: &mut Output) -> Result<()> {
+    let seconds = built.took.as_secs_f64();
+    if out.json() {
+        out.document(&json!({
+            "table": table,
+            "index": built.name,
+            "column": built.column,
+            "kind": built.kind,
+            "rows": built.rows,
+            "seconds": seconds,
+            "version": built.version,
+        }))?;
+    } else {
+        out.line(format_args!(
+            "{} on {}: {} rows in {}, {table} is at version {}",
+            built.kind,
+            built.column,
+            output::count(built.rows),
+            output::micros(seconds * 1e6),
+            built.version,
+        ))?;
+    }
+    // The next one may take long.
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn one_call_builds_several_with_the_vectors_first() {
+        let line = "bireme index --table t --key id --vector a --text w --vector b --kind ivf-pq \
+                    --metric cosine --partitions 7";
+        let Ok(Cli { command: Command::Index(args), .. }) =
+            Cli::try_parse_from(line.split_whitespace())
+        else {
+            panic!("not understood");
+        };
+        let requests = args.requests();
+        let columns: Vec<&str> = requests.iter().map(column_of).collect();
+        assert_eq!(columns, ["a", "b", "w", "id"]);
+        let IndexRequest::Vector(vector) = &requests[1] else { panic!("{requests:?}") };
+        assert_eq!(
+            (vector.kind, vector.metric, vector.partitions),
+            (VectorIndexKind::IvfPq, Metric::Cosine, Some(7))
+        );
+    }
+
+    #[test]
+    fn steps_are_said_in_words() {
+        let step = |done, total, ended| IndexProgress {
+            stage: "build_partitions".into(),
+            done,
+            total,
+            unit: "partitions".into(),
+            ended,
+        };
+        assert_eq!(
+            step_text(&step(5, Some(1000), false)),
+            "build partitions: 5 of 1,000 partitions"
+        );
+        assert_eq!(step_text(&step(0, None, false)), "build partitions");
+        assert_eq!(step_text(&step(9, None, true)), "build partitions: done");
+    }
+}

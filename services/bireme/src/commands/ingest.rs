@@ -1,0 +1,121 @@
+//! `bireme ingest`: files into a Lance table.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lake::{IngestMode, IngestOptions, Lake, LakeOptions};
+use serde_json::json;
+
+use crate::arguments::{StorageArgs, VectorColumn};
+use crate::error::{CliError, Result};
+use crate::output::{self, Output};
+use crate::progress::{Unit, bar};
+
+/// Caches of tables that are only written to, in bytes: memory is for the rows on their way.
+const CACHE_BYTES: usize = 64 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme ingest words.parquet --table ./words.lance --key synset
+  bireme ingest day-*.jsonl --table s3://bucket/events --mode append
+  bireme ingest v.parquet --table ./v.lance --vector embedding:384
+
+Formats go by the file's name: .parquet, .csv, .tsv, .jsonl (.ndjson, .json), .arrow (.ipc,
+.feather). The rows of all files become one new version of the table; an ingest that fails
+changes nothing.";
+
+/// What to write where.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct IngestArgs {
+    /// Files to read, one after another
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The table: a folder, s3://, gs:// or az://
+    #[arg(long, value_name = "URI")]
+    table: String,
+    /// The column whose values name rows
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+    /// What to do about a table that exists
+    #[arg(long, default_value = "create", value_parser = modes())]
+    mode: IngestMode,
+    /// A column of number lists that is to become vectors (repeatable)
+    #[arg(long = "vector", value_name = "COLUMN:DIMENSION")]
+    vectors: Vec<VectorColumn>,
+    /// Rows in a fragment at most
+    #[arg(long, value_name = "N", default_value_t = IngestOptions::default().max_rows_per_file)]
+    fragment_rows: usize,
+    /// Give a new table stable row ids
+    #[arg(long)]
+    stable_row_ids: bool,
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+fn modes() -> impl TypedValueParser<Value = IngestMode> {
+    PossibleValuesParser::new(["create", "append", "overwrite"])
+        .try_map(|mode| mode.parse::<IngestMode>())
+}
+
+/// Files that aren't there, before anything else is looked at.
+fn check_files(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        std::fs::metadata(file).map_err(|error| {
+            CliError::os(&format!("{} can't be read", file.display()), &error, "")
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes the rows.
+pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
+    check_files(&args.files)?;
+    let lake = Lake::new(LakeOptions {
+        storage: args.storage.to_map(),
+        index_cache_bytes: CACHE_BYTES,
+        metadata_cache_bytes: CACHE_BYTES,
+        ..Default::default()
+    });
+    let vectors = args.vectors.into_iter().map(|vector| (vector.column, vector.dimension));
+    let options = IngestOptions {
+        mode: args.mode,
+        key: args.key,
+        vectors: vectors.collect(),
+        max_rows_per_file: args.fragment_rows,
+        stable_row_ids: args.stable_row_ids,
+        ..Default::default()
+    };
+    let bar = bar(out.json(), Unit::Bytes, "ingest");
+    let shown = bar.clone();
+    let done = lake::ingest(&lake, &args.files, &args.table, &options, move |progress| {
+        shown.set_length(progress.bytes_total);
+        shown.set_position(progress.bytes_read);
+        shown.set_message(format!("{} rows", output::count(progress.rows)));
+    });
+    let done = done.await;
+    bar.finish_and_clear();
+    let done = done?;
+    let seconds = done.took.as_secs_f64();
+    let rows_per_s = done.rows as f64 / seconds.max(1e-6);
+    if out.json() {
+        return out.document(&json!({
+            "table": args.table,
+            "version": done.version,
+            "rows": done.rows,
+            "bytes": done.bytes,
+            "seconds": seconds,
+            "rows_per_s": rows_per_s,
+        }));
+    }
+    out.line(format_args!(
+        "{} rows ({}) in {}, {} rows/s: {} is at version {}",
+        output::count(done.rows),
+        output::bytes(done.bytes),
+        output::micros(seconds * 1e6),
+        output::rate(rows_per_s),
+        args.table,
+        done.version,
+    ))
+}

@@ -1,0 +1,181 @@
+//! `bireme io`: one I/O node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
+use serde_json::json;
+
+use crate::arguments::{DriveSpec, StorageArgs, parse_duration};
+use crate::error::Result;
+use crate::output::Output;
+use crate::runtime::runtime;
+use crate::serve::{Signals, drain, exit_at_second_signal, start_log};
+use crate::settings::{IO_SCALARS, environment, layered};
+
+const PREFIX: &str = "BIREME_IO_";
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme io --drive /dev/nvme0n1 --drive /mnt/nvme1/slab:400GiB --listen 0.0.0.0:7071
+  bireme io --config io.toml
+  BIREME_IO_RAM_TIER=2GiB bireme io --config io.toml
+
+Settings come from flags, else from BIREME_IO_<FIELD> (such as BIREME_IO_QUEUE_ROWS_MAX), else
+from the file, else they have their defaults. A file:
+  listen = \"0.0.0.0:7071\"
+  name = \"io-0\"
+  ram_tier = \"1GiB\"
+  [[drives]]
+  path = \"/mnt/nvme0/slab\"
+  size = \"400GiB\"
+  [storage]
+  aws_endpoint = \"http://minio:9000\"
+
+Everything on the drives can be lost: it is filled again from the tables. Logs go to stderr;
+BIREME_LOG says how much (error, warn, info, debug, trace).";
+
+/// How the node is to be.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct IoArgs {
+    /// A TOML file with settings
+    #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7071]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The node's name, which placement goes by [default: io-0]
+    #[arg(long)]
+    name: Option<String>,
+    /// A drive: a block device, or a file and its size (repeatable)
+    #[arg(long = "drive", value_name = "PATH[:SIZE]")]
+    drives: Vec<DriveSpec>,
+    /// Cores that serve; 0 for all
+    #[arg(long, value_name = "N")]
+    cores: Option<usize>,
+    /// Don't keep each thread on its core
+    #[arg(long)]
+    no_pin: bool,
+    /// What carries reads out
+    #[arg(long, value_parser = engines())]
+    engine: Option<EngineChoice>,
+    /// Read through the page cache where the filesystem has no O_DIRECT
+    #[arg(long)]
+    allow_buffered: bool,
+    /// The RAM tier; 0 turns it off [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    ram_tier: Option<ByteSize>,
+    /// How long requests may take to end when the node is stopped
+    #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    grace: Duration,
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+/// The engines by name.
+pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
+    PossibleValuesParser::new(["auto", "io-uring", "pread"]).map(|engine| match engine.as_str() {
+        "io-uring" => EngineChoice::IoUring,
+        "pread" => EngineChoice::Pread,
+        _ => EngineChoice::Auto,
+    })
+}
+
+impl IoArgs {
+    fn settings(&self, variables: &[(String, String)]) -> Result<IoConfig> {
+        let mut config: IoConfig = layered(self.config.as_deref(), PREFIX, IO_SCALARS, variables)?;
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.cores = self.cores.unwrap_or(config.cores);
+        config.engine = self.engine.unwrap_or(config.engine);
+        config.ram_tier = self.ram_tier.unwrap_or(config.ram_tier);
+        config.pin &= !self.no_pin;
+        config.allow_buffered |= self.allow_buffered;
+        if let Some(name) = &self.name {
+            config.name.clone_from(name);
+        }
+        if !self.drives.is_empty() {
+            let drive = |spec: &DriveSpec| DriveConfig { path: spec.path.clone(), size: spec.size };
+            config.drives = self.drives.iter().map(drive).collect();
+        }
+        self.storage.apply(&mut config.storage);
+        Ok(config)
+    }
+}
+
+/// Serves until a signal.
+pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
+    let config = args.settings(&environment(PREFIX))?;
+    start_log("info", out.json())?;
+    let runtime = runtime(Some(1))?;
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
+    // Outside of the runtime: the node has its own.
+    let node = IoNode::start(config)?;
+    tell(&node, out)?;
+    runtime.block_on(async {
+        let signal = signals.next().await;
+        tracing::info!(signal, grace = ?args.grace, "draining");
+        tokio::spawn(exit_at_second_signal(signals));
+        drain(node, args.grace).await;
+    });
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
+    let endpoint = format!("http://{}", node.local_addr());
+    if out.json() {
+        out.document(&json!({
+            "event": "serving",
+            "node": node.config().name,
+            "endpoint": endpoint,
+            "engine": node.engine(),
+        }))?;
+    } else {
+        let name = &node.config().name;
+        out.line(format_args!("I/O node {name} serves at {endpoint} ({})", node.engine()))?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(line: &str) -> IoArgs {
+        match Cli::try_parse_from(line.split_whitespace()) {
+            Ok(Cli { command: Command::Io(args), .. }) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_it_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("io.toml");
+        let text = "name = \"file\"\nslots = 7\nfills = 5\ncores = 9\nlisten = \"1.1.1.1:1\"\n\
+                    [[drives]]\npath = \"/file\"\n[storage]\na = \"file\"\nb = \"file\"\n";
+        std::fs::write(&file, text).unwrap();
+        let line = format!(
+            "bireme io --config {} --name flag --drive /d:1GiB --no-pin --storage b=flag",
+            file.display()
+        );
+        let variables: Vec<_> = [("NAME", "env"), ("CORES", "4"), ("SLOTS", "8")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let config = args(&line).settings(&variables).unwrap();
+        assert_eq!((config.name.as_str(), config.cores, config.slots), ("flag", 4, 8));
+        assert_eq!((config.fills, config.listen.port(), config.pin), (5, 1, false));
+        assert_eq!(config.drives.len(), 1);
+        assert_eq!(config.drives[0].size, Some(ByteSize::gib(1)));
+        assert_eq!((config.storage["a"].as_str(), config.storage["b"].as_str()), ("file", "flag"));
+        assert_eq!(config.table_reads, IoConfig::default().table_reads);
+    }
+}

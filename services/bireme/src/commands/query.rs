@@ -1,0 +1,172 @@
+//! `bireme query`: one query node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use lake::Lake;
+use query_node::{IoNodeConfig, QueryConfig, QueryNode};
+use serde_json::json;
+
+use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration};
+use crate::error::Result;
+use crate::output::Output;
+use crate::runtime::runtime;
+use crate::serve::{Signals, exit_at_second_signal, start_log};
+use crate::settings::{QUERY_SCALARS, environment, layered};
+
+const PREFIX: &str = "BIREME_QUERY_";
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme query --table words=s3://bucket/words --io-node io-0=10.0.0.7:7071
+  bireme query --config query.toml --listen 0.0.0.0:7070
+
+Settings come from flags, else from BIREME_QUERY_<FIELD> (such as BIREME_QUERY_INDEX_CACHE or
+BIREME_QUERY_LIMITS_K_MAX), else from the file, else they have their defaults. A file:
+  listen = \"0.0.0.0:7070\"
+  index_cache = \"4GiB\"
+  tables.words = { uri = \"s3://bucket/words\", key = \"synset\" }
+  [[io_nodes]]
+  name = \"io-0\"
+  endpoint = \"http://10.0.0.7:7071\"
+  [storage]
+  aws_region = \"eu-central-1\"
+
+Every query node of a cluster must have the same I/O nodes with the same names. Logs go to
+stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
+
+/// How the node is to be.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct QueryArgs {
+    /// A TOML file with settings
+    #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The node's name, for traces and status [default: query-0]
+    #[arg(long)]
+    name: Option<String>,
+    /// A table to serve (repeatable)
+    #[arg(long = "table", value_name = "NAME=URI")]
+    tables: Vec<NamedUri>,
+    /// An I/O node to use (repeatable; replaces those of the file)
+    #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT")]
+    io_nodes: Vec<IoEndpoint>,
+    /// How long requests may take to end when the node is stopped
+    #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    grace: Duration,
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+impl QueryArgs {
+    fn settings(&self, variables: &[(String, String)]) -> Result<QueryConfig> {
+        let mut config: QueryConfig =
+            layered(self.config.as_deref(), PREFIX, QUERY_SCALARS, variables)?;
+        config.listen = self.listen.unwrap_or(config.listen);
+        if let Some(name) = &self.name {
+            config.name.clone_from(name);
+        }
+        for table in &self.tables {
+            config.tables.entry(table.name.clone()).or_default().uri.clone_from(&table.uri);
+        }
+        if !self.io_nodes.is_empty() {
+            let node = |node: &IoEndpoint| IoNodeConfig {
+                endpoint: node.endpoint.to_string(),
+                name: node.name.clone(),
+                weight: 1.0,
+            };
+            config.io_nodes = self.io_nodes.iter().map(node).collect();
+        }
+        self.storage.apply(&mut config.storage);
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+/// Serves until a signal.
+pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
+    let config = args.settings(&environment(PREFIX))?;
+    start_log("info", out.json())?;
+    let runtime = runtime(None)?;
+    let outcome = runtime.block_on(serve(config, args.grace, out));
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result<()> {
+    let mut signals = Signals::listen()?;
+    let lake = Lake::new(config.lake_options());
+    let (name, tables, io_nodes) =
+        (config.name.clone(), config.tables.len(), config.io_nodes.len());
+    let node = QueryNode::start(config, lake).await?;
+    let endpoint = format!("http://{}", node.local_addr());
+    if out.json() {
+        out.document(&json!({
+            "event": "serving",
+            "node": name,
+            "endpoint": endpoint,
+            "tables": tables,
+            "io_nodes": io_nodes,
+        }))?;
+    } else {
+        out.line(format_args!(
+            "query node {name} serves at {endpoint} (tables: {tables}, I/O nodes: {io_nodes})"
+        ))?;
+    }
+    out.flush()?;
+    let signal = signals.next().await;
+    tracing::info!(signal, ?grace, "draining");
+    tokio::spawn(exit_at_second_signal(signals));
+    node.shutdown(grace).await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn settings(line: &str, variables: &[(&str, &str)]) -> Result<QueryConfig> {
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        match Cli::try_parse_from(line.split_whitespace()) {
+            Ok(Cli { command: Command::Query(args), .. }) => args.settings(&variables),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_win_and_tables_are_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("query.toml");
+        let text = "nprobes = 3\ntables.a = { uri = \"/a\", key = \"id\" }\n\
+                    tables.b = { uri = \"/b\" }\n[[io_nodes]]\nendpoint = \"http://x:1\"\n";
+        std::fs::write(&file, text).unwrap();
+        let line = format!(
+            "bireme query --config {} --table a=/a2 --table c=/c --io-node n=y:2 --name q",
+            file.display()
+        );
+        let config = settings(&line, &[("NPROBES", "4"), ("NAME", "env")]).unwrap();
+        assert_eq!((config.nprobes, config.name.as_str()), (4, "q"));
+        let uris: Vec<_> = config.tables.values().map(|table| table.uri.as_str()).collect();
+        assert_eq!(uris, ["/a2", "/b", "/c"]);
+        assert_eq!(config.tables["a"].key.as_deref(), Some("id"));
+        assert_eq!(config.io_nodes.len(), 1);
+        assert_eq!(config.io_nodes[0].name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn a_node_without_io_nodes_is_refused() {
+        let error = settings("bireme query --table a=/a", &[]).unwrap_err();
+        assert_eq!(error.exit().number(), 2);
+        assert!(error.message().contains("io_nodes"), "{error:?}");
+    }
+}

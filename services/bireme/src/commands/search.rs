@@ -1,0 +1,173 @@
+//! `bireme search`: rows by vector, likeness, words or a filter.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use client::query::{By, Found, SearchRequest, Text, Vector};
+use serde_json::json;
+
+use crate::arguments::{Connection, TableArgs, read_vector};
+use crate::error::Result;
+use crate::output::{Output, RowLayout, micros, stages_json, stages_text};
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme search words --text 'rowing boat'
+  bireme search words --like n00001740 -k 5 --columns synset,gloss
+  bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
+  bireme search words --filter \"domain = 6\" --json
+  model \"a boat\" | bireme search words --vector -
+
+A vector's file holds a JSON array, numbers with spaces or commas between them, NumPy (.npy,
+float32, one dimension) or raw little-endian float32 (.f32). Rows come best first, with
+`_distance` (smaller is nearer) or `_score` (larger is better). With --json a row a line; with
+--explain as well, a last line {\"_explain\": {\"version\", \"stages\"}}.";
+
+/// What to search for.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true)
+    .args(["like", "vector", "text", "filter"]))]
+#[command(group = ArgGroup::new("by").args(["like", "vector", "text"]))]
+pub struct SearchArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// The rows nearest to the row with this key
+    #[arg(long, value_name = "KEY")]
+    like: Option<String>,
+    /// The rows nearest to the vector in a file; `-` is stdin
+    #[arg(long, value_name = "FILE")]
+    vector: Option<PathBuf>,
+    /// The rows that match words best
+    #[arg(long, value_name = "WORDS")]
+    text: Option<String>,
+    /// A SQL predicate that rows must pass; alone, or with one of the others
+    #[arg(long, value_name = "SQL")]
+    filter: Option<String>,
+    /// How many rows
+    #[arg(short, value_name = "ROWS", default_value_t = 10)]
+    k: u32,
+    /// The vector or text column to search, where the table has several
+    #[arg(long, value_name = "COLUMN")]
+    column: Option<String>,
+    /// Columns to show [default: all but vectors and blobs]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Index partitions to search [default: the node's, 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    nprobes: Option<u32>,
+    /// Candidates scored exactly per row; 0 takes the index's distances [default: the node's, 10]
+    #[arg(long, value_name = "FACTOR")]
+    refine: Option<u32>,
+    /// Say where the time went
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl SearchArgs {
+    fn request(self) -> Result<SearchRequest> {
+        let column = self.column.unwrap_or_default();
+        let mut request = SearchRequest {
+            table: self.table.table,
+            version: self.table.table_version,
+            by: None,
+            filter: self.filter.unwrap_or_default(),
+            k: self.k,
+            columns: self.columns,
+            vector_column: String::new(),
+            nprobes: self.nprobes.unwrap_or(0),
+            refine_factor: self.refine,
+            explain: self.explain,
+        };
+        request.by = match (self.like, self.vector, self.text) {
+            (Some(key), ..) => Some(By::Like(key)),
+            (_, Some(file), _) => Some(By::Vector(Vector { values: read_vector(&file)? })),
+            (.., Some(words)) => {
+                request.by = Some(By::Text(Text { words, column }));
+                return Ok(request);
+            }
+            (None, None, None) => None,
+        };
+        request.vector_column = column;
+        Ok(request)
+    }
+}
+
+/// Searches.
+pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
+    let connection = args.connection.clone();
+    // First, so that a bad file is told without a connection.
+    let request = args.request()?;
+    let explain = request.explain;
+    let client = connection.open().await?;
+    let began = std::time::Instant::now();
+    let found = client.search(request).await?;
+    let took = began.elapsed();
+    out.rows(&found.rows, RowLayout::Table)?;
+    match (out.json(), explain) {
+        (true, true) => {
+            let stages = stages_json(&found.stages);
+            out.document(&json!({"_explain": {"version": found.version, "stages": stages}}))
+        }
+        (true, false) => Ok(()),
+        (false, _) => {
+            let took = took.as_secs_f64() * 1e6;
+            let rows = found.rows.num_rows();
+            out.line(format_args!(
+                "({rows} rows of version {} in {})",
+                found.version,
+                micros(took)
+            ))?;
+            if explain { waterfall(&found, out) } else { Ok(()) }
+        }
+    }
+}
+
+fn waterfall(found: &Found, out: &mut Output) -> Result<()> {
+    let text = stages_text(&found.stages, out.width());
+    out.bytes(format!("\n{text}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn request(arguments: &[&str]) -> SearchRequest {
+        let arguments = ["bireme", "search", "t"].iter().chain(arguments);
+        match Cli::try_parse_from(arguments) {
+            Ok(Cli { command: Command::Search(args), .. }) => args.request().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_typed_is_what_is_asked() {
+        let asked = request(&["--text", "a b", "--column", "w", "--filter", "x > 1", "-k", "3"]);
+        assert_eq!(asked.by, Some(By::Text(Text { words: "a b".into(), column: "w".into() })));
+        assert_eq!(
+            (asked.k, asked.filter.as_str(), asked.vector_column.as_str()),
+            (3, "x > 1", "")
+        );
+        let asked = request(&["--like", "7", "--column", "v", "--refine", "0", "--columns", "a,b"]);
+        assert_eq!(asked.by, Some(By::Like("7".into())));
+        assert_eq!((asked.vector_column.as_str(), asked.refine_factor), ("v", Some(0)));
+        assert_eq!(asked.columns, ["a", "b"]);
+        let asked = request(&["--filter", "true", "--table-version", "4", "--explain"]);
+        assert_eq!((asked.by, asked.version, asked.k, asked.explain), (None, 4, 10, true));
+    }
+
+    #[test]
+    fn one_way_to_search_is_needed_and_enough() {
+        for arguments in
+            [&[][..], &["--like", "a", "--text", "b"], &["--text", "a", "--nprobes", "0"]]
+        {
+            let arguments = ["bireme", "search", "t"].iter().chain(arguments);
+            assert!(Cli::try_parse_from(arguments).is_err());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `bireme status`: the nodes, their caches and counters.
+
+use clap::Args;
+use client::query::StatusResponse;
+use serde_json::{Value, json};
+use wire::query::IoNode;
+
+use crate::arguments::Connection;
+use crate::error::Result;
+use crate::output::{Align, Output, TextTable, bytes, count, micros};
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme status
+  bireme status --json | jq '.io_nodes[] | select(.reachable | not)'
+
+Counters run from the start of each node. In `bireme up` both tiers are one process, and CPU and
+memory are given for both alike.";
+
+/// Of which node.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Shows it.
+pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
+    let status = args.connection.open().await?.status().await?;
+    if out.json() {
+        return out.document(&to_json(&status));
+    }
+    out.line(format_args!(
+        "query node {} (version {}): {} requests ({} with an error), {} searches waiting, {} CPU, {}\n",
+        status.node,
+        status.version,
+        count(status.requests),
+        count(status.errors),
+        status.search_queue,
+        micros(status.cpu_us as f64),
+        bytes(status.resident_bytes),
+    ))?;
+    let mut text = TextTable::new([
+        ("I/O node", Align::Left),
+        ("engine", Align::Left),
+        ("cache used", Align::Right),
+        ("of", Align::Right),
+        ("extents", Align::Right),
+        ("rows", Align::Right),
+        ("reads", Align::Right),
+        ("RAM hits", Align::Right),
+        ("from table", Align::Right),
+        ("CPU", Align::Right),
+        ("memory", Align::Right),
+    ]);
+    status.io_nodes.iter().for_each(|node| text.row(row(node)));
+    out.bytes(text.text(out.width()).as_bytes())?;
+    for node in status.io_nodes.iter().filter(|node| !node.reachable) {
+        out.line(format_args!("\n{} does not answer: {}", node.endpoint, node.error))?;
+    }
+    Ok(())
+}
+
+fn row(node: &IoNode) -> Vec<String> {
+    let address = node.endpoint.trim_start_matches("http://").to_owned();
+    if !node.reachable {
+        let mut row = vec![address, "unreachable".into()];
+        row.resize(11, "-".into());
+        return row;
+    }
+    vec![
+        address,
+        node.engine.clone(),
+        bytes(node.used_bytes),
+        bytes(node.capacity_bytes),
+        count(node.extents),
+        count(node.rows),
+        count(node.drive_reads),
+        count(node.ram_hits),
+        count(node.table_rows),
+        micros(node.cpu_us as f64),
+        bytes(node.resident_bytes),
+    ]
+}
+
+fn to_json(status: &StatusResponse) -> Value {
+    let io_node = |node: &IoNode| {
+        json!({
+            "endpoint": node.endpoint,
+            "reachable": node.reachable,
+            "error": (!node.error.is_empty()).then_some(&node.error),
+            "engine": node.engine,
+            "capacity_bytes": node.capacity_bytes,
+            "used_bytes": node.used_bytes,
+            "extents": node.extents,
+            "rows": node.rows,
+            "drive_reads": node.drive_reads,
+            "drive_read_bytes": node.drive_read_bytes,
+            "ram_hits": node.ram_hits,
+            "table_rows": node.table_rows,
+            "cpu_us": node.cpu_us,
+            "resident_bytes": node.resident_bytes,
+        })
+    };
+    json!({
+        "node": status.node,
+        "version": status.version,
+        "requests": status.requests,
+        "errors": status.errors,
+        "search_queue": status.search_queue,
+        "cpu_us": status.cpu_us,
+        "resident_bytes": status.resident_bytes,
+        "io_nodes": status.io_nodes.iter().map(io_node).collect::<Vec<_>>(),
+    })
+}

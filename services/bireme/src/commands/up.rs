@@ -1,0 +1,305 @@
+//! `bireme up`: both tiers in one process, for a laptop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
+use lake::{Lake, Table};
+use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
+use ring::SlabError;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::io::engines;
+use crate::arguments::{NamedUri, StorageArgs, parse_duration};
+use crate::error::{CliError, Result};
+use crate::output::{self, Output};
+use crate::runtime::runtime;
+use crate::serve::{
+    CacheFolder, ReadyFile, Signals, Slab, TableFacts, drain, exit_at_second_signal, next_steps,
+    start_log, table_facts,
+};
+
+/// Where `bireme search` and the like look by themselves.
+const QUERY_LISTEN: &str = "127.0.0.1:7070";
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme up --table words=./words.lance
+  bireme up --table words=./words.lance --table docs=s3://bucket/docs --cache-size 20GiB
+  bireme up --table words=./words.lance --listen 127.0.0.1:0 --io-listen 127.0.0.1:0 \\
+      --ready-file /tmp/ready.json
+
+The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME), at most --cache-size;
+it can be deleted whenever nothing is running. The ready file has the endpoints as JSON; it is
+written once both tiers serve, and removed at the end. Logs go to stderr; BIREME_LOG says how
+much (error, warn, info, debug, trace).";
+
+/// What to serve, and how.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct UpArgs {
+    /// A table to serve (repeatable)
+    #[arg(long = "table", value_name = "NAME=URI", required = true)]
+    tables: Vec<NamedUri>,
+    /// Where the query node listens; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN)]
+    listen: SocketAddr,
+    /// Where the I/O node listens; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
+    io_listen: SocketAddr,
+    /// The name of the cache: processes at the same time need different ones
+    #[arg(long, default_value = "default")]
+    name: String,
+    /// The folder of the cache, instead of one by --name
+    #[arg(long, env = "BIREME_CACHE_DIR", value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+    /// The cache's size on the disk; less where there is less room
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    cache_size: ByteSize,
+    /// The RAM tier in front of the disk; 0 turns it off
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    ram_tier: ByteSize,
+    /// Cores for the I/O node; 0 for half of them
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    io_cores: usize,
+    /// What carries reads out
+    #[arg(long, default_value = "auto", value_parser = engines())]
+    engine: EngineChoice,
+    /// Read through the page cache where the cache's filesystem has no O_DIRECT
+    #[arg(long)]
+    allow_buffered: bool,
+    /// A file to write once both tiers serve, with their endpoints as JSON
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// How long requests may take to end when the process is stopped
+    #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    grace: Duration,
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+impl UpArgs {
+    fn io_config(&self, slab: &Slab) -> IoConfig {
+        let half = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
+        IoConfig {
+            listen: self.io_listen,
+            drives: vec![DriveConfig { path: slab.path.clone(), size: Some(slab.size) }],
+            cores: if self.io_cores == 0 { half } else { self.io_cores },
+            // The query node works on the same cores.
+            pin: false,
+            engine: self.engine,
+            allow_buffered: self.allow_buffered,
+            ram_tier: self.ram_tier,
+            segment: slab.segment,
+            storage: self.storage.to_map(),
+            ..Default::default()
+        }
+    }
+
+    fn query_config(&self) -> Result<QueryConfig> {
+        let mut config = QueryConfig { listen: self.listen, ..Default::default() };
+        for NamedUri { name, uri } in &self.tables {
+            let table = TableConfig { uri: uri.clone(), ..Default::default() };
+            if config.tables.insert(name.clone(), table).is_some() {
+                return Err(CliError::usage(format!("two tables are named `{name}`")));
+            }
+        }
+        config.storage = self.storage.to_map();
+        Ok(config)
+    }
+}
+
+/// What serves.
+struct Up {
+    io: IoNode,
+    query: QueryNode,
+    slab: Slab,
+    tables: Vec<(String, Table)>,
+    steps: Vec<String>,
+}
+
+/// Serves until a signal.
+pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
+    let config = args.query_config()?;
+    start_log("warn", out.json())?;
+    let ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
+    let runtime = runtime(None)?;
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
+    let up = start(&args, config, &runtime)?;
+    let state = up.state();
+    tell(&up, &state, out)?;
+    if let Some(ready) = &ready {
+        ready.write(&state)?;
+    }
+    let outcome = runtime.block_on(async {
+        let signal = signals.next().await;
+        tracing::info!(signal, grace = ?args.grace, "draining");
+        tokio::spawn(exit_at_second_signal(signals));
+        drop(ready);
+        let stopped = up.query.shutdown(args.grace).await;
+        tracing::info!("the query node has stopped");
+        drain(up.io, args.grace).await;
+        tracing::info!("the I/O node has stopped");
+        stopped
+    });
+    runtime.shutdown_background();
+    Ok(outcome?)
+}
+
+/// A port that is taken is told before anything is started.
+fn check_port(listen: SocketAddr) -> Result<()> {
+    match std::net::TcpListener::bind(listen) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(CliError::listen(&listen.to_string(), &source, "--listen")),
+    }
+}
+
+/// Tables first: what they lack is told before anything is put on the disk.
+fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up> {
+    check_port(args.listen)?;
+    let lake = Lake::new(config.lake_options());
+    let tables = runtime.block_on(open(&lake, &args.tables))?;
+    let folder =
+        CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
+    let slab = folder.slab(args.cache_size)?;
+    if slab.is_smaller {
+        let (size, wanted) = (slab.size.display().iec(), args.cache_size.display().iec());
+        let folder = slab.path.display();
+        eprintln!(
+            "bireme: {folder} gets {size} instead of {wanted}, for the disk has no more room"
+        );
+    }
+    let io = IoNode::start(args.io_config(&slab)).map_err(|error| io_fault(error, &slab))?;
+    if args.allow_buffered {
+        tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
+    }
+    let endpoint = format!("http://{}", io.local_addr());
+    let node = IoNodeConfig { endpoint, name: Some(io.config().name.clone()), weight: 1.0 };
+    config.io_nodes = vec![node];
+    let query = runtime.block_on(async {
+        let node = QueryNode::start(config, lake).await?;
+        node.refresh().await;
+        Ok::<_, CliError>(node)
+    })?;
+    let facts = runtime.block_on(facts(&tables));
+    let endpoint = format!("http://{}", query.local_addr());
+    let elsewhere = (query.local_addr().to_string() != QUERY_LISTEN).then_some(endpoint.as_str());
+    let steps = next_steps(&facts, elsewhere);
+    Ok(Up { io, query, slab, tables, steps })
+}
+
+/// The flags of this command that mend it.
+fn io_fault(error: NodeError, slab: &Slab) -> CliError {
+    match &error {
+        NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
+            .hint("where `bireme up` is running already, a second one needs its own --name"),
+        NodeError::Slab(SlabError::NoSpace { .. } | SlabError::Io { .. }) => {
+            CliError::from(error).hint("--cache-size and --cache-dir say how large and where")
+        }
+        NodeError::Listen { address, source } => CliError::listen(address, source, "--io-listen"),
+        _ => error.into(),
+    }
+}
+
+async fn open(lake: &Lake, tables: &[NamedUri]) -> Result<Vec<(String, Table)>> {
+    let mut opened = Vec::with_capacity(tables.len());
+    for NamedUri { name, uri } in tables {
+        opened.push((name.clone(), lake.open(uri).await?));
+    }
+    Ok(opened)
+}
+
+async fn facts(tables: &[(String, Table)]) -> TableFacts {
+    match tables.first() {
+        Some((name, table)) => table_facts(name, table).await,
+        None => TableFacts::default(),
+    }
+}
+
+impl Up {
+    /// For programs: what the ready file holds.
+    fn state(&self) -> Value {
+        let table = |(name, table): &(String, Table)| {
+            json!({
+                "name": name,
+                "uri": table.uri(),
+                "version": table.version(),
+                "rows": table.row_count(),
+            })
+        };
+        json!({
+            "event": "serving",
+            "query": format!("http://{}", self.query.local_addr()),
+            "io": format!("http://{}", self.io.local_addr()),
+            "engine": self.io.engine(),
+            "pid": std::process::id(),
+            "cache": {"path": self.slab.path, "bytes": self.slab.size.as_u64()},
+            "tables": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "try": self.steps,
+        })
+    }
+}
+
+fn tell(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
+    if out.json() {
+        out.document(state)?;
+        return out.flush();
+    }
+    for (name, table) in &up.tables {
+        let (rows, version) = (output::count(table.row_count()), table.version());
+        out.line(format_args!("table {name}: {rows} rows, version {version} of {}", table.uri()))?;
+    }
+    let cache = up.slab.path.display();
+    out.line(format_args!("cache  {cache} ({})", output::bytes(up.slab.size.as_u64())))?;
+    out.line(format_args!("I/O    http://{} ({})", up.io.local_addr(), up.io.engine()))?;
+    out.line(format_args!("query  http://{}\n\nTry next:", up.query.local_addr()))?;
+    for step in &up.steps {
+        out.line(format_args!("  {step}"))?;
+    }
+    out.line("\nCtrl-C stops both.")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(line: &str) -> UpArgs {
+        match Cli::try_parse_from(line.split_whitespace()) {
+            Ok(Cli { command: Command::Up(args), .. }) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn both_nodes_agree_with_what_is_typed() {
+        let args =
+            args("bireme up --table a=/a --table b=/b --io-listen 127.0.0.1:0 --storage x=1");
+        let query = args.query_config().unwrap();
+        assert_eq!(query.listen.to_string(), QUERY_LISTEN);
+        assert_eq!(query.tables["b"].uri, "/b");
+        let slab = Slab {
+            path: "/c/slab".into(),
+            size: ByteSize::mib(64),
+            segment: ByteSize::mib(8),
+            is_smaller: false,
+        };
+        let io = args.io_config(&slab);
+        io.validate().unwrap();
+        assert_eq!((io.listen.port(), io.pin, io.segment), (0, false, ByteSize::mib(8)));
+        assert_eq!((&io.storage, &query.storage), (&args.storage.to_map(), &args.storage.to_map()));
+    }
+
+    #[test]
+    fn two_tables_of_a_name_are_refused() {
+        let error = args("bireme up --table a=/a --table a=/b").query_config().unwrap_err();
+        assert!(error.message().contains("`a`"), "{error:?}");
+    }
+}

@@ -1,0 +1,89 @@
+//! `bireme warm`: a table's rows into the cache, ahead of their use.
+
+use clap::Args;
+use client::query::{WarmProgress, WarmRequest};
+use futures::StreamExt;
+use serde_json::json;
+use wire::{Fault, Reason};
+
+use crate::arguments::{Connection, TableArgs};
+use crate::error::Result;
+use crate::output::{self, Output, bytes, count};
+use crate::progress::{Unit, bar};
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme warm words
+  bireme warm words --columns vector --json
+
+With --json every step is a line; the last one has \"done\": true. What is filled already is
+skipped. Interrupting stops the filling and keeps what is filled.";
+
+/// What to fill.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WarmArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Columns to fill [default: all]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Fills.
+pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
+    let client = args.connection.open_unlimited().await?;
+    let request = WarmRequest {
+        table: args.table.table.clone(),
+        version: args.table.table_version,
+        columns: args.columns,
+    };
+    let began = std::time::Instant::now();
+    let mut steps = client.warm(request).await?;
+    let bar = bar(out.json(), Unit::Count, "warm");
+    let mut last = WarmProgress::default();
+    while let Some(step) = steps.next().await {
+        last = step.inspect_err(|_| bar.finish_and_clear())?;
+        bar.set_length(last.extents_total);
+        bar.set_position(last.extents_done);
+        bar.set_message(format!("extents, {} written", bytes(last.bytes_written)));
+        if out.json() {
+            tell(&last, false, out)?;
+        }
+    }
+    bar.finish_and_clear();
+    if out.json() {
+        tell(&last, true, out)?;
+    } else {
+        out.line(format_args!(
+            "{} of {} extents are filled ({} were already), {} written in {}",
+            count(last.extents_done),
+            count(last.extents_total),
+            count(last.extents_found),
+            bytes(last.bytes_written),
+            output::micros(began.elapsed().as_secs_f64() * 1e6),
+        ))?;
+    }
+    out.flush()?;
+    if last.extents_failed > 0 { Err(failed(&args.table.table, &last).into()) } else { Ok(()) }
+}
+
+fn tell(step: &WarmProgress, done: bool, out: &mut Output) -> Result<()> {
+    out.document(&json!({
+        "extents_total": step.extents_total,
+        "extents_done": step.extents_done,
+        "extents_found": step.extents_found,
+        "extents_failed": step.extents_failed,
+        "bytes_written": step.bytes_written,
+        "done": done,
+    }))?;
+    out.flush()
+}
+
+fn failed(table: &str, last: &WarmProgress) -> Fault {
+    let (failed, why) = (last.extents_failed, &last.last_error);
+    let message = format!("{failed} extents of table `{table}` could not be filled: {why}");
+    Fault::new(Reason::Internal, message).with("table", table)
+}

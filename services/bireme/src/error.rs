@@ -1,0 +1,219 @@
+//! What went wrong, as the user is told: one line, and with `--json` one object.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use io_node::NodeError;
+use lake::LakeError;
+use query_node::QueryError;
+use ring::SlabError;
+use serde_json::json;
+use wire::{Fault, Reason};
+
+use crate::exit::Exit;
+
+/// Shorthand for what commands return.
+pub type Result<T> = std::result::Result<T, CliError>;
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CliError {
+    exit: Exit,
+    reason: &'static str,
+    message: String,
+    metadata: BTreeMap<String, String>,
+}
+
+impl CliError {
+    fn new(exit: Exit, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { exit, reason, message: one_line(&message.into()), metadata: BTreeMap::new() }
+    }
+
+    /// A bad argument or setting.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, Reason::BadArgument.as_str(), message)
+    }
+
+    /// What the operating system refuses; `doing` names what, and `mend` says what to do.
+    pub fn os(doing: &str, error: &io::Error, mend: &str) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+            io::ErrorKind::NotFound => Exit::NotFound,
+            _ => Exit::Other,
+        };
+        let reason = match exit {
+            Exit::Permission => "PERMISSION_DENIED",
+            Exit::NotFound => "FILE_NOT_FOUND",
+            _ => "OS",
+        };
+        let mend = if mend.is_empty() { String::new() } else { format!("; {mend}") };
+        Self::new(exit, reason, format!("{doing}: {error}{mend}"))
+    }
+
+    /// A port that can't be had; `flag` chooses another.
+    pub fn listen(address: &str, source: &io::Error, flag: &str) -> Self {
+        let message = format!("can't listen on {address}: {source}; choose another with {flag}");
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => {
+                Self::new(Exit::Permission, "PERMISSION_DENIED", message)
+            }
+            _ => Self::new(Exit::Other, "ADDRESS_UNUSABLE", message),
+        }
+    }
+
+    /// A disk without room.
+    pub fn disk_full(message: impl Into<String>) -> Self {
+        Self::new(Exit::Other, "DISK_FULL", message)
+    }
+
+    /// The output can't be written.
+    pub fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::new(Exit::OutputClosed, "OUTPUT_CLOSED", ""),
+            _ => Self::os("the output can't be written", error, ""),
+        }
+    }
+
+    /// How the process is to end.
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// What is at fault and how to mend it, in one line.
+    #[cfg(test)]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same with more of what can be done about it.
+    pub fn hint(mut self, hint: &str) -> Self {
+        self.message.push_str("; ");
+        self.message.push_str(hint);
+        self
+    }
+
+    /// Tells the user.
+    pub fn report(&self, json: bool) {
+        eprintln!("bireme: {}", self.message);
+        if json {
+            eprintln!("{}", self.to_json());
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({"error": {
+            "reason": self.reason,
+            "message": self.message,
+            "metadata": self.metadata,
+            "exit": self.exit.number(),
+        }})
+    }
+}
+
+/// One line, without the numbers that the system adds to its words.
+fn one_line(text: &str) -> String {
+    let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    let mut parts = line.split(" (os error ");
+    let mut said = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        said.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    said
+}
+
+impl From<Fault> for CliError {
+    fn from(fault: Fault) -> Self {
+        let Fault { reason, message, metadata } = fault;
+        Self { metadata, ..Self::new(Exit::of(reason), reason.as_str(), message) }
+    }
+}
+
+impl From<LakeError> for CliError {
+    fn from(error: LakeError) -> Self {
+        lake::fault_of(&error).into()
+    }
+}
+
+impl From<QueryError> for CliError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Config { .. } | QueryError::Members(_) => Self::usage(error.to_string()),
+            QueryError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
+            other => Fault::from(other).into(),
+        }
+    }
+}
+
+impl From<NodeError> for CliError {
+    fn from(error: NodeError) -> Self {
+        let message = error.to_string();
+        match error {
+            NodeError::Lake(error) => error.into(),
+            NodeError::Config { .. } | NodeError::ColumnTwice { .. } => Self::usage(message),
+            NodeError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
+            NodeError::Slab(error) => slab(message, &error),
+            NodeError::Ring { .. } => {
+                Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
+            }
+            NodeError::Pack(_) | NodeError::Os { .. } => Self::new(Exit::Other, "OS", message),
+        }
+    }
+}
+
+fn slab(message: String, error: &SlabError) -> CliError {
+    match error {
+        SlabError::PermissionDenied { .. } | SlabError::ReadOnlyFilesystem { .. } => {
+            CliError::new(Exit::Permission, "PERMISSION_DENIED", message)
+        }
+        SlabError::NoDirect { .. } => CliError::new(Exit::Other, "NO_DIRECT_IO", message)
+            .hint("or read it through the page cache with --allow-buffered"),
+        SlabError::BadSize { .. } | SlabError::TooSmall { .. } => CliError::usage(message),
+        SlabError::NotFound { .. }
+        | SlabError::NoSpace { .. }
+        | SlabError::InUse { .. }
+        | SlabError::WrongType { .. }
+        | SlabError::Io { .. } => CliError::new(Exit::Other, "DRIVE_UNUSABLE", message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_one_line_with_a_documented_code() {
+        let error =
+            CliError::from(Fault::new(Reason::TableNotFound, "no table\n  `x`").with("table", "x"));
+        assert_eq!(error.exit(), Exit::NotFound);
+        assert_eq!(
+            error.to_json(),
+            json!({"error": {
+                "reason": "TABLE_NOT_FOUND",
+                "message": "no table `x`",
+                "metadata": {"table": "x"},
+                "exit": 3,
+            }})
+        );
+    }
+
+    #[test]
+    fn what_the_system_refuses_says_how_to_mend_it() {
+        let denied = io::Error::from_raw_os_error(13);
+        let error = CliError::os("the cache folder /x can't be made", &denied, "name another");
+        assert_eq!(error.exit(), Exit::Permission);
+        assert_eq!(
+            error.message(),
+            "the cache folder /x can't be made: Permission denied; name another"
+        );
+        let source = io::Error::from_raw_os_error(98);
+        let error = CliError::from(NodeError::Listen { address: "1.2.3.4:5".into(), source });
+        assert_eq!(
+            error.message(),
+            "can't listen on 1.2.3.4:5: Address already in use; choose another with --listen"
+        );
+        let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
+        assert_eq!(error.exit(), Exit::Usage);
+        assert_eq!(CliError::output(&io::ErrorKind::BrokenPipe.into()).exit(), Exit::OutputClosed);
+    }
+}

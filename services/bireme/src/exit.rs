@@ -1,0 +1,93 @@
+//! Exit codes, documented in `bireme --help`.
+
+use std::process::ExitCode;
+
+use wire::Reason;
+
+/// How the process ends when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Nobody reads the output any more; not a failure.
+    OutputClosed,
+    /// None of the others.
+    Other,
+    /// A bad argument, value or setting.
+    Usage,
+    /// No such table, version, row or key.
+    NotFound,
+    /// A node or a store can't be reached, or didn't answer in time.
+    Unavailable,
+    /// A queue is full.
+    Overloaded,
+    /// A store or a folder refuses access.
+    Permission,
+}
+
+impl Exit {
+    /// The number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::OutputClosed => 0,
+            Self::Other => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Unavailable => 4,
+            Self::Overloaded => 5,
+            Self::Permission => 6,
+        }
+    }
+
+    /// As `main` returns it.
+    pub fn code(self) -> ExitCode {
+        ExitCode::from(self.number())
+    }
+
+    /// For a fault.
+    pub const fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::ColumnNotFound
+            | Reason::BadVector
+            | Reason::BadFilter
+            | Reason::BadArgument
+            | Reason::TooLarge => Self::Usage,
+            Reason::TableNotFound
+            | Reason::VersionNotFound
+            | Reason::RowNotFound
+            | Reason::KeyNotFound => Self::NotFound,
+            Reason::StoreUnreachable | Reason::DeadlineExceeded | Reason::NodeUnavailable => {
+                Self::Unavailable
+            }
+            Reason::Overloaded => Self::Overloaded,
+            Reason::StoreRefused => Self::Permission,
+            Reason::NoIndex
+            | Reason::UnsupportedType
+            | Reason::TableDamaged
+            | Reason::BadProtocol
+            | Reason::Cancelled
+            | Reason::Internal => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_map_to_the_documented_numbers() {
+        for (reason, number) in [
+            (Reason::BadFilter, 2),
+            (Reason::ColumnNotFound, 2),
+            (Reason::TableNotFound, 3),
+            (Reason::KeyNotFound, 3),
+            (Reason::NodeUnavailable, 4),
+            (Reason::DeadlineExceeded, 4),
+            (Reason::Overloaded, 5),
+            (Reason::StoreRefused, 6),
+            (Reason::NoIndex, 1),
+            (Reason::Internal, 1),
+        ] {
+            assert_eq!(Exit::of(reason).number(), number, "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! One value, as text for people.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::cast;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::DataType;
+
+/// Elements of a vector that are shown.
+const ELEMENTS_SHOWN: usize = 3;
+
+/// Bytes of a binary value that are shown.
+const BYTES_SHOWN: usize = 8;
+
+/// The value at `row`: vectors and binaries by their beginning and length, no control characters.
+pub fn cell(array: &ArrayRef, row: usize) -> String {
+    if array.is_null(row) {
+        return "null".into();
+    }
+    let special = match array.data_type() {
+        DataType::FixedSizeList(..) => vector(&array.as_fixed_size_list().value(row)),
+        DataType::Binary => Some(binary(array.as_binary::<i32>().value(row))),
+        DataType::LargeBinary => Some(binary(array.as_binary::<i64>().value(row))),
+        _ => None,
+    };
+    special.unwrap_or_else(|| plain(array, row))
+}
+
+fn plain(array: &ArrayRef, row: usize) -> String {
+    let options = FormatOptions::default().with_null("null").with_display_error(true);
+    let text = match ArrayFormatter::try_new(array.as_ref(), &options) {
+        Ok(formatter) => formatter.value(row).to_string(),
+        Err(error) => format!("({error})"),
+    };
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The whole value at `row` as it is typed, for keys; `None` for null and what has no text.
+pub fn typed(array: &ArrayRef, row: usize) -> Option<String> {
+    let formatter = ArrayFormatter::try_new(array.as_ref(), &FormatOptions::default()).ok()?;
+    if array.is_null(row) { None } else { formatter.value(row).try_to_string().ok() }
+}
+
+/// `[0.12, -0.03, 0.4, … 384]`; `None` if it is no vector of floats.
+fn vector(elements: &ArrayRef) -> Option<String> {
+    if !elements.data_type().is_floating() || elements.len() <= ELEMENTS_SHOWN {
+        return None;
+    }
+    let floats = cast(&elements.slice(0, ELEMENTS_SHOWN), &DataType::Float64).ok()?;
+    let floats = floats.as_primitive::<arrow_array::types::Float64Type>();
+    let shown: Vec<String> = floats
+        .iter()
+        .map(|value| value.map_or_else(|| "null".into(), |value| format!("{value:.3}")))
+        .collect();
+    Some(format!("[{}, … {}]", shown.join(", "), elements.len()))
+}
+
+fn binary(bytes: &[u8]) -> String {
+    let shown: String = bytes.iter().take(BYTES_SHOWN).map(|byte| format!("{byte:02x}")).collect();
+    match bytes.len() {
+        length if length > BYTES_SHOWN => format!("{shown}… {length} bytes"),
+        _ => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::Float32Type;
+    use arrow_array::{BinaryArray, FixedSizeListArray, Int32Array, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn keys_are_typed_whole() {
+        let keys: ArrayRef = Arc::new(BinaryArray::from_opt_vec(vec![Some(&[0xab; 9]), None]));
+        assert_eq!(typed(&keys, 0), Some("ab".repeat(9)));
+        assert_eq!(typed(&keys, 1), None);
+    }
+
+    #[test]
+    fn values_are_short_and_on_one_line() {
+        let shown = |array: ArrayRef| cell(&array, 0);
+        assert_eq!(shown(Arc::new(Int32Array::from(vec![7]))), "7");
+        assert_eq!(shown(Arc::new(Int32Array::from(vec![None]))), "null");
+        assert_eq!(shown(Arc::new(StringArray::from(vec!["a\nb\u{1b}[1m"]))), "a b [1m");
+        assert_eq!(shown(Arc::new(BinaryArray::from_vec(vec![b"abc"]))), "616263");
+        assert_eq!(
+            shown(Arc::new(BinaryArray::from_vec(vec![b"0123456789"]))),
+            "3031323334353637… 10 bytes"
+        );
+        let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+            [Some(vec![Some(0.5), Some(-0.25), Some(1.0), Some(2.0)])],
+            4,
+        );
+        assert_eq!(shown(Arc::new(vectors)), "[0.500, -0.250, 1.000, … 4]");
+    }
+}

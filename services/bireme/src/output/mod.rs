@@ -1,0 +1,16 @@
+//! What goes to stdout: rows, tables and JSON.
+
+mod cell;
+mod quantity;
+mod records;
+mod rows;
+mod stages;
+mod stdout;
+mod text_table;
+
+pub use cell::typed;
+pub use quantity::{bytes, count, micros, rate};
+pub use rows::RowLayout;
+pub use stages::{stages_json, stages_text};
+pub use stdout::Output;
+pub use text_table::{Align, TextTable};

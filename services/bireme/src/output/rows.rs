@@ -1,0 +1,80 @@
+//! Rows: as a table, as records, or as JSON lines.
+
+use arrow_array::RecordBatch;
+use arrow_json::WriterBuilder;
+use arrow_json::writer::LineDelimited;
+use arrow_schema::ArrowError;
+
+use super::cell::cell;
+use super::records::records;
+use super::text_table::{Align, TextTable};
+
+/// How rows are laid out for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLayout {
+    /// A line a row, where that fits.
+    Table,
+    /// A line a value.
+    Records,
+}
+
+/// Rows as text, no line of a table wider than `width`.
+pub fn rows_text(batch: &RecordBatch, layout: RowLayout, width: usize) -> String {
+    match layout {
+        RowLayout::Table => table(batch).fitted(width).unwrap_or_else(|| records(batch)),
+        RowLayout::Records => records(batch),
+    }
+}
+
+fn table(batch: &RecordBatch) -> TextTable {
+    let schema = batch.schema();
+    let headers = schema.fields().iter().map(|field| {
+        let align = if field.data_type().is_numeric() { Align::Right } else { Align::Left };
+        (field.name().as_str(), align)
+    });
+    let mut table = TextTable::new(headers);
+    for row in 0..batch.num_rows() {
+        table.row(batch.columns().iter().map(|column| cell(column, row)).collect());
+    }
+    table
+}
+
+/// Rows as JSON lines, nulls written out.
+pub fn json_rows(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+    let builder = WriterBuilder::new().with_explicit_nulls(true);
+    let mut writer = builder.build::<_, LineDelimited>(Vec::new());
+    writer.write(batch)?;
+    writer.finish()?;
+    Ok(writer.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Int32Array, StringArray};
+
+    use super::*;
+
+    fn batch() -> RecordBatch {
+        let id: ArrayRef = Arc::new(Int32Array::from(vec![1, 20]));
+        let word: ArrayRef = Arc::new(StringArray::from(vec![Some("a long oar"), None]));
+        RecordBatch::try_from_iter([("id", id), ("word", word)]).unwrap()
+    }
+
+    #[test]
+    fn rows_fit_the_width_or_become_records() {
+        let table = rows_text(&batch(), RowLayout::Table, 80);
+        assert_eq!(table, "id  word\n 1  a long oar\n20  null\n");
+        let cut = rows_text(&batch(), RowLayout::Table, 13);
+        assert_eq!(cut, "id  word\n 1  a long o…\n20  null\n");
+        assert!(rows_text(&batch(), RowLayout::Table, 5).contains("word  a long oar"));
+    }
+
+    #[test]
+    fn json_has_a_line_a_row_and_nulls() {
+        let lines = json_rows(&batch()).unwrap();
+        let expected = "{\"id\":1,\"word\":\"a long oar\"}\n{\"id\":20,\"word\":null}\n";
+        assert_eq!(String::from_utf8(lines).unwrap(), expected);
+    }
+}

@@ -1,0 +1,124 @@
+//! Tables of text, fitted to the terminal.
+
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
+
+/// Spaces between columns.
+const GAP: &str = "  ";
+
+/// A column that has to be cut keeps at least so many characters.
+const WIDTH_MIN: usize = 8;
+
+/// Where a column's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows of cells under headers.
+#[derive(Clone, Debug)]
+pub struct TextTable {
+    headers: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    /// Without rows.
+    pub fn new<'a>(headers: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
+        let headers = headers.into_iter().map(|(name, align)| (name.to_owned(), align)).collect();
+        Self { headers, rows: Vec::new() }
+    }
+
+    /// One more row; as many cells as there are headers.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.headers.len());
+        self.rows.push(cells);
+    }
+
+    /// The text, no line wider than `width`; `None` when the columns can't be cut so far.
+    pub fn fitted(&self, width: usize) -> Option<String> {
+        let natural: Vec<usize> =
+            (0..self.headers.len()).map(|at| self.natural_width(at)).collect();
+        let gaps = GAP.len() * natural.len().saturating_sub(1);
+        let widths = fit(&natural, width.checked_sub(gaps)?, WIDTH_MIN)?;
+        Some(self.lines(&widths))
+    }
+
+    /// The text, cut where it can be cut, however wide.
+    pub fn text(&self, width: usize) -> String {
+        self.fitted(width).unwrap_or_else(|| {
+            let natural: Vec<usize> =
+                (0..self.headers.len()).map(|at| self.natural_width(at)).collect();
+            self.lines(&natural)
+        })
+    }
+
+    fn natural_width(&self, at: usize) -> usize {
+        let cells = self.rows.iter().map(|row| measure_text_width(&row[at]));
+        cells.chain([measure_text_width(&self.headers[at].0)]).max().unwrap_or(0)
+    }
+
+    fn lines(&self, widths: &[usize]) -> String {
+        let headers: Vec<String> = self.headers.iter().map(|(name, _)| name.clone()).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&headers).chain(&self.rows) {
+            let cells =
+                row.iter().zip(widths).zip(&self.headers).map(|((cell, &width), (_, align))| {
+                    let alignment = match align {
+                        Align::Left => Alignment::Left,
+                        Align::Right => Alignment::Right,
+                    };
+                    pad_str(&truncate_str(cell, width, "…"), width, alignment, None).into_owned()
+                });
+            let line = cells.collect::<Vec<_>>().join(GAP);
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Widths that add up to at most `room`: the widest columns are cut to a common width, which is the
+/// largest that fits. `None` if it would be under `min`.
+fn fit(natural: &[usize], room: usize, min: usize) -> Option<Vec<usize>> {
+    let total = |cap: usize| natural.iter().map(|&width| width.min(cap)).sum::<usize>();
+    let widest = natural.iter().copied().max().unwrap_or(0);
+    if total(widest) <= room {
+        return Some(natural.to_vec());
+    }
+    let cap = (min..widest).rev().find(|&cap| total(cap) <= room)?;
+    let mut spare = room - total(cap);
+    let widths = natural.iter().map(|&width| {
+        let more = usize::from(width > cap && spare > 0);
+        spare -= more;
+        width.min(cap) + more
+    });
+    Some(widths.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_columns_are_cut_to_a_common_width() {
+        assert_eq!(fit(&[3, 4], 10, 8), Some(vec![3, 4]));
+        assert_eq!(fit(&[3, 40, 50], 40, 8), Some(vec![3, 19, 18]));
+        assert_eq!(fit(&[3, 10, 50], 40, 8), Some(vec![3, 10, 27]));
+        assert_eq!(fit(&[30, 30], 15, 8), None);
+        assert_eq!(fit(&[], 0, 8), Some(vec![]));
+    }
+
+    #[test]
+    fn lines_are_aligned_and_cut() {
+        let mut table = TextTable::new([("name", Align::Left), ("n", Align::Right)]);
+        table.row(vec!["a rather long name".into(), "7".into()]);
+        table.row(vec!["é".into(), "1,234".into()]);
+        let expected = "name            n\na rather …      7\né           1,234\n";
+        assert_eq!(table.fitted(17).as_deref(), Some(expected));
+        assert_eq!(table.fitted(5), None);
+        assert!(table.text(5).contains("a rather long name"));
+    }
+}

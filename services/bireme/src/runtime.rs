@@ -1,0 +1,26 @@
+//! The tokio runtime of a command.
+
+use std::future::Future;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{CliError, Result};
+
+/// A runtime with a thread for each core, or with `threads`.
+pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads.max(1));
+    }
+    let started = builder.enable_all().build();
+    started.map_err(|error| CliError::os("the runtime can't start", &error, ""))
+}
+
+/// Runs one command's work.
+pub fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = runtime(None)?;
+    let done = runtime.block_on(work);
+    // What is left over (a table's pre-fetches) is no longer of use.
+    runtime.shutdown_background();
+    done
+}

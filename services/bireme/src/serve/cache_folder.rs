@@ -1,0 +1,159 @@
+//! Where `bireme up` keeps its cache, and how large it may be.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bytesize::ByteSize;
+
+use super::free_space::free_bytes;
+use crate::error::{CliError, Result};
+
+/// What is left free on the disk, beside a twentieth of what is free.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+/// The smallest cache: eight segments that hold an extent each.
+const CACHE_BYTES_MIN: u64 = 64 << 20;
+
+/// Segments that a small slab is divided into.
+const SEGMENTS_MIN: u64 = 8;
+
+/// The longest segment, and the unit of sizes.
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+const MIB: u64 = 1 << 20;
+
+/// A folder for the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheFolder(PathBuf);
+
+/// The file that holds the extents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slab {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size.
+    pub size: ByteSize,
+    /// The I/O node's segments.
+    pub segment: ByteSize,
+    /// Whether the disk has no room for what was asked for.
+    pub is_smaller: bool,
+}
+
+impl CacheFolder {
+    /// `folder` if given, else `bireme/up/NAME` in the user's cache folder.
+    pub fn locate(
+        folder: Option<&Path>,
+        name: &str,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self> {
+        if let Some(folder) = folder {
+            return Ok(Self(folder.to_owned()));
+        }
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(CliError::usage(format!("`{name}` can't be the --name of a cache folder")));
+        }
+        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+        let base = base.ok_or_else(|| {
+            CliError::usage("there is no HOME to keep a cache in; name a folder with --cache-dir")
+        })?;
+        Ok(Self(base.join("bireme/up").join(name)))
+    }
+
+    /// Makes the folder, and plans a slab of `wanted` bytes, or of what the disk has room for.
+    pub fn slab(&self, wanted: ByteSize) -> Result<Slab> {
+        let shown = self.0.display();
+        std::fs::create_dir_all(&self.0).map_err(|error| {
+            let doing = format!("the cache folder {shown} can't be made");
+            CliError::os(&doing, &error, "name another with --cache-dir")
+        })?;
+        let free = free_bytes(&self.0).map_err(|error| {
+            let doing = format!("the free space of {shown} can't be told");
+            CliError::os(&doing, &error, "name another folder with --cache-dir")
+        })?;
+        let path = self.0.join("slab");
+        // What the file has already is not asked of the disk again.
+        let held = std::fs::metadata(&path).map_or(0, |found| found.blocks() * 512);
+        let Some(size) = size(wanted.as_u64(), free, held) else {
+            return Err(too_small(&self.0, wanted, free));
+        };
+        let segment = segment(size);
+        let is_smaller = size < wanted.as_u64() / MIB * MIB;
+        Ok(Slab { path, size: ByteSize::b(size), segment: ByteSize::b(segment), is_smaller })
+    }
+}
+
+fn too_small(folder: &Path, wanted: ByteSize, free: u64) -> CliError {
+    if wanted.as_u64() < CACHE_BYTES_MIN {
+        return CliError::usage(format!(
+            "--cache-size {wanted} is too small; give it at least 64MiB"
+        ));
+    }
+    CliError::disk_full(format!(
+        "the disk of the cache folder {} has {} free, too little for a cache; free some, or name a \
+         folder on another disk with --cache-dir",
+        folder.display(),
+        ByteSize::b(free).display().iec()
+    ))
+}
+
+/// As much of `wanted` as there is room for, in whole MiB.
+fn size(wanted: u64, free: u64, held: u64) -> Option<u64> {
+    let room = held + (free - free / 20).saturating_sub(RESERVE_BYTES);
+    let size = wanted.min(room) / MIB * MIB;
+    (size >= CACHE_BYTES_MIN).then_some(size)
+}
+
+fn segment(size: u64) -> u64 {
+    (size / SEGMENTS_MIN / MIB * MIB).min(SEGMENT_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn the_cache_is_as_large_as_the_disk_allows() {
+        assert_eq!(size(4 * GIB, 100 * GIB, 0), Some(4 * GIB));
+        assert_eq!(size(4 * GIB, 2000 * MIB, 0), Some((2000 - 100 - 64) * MIB));
+        assert_eq!(size(4 * GIB, 0, 4 * GIB + 4096), Some(4 * GIB));
+        assert_eq!(size(4 * GIB, 130 * MIB, 0), None);
+        assert_eq!(size(63 * MIB, 100 * GIB, 0), None);
+        assert_eq!(size(64 * MIB + 5, 100 * GIB, 0), Some(64 * MIB));
+        assert_eq!((segment(64 * MIB), segment(4 * GIB)), (8 * MIB, 64 * MIB));
+    }
+
+    #[test]
+    fn the_folder_is_the_users() {
+        let locate = |folder: Option<&str>, name: &str, pairs: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                pairs.iter().find(|(it, _)| *it == name).map(|(_, value)| OsString::from(value))
+            };
+            CacheFolder::locate(folder.map(Path::new), name, variable)
+                .map(|CacheFolder(path)| path.display().to_string())
+        };
+        let home = ("HOME", "/home/u");
+        assert_eq!(locate(Some("d"), "a", &[home]), Ok("d".into()));
+        assert_eq!(locate(None, "a", &[home]), Ok("/home/u/.cache/bireme/up/a".into()));
+        assert_eq!(
+            locate(None, "a", &[home, ("XDG_CACHE_HOME", "/c")]),
+            Ok("/c/bireme/up/a".into())
+        );
+        assert_eq!(
+            locate(None, "a", &[home, ("XDG_CACHE_HOME", "relative")]),
+            Ok("/home/u/.cache/bireme/up/a".into())
+        );
+        assert!(locate(None, "../a", &[home]).is_err());
+        assert!(locate(None, "a", &[]).unwrap_err().message().contains("--cache-dir"));
+    }
+
+    #[test]
+    fn a_folder_that_cant_be_made_is_named_with_what_to_do() {
+        let folder = CacheFolder("/proc/nonexistent/cache".into());
+        let error = folder.slab(ByteSize::gib(1)).unwrap_err();
+        assert!(error.message().contains("/proc/nonexistent/cache"), "{error:?}");
+        assert!(error.message().contains("--cache-dir"), "{error:?}");
+    }
+}

@@ -1,0 +1,38 @@
+//! Logs on stderr.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::error::{CliError, Result};
+
+/// The variable that says what is logged, such as `debug` or `info,io_node=trace`.
+const VARIABLE: &str = "BIREME_LOG";
+
+/// Libraries that say too much at the level of the others.
+const QUIETER: [&str; 7] = [
+    "lance=warn",
+    "lance::object_store=error",
+    "datafusion=warn",
+    "h2=warn",
+    "hyper=warn",
+    "tower=warn",
+    "object_store=warn",
+];
+
+/// Starts logging at `level`, unless `BIREME_LOG` says otherwise; as JSON lines with `json`.
+pub fn start_log(level: &str, json: bool) -> Result<()> {
+    let wanted = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
+    let wanted = wanted.as_deref().unwrap_or(level);
+    // What is said of one of them comes later, and wins.
+    let filter = EnvFilter::try_new(format!("{},{wanted}", QUIETER.join(",")))
+        .map_err(|error| CliError::usage(format!("{VARIABLE}: {error}; write it like info")))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match json {
+        true => log.json().try_init(),
+        false => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    };
+    // Somebody else's subscriber is as good.
+    drop(started);
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What a table can be asked, found by looking at one of its rows.
+
+use address::RowAddr;
+use lake::Table;
+
+use super::next_steps::TableFacts;
+use crate::output::typed;
+
+/// Rows that are looked at for one that is not deleted.
+const ROWS_TRIED: u32 = 64;
+
+/// Words of a text that are suggested.
+const WORDS: usize = 2;
+
+/// Shorter ones are mostly those that a text index leaves out.
+const WORD_BYTES_MIN: usize = 5;
+
+/// What can be told of the table; nothing is lost where it can't.
+pub async fn table_facts(name: &str, table: &Table) -> TableFacts {
+    let indexes = table.indexes().await.unwrap_or_default();
+    let text = indexes.iter().find(|index| index.is_text()).and_then(|index| index.columns.first());
+    let key = match table.key_column() {
+        Some(column) => value(table, column).await,
+        None => None,
+    };
+    let words = match text {
+        Some(column) => value(table, column).await.map(|text| first_words(&text)),
+        None => None,
+    };
+    TableFacts {
+        name: name.to_owned(),
+        key,
+        words: words.filter(|words| !words.is_empty()),
+        has_vector: table.vector_column(None).await.is_ok(),
+    }
+}
+
+/// A value of the column that is there.
+async fn value(table: &Table, column: &str) -> Option<String> {
+    let fragment = table.fragments().iter().find(|it| it.deleted_rows < it.physical_rows)?;
+    let offsets = 0..fragment.physical_rows.min(ROWS_TRIED);
+    let tried: Vec<RowAddr> = offsets.map(|offset| RowAddr::new(fragment.id, offset)).collect();
+    let missing = table.missing(&tried).await.ok()?;
+    let live = (0..tried.len()).find(|at| !missing.contains(at))?;
+    let row = table.take(&[tried[live]], &[column.to_owned()]).await.ok()?;
+    let array = row.columns().first().filter(|array| !array.is_empty())?;
+    typed(array, 0)
+}
+
+fn first_words(text: &str) -> String {
+    let words =
+        text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() >= WORD_BYTES_MIN);
+    words.take(WORDS).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_taken_from_the_beginning() {
+        assert_eq!(first_words("[that which a small boat, for rowing]"), "which small");
+        assert_eq!(first_words("a b"), "");
+    }
+}

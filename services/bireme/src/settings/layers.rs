@@ -1,0 +1,154 @@
+//! The environment over the file. Each layer is checked on its own, so that an error names the file
+//! and line, or the variable.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::scalar::Scalar;
+use crate::error::{CliError, Result};
+
+/// The variables whose name begins with `prefix`, without those that say where the file is.
+pub fn environment(prefix: &str) -> Vec<(String, String)> {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.to_str()?.strip_prefix(prefix)?.to_owned();
+        (name != "CONFIG").then(|| (name, value.to_string_lossy().into_owned()))
+    });
+    let mut variables: Vec<_> = variables.collect();
+    variables.sort();
+    variables
+}
+
+/// The configuration in `file`, under what `variables` (their names without `prefix`) say.
+pub fn layered<T: DeserializeOwned>(
+    file: Option<&Path>,
+    prefix: &str,
+    scalars: &[Scalar],
+    variables: &[(String, String)],
+) -> Result<T> {
+    let mut settings = match file {
+        Some(file) => read::<T>(file)?,
+        None => Table::new(),
+    };
+    for (name, text) in variables {
+        let fault = |why: &str| CliError::usage(format!("{prefix}{name}: {why}"));
+        let scalar = scalars.iter().find(|scalar| scalar.variable() == *name);
+        let scalar = scalar.ok_or_else(|| fault(&unknown(prefix, scalars)))?;
+        let value = scalar.value(text).map_err(|why| fault(&why))?;
+        let mut alone = Table::new();
+        put(&mut alone, scalar.field, value.clone());
+        typed::<T>(alone).map_err(|error| fault(error.message()))?;
+        put(&mut settings, scalar.field, value);
+    }
+    typed(settings).map_err(|error| CliError::usage(error.message().to_owned()))
+}
+
+fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::de::Error> {
+    Value::Table(settings).try_into()
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> Result<Table> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let doing = format!("the configuration {shown} can't be read");
+        CliError::os(&doing, &error, "name another with --config")
+    })?;
+    let fault = |error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        CliError::usage(format!("{shown}:{line}: {}", error.message()))
+    };
+    toml::from_str::<T>(&text).map_err(fault)?;
+    text.parse().map_err(fault)
+}
+
+fn put(settings: &mut Table, field: &str, value: Value) {
+    match field.split_once('.') {
+        None => drop(settings.insert(field.to_owned(), value)),
+        Some((section, rest)) => {
+            let section = settings.entry(section).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(section) = section {
+                put(section, rest, value);
+            }
+        }
+    }
+}
+
+fn unknown(prefix: &str, scalars: &[Scalar]) -> String {
+    let known: Vec<String> =
+        scalars.iter().map(|scalar| format!("{prefix}{}", scalar.variable())).collect();
+    format!("no such setting; there are {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+    use io_node::{EngineChoice, IoConfig};
+    use query_node::QueryConfig;
+
+    use super::super::{IO_SCALARS, QUERY_SCALARS};
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    fn io(file: Option<&str>, pairs: &[(&str, &str)]) -> std::result::Result<IoConfig, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("io.toml");
+        if let Some(text) = file {
+            std::fs::write(&path, text).unwrap();
+        }
+        let file = file.map(|_| path.as_path());
+        layered(file, "BIREME_IO_", IO_SCALARS, &variables(pairs))
+            .map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_the_file_over_defaults() {
+        let file = "name = \"from-file\"\nram_tier = \"1GiB\"\n[[drives]]\npath = \"/x\"\n";
+        let config =
+            io(Some(file), &[("NAME", "from-env"), ("CORES", "3"), ("ENGINE", "io_uring")])
+                .unwrap();
+        assert_eq!(config.name, "from-env");
+        assert_eq!(config.ram_tier, ByteSize::gib(1));
+        assert_eq!((config.cores, config.engine), (3, EngineChoice::IoUring));
+        assert_eq!(config.drives[0].path.to_str(), Some("/x"));
+        assert_eq!(config.slots, IoConfig::default().slots);
+    }
+
+    #[test]
+    fn sections_are_reached() {
+        let variables = variables(&[("LIMITS_K_MAX", "7"), ("TIMEOUT", "5s")]);
+        let config: QueryConfig =
+            layered(None, "BIREME_QUERY_", QUERY_SCALARS, &variables).unwrap();
+        assert_eq!((config.limits.k_max, config.timeout.as_secs()), (7, 5));
+        assert_eq!(config.limits.keys_max, 10_000);
+    }
+
+    #[test]
+    fn errors_name_the_line_or_the_variable() {
+        let said = io(Some("slots = 8\nfil = 3\n"), &[]).unwrap_err();
+        assert!(said.contains("io.toml:2: unknown field `fil`"), "{said}");
+        let said = io(Some("slots = \n"), &[]).unwrap_err();
+        assert!(said.contains("io.toml:1: "), "{said}");
+        let said = io(None, &[("RAM_TEER", "1")]).unwrap_err();
+        assert!(
+            said.contains("BIREME_IO_RAM_TEER: no such setting")
+                && said.contains("BIREME_IO_RAM_TIER"),
+            "{said}"
+        );
+        let said = io(None, &[("LISTEN", "here")]).unwrap_err();
+        assert!(said.starts_with("BIREME_IO_LISTEN: "), "{said}");
+        let said = io(None, &[("SLOTS", "-1")]).unwrap_err();
+        assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let missing = Path::new("/nonexistent/io.toml");
+        let error = layered::<IoConfig>(Some(missing), "BIREME_IO_", IO_SCALARS, &[]).unwrap_err();
+        assert!(error.message().contains("/nonexistent/io.toml"));
+        assert_eq!(error.exit().number(), 3);
+    }
+}

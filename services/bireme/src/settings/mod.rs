@@ -1,0 +1,7 @@
+//! A node's configuration: flags over environment over file over defaults.
+
+mod layers;
+mod scalar;
+
+pub use layers::{environment, layered};
+pub use scalar::{IO_SCALARS, QUERY_SCALARS};

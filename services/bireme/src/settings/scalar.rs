@@ -1,0 +1,152 @@
+//! The settings that have one value, and so a variable of the environment: `BIREME_IO_RAM_TIER` is
+//! `ram_tier` of an I/O node, `BIREME_QUERY_LIMITS_K_MAX` is `limits.k_max` of a query node.
+
+use toml::Value;
+
+/// What a variable's text stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Text, also of sizes, durations and addresses.
+    Text,
+    /// A whole number.
+    Number,
+    /// true or false.
+    Flag,
+}
+
+/// A setting with one value.
+#[derive(Clone, Copy, Debug)]
+pub struct Scalar {
+    /// Its name in the file; a dot leads into a section.
+    pub field: &'static str,
+    kind: Kind,
+}
+
+impl Scalar {
+    /// The variable's name after the prefix.
+    pub fn variable(&self) -> String {
+        self.field.replace('.', "_").to_ascii_uppercase()
+    }
+
+    /// The value that a variable's text stands for.
+    pub fn value(&self, text: &str) -> Result<Value, String> {
+        match self.kind {
+            Kind::Text => Ok(Value::String(text.to_owned())),
+            Kind::Number => text
+                .trim()
+                .parse()
+                .map(Value::Integer)
+                .map_err(|_| format!("`{text}` is no whole number")),
+            Kind::Flag => text
+                .trim()
+                .parse()
+                .map(Value::Boolean)
+                .map_err(|_| format!("`{text}` is neither true nor false")),
+        }
+    }
+}
+
+const fn text(field: &'static str) -> Scalar {
+    Scalar { field, kind: Kind::Text }
+}
+
+const fn number(field: &'static str) -> Scalar {
+    Scalar { field, kind: Kind::Number }
+}
+
+const fn flag(field: &'static str) -> Scalar {
+    Scalar { field, kind: Kind::Flag }
+}
+
+/// Those of an I/O node.
+pub const IO_SCALARS: &[Scalar] = &[
+    text("listen"),
+    text("name"),
+    number("cores"),
+    flag("pin"),
+    text("engine"),
+    flag("allow_buffered"),
+    text("ram_tier"),
+    number("slots"),
+    text("read_max"),
+    text("segment"),
+    number("credit_rows"),
+    number("batch_rows_max"),
+    number("queue_rows_max"),
+    number("fills"),
+    number("fill_queue_max"),
+    number("table_reads"),
+    number("table_queue_max"),
+    number("tables_max"),
+    number("background_threads"),
+    text("lake_cache"),
+];
+
+/// Those of a query node.
+pub const QUERY_SCALARS: &[Scalar] = &[
+    text("listen"),
+    text("name"),
+    text("index_cache"),
+    text("metadata_cache"),
+    number("versions_max"),
+    number("search_concurrency"),
+    number("search_queue_max"),
+    text("refresh_interval"),
+    text("timeout"),
+    number("streams_per_io_node"),
+    number("fetch_queue_max"),
+    number("gets_in_flight"),
+    number("nprobes"),
+    number("refine_factor"),
+    number("limits.k_max"),
+    number("limits.keys_max"),
+    number("limits.take_rows_max"),
+    number("limits.candidates_max"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use io_node::IoConfig;
+    use query_node::{Limits, QueryConfig};
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    /// What the form itself says that its fields are.
+    fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
+        let unknown = toml::from_str::<T>("unknown_field = 1").err().unwrap();
+        let (_, expected) = unknown.message().split_once("expected").unwrap();
+        expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    fn named<'a>(fields: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+        fields.into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_setting_with_one_value_has_a_variable() {
+        let mut io = named(IO_SCALARS.iter().map(|scalar| scalar.field));
+        io.extend(named(["drives", "storage"]));
+        assert_eq!(io, fields::<IoConfig>());
+        let of_query = QUERY_SCALARS.iter().map(|scalar| scalar.field);
+        let (limits, rest): (Vec<&str>, Vec<&str>) =
+            of_query.partition(|field| field.contains('.'));
+        let mut query = named(rest);
+        query.extend(named(["tables", "io_nodes", "storage", "limits"]));
+        assert_eq!(query, fields::<QueryConfig>());
+        let limits = limits.iter().filter_map(|field| field.strip_prefix("limits."));
+        assert_eq!(named(limits), fields::<Limits>());
+    }
+
+    #[test]
+    fn texts_become_values() {
+        assert_eq!(number("cores").value(" 4"), Ok(Value::Integer(4)));
+        assert_eq!(flag("pin").value("false"), Ok(Value::Boolean(false)));
+        assert_eq!(text("name").value("12"), Ok(Value::String("12".into())));
+        assert!(number("cores").value("four").unwrap_err().contains("four"));
+        assert!(flag("pin").value("yes").unwrap_err().contains("neither"));
+        assert_eq!(number("limits.k_max").variable(), "LIMITS_K_MAX");
+    }
+}

@@ -1,0 +1,103 @@
+//! What was typed, or in one line why it can't be understood.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::cli::Cli;
+use crate::error::{CliError, Result};
+
+/// What came of the arguments.
+pub enum Parsed {
+    /// A command to run.
+    Run(Box<Cli>),
+    /// Help or the version was asked for, and said.
+    Said(ExitCode),
+}
+
+/// Understands the arguments, the program's name first.
+pub fn parse(arguments: &[OsString]) -> Result<Parsed> {
+    let error = match Cli::try_parse_from(arguments) {
+        Ok(cli) => return Ok(Parsed::Run(Box::new(cli))),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Where nobody reads it there is nobody to tell.
+            let _ = error.print();
+            Ok(Parsed::Said(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))))
+        }
+        _ => {
+            let said = one_line(&error.render().to_string());
+            Err(CliError::usage(said).hint(&format!("see `{} --help`", command_of(arguments))))
+        }
+    }
+}
+
+/// `bireme search` of `bireme search --nonsense`.
+fn command_of(arguments: &[OsString]) -> String {
+    let mut words = vec!["bireme".to_owned()];
+    let mut command = Cli::command();
+    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
+        let Some(next) = command.find_subcommand(argument) else { break };
+        words.push(argument.to_owned());
+        command = next.clone();
+    }
+    words.join(" ")
+}
+
+/// clap's paragraphs up to the usage.
+fn one_line(rendered: &str) -> String {
+    let is_end =
+        |line: &str| line.starts_with("Usage:") || line.starts_with("For more information");
+    let lines = rendered.lines().map(str::trim).take_while(|line| !is_end(line));
+    let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    text.strip_prefix("error: ").unwrap_or(&text).replace(" tip: ", "; tip: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(arguments: &[&str]) -> String {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        match parse(&arguments) {
+            Err(error) => {
+                assert_eq!(error.exit().number(), 2);
+                error.message().to_owned()
+            }
+            Ok(_) => panic!("{arguments:?} was understood"),
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line_that_names_it() {
+        for (arguments, expected) in [
+            (&["bireme", "ingest", "f.csv"][..], "--table <URI>"),
+            (&["bireme", "search", "t", "--texd", "x"], "--texd"),
+            (&["bireme", "search", "t", "--text", "x", "--like", "y"], "cannot be used with"),
+            (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
+            (&["bireme", "sarch"], "sarch"),
+            (&["bireme", "up", "--table", "words"], "NAME=URI"),
+            (&["bireme", "take", "t", "1:x"], "1:x"),
+            (&["bireme", "status", "--endpoint", "https://x:1"], "only plain `http`"),
+            (&["bireme", "index", "--table", "t"], "--vector"),
+        ] {
+            let said = message(arguments);
+            assert!(said.contains(expected), "{said}");
+            assert!(!said.contains('\n') && said.contains("--help`"), "{said}");
+        }
+        assert!(
+            message(&["bireme", "bench", "get", "--x"]).ends_with("see `bireme bench get --help`")
+        );
+    }
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

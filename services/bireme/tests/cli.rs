@@ -1,0 +1,252 @@
+//! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn bireme(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bireme")).args(arguments).output().unwrap()
+}
+
+/// Runs a command that works; what it printed.
+fn said(arguments: &[&str]) -> String {
+    let output = bireme(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The lines of `--json` output.
+fn json(arguments: &[&str]) -> Vec<Value> {
+    let text = said(&[arguments, &["--json"]].concat());
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Runs a command that can't work: its exit code, and the one line that says why.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let output = bireme(arguments);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = stderr.lines().filter(|line| line.starts_with("bireme: ")).collect();
+    assert_eq!(lines.len(), 1, "{arguments:?} says `{stderr}`");
+    (output.status.code().unwrap(), lines[0].to_owned())
+}
+
+fn names(arguments: &[&str], exit: i32, name: &str) {
+    let (code, line) = refused(arguments);
+    assert!(line.contains(name), "{arguments:?}: `{line}` does not name `{name}`");
+    assert_eq!(code, exit, "{arguments:?}: {line}");
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/wordnet-sample.parquet")
+}
+
+/// `bireme up` over the sample, ended with the test.
+struct Up {
+    process: Child,
+    endpoint: String,
+    _folder: TempDir,
+}
+
+impl Up {
+    fn start(more: &[&str]) -> Self {
+        let folder = folder();
+        let table = folder.path().join("words");
+        said(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+        let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss"];
+        said(&[&["index", "--table", text(&table)], &index[..], &["--key", "synset"]].concat());
+        let ready = folder.path().join("ready.json");
+        let named = format!("words={}", text(&table));
+        let cache = folder.path().join("cache");
+        let process = Command::new(env!("CARGO_BIN_EXE_bireme"))
+            .args(["up", "--table", &named, "--cache-dir", text(&cache)])
+            .args(["--cache-size", "128MiB", "--ready-file", text(&ready)])
+            .args(["--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"])
+            .args(more)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut up = Self { process, endpoint: String::new(), _folder: folder };
+        let patience = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Ok(ready) = std::fs::read_to_string(&ready)
+                && let Ok(ready) = serde_json::from_str::<Value>(&ready)
+            {
+                up.endpoint = ready["query"].as_str().unwrap().to_owned();
+                return up;
+            }
+            assert!(up.process.try_wait().unwrap().is_none(), "it ended at once");
+            assert!(Instant::now() < patience, "it does not come up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn json(&self, arguments: &[&str]) -> Vec<Value> {
+        json(&[arguments, &["--endpoint", &self.endpoint]].concat())
+    }
+
+    fn names(&self, arguments: &[&str], exit: i32, name: &str) {
+        names(&[arguments, &["--endpoint", &self.endpoint]].concat(), exit, name);
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_file_becomes_a_table_that_is_searched_and_read() {
+    let up = Up::start(&[]);
+    let found = up.json(&["search", "words", "--like", "n02503517", "-k", "3"]);
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[0]["synset"], "n02503517");
+    assert!(found[0]["_distance"].as_f64().unwrap().abs() < 1e-5);
+    let soups = up.json(&["search", "words", "--text", "soup", "-k", "5", "--columns", "gloss"]);
+    assert!(soups.iter().all(|row| row["gloss"].as_str().unwrap().contains("soup")));
+    let filtered = up.json(&["search", "words", "--filter", "domain = 43", "-k", "100"]);
+    assert!(!filtered.is_empty() && filtered.iter().all(|row| row["domain"] == 43));
+    let got = up.json(&["get", "words", "n07583197", "n02503517"]);
+    assert_eq!([&got[0]["synset"], &got[1]["synset"]], ["n07583197", "n02503517"]);
+    let address = got[0]["_rowaddr"].as_u64().unwrap().to_string();
+    let taken = up.json(&["take", "words", &address, "0:0", &address]);
+    assert_eq!(taken.len(), 3);
+    assert_eq!(taken[0]["gloss"], got[0]["gloss"]);
+    assert_eq!(up.json(&["tables"]).len(), 1);
+    let described = &up.json(&["describe", "words"])[0];
+    assert_eq!(described["rows"], 6927);
+    let warmed = up.json(&["warm", "words"]);
+    assert_eq!(warmed.last().unwrap()["done"], true);
+    up.json(&["status"]);
+    for what in ["fetch", "search", "get"] {
+        let measured = &up.json(&["bench", what, "words", "--seconds", "1"])[0];
+        assert!(measured["requests"].as_f64().unwrap_or(1.0) > 0.0, "{measured}");
+    }
+    up.names(&["search", "nope", "--text", "x"], 3, "nope");
+    up.names(&["get", "words", "n99999999"], 3, "n99999999");
+    up.names(&["take", "words", "99:1"], 3, "99:1");
+    up.names(&["search", "words", "--text", "x", "-k", "0"], 2, "k");
+    up.names(&["search", "words", "--text", "x", "--columns", "nope"], 2, "nope");
+    up.names(&["search", "words", "--filter", "domain = = 3"], 2, "domain = = 3");
+    up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
+    let held = up.endpoint.trim_start_matches("http://");
+    names(&["up", "--table", "a=/nowhere", "--listen", held], 1, held);
+}
+
+#[test]
+fn the_same_without_io_uring() {
+    let up = Up::start(&["--engine", "pread"]);
+    up.json(&["warm", "words"]);
+    let found = up.json(&["search", "words", "--like", "n02503517", "-k", "3"]);
+    assert_eq!(found[0]["synset"], "n02503517");
+    let status = serde_json::to_string(&up.json(&["status"])).unwrap();
+    assert!(status.contains("pread"), "{status}");
+}
+
+#[test]
+fn an_interrupted_server_drains_and_ends_well() {
+    let mut up = Up::start(&[]);
+    let id = up.process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let patience = Instant::now() + Duration::from_secs(15);
+    while up.process.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < patience, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(up.process.wait().unwrap().success());
+}
+
+#[test]
+fn files_that_are_not_what_they_say_leave_nothing_behind() {
+    let folder = folder();
+    let table = folder.path().join("table");
+    let file = |name: &str, contents: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, contents).unwrap();
+        path
+    };
+    let cases = [
+        (file("not.parquet", b"a,b\n1,2\n"), 2, "not.parquet"),
+        (file("ragged.csv", b"a,b\n1,2\n3\n4,5\n"), 2, "ragged.csv"),
+        (file("broken.jsonl", b"{\"a\": 1}\n{\"a\": \n"), 2, "broken.jsonl"),
+        (file("cut.arrow", b"ARROW1\0\0"), 2, "cut.arrow"),
+        (folder.path().join("absent.csv"), 3, "absent.csv"),
+    ];
+    for (path, exit, name) in &cases {
+        names(&["ingest", text(path), "--table", text(&table)], *exit, name);
+        assert!(!table.exists(), "{name} left something behind");
+    }
+    let good = file("good.csv", b"a,b\n1,2\n3,4\n");
+    names(&["ingest", text(&good), "--table", text(&table), "--key", "c"], 2, "c");
+    assert!(!table.exists());
+    said(&["ingest", text(&good), "--table", text(&table)]);
+    names(&["ingest", text(&good), "--table", text(&table)], 2, "append");
+    let other = file("other.csv", b"a,c\n1,2\n");
+    let append = ["ingest", text(&other), "--table", text(&table), "--mode", "append"];
+    let (_, line) = refused(&append);
+    assert!(line.contains("other.csv"), "{line}");
+    names(&["index", "--table", text(&table), "--vector", "a"], 2, "a");
+    names(&["index", "--table", text(&table), "--scalar", "z"], 2, "z");
+    names(&["index", "--table", text(&folder.path().join("no")), "--scalar", "a"], 3, "no");
+}
+
+#[test]
+fn what_cannot_start_or_be_reached_is_named() {
+    let nobody = ["tables", "--endpoint", "http://127.0.0.1:9"];
+    names(&nobody, 4, "127.0.0.1:9");
+    names(&["tables", "--endpoint", "ftp://x"], 2, "ftp");
+    names(&["frobnicate"], 2, "frobnicate");
+    names(&["io", "--listen", "127.0.0.1:0"], 2, "drive");
+    names(&["query", "--listen", "127.0.0.1:0", "--table", "a=/x"], 2, "io");
+    let folder = folder();
+    let config = folder.path().join("io.toml");
+    std::fs::write(&config, "listn = \"127.0.0.1:0\"\n").unwrap();
+    names(&["io", "--config", text(&config)], 2, "listn");
+    let huge = format!("{}:900TiB", text(&folder.path().join("slab")));
+    let (_, line) = refused(&["io", "--listen", "127.0.0.1:0", "--drive", &huge]);
+    assert!(line.contains("slab"), "{line}");
+    let nowhere = ["io", "--listen", "127.0.0.1:0", "--drive", "/proc/nowhere/slab:64MiB"];
+    let (_, line) = refused(&nowhere);
+    assert!(line.contains("/proc/nowhere"), "{line}");
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let commands = [
+        "ingest",
+        "index",
+        "up",
+        "io",
+        "query",
+        "search",
+        "get",
+        "take",
+        "tables",
+        "describe",
+        "warm",
+        "status",
+        "bench",
+        "completions",
+    ];
+    let help = said(&["--help"]);
+    for command in commands {
+        assert!(help.contains(command));
+        assert!(said(&[command, "--help"]).contains("Usage:"), "{command}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(said(&["completions", shell]).contains("bireme"), "{shell}");
+    }
+}

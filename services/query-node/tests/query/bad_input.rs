@@ -1,0 +1,92 @@
+use client::query::{By, GetRequest, SearchRequest, TakeRequest};
+use wire::{Fault, Reason};
+
+use crate::node::{by, near, served, words};
+use crate::table::vector;
+
+#[track_caller]
+fn assert_fault(fault: Fault, reason: Reason, says: &[&str]) {
+    assert_eq!(fault.reason, reason, "{fault}");
+    for part in says {
+        assert!(fault.message.contains(part), "`{fault}` doesn't say `{part}`");
+    }
+    assert!(!fault.message.contains('\n'), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
+    let (_table, _node, client) = served().await;
+    let good = || near(vector(1), 5);
+    let with = |change: fn(&mut SearchRequest)| {
+        let mut request = good();
+        change(&mut request);
+        request
+    };
+    let nan = {
+        let mut vector = vector(1);
+        vector[3] = f32::NAN;
+        vector
+    };
+    let cases: Vec<(SearchRequest, Reason, &[&str])> = vec![
+        (with(|r| r.table = "absent".into()), Reason::TableNotFound, &["`absent`", "there is t"]),
+        (with(|r| r.version = 999), Reason::VersionNotFound, &["no version 999"]),
+        (with(|r| r.k = 0), Reason::BadArgument, &["`k` is 0", "1 to 10000"]),
+        (with(|r| r.k = 10_001), Reason::BadArgument, &["`k` is 10001"]),
+        (with(|r| r.columns = vec!["idd".into()]), Reason::ColumnNotFound, &["idd", "\"id\""]),
+        (with(|r| r.columns = vec!["id".into(); 2]), Reason::BadArgument, &["`id` twice"]),
+        (with(|r| r.vector_column = "x".into()), Reason::ColumnNotFound, &["\"x\""]),
+        (with(|r| r.vector_column = "text".into()), Reason::BadVector, &["\"text\""]),
+        (with(|r| r.filter = "id <".into()), Reason::BadFilter, &["id <"]),
+        (with(|r| r.filter = "nope = 1".into()), Reason::BadFilter, &["nope"]),
+        (with(|r| r.refine_factor = Some(30_000)), Reason::BadArgument, &["at most 20000"]),
+        (near(vec![1.0; 3], 5), Reason::BadVector, &["has 3 dimensions", "`vector` has 80"]),
+        (near(vec![], 5), Reason::BadVector, &["has 0 dimensions"]),
+        (near(nan, 5), Reason::BadVector, &["NaN at position 3"]),
+        (words("  ", 5), Reason::BadArgument, &["`text.words` is empty"]),
+        (by(By::Like("none".into()), 5), Reason::KeyNotFound, &["`none`", "`key`"]),
+        (with(|r| r.by = None), Reason::BadArgument, &["`by` is missing"]),
+    ];
+    for (request, reason, says) in cases {
+        assert_fault(client.search(request).await.unwrap_err(), reason, says);
+    }
+    assert_eq!(client.search(good()).await.unwrap().rows.num_rows(), 5);
+    let status = client.status().await.unwrap();
+    assert_eq!((status.requests, status.errors), (18, 17));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_gets_and_takes_are_refused() {
+    let (_table, _node, client) = served().await;
+    let get = |keys: Vec<String>, key_column: &str| GetRequest {
+        table: "t".into(),
+        keys,
+        key_column: key_column.into(),
+        ..Default::default()
+    };
+    let fault = client.get(get(vec![], "")).await.unwrap_err();
+    assert_fault(fault, Reason::BadArgument, &["`keys` is empty"]);
+    let fault = client.get(get(vec!["x".into(); 10_001], "")).await.unwrap_err();
+    assert_fault(fault, Reason::BadArgument, &["10001 keys", "10000"]);
+    let fault = client.get(get(vec!["x".into()], "id")).await.unwrap_err();
+    assert_fault(fault, Reason::BadArgument, &["\"x\"", "\"id\""]);
+    let fault = client.get(get(vec!["x".into()], "nope")).await.unwrap_err();
+    assert_fault(fault, Reason::ColumnNotFound, &["nope"]);
+    let take = |row_addrs: Vec<u64>| TakeRequest {
+        table: "t".into(),
+        row_addrs,
+        columns: vec!["id".into()],
+        ..Default::default()
+    };
+    let fault = client.take(take(vec![])).await.err().unwrap();
+    assert_fault(fault, Reason::BadArgument, &["`row_addrs` is empty"]);
+    let fault = client.take(take(vec![0; 1_000_001])).await.err().unwrap();
+    assert_fault(fault, Reason::BadArgument, &["1000001 addresses"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_is_over_is_told_as_such() {
+    let (_table, _node, client) = served().await;
+    let hurried = client.with_timeout(std::time::Duration::from_micros(300));
+    let fault = hurried.search(near(vector(1), 5)).await.unwrap_err();
+    assert_fault(fault, Reason::DeadlineExceeded, &["allow more time"]);
+}

@@ -1,0 +1,73 @@
+use client::query::SearchRequest;
+use wire::Reason;
+
+use crate::node::{config, ids, serve, serve_with};
+use crate::table::{ROWS, TestTable};
+
+fn last_rows(version: u64) -> SearchRequest {
+    let filter = format!("id >= {}", ROWS - 2);
+    SearchRequest { table: "t".into(), version, filter, k: 10, ..Default::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_versions_are_followed_and_old_ones_stay() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    let before = client.search(last_rows(0)).await.unwrap();
+    assert_eq!(ids(&before.rows), [ROWS - 2, ROWS - 1]);
+    table.append(ROWS..ROWS + 3).await;
+    node.refresh().await;
+    let after = client.search(last_rows(0)).await.unwrap();
+    assert_eq!(after.version, before.version + 1);
+    assert_eq!(ids(&after.rows).len(), 5);
+    let old = client.search(last_rows(before.version)).await.unwrap();
+    assert_eq!((old.version, old.rows), (before.version, before.rows));
+    let fault = client.search(last_rows(after.version + 1)).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::VersionNotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_interval_is_kept_without_being_asked() {
+    let table = TestTable::plain().await;
+    let mut config = config(&[("t", &table)]);
+    config.refresh_interval = std::time::Duration::from_millis(50);
+    let (_node, client) = serve_with(config).await;
+    let before = client.search(last_rows(0)).await.unwrap().version;
+    table.append(ROWS..ROWS + 1).await;
+    for _ in 0..200 {
+        if client.search(last_rows(0)).await.unwrap().version == before + 1 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("version {} was not seen", before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pinned_version_stays() {
+    let table = TestTable::plain().await;
+    let mut config = config(&[("t", &table)]);
+    // The first fragment alone.
+    config.tables.get_mut("t").unwrap().version = Some(1);
+    let (node, client) = serve_with(config).await;
+    node.refresh().await;
+    let answer = client.search(last_rows(0)).await.unwrap();
+    assert_eq!((answer.version, answer.rows.num_rows()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_cannot_be_opened_is_listed_with_why_and_tried_again() {
+    let (absent, there) = (TestTable::nowhere(), TestTable::plain().await);
+    let (node, client) = serve(&[("absent", &absent), ("t", &there)]).await;
+    node.refresh().await;
+    let tables = client.tables().await.unwrap();
+    assert_eq!((tables[0].name.as_str(), tables[0].version), ("absent", 0));
+    assert!(tables[0].error.contains(&absent.uri), "{}", tables[0].error);
+    assert_eq!((tables[1].rows, tables[1].error.as_str()), (2700, ""));
+    let request = SearchRequest { table: "absent".into(), ..last_rows(0) };
+    let fault = client.search(request.clone()).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::TableNotFound);
+    absent.fill().await;
+    assert_eq!(ids(&client.search(request).await.unwrap().rows).len(), 2);
+    assert_eq!(client.tables().await.unwrap()[0].error, "");
+}

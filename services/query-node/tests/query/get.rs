@@ -1,0 +1,99 @@
+use client::query::{GetRequest, GottenRows, RowFormat};
+use futures::{StreamExt, stream};
+use wire::Reason;
+
+use crate::node::{assert_true, ids, names, serve_with, served};
+use crate::table::{TestTable, key, live};
+
+fn get(keys: &[&str]) -> GetRequest {
+    let keys = keys.iter().map(|&key| key.to_owned()).collect();
+    GetRequest { table: "t".into(), keys, ..Default::default() }
+}
+
+fn arrow(rows: GottenRows) -> arrow_array::RecordBatch {
+    match rows {
+        GottenRows::Arrow(rows) => rows,
+        GottenRows::Json(text) => panic!("{text}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_come_in_the_order_of_their_keys() {
+    let (_table, _node, client) = served().await;
+    // Row 17 is deleted.
+    let request = get(&["row-2999", "row-17", "row-0", "none", "row-2999", "", "row-2500"]);
+    let answer = client.get(request).await.unwrap();
+    assert_eq!(answer.not_found, [1, 3, 5]);
+    let rows = arrow(answer.rows);
+    assert_eq!(ids(&rows), [2999, 0, 2999, 2500]);
+    assert_eq!(names(&rows), ["id", "key", "text", "tag", "_rowaddr"]);
+    assert_true(&rows);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_live_key_is_found_and_no_other() {
+    let (_table, _node, client) = served().await;
+    let keys: Vec<String> = (0..3001).map(key).collect();
+    let columns = vec!["vector".into(), "id".into()];
+    let request = GetRequest { table: "t".into(), keys, columns, ..Default::default() };
+    let answer = client.get(request).await.unwrap();
+    let rows = arrow(answer.rows);
+    assert_eq!(names(&rows), ["vector", "id", "_rowaddr"]);
+    assert_eq!(ids(&rows), live().collect::<Vec<_>>());
+    assert_true(&rows);
+    let dead: Vec<u32> = (0..3001).filter(|i| i % 10 == 7 || *i == 3000).collect();
+    assert_eq!(answer.not_found, dead);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_key_column_and_json() {
+    let (_table, _node, client) = served().await;
+    let request = GetRequest {
+        key_column: "id".into(),
+        columns: vec!["text".into(), "tag".into()],
+        ..get(&["12", " 0040", "-1"])
+    };
+    let request = GetRequest { format: RowFormat::Json as i32, ..request };
+    let answer = client.get(request).await.unwrap();
+    assert_eq!(answer.not_found, [2]);
+    let GottenRows::Json(lines) = answer.rows else { panic!("{:?}", answer.rows) };
+    let expected = concat!(
+        r#"{"text":"maple trees by the river","tag":"tag-0","_rowaddr":12}"#,
+        "\n",
+        r#"{"text":"oak trees by the river","tag":"tag-1","_rowaddr":40}"#,
+        "\n",
+    );
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_stream_answers_come_in_order_and_errors_end_nothing() {
+    let (_table, _node, client) = served().await;
+    let mut requests: Vec<GetRequest> = (0..100).map(|i| get(&[key(i * 10).as_str()])).collect();
+    requests[3] = GetRequest { table: "absent".into(), ..get(&["x"]) };
+    requests[40] = get(&[]);
+    let answers = client.get_stream(stream::iter(requests), RowFormat::Arrow).await.unwrap();
+    let answers: Vec<_> = answers.collect().await;
+    assert_eq!(answers.len(), 100);
+    for (i, answer) in answers.into_iter().enumerate() {
+        match (i, answer) {
+            (3, answer) => assert_eq!(answer.unwrap_err().reason, Reason::TableNotFound),
+            (40, answer) => assert_eq!(answer.unwrap_err().reason, Reason::BadArgument),
+            (i, answer) => assert_eq!(ids(&arrow(answer.unwrap().rows)), [i as i64 * 10]),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configured_key_column_goes_first_and_a_table_without_one_says_so() {
+    let table = TestTable::plain().await;
+    let mut config = crate::node::config(&[("t", &table), ("keyless", &table)]);
+    config.tables.get_mut("t").unwrap().key = Some("id".into());
+    let (_node, client) = serve_with(config).await;
+    let rows = arrow(client.get(get(&["33"])).await.unwrap().rows);
+    assert_eq!(ids(&rows), [33]);
+    let request = GetRequest { table: "keyless".into(), ..get(&["33"]) };
+    let fault = client.get(request).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::NoIndex);
+    assert!(fault.message.contains("--key"), "{fault}");
+}

@@ -1,0 +1,11 @@
+//! The query node over real gRPC and real tables, with no I/O node in reach: every answer comes from
+//! the tables themselves, and is compared to what a plain computation over the same rows says.
+
+mod bad_input;
+mod follow;
+mod get;
+mod node;
+mod operate;
+mod search;
+mod table;
+mod take;

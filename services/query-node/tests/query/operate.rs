@@ -1,0 +1,111 @@
+use std::time::Duration;
+
+use client::query::{QueryClient, WarmRequest};
+use futures::StreamExt;
+use query_node::{QueryError, QueryNode};
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use wire::Reason;
+
+use crate::node::{NOBODY, config, near, serve, served};
+use crate::table::{TestTable, lake, vector};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_described() {
+    let (table, _node, client) = served().await;
+    let described = client.describe("t", 0).await.unwrap();
+    let response = &described.response;
+    assert_eq!(
+        (response.uri.as_str(), response.rows, response.fragments),
+        (table.uri.as_str(), 2700, 2)
+    );
+    assert_eq!(response.key_column, "key");
+    let sizes: Vec<_> =
+        response.fragment_sizes.iter().map(|f| (f.id, f.physical_rows, f.deleted_rows)).collect();
+    assert_eq!(sizes, [(0, 2000, 200), (1, 1000, 100)]);
+    let packs: Vec<u32> = response.columns.iter().map(|column| column.pack).collect();
+    assert_eq!(packs, [0, 0, 0, 0, 1]);
+    assert_eq!(described.schema.field(4).name(), "vector");
+    let vector_index = response.indexes.iter().find(|index| index.columns == ["vector"]).unwrap();
+    assert_eq!((vector_index.kind.as_str(), vector_index.metric.as_str()), ("IVF_RQ", "l2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
+    let table = TestTable::plain().await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    let status = client.status().await.unwrap();
+    assert_eq!(status.node, "query-0");
+    assert!(status.cpu_us > 0 && status.resident_bytes > 0);
+    for (io_node, endpoint) in status.io_nodes.iter().zip(NOBODY) {
+        assert!(!io_node.reachable && io_node.endpoint == endpoint);
+        assert!(io_node.error.contains("refused"), "{}", io_node.error);
+    }
+    let request = WarmRequest { table: "t".into(), ..Default::default() };
+    let steps: Vec<_> = client.warm(request).await.unwrap().collect().await;
+    let fault = steps.last().unwrap().as_ref().unwrap_err();
+    assert_eq!(fault.reason, Reason::NodeUnavailable);
+    let request =
+        WarmRequest { table: "t".into(), columns: vec!["x".into()], ..Default::default() };
+    let fault = client.warm(request).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::ColumnNotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_reflection_answer() {
+    let (node, _client) = serve(&[]).await;
+    let endpoint = format!("http://{}", node.local_addr());
+    let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
+    let mut health = HealthClient::new(channel.clone());
+    let request = HealthCheckRequest { service: "bireme.query.v1.QueryService".into() };
+    let health = health.check(request).await.unwrap().into_inner();
+    assert_eq!(health.status, 1);
+    let mut reflection = ServerReflectionClient::new(channel);
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let requests = futures::stream::iter([request]);
+    let mut answers = reflection.server_reflection_info(requests).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap().message_response;
+    let Some(MessageResponse::ListServicesResponse(list)) = answer else { panic!("{answer:?}") };
+    let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    assert!(names.contains(&"bireme.query.v1.QueryService".to_owned()), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_told_with_what_to_do() {
+    let (node, _client) = serve(&[]).await;
+    let mut taken = config(&[]);
+    taken.listen = node.local_addr();
+    let error = QueryNode::start(taken, lake()).await.err().unwrap();
+    assert!(matches!(error, QueryError::Listen { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(&node.local_addr().to_string()) && text.contains("--listen"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shut_down_node_lets_requests_end_and_then_nobody_answers() {
+    let (_table, node, client) = served().await;
+    let endpoint = client.endpoint().clone();
+    let running = tokio::spawn({
+        let client = client.clone();
+        async move { client.search(near(vector(3), 500)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    node.shutdown(Duration::from_secs(10)).await.unwrap();
+    // Either it was there before the shutdown, and is answered, or it is told what to do.
+    if let Err(fault) = running.await.unwrap() {
+        assert_eq!(fault.reason, Reason::NodeUnavailable);
+    }
+    let fault = QueryClient::connect(&endpoint).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::NodeUnavailable);
+    assert!(fault.message.contains("bireme up"), "{fault}");
+    let fault = client.search(near(vector(3), 5)).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::NodeUnavailable);
+}

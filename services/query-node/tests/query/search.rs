@@ -1,0 +1,194 @@
+use std::collections::HashSet;
+
+use arrow_array::RecordBatch;
+use client::query::{By, SearchRequest};
+use lake::{Metric, VectorIndexKind};
+
+use crate::node::{addresses, assert_true, by, ids, names, near, numbers, serve, served, words};
+use crate::table::{TestTable, is_live, live, text, vector};
+
+/// The `k` nearest of `among`, by a plain computation.
+fn nearest(
+    query: &[f32],
+    metric: Metric,
+    k: usize,
+    among: impl Iterator<Item = i64>,
+) -> Vec<(i64, f32)> {
+    let mut all: Vec<(i64, f32)> =
+        among.map(|id| (id, distance(query, &vector(id), metric))).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    all.truncate(k);
+    all
+}
+
+fn distance(a: &[f32], b: &[f32], metric: Metric) -> f32 {
+    let pairs = || a.iter().zip(b).map(|(a, b)| (f64::from(*a), f64::from(*b)));
+    let dot: f64 = pairs().map(|(a, b)| a * b).sum();
+    let norm = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    let distance = match metric {
+        Metric::L2 => pairs().map(|(a, b)| (a - b).powi(2)).sum(),
+        Metric::Cosine => 1.0 - dot / (norm(a) * norm(b)),
+        Metric::Dot => 1.0 - dot,
+        Metric::Hamming => unreachable!("not among the tests"),
+    };
+    distance as f32
+}
+
+/// How much of the truth was found; distances must be right, and in order.
+fn recall(rows: &RecordBatch, query: &[f32], metric: Metric, truth: &[(i64, f32)]) -> f64 {
+    let (ids, distances) = (ids(rows), numbers(rows, "_distance"));
+    assert!(distances.is_sorted(), "{distances:?}");
+    for (&id, &got) in ids.iter().zip(&distances) {
+        let exact = distance(query, &vector(id), metric);
+        assert!((got - exact).abs() <= 1e-4 * exact.abs().max(1.0), "{id}: {got}, not {exact}");
+    }
+    let found: HashSet<i64> = ids.into_iter().collect();
+    truth.iter().filter(|(id, _)| found.contains(id)).count() as f64 / truth.len() as f64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refined_searches_find_the_nearest_whatever_the_index_and_metric() {
+    use VectorIndexKind::{IvfPq, IvfRq};
+    for (kind, metric) in [
+        (IvfRq, Metric::L2),
+        (IvfRq, Metric::Cosine),
+        (IvfPq, Metric::Dot),
+        (IvfPq, Metric::Cosine),
+    ] {
+        let table = TestTable::indexed(kind, metric).await;
+        let (node, client) = serve(&[("t", &table)]).await;
+        let mut found = 0.0;
+        for i in 0..20 {
+            let query: Vec<f32> = vector(i * 131).iter().map(|x| x + 0.1).collect();
+            let answer = client.search(near(query.clone(), 10)).await.unwrap();
+            assert_eq!(answer.rows.num_rows(), 10);
+            assert_true(&answer.rows);
+            let truth = nearest(&query, metric, 10, live());
+            found += recall(&answer.rows, &query, metric, &truth) / 20.0;
+        }
+        assert!(found >= 0.95, "recall {found} with {kind} and {metric}");
+        assert!(node.fallback_rows() > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_has_the_columns_asked_for() {
+    let (_table, _node, client) = served().await;
+    let answer = client.search(near(vector(5), 3)).await.unwrap();
+    assert_eq!(names(&answer.rows), ["id", "key", "text", "tag", "_rowaddr", "_distance"]);
+    let columns = ["vector", "tag", "id"].map(str::to_owned).to_vec();
+    let request = SearchRequest { columns, ..near(vector(5), 3) };
+    let answer = client.search(request).await.unwrap();
+    assert_eq!(names(&answer.rows), ["vector", "tag", "id", "_rowaddr", "_distance"]);
+    assert_true(&answer.rows);
+    assert_eq!(ids(&answer.rows)[0], 5);
+    assert!(numbers(&answer.rows, "_distance")[0].abs() < 1e-5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_refinement_the_index_has_its_say() {
+    let (_table, node, client) = served().await;
+    let request = SearchRequest {
+        refine_factor: Some(0),
+        columns: vec!["id".into()],
+        ..near(vector(5), 100)
+    };
+    let answer = client.search(request).await.unwrap();
+    // Only the payload was fetched.
+    assert_eq!((answer.rows.num_rows(), node.fallback_rows()), (100, 100));
+    assert!(numbers(&answer.rows, "_distance").is_sorted());
+    let truth = nearest(&vector(5), Metric::L2, 100, live());
+    let found: HashSet<i64> = ids(&answer.rows).into_iter().collect();
+    assert!(truth.iter().filter(|(id, _)| found.contains(id)).count() >= 60);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_holds_before_the_search() {
+    let (_table, _node, client) = served().await;
+    let query = vector(1234);
+    let filter = "id < 300 AND tag = 'tag-1'".to_owned();
+    let request = SearchRequest { filter, ..near(query.clone(), 10) };
+    let answer = client.search(request).await.unwrap();
+    let truth = nearest(&query, Metric::L2, 10, live().filter(|id| *id < 300 && id % 3 == 1));
+    assert_eq!(recall(&answer.rows, &query, Metric::L2, &truth), 1.0);
+    assert_eq!(ids(&answer.rows), truth.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_alone_gives_the_first_rows() {
+    let (_table, _node, client) = served().await;
+    let filter = "id >= 1990".to_owned();
+    let request = SearchRequest { table: "t".into(), filter, k: 20, ..Default::default() };
+    let answer = client.search(request).await.unwrap();
+    let truth: Vec<i64> = (1990..).filter(|&id| is_live(id)).take(20).collect();
+    assert_eq!(ids(&answer.rows), truth);
+    assert_eq!(names(&answer.rows).last().unwrap(), "_rowaddr");
+    assert_true(&answer.rows);
+    let filter = "id < 0".to_owned();
+    let request = SearchRequest { table: "t".into(), filter, k: 20, ..Default::default() };
+    let answer = client.search(request).await.unwrap();
+    assert_eq!(answer.rows.num_rows(), 0);
+    assert_eq!(names(&answer.rows), ["id", "key", "text", "tag", "_rowaddr"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_find_the_rows_that_have_them() {
+    let (_table, _node, client) = served().await;
+    let answer = client.search(words("willow", 1000)).await.unwrap();
+    let mut found = ids(&answer.rows);
+    found.sort_unstable();
+    assert_eq!(found, live().filter(|&id| text(id).contains("willow")).collect::<Vec<_>>());
+    assert!(numbers(&answer.rows, "_score").iter().is_sorted_by(|a, b| a >= b));
+    assert_true(&answer.rows);
+    let filter = "id % 2 = 0".to_owned();
+    let answer = client.search(SearchRequest { filter, ..words("willow", 7) }).await.unwrap();
+    assert_eq!(answer.rows.num_rows(), 7);
+    assert!(ids(&answer.rows).iter().all(|id| id % 2 == 0));
+    let nothing = client.search(words("zebra", 7)).await.unwrap();
+    assert_eq!(nothing.rows.num_rows(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn like_a_row_means_near_its_vector_and_answers_repeat_themselves() {
+    let (_table, _node, client) = served().await;
+    let like = || client.search(by(By::Like("row-2042".into()), 10));
+    let answer = like().await.unwrap();
+    assert_eq!(ids(&answer.rows)[0], 2042);
+    let truth = nearest(&vector(2042), Metric::L2, 10, live());
+    assert!(recall(&answer.rows, &vector(2042), Metric::L2, &truth) >= 0.9);
+    assert_eq!(like().await.unwrap().rows, answer.rows);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_index_the_search_is_exact() {
+    let table = TestTable::plain().await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    let query = vector(77);
+    let answer = client.search(near(query.clone(), 25)).await.unwrap();
+    let truth = nearest(&query, Metric::L2, 25, live());
+    assert_eq!(recall(&answer.rows, &query, Metric::L2, &truth), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_rows_than_there_are_gives_all_of_them() {
+    let (_table, _node, client) = served().await;
+    let request = SearchRequest { refine_factor: Some(1), nprobes: 16, ..near(vector(3), 5000) };
+    let answer = client.search(request).await.unwrap();
+    let mut all = addresses(&answer.rows);
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), live().count());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_are_told_in_order_when_asked_for() {
+    let (_table, _node, client) = served().await;
+    let request = SearchRequest { explain: true, ..by(By::Like("row-8".into()), 5) };
+    let answer = client.search(request).await.unwrap();
+    let names: Vec<&str> = answer.stages.iter().map(|stage| stage.name.as_str()).collect();
+    let order = ["validate", "lookup", "search", "rerank", "rank", "fetch", "assemble", "reply"];
+    assert_eq!(names, order);
+    assert!(answer.stages[3].detail.contains("50 rows from the table by this node"));
+    let quiet = client.search(near(vector(5), 5)).await.unwrap();
+    assert_eq!(quiet.stages, []);
+}

@@ -1,0 +1,76 @@
+use arrow_select::concat::concat_batches;
+use client::query::{OnMissing, TakeRequest};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use wire::Reason;
+
+use crate::node::served;
+use crate::table::{address_of, live, rows};
+
+fn take(ids: &[i64], columns: &[&str]) -> TakeRequest {
+    TakeRequest {
+        table: "t".into(),
+        row_addrs: ids.iter().map(|&id| address_of(id).to_u64()).collect(),
+        columns: columns.iter().map(|&column| column.to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rows_come_in_the_order_given_in_messages_of_bounded_size() {
+    let (_table, _node, client) = served().await;
+    let live: Vec<i64> = live().collect();
+    let mut random = StdRng::seed_from_u64(11);
+    let ids: Vec<i64> = (0..30_000).map(|_| *live.choose(&mut random).unwrap()).collect();
+    let mut parts = client.take(take(&ids, &["vector", "id"])).await.unwrap();
+    let (mut batches, mut messages) = (Vec::new(), 0);
+    while let Some(mut part) = parts.next().await.unwrap() {
+        messages += 1;
+        assert!(part.missing.is_empty());
+        batches.append(&mut part.batches);
+    }
+    // 30,000 rows of 328 bytes.
+    assert!(messages > 2, "{messages} messages");
+    let got = concat_batches(&parts.schema().unwrap(), &batches).unwrap();
+    let truth = rows(ids.iter().copied());
+    assert_eq!(got["vector"].as_ref(), truth["vector"].as_ref());
+    assert_eq!(got["id"].as_ref(), truth["id"].as_ref());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rows_are_an_error_or_left_out() {
+    let (_table, _node, client) = served().await;
+    let mut request = take(&[5, 7, 2999, 8], &["id"]);
+    // Past the end of a fragment, and of a fragment that isn't there.
+    request.row_addrs.extend([1 << 32 | 1000, 9 << 32]);
+    let fault = client.take(request.clone()).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::RowNotFound);
+    assert!(fault.message.contains("7 (0:7)") && fault.message.contains("1:1000"), "{fault}");
+    request.set_on_missing(OnMissing::Skip);
+    let taken = client.take(request.clone()).await.unwrap().collect().await.unwrap();
+    assert_eq!(taken.missing, [1, 4, 5]);
+    let got = concat_batches(&taken.batches[0].schema(), &taken.batches).unwrap();
+    assert_eq!(got["id"].as_ref(), rows([5, 2999, 8].into_iter())["id"].as_ref());
+    request.row_addrs = vec![9 << 32];
+    let taken = client.take(request).await.unwrap().collect().await.unwrap();
+    assert_eq!(taken.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 0);
+    assert_eq!(taken.missing, [0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeats_and_any_order_are_fine_for_random_requests() {
+    let (_table, _node, client) = served().await;
+    let live: Vec<i64> = live().collect();
+    let mut random = StdRng::seed_from_u64(5);
+    for _ in 0..20 {
+        let count = random.random_range(1..60);
+        let ids: Vec<i64> = (0..count).map(|_| *live.choose(&mut random).unwrap()).collect();
+        let taken = client.take(take(&ids, &["key", "id"])).await.unwrap();
+        let taken = taken.collect().await.unwrap();
+        let got = concat_batches(&taken.batches[0].schema(), &taken.batches).unwrap();
+        let truth = rows(ids.iter().copied());
+        assert_eq!(got["key"].as_ref(), truth["key"].as_ref());
+        assert_eq!(got["id"].as_ref(), truth["id"].as_ref());
+    }
+}
