@@ -6,6 +6,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from("../../proto");
     let files =
         ["bireme/fetch/v1/fetch.proto", "bireme/query/v1/query.proto"].map(|f| root.join(f));
+    // The files lie outside of this package, where Cargo does not look by itself.
+    println!("cargo:rerun-if-changed={}", root.display());
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     tonic_prost_build::configure()
         .file_descriptor_set_path(out.join("descriptors.bin"))

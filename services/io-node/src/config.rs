@@ -42,6 +42,9 @@ pub struct IoConfig {
     pub batch_rows_max: u32,
     /// Rows that wait for a read at most, a core; what is over it is shed.
     pub queue_rows_max: usize,
+    /// Memory of replies that are gathered or wait for slow readers, over all cores; what is over it
+    /// is shed.
+    pub reply_memory: ByteSize,
     /// Fills at the same time.
     pub fills: usize,
     /// Fills that wait at most; a miss over it is answered but fills nothing.
@@ -101,6 +104,7 @@ impl Default for IoConfig {
             credit_rows: 64 << 10,
             batch_rows_max: 4096,
             queue_rows_max: 1 << 20,
+            reply_memory: ByteSize::gib(1),
             fills: 2,
             fill_queue_max: 4096,
             table_reads: 4,

@@ -2,12 +2,14 @@
 //!
 //! The taken rows are encoded like a chunk, so that one way of assembling serves rows of both kinds.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use address::RowAddr;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use futures::FutureExt;
 use pack::Extent;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -56,7 +58,10 @@ impl TableReader {
             let permit = running.acquire().await;
             waiting.fetch_sub(1, Ordering::Relaxed);
             let part = wanted.part;
-            let image = wanted.take().await;
+            // A panic in a library below is this batch's fault, not silence.
+            let image = AssertUnwindSafe(wanted.take()).catch_unwind().await;
+            let panicked = |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
+            let image = image.unwrap_or_else(panicked);
             drop(permit);
             // A core that is gone has no use for it.
             let _ = to.send(Message::Image { request, part, image });

@@ -49,7 +49,7 @@ pub struct IndexArgs {
     /// How distances are measured
     #[arg(long, default_value = "l2", value_parser = metrics(), help_heading = "Vectors")]
     metric: Metric,
-    /// Partitions [default: about the square root of the number of rows, at most 4096]
+    /// Partitions [default: about half the square root of the number of rows, at most 4096]
     #[arg(long, value_name = "N", help_heading = "Vectors")]
     partitions: Option<usize>,
     /// ivf-pq: codes per vector; must divide the dimension [default: a sixteenth of it]

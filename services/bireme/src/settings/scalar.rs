@@ -73,6 +73,7 @@ pub const IO_SCALARS: &[Scalar] = &[
     number("credit_rows"),
     number("batch_rows_max"),
     number("queue_rows_max"),
+    text("reply_memory"),
     number("fills"),
     number("fill_queue_max"),
     number("table_reads"),

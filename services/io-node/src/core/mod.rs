@@ -7,6 +7,7 @@
 
 pub mod grace;
 pub mod mailbox;
+mod reply_memory;
 mod requests;
 mod run;
 mod sessions;
@@ -23,9 +24,10 @@ use crate::node::Shared;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
+pub use reply_memory::{HeldBytes, ReplyMemory};
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, run};
-pub use sessions::{Handle, Session, SessionNo, Sessions};
+pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
 pub use stats::{CoreSnapshot, CoreStats};
 
 /// One core's state.
@@ -46,6 +48,8 @@ pub struct Core {
     pub sessions: RefCell<Sessions>,
     /// Batches under way.
     pub requests: RefCell<Requests>,
+    /// Memory of replies.
+    pub reply_memory: ReplyMemory,
     /// Pieces that wait for a read, and the reads in flight.
     pub reader: Rc<Reader>,
     /// Counters.

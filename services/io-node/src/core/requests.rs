@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pack::Assembler;
 
-use super::SessionNo;
+use super::{HeldBytes, SessionNo};
 use crate::directory::ExtentNo;
 use crate::stages::decode::RerankBy;
 use crate::stages::rerank::Scorer;
@@ -63,6 +63,8 @@ pub struct Request {
     pub refused: Vec<BTreeSet<u32>>,
     /// The rows as far as they have come; `None` until all sources are known.
     pub gather: Option<Gather>,
+    /// The memory that its reply holds.
+    pub held: Option<HeldBytes>,
     /// Pieces that have not come yet.
     pub pieces_left: u32,
     /// Images that have not come yet.

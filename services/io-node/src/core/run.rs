@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use super::mailbox::{Message, adopt};
-use super::{Core, CoreSnapshot, CoreStats, here, settle_in};
+use super::{Core, CoreSnapshot, CoreStats, ReplyMemory, here, settle_in};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -53,6 +53,7 @@ pub fn run(start: CoreStart) {
         let description = ring.describe().to_string();
         let read_max = config.slot_bytes;
         let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
+        let reply_memory = shared.config.reply_memory.as_u64() / shared.cores() as u64;
         settle_in(Rc::new(Core {
             number,
             ring,
@@ -61,6 +62,7 @@ pub fn run(start: CoreStart) {
             ram: RamTier::new(ram),
             sessions: RefCell::default(),
             requests: RefCell::default(),
+            reply_memory: ReplyMemory::new(reply_memory),
             reader: Rc::new(Reader::new(config.slots, read_max)),
             stats: CoreStats::default(),
             cpu,
@@ -155,6 +157,7 @@ fn snapshot(core: &Core) -> CoreSnapshot {
         cpu: core.cpu,
         ring: core.ring.stats(),
         queued: core.reader.waiting(),
+        reply_bytes: core.reply_memory.used(),
         replica_bytes: directory.replica_bytes(),
         directory_shared_bytes: directory.shared_bytes(),
         ..core.stats.snapshot()

@@ -4,23 +4,39 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use wire::fetch::{Batch, FetchResponse};
+use wire::fetch::{Batch, FetchResponse, fetch_response};
 use wire::{Fault, Reason};
 
-use super::RequestNo;
+use super::{HeldBytes, RequestNo};
 use crate::table::Projection;
 
 /// Names a stream; never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionNo(u64);
 
+/// A message on its way out, with the memory it holds until it is handed to the connection.
+pub struct Outgoing {
+    /// The message.
+    pub response: FetchResponse,
+    /// Given back when this is dropped.
+    _held: Option<HeldBytes>,
+}
+
+impl Outgoing {
+    /// A message that holds `held`.
+    pub fn new(kind: fetch_response::Kind, held: Option<HeldBytes>) -> Self {
+        Self { response: FetchResponse { kind: Some(kind) }, _held: held }
+    }
+}
+
 /// The most projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
 /// One stream.
 pub struct Session {
-    /// Takes what goes back. Bounded by the credits, so it never has to wait.
-    pub replies: mpsc::UnboundedSender<FetchResponse>,
+    /// Takes what goes back. Bounded by credits and by the core's memory for replies, so it never has
+    /// to wait.
+    pub replies: mpsc::UnboundedSender<Outgoing>,
     /// Rows that the client may still ask for.
     pub credit_rows: u32,
     /// Batches under way, by the client's name.
@@ -40,7 +56,7 @@ pub enum Handle {
 
 impl Session {
     /// A stream whose client has `credit_rows`.
-    pub fn new(replies: mpsc::UnboundedSender<FetchResponse>, credit_rows: u32) -> Self {
+    pub fn new(replies: mpsc::UnboundedSender<Outgoing>, credit_rows: u32) -> Self {
         Self { replies, credit_rows, batches: HashMap::new(), handles: HashMap::new() }
     }
 
@@ -78,6 +94,26 @@ impl Session {
             Some(Handle::Opening(waiting)) => waiting,
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a batch of this id waits for its projection.
+    pub fn waits(&self, id: u64) -> bool {
+        let waits = |handle: &Handle| match handle {
+            Handle::Opening(waiting) => waiting.iter().any(|batch| batch.id == id),
+            Handle::Open(_) | Handle::Failed(_) => false,
+        };
+        self.handles.values().any(waits)
+    }
+
+    /// Takes back a batch that waits for its projection.
+    pub fn stop_waiting(&mut self, id: u64) -> Option<Batch> {
+        self.handles.values_mut().find_map(|handle| match handle {
+            Handle::Opening(waiting) => {
+                let place = waiting.iter().position(|batch| batch.id == id)?;
+                Some(waiting.remove(place))
+            }
+            Handle::Open(_) | Handle::Failed(_) => None,
+        })
     }
 
     /// The handle's state.

@@ -290,9 +290,9 @@ impl Filler {
         self.reclaiming = Some(segment);
         let keys = self.by_segment.remove(&segment).unwrap_or_default();
         self.placed.retain(|_, place| *place != segment);
-        let cores = Arc::clone(&self.cores);
+        let told = forget(&self.cores, keys);
         self.steps.spawn(async move {
-            forget(&cores, keys).await;
+            told.wait().await;
             Step::Forgotten { segment }
         });
     }
@@ -303,8 +303,7 @@ impl Filler {
             keys.retain(|k| *k != key);
         }
         // Its room comes back with its segment, so nobody waits for this.
-        let cores = Arc::clone(&self.cores);
-        tokio::spawn(async move { forget(&cores, vec![key]).await });
+        drop(forget(&self.cores, vec![key]));
     }
 
     fn end(&mut self, name: ExtentKey, outcome: FillOutcome) {

@@ -1,8 +1,10 @@
 //! The steps of a fill that take time, each ending in a report to the filler.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use address::{ByteOffset, ExtentKey, SECTOR_BYTES};
+use futures::FutureExt;
 use futures::future::try_join_all;
 use ring::AlignedBuf;
 use tokio::sync::{mpsc, oneshot};
@@ -54,7 +56,11 @@ pub enum Step {
 
 /// Reads a chunk's rows from the table and encodes them.
 pub async fn scan(name: ExtentKey, table: Arc<OpenTable>, key: FillKey) -> Step {
-    let extent = encoded(&table, key).await.map_err(|error| error.to_string());
+    // A panic in a library below ends this fill, not the filler's count of fills.
+    let extent = match AssertUnwindSafe(encoded(&table, key)).catch_unwind().await {
+        Ok(extent) => extent.map_err(|error| error.to_string()),
+        Err(_) => Err("reading the table panicked".into()),
+    };
     Step::Scanned { name, extent }
 }
 
@@ -95,25 +101,35 @@ pub async fn write(core: Mailbox, extent: Arc<Extent>, bytes: Vec<u8>) -> Step {
 /// Makes every core find an extent.
 pub async fn publish(cores: Arc<[Mailbox]>, extent: Arc<Extent>, bytes: u64) -> Step {
     let (name, segment) = (extent.key, extent.segment);
-    tell(&cores, |done| Message::Filled { extent: Arc::clone(&extent), done }).await;
+    tell(&cores, |done| Message::Filled { extent: Arc::clone(&extent), done }).wait().await;
     Step::Published { name, segment, bytes }
 }
 
-/// Makes every core forget extents, and waits until no request holds one of them.
-pub async fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) {
+/// Makes every core forget extents: told when this returns, done when what it returns says so. What
+/// is told to a core later, such as the same extent filled again, comes after it.
+pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Told {
     let keys = Arc::new(keys);
-    tell(cores, |done| Message::Forget { keys: Arc::clone(&keys), done }).await;
+    tell(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
 }
 
-/// Sends each core a message and waits until all have dropped their `done`.
-async fn tell(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) {
-    let (done, mut all_done) = mpsc::channel(1);
+/// All cores have been sent a message.
+pub struct Told(mpsc::Receiver<()>);
+
+impl Told {
+    /// Until all cores have done what it says.
+    pub async fn wait(mut self) {
+        self.0.recv().await;
+    }
+}
+
+/// Sends each core a message, which is done when its `done` is dropped.
+fn tell(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Told {
+    let (done, all_done) = mpsc::channel(1);
     for core in cores {
         // A core that has stopped finds and holds nothing.
         let _ = core.send(message(done.clone()));
     }
-    drop(done);
-    all_done.recv().await;
+    Told(all_done)
 }
 
 const _: () = assert!(WRITE_BYTES.is_multiple_of(SECTOR_BYTES));

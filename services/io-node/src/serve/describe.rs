@@ -81,5 +81,6 @@ fn core(core: CoreSnapshot) -> CoreState {
         shared_sectors: core.shared_pieces,
         dropped: core.dropped,
         shed: core.shed,
+        reply_bytes: core.reply_bytes,
     }
 }

@@ -1,7 +1,9 @@
 //! One Fetch stream: its credits, its projections, its batches.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -13,7 +15,7 @@ use wire::{Fault, Reason, schema_to_bytes};
 
 use super::Replies;
 use crate::core::mailbox::Message;
-use crate::core::{Core, Handle, Session, SessionNo, here};
+use crate::core::{Core, Handle, Outgoing, Session, SessionNo, here};
 use crate::error::fault_of;
 use crate::fetch::fetch;
 use crate::node::Shared;
@@ -37,14 +39,14 @@ pub fn begin(
         node: config.name.clone(),
         revision: REVISION,
     };
-    let _ = replies.send(FetchResponse { kind: Some(Answer::Welcome(welcome)) });
+    let _ = replies.send(Outgoing::new(Answer::Welcome(welcome), None));
     let session = Session::new(replies, config.credit_rows);
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
     // Ends the answers with a status once the asking has broken the protocol.
     let (ending, ended) = mpsc::channel(1);
     tokio::spawn(listen(no, asked, ending, stopping));
-    let answers = UnboundedReceiverStream::new(answers).map(Ok);
+    let answers = UnboundedReceiverStream::new(answers).map(|outgoing| Ok(outgoing.response));
     let ended = tokio_stream::wrappers::ReceiverStream::new(ended).map(Err);
     Box::pin(answers.merge(ended))
 }
@@ -95,7 +97,7 @@ async fn finish(no: SessionNo) {
 }
 
 /// Where the replies of a stream go that has batches under way.
-fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<FetchResponse>> {
+fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     let core = here();
     let mut sessions = core.sessions.borrow_mut();
     sessions.get_mut(no).filter(|session| !session.batches.is_empty()).map(|s| s.replies.clone())
@@ -120,15 +122,22 @@ fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
             Ok(())
         }
         Some(Asked::Cancel(cancel)) => {
-            let request = with(core, no, |session| session.batches.get(&cancel.id).copied());
-            if let Some(request) = request.flatten() {
-                core.stats.dropped.add(1);
-                let cancelled = Fault::new(Reason::Cancelled, "the caller cancelled the batch");
-                reply::fail(core, request, cancelled);
-            }
+            cancel_batch(core, no, cancel.id);
             Ok(())
         }
         None => Err(Fault::new(Reason::BadProtocol, "a message of an unknown kind")),
+    }
+}
+
+fn cancel_batch(core: &Core, no: SessionNo, id: u64) {
+    let cancelled = Fault::new(Reason::Cancelled, "the caller cancelled the batch");
+    let request = with(core, no, |session| session.batches.get(&id).copied()).flatten();
+    if let Some(request) = request {
+        core.stats.dropped.add(1);
+        reply::fail(core, request, cancelled);
+    } else if let Some(batch) = with(core, no, |session| session.stop_waiting(id)).flatten() {
+        core.stats.dropped.add(1);
+        reply::refuse(core, no, id, batch.row_addrs.len(), cancelled);
     }
 }
 
@@ -148,7 +157,7 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
             let what = format!("a batch of {rows} rows over the {have} that credits are left for");
             return Err(Fault::new(Reason::BadProtocol, what));
         };
-        if session.batches.contains_key(&id) {
+        if session.batches.contains_key(&id) || session.waits(id) {
             let what = format!("batch {id} is outstanding already; give each an id of its own");
             return Err(Fault::new(Reason::BadProtocol, what));
         }
@@ -182,7 +191,9 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
     let tables = core.shared.tables.clone();
     let mailbox = core.shared.mailboxes[core.number].clone();
     core.shared.background.spawn(async move {
-        let projection = project(&tables, &open).await;
+        let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
+        let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
+        let projection = projection.unwrap_or_else(panicked);
         // A core that has stopped has no use for it.
         let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, projection });
     });
@@ -214,7 +225,7 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, projection: Result<Arc<Pr
         Err(fault) => Handle::Failed(fault.clone()),
     };
     let waiting = with(core, no, |session| {
-        let _ = session.replies.send(FetchResponse { kind: Some(Answer::Opened(answer)) });
+        let _ = session.replies.send(Outgoing::new(Answer::Opened(answer), None));
         session.opened(handle, state)
     });
     for batch in waiting.unwrap_or_default() {

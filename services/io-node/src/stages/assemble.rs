@@ -7,10 +7,10 @@
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;
 use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
-use wire::Fault;
+use wire::{Fault, Reason};
 
 use super::rerank::{Scorer, score_columns};
-use crate::core::{Core, Gather, Request, RequestNo, Source};
+use crate::core::{Core, Gather, HeldBytes, Request, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
 
 /// Makes room for a request's rows, now that each one's source is known.
@@ -33,12 +33,10 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
         .filter_map(|(index, row)| index.span(row))
         .map(|span| u64::from(span.len))
         .sum();
-    if request.rerank.is_none() && bytes > REPLY_BYTES_MAX {
-        let what = format!(
-            "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
-        );
-        return Err(Fault::new(wire::Reason::TooLarge, what));
-    }
+    let held = match request.rerank {
+        Some(_) => None,
+        None => Some(hold(core, bytes)?),
+    };
     let longest = core.shared.config.read_max.as_u64() as usize;
     let in_one_read = |sectors: SectorSpan| sectors.count as usize * SECTOR_BYTES <= longest;
     let in_place = |(index, row): (&ExtentIndex, u32)| {
@@ -58,7 +56,25 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     };
     drop(directory);
     request.gather = Some(gather);
+    request.held = held;
     Ok(())
+}
+
+/// Memory for a reply whose rows come to `bytes`.
+fn hold(core: &Core, bytes: u64) -> Result<HeldBytes, Fault> {
+    if bytes > REPLY_BYTES_MAX {
+        let what = format!(
+            "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
+        );
+        return Err(Fault::new(Reason::TooLarge, what));
+    }
+    core.reply_memory.hold(bytes).ok_or_else(|| {
+        core.stats.shed.add(1);
+        let used = core.reply_memory.used();
+        let what =
+            format!("{used} bytes of replies wait to be read; read them, or try again later");
+        Fault::new(Reason::Overloaded, what)
+    })
 }
 
 /// The most bytes of rows in one reply; a message holds more, for what is around them.

@@ -72,6 +72,7 @@ pub fn decode(
         images: (0..parts).map(|_| None).collect(),
         refused: vec![BTreeSet::new(); parts],
         gather: None,
+        held: None,
         pieces_left: 0,
         images_left: 0,
         times: Times::new(arrived),

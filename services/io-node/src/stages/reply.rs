@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use wire::fetch::fetch_response::Kind;
 use wire::fetch::reply::Outcome;
-use wire::fetch::{Error, FetchResponse, Neighbors, Reply, StageTimes};
+use wire::fetch::{Error, Neighbors, Reply, StageTimes};
 use wire::{ArrowBatch, Fault, Reason};
 
 use super::assemble::{Assembled, finish};
-use crate::core::{Core, Request, RequestNo, SessionNo};
+use crate::core::{Core, HeldBytes, Outgoing, Request, RequestNo, SessionNo};
 use crate::error::fault_of;
 
 /// Answers a request whose rows have all come.
@@ -27,7 +27,8 @@ pub fn reply(core: &Core, no: RequestNo) {
         missing: std::mem::take(&mut request.missing),
         times: Some(stage_times(&request, began)),
     };
-    send(core, request.session, request.addrs.len(), reply);
+    let held = request.held.take();
+    send(core, request.session, request.addrs.len(), reply, held);
 }
 
 /// Ends a request with a fault.
@@ -95,15 +96,15 @@ fn end_graces(core: &Core) {
 
 fn send_fault(core: &Core, session: SessionNo, id: u64, rows: usize, fault: Fault) {
     let outcome = Some(Outcome::Error(Error::from(fault)));
-    send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None });
+    send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None }, None);
 }
 
 /// Sends a reply and gives the batch's credits back.
-fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply) {
+fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
         session.batches.remove(&reply.id);
         session.credit_rows += rows as u32;
         // A stream that has gone is removed by its own task.
-        let _ = session.replies.send(FetchResponse { kind: Some(Kind::Reply(reply)) });
+        let _ = session.replies.send(Outgoing::new(Kind::Reply(reply), held));
     }
 }

@@ -37,7 +37,8 @@ pub struct VectorIndex {
     pub kind: VectorIndexKind,
     /// How distances are measured.
     pub metric: Metric,
-    /// Number of partitions; `None`: about the square root of the number of rows, at most 4,096.
+    /// Number of partitions; `None`: about half the square root of the number of rows, at most
+    /// 4,096.
     pub partitions: Option<usize>,
     /// IVF_PQ only: codes per vector; must divide the dimension. `None`: a sixteenth of the
     /// dimension, or as near above as divides it.
@@ -82,11 +83,13 @@ impl FromStr for VectorIndexKind {
     }
 }
 
-/// Partitions for `rows` vectors: about √rows, so that finding the partitions costs as much as
-/// searching one of them, at most 4,096 (their training needs 256 vectors each in memory).
+/// Partitions for `rows` vectors: about √rows / 2, at most 4,096 (their training needs 256 vectors each
+/// in memory). √rows would balance finding the partitions against searching one of them, but 20 of them
+/// are searched: on WordNet's 117,659 sentence embeddings (recall@10, nprobes 20, refine factor 10)
+/// 343 partitions find 0.94 of the true neighbours, 171 find 0.97.
 pub(crate) fn default_partitions(rows: u64) -> usize {
     const PARTITIONS_MAX: u64 = 4096;
-    rows.isqrt().clamp(1, PARTITIONS_MAX) as usize
+    (rows.isqrt() / 2).clamp(1, PARTITIONS_MAX) as usize
 }
 
 /// Codes for a vector of `dimension`: the divisor of the dimension that is nearest above a
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn defaults_by_exact_values() {
-        assert_eq!([0, 1, 100, 117_659, 1 << 40].map(default_partitions), [1, 1, 10, 343, 4096]);
+        assert_eq!([0, 1, 100, 117_659, 1 << 40].map(default_partitions), [1, 1, 5, 171, 4096]);
         assert_eq!([384, 768, 100, 7, 1].map(default_sub_vectors), [24, 48, 10, 1, 1]);
     }
 

@@ -7,6 +7,7 @@ mod cluster;
 mod damage;
 mod fetch_oracle;
 mod members;
+mod overload;
 mod reads;
 mod store;
 mod types;

@@ -168,7 +168,7 @@ async fn vector_search_with_refinement_finds_what_brute_force_finds() {
     warm(&cluster).await;
     let keys = words.keys();
     let (mut found, mut wanted) = (0, 0);
-    for row in (0..keys.len()).step_by(keys.len() / 100) {
+    for row in (0..keys.len()).step_by(keys.len() / 40) {
         let query = words.vector(row);
         let answer = cluster.client.search(search(by_vector(query.clone()))).await.unwrap();
         let nearest: Vec<_> =
