@@ -156,6 +156,9 @@ impl From<NodeError> for CliError {
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
             }
+            NodeError::AnotherTable { .. } => {
+                Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)
+            }
             NodeError::Pack(_) | NodeError::Os { .. } => Self::new(Exit::Other, "OS", message),
         }
     }

@@ -9,7 +9,9 @@ use address::RowAddr;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
-use client::fetch::{FetchClient, FetchOptions, Instant, Metric, Outcome, Projection, Rerank};
+use client::fetch::{
+    FetchClient, FetchOptions, Instant, Metric, Outcome, Projection, Rerank, TableVersion,
+};
 use node::{Node, Settings};
 use wire::{Fault, Reason};
 
@@ -33,7 +35,7 @@ async fn client(node: &Node, streams: usize) -> (FetchClient, Projection) {
         ..Default::default()
     };
     let client = FetchClient::new(node.endpoint().parse().unwrap(), options).unwrap();
-    let projection = client.open("t", 1, &["x".into()], soon()).await.unwrap();
+    let projection = client.open(version_of("t"), &["x".into()], soon()).await.unwrap();
     (client, projection)
 }
 
@@ -53,6 +55,10 @@ async fn until(what: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "it did not come about");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+fn version_of(uri: &str) -> TableVersion<'_> {
+    TableVersion { uri, version: 1, identity: "" }
 }
 
 #[tokio::test]
@@ -137,7 +143,7 @@ async fn a_full_queue_refuses_at_once() {
     let node = Node::start(Settings { credit_rows: 8, batch_rows_max: 8, ..Default::default() });
     let options = FetchOptions { streams: 1, queue_batches_max: 2, ..Default::default() };
     let client = FetchClient::new(node.endpoint().parse().unwrap(), options).unwrap();
-    let projection = client.open("t", 1, &["x".into()], soon()).await.unwrap();
+    let projection = client.open(version_of("t"), &["x".into()], soon()).await.unwrap();
     node.hold(true);
     let fetch = |deadline: Instant| client.fetch(&projection, addrs(0..8), None, deadline);
     let running = tokio::spawn({
@@ -204,7 +210,7 @@ async fn a_batch_whose_answer_would_be_too_large_is_halved() {
 async fn what_the_node_says_of_a_table_reaches_the_caller() {
     let node = Node::start(Settings::default());
     let (client, projection) = client(&node, 1).await;
-    let fault = client.open("absent", 1, &["x".into()], soon()).await.unwrap_err();
+    let fault = client.open(version_of("absent"), &["x".into()], soon()).await.unwrap_err();
     assert_eq!(
         (fault.reason, fault.message.as_str()),
         (Reason::TableNotFound, "no table `absent`")

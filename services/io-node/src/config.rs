@@ -42,8 +42,7 @@ pub struct IoConfig {
     pub batch_rows_max: u32,
     /// Rows that wait for a read at most, a core; what is over it is shed.
     pub queue_rows_max: usize,
-    /// Memory of replies that are gathered or wait for slow readers, over all cores; what is over it
-    /// is shed.
+    /// Memory of replies that are gathered or wait for slow readers, a core; what is over it is shed.
     pub reply_memory: ByteSize,
     /// Fills at the same time.
     pub fills: usize,
@@ -104,7 +103,7 @@ impl Default for IoConfig {
             credit_rows: 64 << 10,
             batch_rows_max: 4096,
             queue_rows_max: 1 << 20,
-            reply_memory: ByteSize::gib(1),
+            reply_memory: ByteSize::mib(512),
             fills: 2,
             fill_queue_max: 4096,
             table_reads: 4,
@@ -139,14 +138,17 @@ impl IoConfig {
         }
         let sector = SECTOR_BYTES as u64;
         let read_max = self.read_max.as_u64();
-        if read_max % sector != 0 || !(sector..=256 << 10).contains(&read_max) {
+        if !read_max.is_multiple_of(sector) || !(sector..=256 << 10).contains(&read_max) {
             return bad("read_max", "must be a multiple of 4KiB, at most 256KiB".into());
         }
-        if self.segment.as_u64() % sector != 0 || self.segment < ByteSize::mib(1) {
+        if !self.segment.as_u64().is_multiple_of(sector) || self.segment < ByteSize::mib(1) {
             return bad("segment", "must be a multiple of 4KiB, at least 1MiB".into());
         }
         if self.credit_rows < self.batch_rows_max {
             return bad("credit_rows", "must be at least batch_rows_max".into());
+        }
+        if self.queue_rows_max < self.batch_rows_max as usize {
+            return bad("queue_rows_max", "must be at least batch_rows_max".into());
         }
         let counts = [
             ("slots", self.slots as usize),

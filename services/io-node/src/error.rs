@@ -20,6 +20,16 @@ pub enum NodeError {
         /// The column.
         column: String,
     },
+    /// The table was dropped and made anew since the client opened it.
+    #[error(
+        "version {version} of {uri} is not the one asked for: the table was made anew; open it again"
+    )]
+    AnotherTable {
+        /// The table.
+        uri: String,
+        /// The version.
+        version: u64,
+    },
     /// The configuration contradicts itself.
     #[error("configuration: `{field}` {problem}")]
     Config {
@@ -64,6 +74,11 @@ pub fn fault_of(error: &NodeError) -> Fault {
         NodeError::Pack(error) => pack_fault(error),
         NodeError::ColumnTwice { column } => {
             Fault::new(Reason::BadArgument, error.to_string()).with("column", column)
+        }
+        NodeError::AnotherTable { uri, version } => {
+            Fault::new(Reason::VersionNotFound, error.to_string())
+                .with("table", uri)
+                .with("version", version)
         }
         NodeError::Config { .. }
         | NodeError::Slab(_)

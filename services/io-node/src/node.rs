@@ -21,7 +21,7 @@ use crate::fill::{FillHandle, Filler};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
 
-/// Sectors of a slab file that is neither there nor given a size.
+/// Bytes of a slab file that is neither there nor given a size.
 const SLAB_BYTES_DEFAULT: u64 = 4 << 30;
 
 /// What all cores of a node share. Nothing of it is locked on the way of a fetch.
@@ -85,6 +85,11 @@ impl IoNode {
     pub fn start(config: IoConfig) -> Result<Self, NodeError> {
         config.validate()?;
         let slabs = open_slabs(&config)?;
+        if let Some(slab) = slabs.iter().find(|slab| slab.len() < config.segment.as_u64()) {
+            let (path, len, segment) = (slab.path().display(), slab.len(), config.segment);
+            let problem = format!("{path} has {len} bytes, less than a segment of {segment}");
+            return Err(NodeError::Config { field: "drives", problem });
+        }
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
         let background = tokio::runtime::Builder::new_multi_thread()
@@ -120,7 +125,9 @@ impl IoNode {
             slabs,
             config,
         });
-        let (threads, engine) = start_cores(&shared, &cpus, mails)?;
+        let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
+            shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
+        })?;
         let (local_addr, acceptor) = {
             let _guard = background.enter();
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;

@@ -155,6 +155,31 @@ impl Table {
             .map_err(|error| self.blame(error))
     }
 
+    /// What this version's rows are made of: a hash of its columns, and of each fragment's files and
+    /// deletions. Two tables that had the same URI and version one after the other differ in it,
+    /// because data files are never named alike.
+    pub fn identity(&self) -> String {
+        let mut hash = blake3::Hasher::new();
+        let mut part = |bytes: &[u8]| {
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        for field in &self.inner.dataset.schema().fields {
+            part(format!("{}:{}:{}", field.id, field.name, field.logical_type).as_bytes());
+        }
+        for fragment in &self.inner.fragments {
+            let metadata = fragment.metadata();
+            part(&metadata.id.to_le_bytes());
+            metadata.files.iter().for_each(|file| part(file.path.as_bytes()));
+            metadata.overlays.iter().for_each(|file| part(file.data_file.path.as_bytes()));
+            if let Some(deletions) = &metadata.deletion_file {
+                part(&deletions.read_version.to_le_bytes());
+                part(&deletions.id.to_le_bytes());
+            }
+        }
+        hash.finalize().to_hex()[..32].to_owned()
+    }
+
     /// The number of the latest version: one listing, no manifest is read. Errors:
     /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
     pub async fn latest_version(&self) -> Result<u64> {

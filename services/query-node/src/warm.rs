@@ -35,6 +35,7 @@ impl Warm {
             version: open.version(),
             columns: columns.clone(),
             chunks,
+            identity: open.identity.clone(),
         };
         let requests = match state.tier.clients().len() {
             // Without a list, all of them.

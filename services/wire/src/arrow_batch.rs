@@ -72,6 +72,11 @@ impl ArrowBatch {
         Self::from_columns(batch.num_rows(), &columns)
     }
 
+    /// Bytes that it takes in a message, about.
+    pub fn bytes(&self) -> usize {
+        self.header.len() + self.body.len()
+    }
+
     /// The batch as Arrow arrays of `schema`, which point into the message where alignment allows.
     ///
     /// # Errors
@@ -179,7 +184,7 @@ impl<'a> Nodes<'a> {
 
     fn offsets(&mut self, width: usize) -> Result<(), BatchError> {
         match self.buffers.pop() {
-            Some(buffer) if buffer.length() as usize % width == 0 => Ok(()),
+            Some(buffer) if (buffer.length() as usize).is_multiple_of(width) => Ok(()),
             _ => Err(BatchError("an offsets buffer holds no whole number of offsets".into())),
         }
     }

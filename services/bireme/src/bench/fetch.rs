@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::Endpoint;
-use client::fetch::{FetchClient, FetchOptions, Instant, Metric, Projection, Rerank};
+use client::fetch::{FetchClient, FetchOptions, Instant, Metric, Projection, Rerank, TableVersion};
 use wire::Fault;
 use wire::fetch::DescribeResponse;
 
@@ -77,7 +77,8 @@ impl FetchLoad {
             }
         };
         let table = &target.table;
-        let projection = client.open(&table.uri, table.version, &columns, deadline).await?;
+        let version = TableVersion { uri: &table.uri, version: table.version, identity: "" };
+        let projection = client.open(version, &columns, deadline).await?;
         Ok(Self {
             client,
             projection,

@@ -16,7 +16,12 @@ fn ledger(credit_rows: u32, batch_rows_max: u32, projections_max: usize) -> Ledg
 }
 
 fn projection(table: &str) -> Arc<ProjectionKey> {
-    Arc::new(ProjectionKey { table_uri: table.into(), version: 1, columns: vec!["x".into()] })
+    Arc::new(ProjectionKey {
+        table_uri: table.into(),
+        version: 1,
+        identity: String::new(),
+        columns: vec!["x".into()],
+    })
 }
 
 fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> Answered {

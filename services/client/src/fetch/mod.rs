@@ -36,7 +36,7 @@ mod unary;
 pub use distance::Metric;
 pub use options::FetchOptions;
 pub use pool::FetchClient;
-pub use projection::{Projection, Rerank};
+pub use projection::{Projection, Rerank, TableVersion};
 pub use reply::{Outcome, Reply};
 pub use state::Counters;
 pub use tokio::time::Instant;

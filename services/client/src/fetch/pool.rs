@@ -20,7 +20,7 @@ use super::job::{Command, Job, RawReply, Ticket};
 use super::ledger::deadline_passed;
 use super::link::{transport, unreachable};
 use super::options::FetchOptions;
-use super::projection::{Projection, ProjectionKey, Rerank};
+use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
 use super::reply::Reply;
 use super::split::{join, split};
 use super::state::{Counters, Link, Place, Shared};
@@ -110,13 +110,16 @@ impl FetchClient {
     /// What the node says of the table, version or columns; those of [`ready`](Self::ready).
     pub async fn open(
         &self,
-        table_uri: &str,
-        version: u64,
+        table: TableVersion<'_>,
         columns: &[String],
         deadline: Instant,
     ) -> Result<Projection, Fault> {
-        let (table_uri, columns) = (table_uri.to_owned(), columns.to_owned());
-        let key = Arc::new(ProjectionKey { table_uri, version, columns });
+        let key = Arc::new(ProjectionKey {
+            table_uri: table.uri.to_owned(),
+            version: table.version,
+            identity: table.identity.to_owned(),
+            columns: columns.to_owned(),
+        });
         let opening = self.open_on_a_stream(Arc::clone(&key));
         let opening = self.inner.projections.try_get_with(Arc::clone(&key), opening);
         let schema = timeout_at(deadline, opening)

@@ -23,11 +23,23 @@ impl Projection {
     }
 }
 
+/// A version of a table, as an I/O node is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableVersion<'a> {
+    /// Where the table is.
+    pub uri: &'a str,
+    /// The version.
+    pub version: u64,
+    /// What its rows are made of, as lake's `Table::identity` says; empty to take what is there.
+    pub identity: &'a str,
+}
+
 /// What a projection is of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ProjectionKey {
     pub table_uri: String,
     pub version: u64,
+    pub identity: String,
     pub columns: Vec<String>,
 }
 

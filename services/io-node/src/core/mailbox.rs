@@ -26,6 +26,8 @@ pub enum Message {
         session: SessionNo,
         /// The client's name for it.
         handle: u32,
+        /// Which opening it is.
+        serial: u64,
         /// What came of it.
         projection: Result<Arc<Projection>, Fault>,
     },

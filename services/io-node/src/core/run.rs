@@ -53,7 +53,7 @@ pub fn run(start: CoreStart) {
         let description = ring.describe().to_string();
         let read_max = config.slot_bytes;
         let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
-        let reply_memory = shared.config.reply_memory.as_u64() / shared.cores() as u64;
+        let reply_memory = shared.config.reply_memory.as_u64();
         settle_in(Rc::new(Core {
             number,
             ring,
@@ -90,12 +90,15 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
 async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     let (connections, incoming) = mpsc::unbounded_channel::<TcpStream>();
     let (stop, stopping) = watch::channel(false);
-    let server = tokio::spawn(serve::serve(incoming, stopping));
+    let mut server = tokio::spawn(serve::serve(incoming, stopping));
+    let mut is_stopping = false;
     let mut writes = FuturesUnordered::new();
     loop {
         let message = tokio::select! {
             message = mail.recv() => message,
             Some(()) = writes.next() => continue,
+            // What is under way may still need its mail.
+            _ = &mut server, if is_stopping => break,
         };
         let core = here();
         match message {
@@ -109,12 +112,13 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
                     let _ = done.send(write.await.map(drop).map_err(|returned| returned.error));
                 });
             }
-            Some(Message::Stop) | None => break,
+            Some(Message::Stop) | None => {
+                is_stopping = true;
+                let _ = stop.send(true);
+            }
             Some(other) => obey(&core, other),
         }
     }
-    let _ = stop.send(true);
-    let _ = server.await;
     while writes.next().await.is_some() {}
     let ring = here().ring.clone();
     ring.drain().await;
@@ -122,8 +126,8 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
 
 fn obey(core: &Core, message: Message) {
     match message {
-        Message::Opened { session, handle, projection } => {
-            serve::opened(core, session, handle, projection);
+        Message::Opened { session, handle, serial, projection } => {
+            serve::opened(core, session, handle, serial, projection);
         }
         Message::Image { request, part, image } => fetch::image(core, request, part, image),
         Message::Filled { extent, done } => {

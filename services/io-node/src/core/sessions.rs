@@ -18,14 +18,16 @@ pub struct SessionNo(u64);
 pub struct Outgoing {
     /// The message.
     pub response: FetchResponse,
+    /// Credits that come back to the client with it.
+    pub credit_rows: u32,
     /// Given back when this is dropped.
     _held: Option<HeldBytes>,
 }
 
 impl Outgoing {
-    /// A message that holds `held`.
-    pub fn new(kind: fetch_response::Kind, held: Option<HeldBytes>) -> Self {
-        Self { response: FetchResponse { kind: Some(kind) }, _held: held }
+    /// A message that gives back `credit_rows` and holds `held`.
+    pub fn new(kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) -> Self {
+        Self { response: FetchResponse { kind: Some(kind) }, credit_rows, _held: held }
     }
 }
 
@@ -42,12 +44,20 @@ pub struct Session {
     /// Batches under way, by the client's name.
     pub batches: HashMap<u64, RequestNo>,
     handles: HashMap<u32, Handle>,
+    openings: u64,
+    /// Openings under way, of closed handles too.
+    opening: usize,
 }
 
 /// A projection that the client named.
 pub enum Handle {
-    /// Being opened; these batches wait for it.
-    Opening(Vec<Batch>),
+    /// Being opened.
+    Opening {
+        /// Which opening it is: a handle may be closed and taken again meanwhile.
+        serial: u64,
+        /// Batches that wait for it.
+        waiting: Vec<Batch>,
+    },
     /// Open.
     Open(Arc<Projection>),
     /// Could not be opened; batches get the same fault.
@@ -57,49 +67,67 @@ pub enum Handle {
 impl Session {
     /// A stream whose client has `credit_rows`.
     pub fn new(replies: mpsc::UnboundedSender<Outgoing>, credit_rows: u32) -> Self {
-        Self { replies, credit_rows, batches: HashMap::new(), handles: HashMap::new() }
+        Self {
+            replies,
+            credit_rows,
+            batches: HashMap::new(),
+            handles: HashMap::new(),
+            openings: 0,
+            opening: 0,
+        }
     }
 
-    /// Begins to open a projection under a new handle.
+    /// Begins to open a projection under a new handle; the opening's serial number.
     ///
     /// # Errors
     /// A handle that is taken, or one too many.
-    pub fn open(&mut self, handle: u32) -> Result<(), Fault> {
+    pub fn open(&mut self, handle: u32) -> Result<u64, Fault> {
         if self.handles.contains_key(&handle) {
             let what = format!("handle {handle} is open already; close it first");
             return Err(Fault::new(Reason::BadProtocol, what));
         }
-        if self.handles.len() >= HANDLES_MAX {
+        if self.handles.len().max(self.opening) >= HANDLES_MAX {
             let what = format!("{HANDLES_MAX} projections are open on this stream; close some");
             return Err(Fault::new(Reason::Overloaded, what));
         }
-        self.handles.insert(handle, Handle::Opening(Vec::new()));
-        Ok(())
+        self.openings += 1;
+        self.opening += 1;
+        let (serial, waiting) = (self.openings, Vec::new());
+        self.handles.insert(handle, Handle::Opening { serial, waiting });
+        Ok(serial)
     }
 
-    /// Ends the opening of a projection: the batches that waited for it. None if it was closed.
-    pub fn opened(&mut self, handle: u32, state: Handle) -> Vec<Batch> {
+    /// Ends the opening of a projection: the batches that waited for it. `None` if it was closed.
+    pub fn opened(&mut self, handle: u32, opening: u64, state: Handle) -> Option<Vec<Batch>> {
+        self.opening -= 1;
         match self.handles.get_mut(&handle) {
-            Some(slot @ Handle::Opening(_)) => match std::mem::replace(slot, state) {
-                Handle::Opening(waiting) => waiting,
-                Handle::Open(_) | Handle::Failed(_) => Vec::new(),
-            },
-            _ => Vec::new(),
+            Some(Handle::Opening { serial, waiting }) if *serial == opening => {
+                let waiting = std::mem::take(waiting);
+                self.handles.insert(handle, state);
+                Some(waiting)
+            }
+            _ => None,
         }
     }
 
     /// Forgets a projection; the batches that still waited for it.
     pub fn close(&mut self, handle: u32) -> Vec<Batch> {
         match self.handles.remove(&handle) {
-            Some(Handle::Opening(waiting)) => waiting,
+            Some(Handle::Opening { waiting, .. }) => waiting,
             _ => Vec::new(),
         }
+    }
+
+    /// Whether the client still waits for something.
+    pub fn is_busy(&self) -> bool {
+        let opening = |handle: &Handle| matches!(handle, Handle::Opening { .. });
+        !self.batches.is_empty() || self.handles.values().any(opening)
     }
 
     /// Whether a batch of this id waits for its projection.
     pub fn waits(&self, id: u64) -> bool {
         let waits = |handle: &Handle| match handle {
-            Handle::Opening(waiting) => waiting.iter().any(|batch| batch.id == id),
+            Handle::Opening { waiting, .. } => waiting.iter().any(|batch| batch.id == id),
             Handle::Open(_) | Handle::Failed(_) => false,
         };
         self.handles.values().any(waits)
@@ -108,7 +136,7 @@ impl Session {
     /// Takes back a batch that waits for its projection.
     pub fn stop_waiting(&mut self, id: u64) -> Option<Batch> {
         self.handles.values_mut().find_map(|handle| match handle {
-            Handle::Opening(waiting) => {
+            Handle::Opening { waiting, .. } => {
                 let place = waiting.iter().position(|batch| batch.id == id)?;
                 Some(waiting.remove(place))
             }

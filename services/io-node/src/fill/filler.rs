@@ -7,8 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use address::{ChunkId, DriveNo, ExtentKey, SECTOR_BYTES};
+use address::{ChunkId, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -67,11 +68,21 @@ pub struct FillHandle {
     slabs: Arc<SlabUse>,
 }
 
+/// How long a chunk that could not be filled is let be after the first failure; twice as long after each
+/// further one.
+const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
+
+/// The longest that it is let be.
+const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// Failed chunks that are remembered; past that all are forgotten, and tried again.
+const FAILED_MAX: usize = 1 << 16;
+
 type Waiter = oneshot::Sender<FillOutcome>;
 
 enum Ask {
     Fill { table: Arc<OpenTable>, key: FillKey, waiter: Option<Waiter> },
-    Bad(ExtentKey),
+    Bad(Arc<Extent>),
 }
 
 impl FillHandle {
@@ -94,8 +105,8 @@ impl FillHandle {
     }
 
     /// Drops an extent whose bytes are wrong; the next miss fills it again, elsewhere.
-    pub fn bad_extent(&self, key: ExtentKey) {
-        let _ = self.asks.try_send(Ask::Bad(key));
+    pub fn bad_extent(&self, extent: &Arc<Extent>) {
+        let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent)));
     }
 
     /// What the filler counts.
@@ -124,10 +135,13 @@ pub struct Filler {
     /// Fills from ask to end, with who wants to know.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
     scanning: usize,
+    writing: usize,
+    /// Chunks that could not be filled, until when they are not tried again, and how long that was.
+    failed: HashMap<ExtentKey, (Instant, Duration)>,
     /// Encoded extents that wait for room.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
     reclaiming: Option<SegmentNo>,
-    placed: HashMap<ExtentKey, SegmentNo>,
+    placed: HashMap<ExtentKey, (SegmentNo, SectorNo)>,
     by_segment: HashMap<SegmentNo, Vec<ExtentKey>>,
     next_core: usize,
 }
@@ -158,6 +172,8 @@ impl Filler {
             queued: VecDeque::new(),
             under_way: HashMap::new(),
             scanning: 0,
+            writing: 0,
+            failed: HashMap::new(),
             homeless: VecDeque::new(),
             reclaiming: None,
             placed: HashMap::new(),
@@ -173,7 +189,7 @@ impl Filler {
             tokio::select! {
                 ask = self.asks.recv(), if self.queued.len() < self.queue_max => match ask {
                     Some(Ask::Fill { table, key, waiter }) => self.asked(table, key, waiter),
-                    Some(Ask::Bad(key)) => self.drop_extent(key),
+                    Some(Ask::Bad(extent)) => self.drop_extent(&extent),
                     None => break,
                 },
                 Some(step) = self.steps.join_next() => match step {
@@ -195,6 +211,8 @@ impl Filler {
             waiter.into_iter().for_each(|w| drop(w.send(FillOutcome::Found)));
         } else if let Some(waiters) = self.under_way.get_mut(&name) {
             waiters.extend(waiter);
+        } else if waiter.is_none() && self.failed.get(&name).is_some_and(|f| f.0 > Instant::now()) {
+            // A miss; who asks by Warm gets another try.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
             self.queued.push_back((name, table, key));
@@ -202,8 +220,8 @@ impl Filler {
     }
 
     fn start_scans(&mut self) {
-        // What is scanned but has no room counts too: it is in memory.
-        while self.scanning + self.homeless.len() < self.fills_max {
+        // What is scanned counts until it is written: it is in memory.
+        while self.scanning + self.homeless.len() + self.writing < self.fills_max {
             let Some((name, table, key)) = self.queued.pop_front() else { break };
             self.scanning += 1;
             self.steps.spawn(scan(name, table, key));
@@ -219,22 +237,28 @@ impl Filler {
                     Err(why) => self.end(name, FillOutcome::Failed(why.into())),
                 }
             }
-            Step::Written { extent, bytes, outcome } => match outcome {
-                Ok(()) => {
-                    let cores = Arc::clone(&self.cores);
-                    self.placed.insert(extent.key, extent.segment);
-                    self.by_segment.entry(extent.segment).or_default().push(extent.key);
-                    self.steps.spawn(publish(cores, extent, bytes));
+            Step::Written { extent, bytes, outcome } => {
+                self.writing -= 1;
+                match outcome {
+                    Ok(()) => {
+                        let told = publish(&self.cores, &extent);
+                        self.steps.spawn(async move {
+                            told.wait().await;
+                            Step::Published { extent, bytes }
+                        });
+                    }
+                    Err(why) => {
+                        self.segments.written(extent.segment);
+                        self.end(extent.key, FillOutcome::Failed(why.into()));
+                    }
                 }
-                Err(why) => {
-                    self.segments.written(extent.segment);
-                    self.end(extent.key, FillOutcome::Failed(why.into()));
-                }
-            },
-            Step::Published { name, segment, bytes } => {
-                self.segments.written(segment);
+            }
+            Step::Published { extent, bytes } => {
+                self.segments.written(extent.segment);
+                self.placed.insert(extent.key, (extent.segment, extent.first));
+                self.by_segment.entry(extent.segment).or_default().push(extent.key);
                 self.stats.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-                self.end(name, FillOutcome::Filled(bytes));
+                self.end(extent.key, FillOutcome::Filled(bytes));
             }
             Step::Forgotten { segment } => {
                 self.reclaiming = None;
@@ -274,6 +298,7 @@ impl Filler {
     fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room) {
         let used = self.segments.used_sectors(room.segment.drive) * SECTOR_BYTES as u64;
         self.slabs.0[usize::from(room.segment.drive.0)].store(used, Ordering::Relaxed);
+        self.writing += 1;
         self.next_core = (self.next_core + 1) % self.cores.len();
         let core = self.cores[self.next_core].clone();
         let placed = Extent {
@@ -289,7 +314,7 @@ impl Filler {
     fn reclaim(&mut self, segment: SegmentNo) {
         self.reclaiming = Some(segment);
         let keys = self.by_segment.remove(&segment).unwrap_or_default();
-        self.placed.retain(|_, place| *place != segment);
+        self.placed.retain(|_, (place, _)| *place != segment);
         let told = forget(&self.cores, keys);
         self.steps.spawn(async move {
             told.wait().await;
@@ -297,8 +322,13 @@ impl Filler {
         });
     }
 
-    fn drop_extent(&mut self, key: ExtentKey) {
-        let Some(segment) = self.placed.remove(&key) else { return };
+    fn drop_extent(&mut self, extent: &Extent) {
+        let (key, segment) = (extent.key, extent.segment);
+        // A late report may be of bytes that were replaced since.
+        if self.placed.get(&key) != Some(&(segment, extent.first)) {
+            return;
+        }
+        self.placed.remove(&key);
         if let Some(keys) = self.by_segment.get_mut(&segment) {
             keys.retain(|k| *k != key);
         }
@@ -306,13 +336,25 @@ impl Filler {
         drop(forget(&self.cores, vec![key]));
     }
 
+    /// Keeps misses of a chunk that can't be filled from scanning it again at once.
+    fn hold_off(&mut self, name: ExtentKey) {
+        if self.failed.len() >= FAILED_MAX {
+            self.failed.clear();
+        }
+        let last = self.failed.get(&name).map_or(HOLD_OFF_MIN / 2, |(_, last)| *last);
+        let next = (last * 2).min(HOLD_OFF_MAX);
+        self.failed.insert(name, (Instant::now() + next, next));
+    }
+
     fn end(&mut self, name: ExtentKey, outcome: FillOutcome) {
         match &outcome {
             FillOutcome::Failed(why) => {
                 tracing::warn!(extent = ?name, why = %why, "a chunk can't be filled");
+                self.hold_off(name);
                 self.stats.failed.fetch_add(1, Ordering::Relaxed);
             }
             FillOutcome::Found | FillOutcome::Filled(_) => {
+                self.failed.remove(&name);
                 self.stats.done.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use address::{ByteOffset, ExtentKey, SECTOR_BYTES};
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use ring::AlignedBuf;
 use tokio::sync::{mpsc, oneshot};
 
@@ -40,10 +40,8 @@ pub enum Step {
     },
     /// Every core finds the extent.
     Published {
-        /// The extent's name.
-        name: ExtentKey,
-        /// Where it is.
-        segment: SegmentNo,
+        /// The extent.
+        extent: Arc<Extent>,
         /// Its length.
         bytes: u64,
     },
@@ -94,15 +92,14 @@ pub async fn write(core: Mailbox, extent: Arc<Extent>, bytes: Vec<u8>) -> Step {
             }
         }
     });
-    let outcome = try_join_all(pieces).await.map(drop);
+    // All of them, also after one has failed: the room is not free before the last write has ended.
+    let outcome = join_all(pieces).await.into_iter().collect();
     Step::Written { extent, bytes: bytes.len() as u64, outcome }
 }
 
 /// Makes every core find an extent.
-pub async fn publish(cores: Arc<[Mailbox]>, extent: Arc<Extent>, bytes: u64) -> Step {
-    let (name, segment) = (extent.key, extent.segment);
-    tell(&cores, |done| Message::Filled { extent: Arc::clone(&extent), done }).wait().await;
-    Step::Published { name, segment, bytes }
+pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Told {
+    tell(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
 }
 
 /// Makes every core forget extents: told when this returns, done when what it returns says so. What

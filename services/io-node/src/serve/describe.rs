@@ -78,7 +78,7 @@ fn core(core: CoreSnapshot) -> CoreState {
         in_flight: core.ring.in_flight as u32,
         queued: core.queued as u32,
         drive_write_bytes: core.ring.write_bytes,
-        shared_sectors: core.shared_pieces,
+        shared_pieces: core.shared_pieces,
         dropped: core.dropped,
         shed: core.shed,
         reply_bytes: core.reply_bytes,

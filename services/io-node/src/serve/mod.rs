@@ -98,7 +98,9 @@ impl FetchService for Edge {
         &self,
         request: Request<WarmRequest>,
     ) -> Result<Response<Self::WarmStream>, Status> {
-        warm::begin(&self.shared, request.into_inner()).await.map(Response::new)
+        warm::begin(&self.shared, request.into_inner(), self.stopping.clone())
+            .await
+            .map(Response::new)
     }
 
     async fn describe(

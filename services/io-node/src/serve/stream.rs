@@ -39,14 +39,17 @@ pub fn begin(
         node: config.name.clone(),
         revision: REVISION,
     };
-    let _ = replies.send(Outgoing::new(Answer::Welcome(welcome), None));
+    let _ = replies.send(Outgoing::new(Answer::Welcome(welcome), 0, None));
     let session = Session::new(replies, config.credit_rows);
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
     // Ends the answers with a status once the asking has broken the protocol.
     let (ending, ended) = mpsc::channel(1);
     tokio::spawn(listen(no, asked, ending, stopping));
-    let answers = UnboundedReceiverStream::new(answers).map(|outgoing| Ok(outgoing.response));
+    let answers = UnboundedReceiverStream::new(answers).map(move |outgoing: Outgoing| {
+        with(&here(), no, |session| session.credit_rows += outgoing.credit_rows);
+        Ok(outgoing.response)
+    });
     let ended = tokio_stream::wrappers::ReceiverStream::new(ended).map(Err);
     Box::pin(answers.merge(ended))
 }
@@ -58,6 +61,8 @@ async fn listen(
     ending: mpsc::Sender<Status>,
     mut stopping: watch::Receiver<bool>,
 ) {
+    // Also after a panic: what a stream leaves would hold places in the directory for ever.
+    let _end = End(no);
     let outcome = loop {
         let message = tokio::select! {
             message = asked.message() => message,
@@ -77,13 +82,17 @@ async fn listen(
         Ok(()) => finish(no).await,
         Err(status) => drop(ending.send(status).await),
     }
-    end(no);
 }
 
-fn end(no: SessionNo) {
-    let core = here();
-    core.sessions.borrow_mut().remove(no);
-    reply::abandon(&core, no);
+/// Ends a stream when dropped.
+struct End(SessionNo);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let core = here();
+        core.sessions.borrow_mut().remove(self.0);
+        reply::abandon(&core, self.0);
+    }
 }
 
 /// Waits until every batch of a stream is answered; the client's going away ends it too.
@@ -100,7 +109,7 @@ async fn finish(no: SessionNo) {
 fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     let core = here();
     let mut sessions = core.sessions.borrow_mut();
-    sessions.get_mut(no).filter(|session| !session.batches.is_empty()).map(|s| s.replies.clone())
+    sessions.get_mut(no).filter(|session| session.is_busy()).map(|s| s.replies.clone())
 }
 
 /// How often a closing stream looks whether its last batches are answered.
@@ -151,7 +160,7 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
     let ready = {
         let mut sessions = core.sessions.borrow_mut();
         let Some(session) = sessions.get_mut(no) else { return Ok(()) };
-        let credit = u32::try_from(rows).ok().and_then(|r| session.credit_rows.checked_sub(r));
+        let credit = session.credit_rows.checked_sub(reply::credits_for(rows));
         let Some(credit) = credit else {
             let have = session.credit_rows;
             let what = format!("a batch of {rows} rows over the {have} that credits are left for");
@@ -163,7 +172,7 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
         }
         session.credit_rows = credit;
         match session.handle_mut(batch.handle) {
-            Some(Handle::Opening(waiting)) => {
+            Some(Handle::Opening { waiting, .. }) => {
                 waiting.push(batch);
                 return Ok(());
             }
@@ -184,10 +193,10 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
 
 /// Has a projection opened in the background; the core's mailbox brings it back.
 fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
-    match with(core, no, |session| session.open(open.handle)) {
-        None => return Ok(()),
-        Some(opening) => opening?,
-    }
+    let Some(opening) = with(core, no, |session| session.open(open.handle)) else {
+        return Ok(());
+    };
+    let serial = opening?;
     let tables = core.shared.tables.clone();
     let mailbox = core.shared.mailboxes[core.number].clone();
     core.shared.background.spawn(async move {
@@ -195,7 +204,8 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = projection.unwrap_or_else(panicked);
         // A core that has stopped has no use for it.
-        let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, projection });
+        let _ =
+            mailbox.send(Message::Opened { session: no, handle: open.handle, serial, projection });
     });
     Ok(())
 }
@@ -205,14 +215,20 @@ async fn project(tables: &crate::table::Registry, open: &Open) -> Result<Arc<Pro
         let what = "version 0 is no version; name one, from 1";
         return Err(Fault::new(Reason::BadArgument, what));
     }
-    let table =
-        tables.open(&open.table_uri, open.version).await.map_err(|error| fault_of(&error))?;
+    let table = tables.open(&open.table_uri, open.version, &open.identity).await;
+    let table = table.map_err(|error| fault_of(&error))?;
     let projection = Projection::new(table, &open.columns).map_err(|error| fault_of(&error))?;
     Ok(Arc::new(projection))
 }
 
 /// A projection is open, or can't be: tells the client, and starts the batches that waited.
-pub fn opened(core: &Core, no: SessionNo, handle: u32, projection: Result<Arc<Projection>, Fault>) {
+pub fn opened(
+    core: &Core,
+    no: SessionNo,
+    handle: u32,
+    serial: u64,
+    projection: Result<Arc<Projection>, Fault>,
+) {
     let answer = match &projection {
         Ok(projection) => match schema_to_bytes(&projection.schema) {
             Ok(schema) => Opened { handle, schema, error: None },
@@ -225,10 +241,11 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, projection: Result<Arc<Pr
         Err(fault) => Handle::Failed(fault.clone()),
     };
     let waiting = with(core, no, |session| {
-        let _ = session.replies.send(Outgoing::new(Answer::Opened(answer), None));
-        session.opened(handle, state)
+        let waiting = session.opened(handle, serial, state)?;
+        let _ = session.replies.send(Outgoing::new(Answer::Opened(answer), 0, None));
+        Some(waiting)
     });
-    for batch in waiting.unwrap_or_default() {
+    for batch in waiting.flatten().unwrap_or_default() {
         match &projection {
             Ok(projection) => fetch(core, no, Arc::clone(projection), batch),
             Err(fault) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use address::ChunkId;
 use futures::stream::{self, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use wire::fetch::{ChunkRange, WarmProgress, WarmRequest};
@@ -25,10 +25,12 @@ const ASKED_A_SLOT: usize = 2;
 pub async fn begin(
     shared: &Arc<Shared>,
     request: WarmRequest,
+    stopping: watch::Receiver<bool>,
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
     let opened = {
         let (tables, uri) = (shared.tables.clone(), request.table_uri.clone());
-        let open = async move { tables.open(&uri, request.version).await };
+        let (version, identity) = (request.version, request.identity.clone());
+        let open = async move { tables.open(&uri, version, &identity).await };
         // Lake's work belongs to the background, not to a core.
         shared.background.spawn(open).await
     };
@@ -37,7 +39,7 @@ pub async fn begin(
         .map_err(|error| Status::from(fault_of(&error)))?;
     let keys = keys(&table, &request).map_err(Status::from)?;
     let (progress, stream) = mpsc::channel(4);
-    shared.background.spawn(fill_all(Arc::clone(shared), table, keys, progress));
+    shared.background.spawn(fill_all(Arc::clone(shared), table, keys, progress, stopping));
     Ok(ReceiverStream::new(stream))
 }
 
@@ -71,6 +73,7 @@ fn all_chunks(table: &OpenTable) -> Vec<ChunkId> {
 
 fn chunks_of(table: &OpenTable, ranges: &[ChunkRange]) -> Result<Vec<ChunkId>, Fault> {
     let mut chunks = Vec::new();
+    let total: u64 = table.fragments().iter().map(|fragment| u64::from(fragment.chunks())).sum();
     for range in ranges {
         let known = table.fragment(range.fragment).map_or(0, |fragment| fragment.chunks());
         let end = range.first.checked_add(range.count).filter(|&end| end <= known);
@@ -84,9 +87,18 @@ fn chunks_of(table: &OpenTable, ranges: &[ChunkRange]) -> Result<Vec<ChunkId>, F
             return Err(Fault::new(Reason::BadArgument, what));
         };
         let fragment = range.fragment;
+        if chunks.len() as u64 + u64::from(range.count) > total {
+            let what =
+                format!("the ranges name more chunks than the table's {total}; name each once");
+            return Err(Fault::new(Reason::BadArgument, what));
+        }
         chunks.extend((range.first..end).map(|index| ChunkId { fragment, index }));
     }
     Ok(chunks)
+}
+
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|&stop| stop).await;
 }
 
 /// Fills all, in order, and tells how far it is after each; stops when nobody listens any more.
@@ -95,13 +107,22 @@ async fn fill_all(
     table: Arc<OpenTable>,
     keys: Vec<FillKey>,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
+    mut stopping: watch::Receiver<bool>,
 ) {
     let mut now = WarmProgress { extents_total: keys.len() as u64, ..Default::default() };
     let fills = &shared.fills;
     let table = &table;
     let asked = shared.config.fills * ASKED_A_SLOT;
     let mut outcomes = stream::iter(keys).map(|key| fills.fill(table, key)).buffer_unordered(asked);
-    while let Some(outcome) = outcomes.next().await {
+    loop {
+        let outcome = tokio::select! {
+            outcome = outcomes.next() => outcome,
+            () = stopped(&mut stopping) => {
+                let stopped = Fault::new(Reason::NodeUnavailable, "the node is shutting down");
+                return drop(progress.send(Err(stopped.into())).await);
+            }
+        };
+        let Some(outcome) = outcome else { break };
         match outcome {
             FillOutcome::Found => {
                 now.extents_done += 1;

@@ -362,7 +362,7 @@ fn deliver(
             if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
                 // The checksum holds, so what was written was wrong.
                 tracing::error!(%error, extent = ?extent.key, "a row can't be decoded");
-                core.shared.fills.bad_extent(extent.key);
+                core.shared.fills.bad_extent(extent);
                 request.refused[usize::from(piece.part)].insert(piece.position);
             }
         }
@@ -379,7 +379,7 @@ fn refuse(core: &Core, wants: &[Want<Piece>], ended: &mut Vec<RequestNo>) {
     let directory = core.directory.borrow();
     for Want { piece, .. } in wants {
         if let Some(extent) = directory.extent(piece.extent) {
-            core.shared.fills.bad_extent(extent.key);
+            core.shared.fills.bad_extent(extent);
         }
         let Some(request) = requests.get_mut(piece.request) else { continue };
         request.refused[usize::from(piece.part)].insert(piece.position);
@@ -403,7 +403,7 @@ impl Checks {
     fn hold(
         &mut self,
         core: &Core,
-        extent: &Extent,
+        extent: &Arc<Extent>,
         piece: &Piece,
         skipped: usize,
         bytes: &[u8],
@@ -430,9 +430,9 @@ impl Checks {
     }
 }
 
-fn report_bad(core: &Core, extent: &Extent, sector: u32) {
+fn report_bad(core: &Core, extent: &Arc<Extent>, sector: u32) {
     let (DriveNo(drive), SectorNo(place)) = (extent.drive, extent.first.plus(sector.into()));
     tracing::warn!(drive, sector = place, extent = ?extent.key, "checksum mismatch; the extent is dropped and filled again");
     core.stats.bad_sectors.add(1);
-    core.shared.fills.bad_extent(extent.key);
+    core.shared.fills.bad_extent(extent);
 }

@@ -55,6 +55,10 @@ fn outcome(request: &mut Request) -> Result<Outcome, Fault> {
         Assembled::Columns(columns) => {
             let batch = ArrowBatch::from_columns(request.rows(), &columns);
             let batch = batch.map_err(|e| Fault::new(Reason::Internal, e.to_string()))?;
+            if batch.bytes() > wire::MESSAGE_BYTES_MAX / 4 * 3 {
+                let what = "the reply is larger than a message may be: ask for fewer rows a batch";
+                return Err(Fault::new(Reason::TooLarge, what));
+            }
             Ok(Outcome::Rows(batch))
         }
         Assembled::Nearest(nearest) => Ok(Outcome::Neighbors(Neighbors {
@@ -99,12 +103,17 @@ fn send_fault(core: &Core, session: SessionNo, id: u64, rows: usize, fault: Faul
     send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None }, None);
 }
 
-/// Sends a reply and gives the batch's credits back.
+/// Credits that a batch takes, and its reply gives back. An empty one, which is only refused, takes one
+/// too, so that there is a bound to them.
+pub fn credits_for(rows: usize) -> u32 {
+    u32::try_from(rows.max(1)).unwrap_or(u32::MAX)
+}
+
+/// Sends a reply; the batch's credits come back when it leaves.
 fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
         session.batches.remove(&reply.id);
-        session.credit_rows += rows as u32;
         // A stream that has gone is removed by its own task.
-        let _ = session.replies.send(Outgoing::new(Kind::Reply(reply), held));
+        let _ = session.replies.send(Outgoing::new(Kind::Reply(reply), credits_for(rows), held));
     }
 }

@@ -8,11 +8,15 @@ use moka::future::Cache;
 use super::OpenTable;
 use crate::error::NodeError;
 
+/// URI, version, and identity as asked for; so a table that was made anew under the same name is not
+/// mistaken for the old one.
+type Key = (String, u64, String);
+
 /// Opens each version once, however many ask for it at the same time.
 #[derive(Clone)]
 pub struct Registry {
     lake: Lake,
-    tables: Cache<(String, u64), Arc<OpenTable>>,
+    tables: Cache<Key, Arc<OpenTable>>,
 }
 
 impl Registry {
@@ -23,10 +27,23 @@ impl Registry {
 
     /// A version of a table, opened now if it isn't open yet. What fails is tried again by the next
     /// who asks.
-    pub async fn open(&self, uri: &str, version: u64) -> Result<Arc<OpenTable>, Arc<NodeError>> {
+    ///
+    /// # Errors
+    /// Those of the store; [`NodeError::AnotherTable`] if the version's identity isn't the one asked
+    /// for (an empty one takes what is there).
+    pub async fn open(
+        &self,
+        uri: &str,
+        version: u64,
+        identity: &str,
+    ) -> Result<Arc<OpenTable>, Arc<NodeError>> {
+        let key = (uri.to_owned(), version, identity.to_owned());
         self.tables
-            .try_get_with((uri.to_owned(), version), async {
+            .try_get_with(key, async {
                 let table = self.lake.open_version(uri, version).await?;
+                if !identity.is_empty() && table.identity() != identity {
+                    return Err(NodeError::AnotherTable { uri: uri.to_owned(), version });
+                }
                 OpenTable::new(table).await.map(Arc::new)
             })
             .await

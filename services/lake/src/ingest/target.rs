@@ -107,7 +107,7 @@ impl Target {
         }
         for field in self.schema.fields() {
             let there = fields.iter().any(|(name, _)| name == field.name());
-            if !there && !(self.may_lack && field.is_nullable()) {
+            if !(there || self.may_lack && field.is_nullable()) {
                 return Err(mismatch(
                     field.name(),
                     "is missing, but the table or the first file has it".to_owned(),

@@ -161,7 +161,7 @@ async fn lists_become_vectors_when_told_to() {
     write_parquet(&path, &[batch]);
     let lake = lake();
     let options = IngestOptions { vectors: vec![("v".into(), 4)], ..Default::default() };
-    ingest(&lake, &[path.clone()], &place.uri(), &options, |_| ()).await.unwrap();
+    ingest(&lake, std::slice::from_ref(&path), &place.uri(), &options, |_| ()).await.unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     assert_eq!(table.vector_dimension("v").unwrap(), 4);
     let wrong = IngestOptions {
@@ -203,7 +203,9 @@ async fn modes_keys_and_progress() {
     assert_eq!(table.fragments().len(), 4);
     let mode = |mode| IngestOptions { mode, ..Default::default() };
     let appended =
-        ingest(&lake, &[b.clone()], &place.uri(), &mode(IngestMode::Append), |_| ()).await.unwrap();
+        ingest(&lake, std::slice::from_ref(&b), &place.uri(), &mode(IngestMode::Append), |_| ())
+            .await
+            .unwrap();
     assert_eq!((appended.rows, appended.version), (5_000, 2));
     assert_eq!(lake.open(&place.uri()).await.unwrap().row_count(), 30_000);
     let replaced = IngestOptions { key: Some("id".into()), ..mode(IngestMode::Overwrite) };

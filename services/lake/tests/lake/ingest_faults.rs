@@ -28,7 +28,7 @@ async fn text_fails(name: &str, text: &str) -> String {
     let place = Place::new();
     let path = place.file(name);
     write_text(&path, text);
-    let error = fails(&place, &[path.clone()], &IngestOptions::default()).await;
+    let error = fails(&place, std::slice::from_ref(&path), &IngestOptions::default()).await;
     assert!(matches!(&error, LakeError::BadFile { path: at, .. } if *at == path), "{error:?}");
     error.to_string()
 }
@@ -107,13 +107,17 @@ async fn a_table_that_is_there_is_left_alone() {
     let (a, b) = (place.file("a.parquet"), place.file("b.csv"));
     write_parquet(&a, &[rows(0, 10)]);
     let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
-    let error = ingest(&lake, &[a.clone()], &place.uri(), &append, |_| ()).await.unwrap_err();
+    let error =
+        ingest(&lake, std::slice::from_ref(&a), &place.uri(), &append, |_| ()).await.unwrap_err();
     assert!(matches!(error, LakeError::TableNotFound { .. }));
-    ingest(&lake, &[a.clone()], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
-    let before = files_in(Path::new(&place.uri()));
-    let error = ingest(&lake, &[a.clone()], &place.uri(), &IngestOptions::default(), |_| ())
+    ingest(&lake, std::slice::from_ref(&a), &place.uri(), &IngestOptions::default(), |_| ())
         .await
-        .unwrap_err();
+        .unwrap();
+    let before = files_in(Path::new(&place.uri()));
+    let error =
+        ingest(&lake, std::slice::from_ref(&a), &place.uri(), &IngestOptions::default(), |_| ())
+            .await
+            .unwrap_err();
     assert!(error.to_string().contains("--mode append"), "{error}");
     assert!(matches!(error, LakeError::TableExists { .. }));
     // Fails in the middle: thousands of good rows first.
@@ -122,7 +126,9 @@ async fn a_table_that_is_there_is_left_alone() {
     write_text(&b, &format!("id\n{late}"));
     for mode in [IngestMode::Append, IngestMode::Overwrite] {
         let options = IngestOptions { mode, max_rows_per_file: 10_000, ..Default::default() };
-        let error = ingest(&lake, &[b.clone()], &place.uri(), &options, |_| ()).await.unwrap_err();
+        let error = ingest(&lake, std::slice::from_ref(&b), &place.uri(), &options, |_| ())
+            .await
+            .unwrap_err();
         println!("{error}");
         assert!(matches!(error, LakeError::BadFile { .. }), "{error:?}");
         assert_eq!(files_in(Path::new(&place.uri())), before, "{mode}");
@@ -137,7 +143,7 @@ async fn keys_must_be_there_and_not_null() {
     write_parquet(&path, &[rows(0, 100)]);
     let key = |column: &str| IngestOptions { key: Some(column.into()), ..Default::default() };
     assert!(matches!(
-        fails(&place, &[path.clone()], &key("nope")).await,
+        fails(&place, std::slice::from_ref(&path), &key("nope")).await,
         LakeError::ColumnNotFound { .. }
     ));
     let error = fails(&place, &[path], &key("name")).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
-use client::fetch::{Metric, Reply, Rerank, StageTimes};
+use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion};
 use distance::Query;
 use futures::FutureExt;
 use futures::future::try_join_all;
@@ -255,8 +255,9 @@ impl Asked<'_> {
     async fn ask(&self) -> std::result::Result<Reply, Fault> {
         let client = &self.state.tier.clients()[self.share.owner];
         let (table, deadline) = (&self.open.table, self.deadline.of_io_nodes());
-        let opening = client.open(table.uri(), table.version(), self.columns, deadline);
-        let projection = opening.await?;
+        let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
+        let table = TableVersion { uri, version, identity };
+        let projection = client.open(table, self.columns, deadline).await?;
         let rerank = self.rerank.cloned();
         client.fetch(&projection, self.share.addrs.clone(), rerank, deadline).await
     }

@@ -19,6 +19,8 @@ pub struct OpenTable {
     pub table: Table,
     /// As placement knows it.
     pub hash: TableHash,
+    /// What the version's rows are made of, so that I/O nodes serve no other table's.
+    pub identity: String,
     /// The key column: the configuration's, or the table's own.
     pub key_column: Option<String>,
     /// The columns of each pack, as positions in the schema.
@@ -41,6 +43,7 @@ impl OpenTable {
         Ok(Self {
             name: name.to_owned(),
             hash: TableHash::of(table.uri()),
+            identity: table.identity(),
             key_column,
             packs: plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect(),
             chunk_rows: table.fragments().iter().map(rows_of).collect(),

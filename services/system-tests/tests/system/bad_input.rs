@@ -10,7 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 use bytesize::ByteSize;
-use client::fetch::{Metric, Rerank};
+use client::fetch::{Metric, Rerank, TableVersion};
 use io_node::{DriveConfig, IoNode, NodeError};
 use lance::Dataset;
 use wire::query::{
@@ -120,7 +120,8 @@ async fn a_fetch_names_what_is_wrong_with_it_and_the_stream_goes_on() {
     let uri = uri.to_str().unwrap();
     let io = Io::start(|_| {}).await;
     let open = async |uri: &str, version, column: &str| {
-        io.client.open(uri, version, &[column.to_owned()], soon()).await
+        let table = TableVersion { uri, version, identity: "" };
+        io.client.open(table, &[column.to_owned()], soon()).await
     };
     let nowhere = folder.path().join("nowhere");
     let nowhere = nowhere.to_str().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use bytesize::ByteSize;
 use client::Endpoint;
-use client::fetch::{FetchClient, FetchOptions, Instant, Projection};
+use client::fetch::{FetchClient, FetchOptions, Instant, Projection, TableVersion};
 use client::query::{QueryClient, Taken};
 use futures::StreamExt;
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
@@ -72,7 +72,8 @@ impl Io {
 
     pub async fn open(&self, uri: &str, version: u64, columns: &[&str]) -> Projection {
         let columns: Vec<_> = columns.iter().map(|c| (*c).to_owned()).collect();
-        self.client.open(uri, version, &columns, soon()).await.unwrap()
+        let table = TableVersion { uri, version, identity: "" };
+        self.client.open(table, &columns, soon()).await.unwrap()
     }
 
     /// Fills all of a version; fails if any extent can't be filled.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator, UInt64Array};
 use arrow_schema::{Field, Schema};
+use client::fetch::TableVersion;
 use lance::Dataset;
 use lance::dataset::{NewColumnTransform, ProjectionRequest, TakeBuilder, WriteParams};
 use lance_file::version::LanceFileVersion;
@@ -217,5 +218,41 @@ async fn a_new_version_shares_extents_and_an_overwritten_table_does_not() {
     check(&io, &dataset, &live, &["text", "vector_f32"], "overwritten").await;
     io.warm(&uri, dataset.version().version).await;
     check(&io, &dataset, &live, &["text", "vector_f32"], "overwritten, warm").await;
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_made_anew_under_the_same_name_is_not_mistaken_for_the_old_one() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    let lake = lake::Lake::new(lake::LakeOptions::default());
+    let io = Io::start(|_| {}).await;
+    let mut identities = Vec::new();
+    for seed in [7, 8] {
+        let batch = Maker::new(seed, ROWS_PER_FRAGMENT).all_types();
+        let expected = batch["text"].clone();
+        let params = WriteParams {
+            data_storage_version: Some(LanceFileVersion::V2_2),
+            ..Default::default()
+        };
+        let schema = batch.schema();
+        let reader = RecordBatchIterator::new([Ok(batch)], schema);
+        Dataset::write(reader, &uri, Some(params)).await.unwrap();
+        let identity = lake.open_version(&uri, 1).await.unwrap().identity();
+        let table = TableVersion { uri: &uri, version: 1, identity: &identity };
+        let projection = io.client.open(table, &["text".into()], soon()).await.unwrap();
+        let addrs: Vec<_> = (0..ROWS_PER_FRAGMENT as u32).map(|o| RowAddr::new(0, o)).collect();
+        let rows = io.client.fetch(&projection, addrs, None, soon()).await.unwrap();
+        assert_eq!(rows.into_rows().unwrap().column(0), &expected, "seed {seed}");
+        io.warm(&uri, 1).await;
+        identities.push(identity);
+        if seed == 7 {
+            std::fs::remove_dir_all(&uri).unwrap();
+        }
+    }
+    assert_ne!(identities[0], identities[1]);
+    let gone = TableVersion { uri: &uri, version: 1, identity: "another" };
+    let fault = io.client.open(gone, &["id".into()], soon()).await.unwrap_err();
+    assert_eq!(fault.reason, wire::Reason::VersionNotFound, "{fault}");
     io.stop().await;
 }
