@@ -156,6 +156,7 @@ impl From<NodeError> for CliError {
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
             }
+            NodeError::RowsTooLarge { .. } => Self::usage(message),
             NodeError::AnotherTable { .. } => {
                 Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)
             }

@@ -30,6 +30,16 @@ pub enum NodeError {
         /// The version.
         version: u64,
     },
+    /// Rows that together are larger than may be held at once.
+    #[error(
+        "{rows} rows come to more than {bytes_max} bytes; ask for fewer, or raise `segment` to cache them"
+    )]
+    RowsTooLarge {
+        /// How many.
+        rows: usize,
+        /// The bound.
+        bytes_max: u64,
+    },
     /// The configuration contradicts itself.
     #[error("configuration: `{field}` {problem}")]
     Config {
@@ -80,6 +90,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
                 .with("table", uri)
                 .with("version", version)
         }
+        NodeError::RowsTooLarge { .. } => Fault::new(Reason::TooLarge, error.to_string()),
         NodeError::Config { .. }
         | NodeError::Slab(_)
         | NodeError::Ring { .. }

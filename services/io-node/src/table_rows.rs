@@ -18,7 +18,8 @@ use wire::{Fault, Reason};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{Core, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
-use crate::table::Projection;
+use crate::stages::assemble::REPLY_BYTES_MAX;
+use crate::table::{BoundedRows, Projection};
 
 /// Takes rows from tables for all cores, a bounded number of batches at a time.
 pub struct TableReader {
@@ -87,7 +88,16 @@ impl Wanted {
         let part = &self.projection.parts[self.part];
         let pack = self.projection.pack(part);
         let columns: Vec<_> = part.columns.iter().map(|&c| pack.columns[c].clone()).collect();
-        let rows = self.projection.table.table().take(&self.addrs, &columns).await?;
+        let table = self.projection.table.table();
+        let rows = if pack.is_blob {
+            let mut read = BoundedRows::new(self.addrs.len(), REPLY_BYTES_MAX);
+            for piece in read.pieces() {
+                read.push(table.take(&self.addrs[piece], &columns).await?)?;
+            }
+            read.joined()?
+        } else {
+            table.take(&self.addrs, &columns).await?
+        };
         Ok(pack.layout.encode(&widened(part.columns.as_slice(), &rows, pack))?)
     }
 }

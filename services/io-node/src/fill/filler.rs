@@ -127,6 +127,7 @@ pub struct Filler {
     fills_max: usize,
     queue_max: usize,
     segments: Segments,
+    segment_bytes: u64,
     stats: Arc<FillStats>,
     slabs: Arc<SlabUse>,
     steps: JoinSet<Step>,
@@ -166,6 +167,7 @@ impl Filler {
             fills_max,
             queue_max,
             segments: Segments::new(segment_sectors, drive_sectors),
+            segment_bytes: segment_sectors * SECTOR_BYTES as u64,
             stats,
             slabs,
             steps: JoinSet::new(),
@@ -224,7 +226,7 @@ impl Filler {
         while self.scanning + self.homeless.len() + self.writing < self.fills_max {
             let Some((name, table, key)) = self.queued.pop_front() else { break };
             self.scanning += 1;
-            self.steps.spawn(scan(name, table, key));
+            self.steps.spawn(scan(name, table, key, self.segment_bytes));
         }
     }
 

@@ -14,7 +14,7 @@ use super::segments::SegmentNo;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
 use crate::error::NodeError;
-use crate::table::OpenTable;
+use crate::table::{BoundedRows, OpenTable};
 
 /// One write, in bytes: long enough for the drive's full bandwidth, short enough that reads never
 /// wait long behind it.
@@ -53,20 +53,35 @@ pub enum Step {
 }
 
 /// Reads a chunk's rows from the table and encodes them.
-pub async fn scan(name: ExtentKey, table: Arc<OpenTable>, key: FillKey) -> Step {
+///
+/// Those of a blob column only as far as they fit `bytes_max`, a segment.
+pub async fn scan(name: ExtentKey, table: Arc<OpenTable>, key: FillKey, bytes_max: u64) -> Step {
     // A panic in a library below ends this fill, not the filler's count of fills.
-    let extent = match AssertUnwindSafe(encoded(&table, key)).catch_unwind().await {
+    let extent = match AssertUnwindSafe(encoded(&table, key, bytes_max)).catch_unwind().await {
         Ok(extent) => extent.map_err(|error| error.to_string()),
         Err(_) => Err("reading the table panicked".into()),
     };
     Step::Scanned { name, extent }
 }
 
-async fn encoded(table: &Arc<OpenTable>, key: FillKey) -> Result<pack::Extent, NodeError> {
+async fn encoded(
+    table: &Arc<OpenTable>,
+    key: FillKey,
+    bytes_max: u64,
+) -> Result<pack::Extent, NodeError> {
     let FillKey { pack, chunk } = key;
     let rows = table.fragment(chunk.fragment).map_or(0..0, |f| f.rows_of(chunk.index));
     let columns = &table.packs()[pack].columns;
-    let batch = table.table().read_chunk(chunk.fragment, rows, columns).await?;
+    let batch = if table.packs()[pack].is_blob {
+        let mut read = BoundedRows::new(rows.len(), bytes_max);
+        for piece in read.pieces() {
+            let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
+            read.push(table.table().read_chunk(chunk.fragment, piece, columns).await?)?;
+        }
+        read.joined()?
+    } else {
+        table.table().read_chunk(chunk.fragment, rows, columns).await?
+    };
     let table = Arc::clone(table);
     // Encoding a chunk is milliseconds of pure CPU.
     let encode = move || table.packs()[pack].layout.encode(batch.columns());

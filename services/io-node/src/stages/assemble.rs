@@ -78,7 +78,7 @@ fn hold(core: &Core, bytes: u64) -> Result<HeldBytes, Fault> {
 }
 
 /// The most bytes of rows in one reply; a message holds more, for what is around them.
-const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
+pub const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
 
 impl Gather {
     /// Puts bytes of a row: those from `offset` of the row at `position` of a part.

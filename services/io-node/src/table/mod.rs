@@ -1,9 +1,11 @@
 //! Tables as an I/O node sees them: opened versions, their packs, and projections of them.
 
+mod bounded;
 mod opened;
 mod projection;
 mod registry;
 
+pub use bounded::BoundedRows;
 pub use opened::{OpenFragment, OpenTable, Pack};
 pub use projection::{Part, Projection};
 pub use registry::Registry;

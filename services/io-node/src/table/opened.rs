@@ -29,6 +29,8 @@ pub struct Pack {
     pub columns: Vec<String>,
     /// How their rows lie.
     pub layout: PackLayout,
+    /// Whether it is a blob column, whose values may be of any size.
+    pub is_blob: bool,
 }
 
 /// A fragment, with the names of its extents.
@@ -56,8 +58,9 @@ impl OpenTable {
             .map(|pack| {
                 let fields: Vec<FieldRef> =
                     pack.0.iter().map(|&i| Arc::clone(&schema.fields()[i])).collect();
-                let columns = fields.iter().map(|f| f.name().clone()).collect();
-                Ok(Pack { columns, layout: PackLayout::new(&fields)? })
+                let columns: Vec<_> = fields.iter().map(|f| f.name().clone()).collect();
+                let is_blob = columns.len() == 1 && table.is_blob(&columns[0])?;
+                Ok(Pack { columns, layout: PackLayout::new(&fields)?, is_blob })
             })
             .collect::<Result<Vec<_>, NodeError>>()?;
         let ids: Vec<u32> = table.fragments().iter().map(|fragment| fragment.id).collect();
