@@ -9,8 +9,8 @@ pub const CHUNK_BYTES_TARGET: u64 = 4 << 20;
 /// The most rows in a chunk: a chunk of narrow rows is still filled in one short scan.
 const ROWS_MAX: u64 = 16_384;
 
-/// Rows a chunk of a fragment whose file sizes are unknown (writers before Lance 0.20 did not
-/// record them).
+/// Rows a chunk of a fragment whose file sizes are unknown (old writers did not record
+/// them).
 const ROWS_WHEN_UNKNOWN: u64 = 1_024;
 
 /// How many rows each chunk of a fragment has: the power of two that comes nearest to
