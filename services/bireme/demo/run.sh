@@ -11,7 +11,12 @@ ready=$home/ready.json
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() {
-    printf '\033[2m$ bireme %s\033[0m\n' "$*"
+    printf '\033[2m$ bireme'
+    # Quoted where a shell would need it, so that a line can be pasted.
+    for word in "$@"; do
+        case $word in *[!A-Za-z0-9_./=,:-]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+    done
+    printf '\033[0m\n'
     "$bireme" "$@"
 }
 
