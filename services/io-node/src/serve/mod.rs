@@ -30,6 +30,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
 
+/// The service's full name.
+const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
+
 /// Serves the connections dealt to this core, until told to stop and all streams have ended.
 pub async fn serve(
     connections: mpsc::UnboundedReceiver<TcpStream>,
@@ -41,6 +44,9 @@ pub async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The descriptors hold both tiers' services.
+        .with_service_name(FETCH_SERVICE)
+        .with_service_name("grpc.health.v1.Health")
         .build_v1();
     let reflection = match reflection {
         Ok(reflection) => Some(reflection),
