@@ -37,8 +37,16 @@ impl Table {
         if filter.trim().is_empty() {
             return Err(bad("it is empty".into()));
         }
-        let parsed = scanner.filter(filter).and_then(|scanner| scanner.get_expr_filter());
-        let expr = parsed.map_err(|error| bad(one_line(&error.to_string())))?;
+        let mut parsed = |text: &str| {
+            let parsed = scanner.filter(text).and_then(|scanner| scanner.get_expr_filter());
+            parsed.map_err(|error| bad(one_line(&error.to_string())))
+        };
+        // Lance reads the first complete expression and drops what follows it. Within parentheses
+        // nothing may follow; what closes them itself reads differently.
+        let expr = parsed(filter)?;
+        if parsed(&format!("({filter}\n)"))? != expr {
+            return Err(bad("text is left over behind a complete expression".into()));
+        }
         if let Some(expr) = expr {
             scanner.filter_expr(expr);
         }
