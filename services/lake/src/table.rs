@@ -21,6 +21,7 @@ use crate::fragment::{FragmentInfo, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
 use crate::schema::{is_blob, served_schema};
+use crate::search::Partitions;
 
 /// Fragments whose counts are looked up at the same time when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
@@ -46,6 +47,8 @@ struct Inner {
     fragments: Vec<FileFragment>,
     deleted: Vec<OnceCell<Arc<DeletedRows>>>,
     indexes: OnceCell<Arc<Vec<IndexInfo>>>,
+    /// By column.
+    partitions: Vec<OnceCell<Option<Partitions>>>,
 }
 
 impl std::fmt::Debug for Table {
@@ -76,6 +79,7 @@ impl Table {
             .map_err(blame)?;
         let deleted = fragments.iter().map(|_| OnceCell::new()).collect();
         let indexes = OnceCell::new();
+        let partitions = schema.fields().iter().map(|_| OnceCell::new()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
                 lake,
@@ -87,6 +91,7 @@ impl Table {
                 fragments,
                 deleted,
                 indexes,
+                partitions,
             }),
         })
     }
@@ -222,6 +227,11 @@ impl Table {
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
         let load = || IndexInfo::load_all(self);
         self.inner.indexes.get_or_try_init(load).await.cloned()
+    }
+
+    /// The index of the column at `position`, once it was opened for direct search.
+    pub(crate) fn partitions_of(&self, position: usize) -> &OnceCell<Option<Partitions>> {
+        &self.inner.partitions[position]
     }
 
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {

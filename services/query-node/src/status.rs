@@ -53,6 +53,9 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         table_rows: cores(|core| core.table_rows),
         cpu_us: node.cpu_us,
         resident_bytes: node.resident_bytes,
+        queued: cores(|core| core.queued.into()),
+        in_flight: cores(|core| core.in_flight.into()),
+        reply_bytes: cores(|core| core.reply_bytes),
         engine: node.engine,
     }
 }

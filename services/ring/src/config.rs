@@ -7,14 +7,17 @@ use crate::sim::SimDisk;
 /// What carries the operations out.
 #[derive(Clone, Debug, Default)]
 pub enum Engine {
-    /// io_uring if [`probe`](crate::probe) finds it usable, else the pread pool, the reason kept in
-    /// [`Ring::describe`](crate::Ring::describe).
+    /// In place if all drives are memory; io_uring if [`probe`](crate::probe) finds it usable; else the
+    /// pread pool, the reason kept in [`Ring::describe`](crate::Ring::describe).
     #[default]
     Auto,
     /// io_uring, or an error at start.
     IoUring,
     /// A pool of threads that call pread and pwrite.
     Pread,
+    /// Each operation as a system call on the ring's own thread: for drives that are memory (tmpfs),
+    /// where nothing is gained by waiting elsewhere. On others each read holds up its core.
+    InPlace,
     /// Drives in memory, deterministic, for tests.
     Simulated(SimDisk),
 }

@@ -39,7 +39,9 @@ pub enum EngineInUse {
         /// Why it isn't io_uring, if io_uring would have been preferred.
         instead_of_io_uring: Option<WhyNot>,
     },
-    /// Drives in memory.
+    /// System calls on the ring's own thread.
+    InPlace,
+    /// Drives of a simulation.
     Simulated {
         /// The seed everything follows from.
         seed: u64,
@@ -67,6 +69,7 @@ impl fmt::Display for RingDescription {
                     write!(f, " instead of io_uring: {why}")?;
                 }
             }
+            EngineInUse::InPlace => f.write_str("reads in place, the drives are memory")?,
             EngineInUse::Simulated { seed } => write!(f, "simulated disk, seed {seed}")?,
         }
         write!(f, "; {} slots of {} bytes, {} drives", self.slots, self.slot_bytes, self.drives)?;

@@ -118,8 +118,9 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
     }
 }
 
-/// The task of a ring on a simulated disk: a tick a turn, as long as something is in flight.
-pub(crate) async fn drive_simulated(number: u64) {
+/// The task of a ring whose backend has no descriptor: a turn at a time, as long as something is in
+/// flight. For a simulated disk each is a tick of its time.
+pub(crate) async fn drive_polled(number: u64) {
     loop {
         let gone = poll_fn(|cx| match find(number) {
             None => Poll::Ready(true),

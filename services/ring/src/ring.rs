@@ -13,7 +13,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
-use crate::backend::{AnyBackend, Backend, Completion, PreadPool, Registered, SimBackend, Uring};
+use crate::backend::{
+    AnyBackend, Backend, Completion, InPlace, PreadPool, Registered, SimBackend, Uring,
+};
 use crate::config::TRANSFER_BYTES_MAX;
 use crate::driver::{self, Link};
 use crate::error::Failure;
@@ -50,6 +52,8 @@ pub(crate) struct Inner {
     transfer_queue_max: usize,
     /// Reads accepted since the last submission.
     unsubmitted: Cell<u32>,
+    /// Whether the backend has nothing that turns readable.
+    polled: Cell<bool>,
     description: RingDescription,
 }
 
@@ -91,6 +95,7 @@ impl Ring {
             queue_max: config.queue_max,
             transfer_queue_max: config.transfer_queue_max,
             unsubmitted: Cell::new(0),
+            polled: Cell::new(false),
             description: RingDescription {
                 engine,
                 drives: files.len(),
@@ -231,6 +236,7 @@ impl Ring {
 impl Inner {
     fn start_task(self: &Rc<Self>, runtime: &Handle) -> std::io::Result<()> {
         let readiness = self.ledger.borrow().backend().readiness()?;
+        self.polled.set(readiness.is_none());
         let readiness = match readiness {
             Some(fd) => {
                 // SAFETY: the `AsyncFd` owns the descriptor, which stays the same open file until
@@ -243,7 +249,7 @@ impl Inner {
         self.number.set(number).expect("a ring is started once");
         let task = match readiness {
             Some(readiness) => runtime.spawn(driver::drive(number, readiness)),
-            None => runtime.spawn(driver::drive_simulated(number)),
+            None => runtime.spawn(driver::drive_polled(number)),
         };
         self.task.set(task.abort_handle()).expect("a ring is started once");
         Ok(())
@@ -315,10 +321,9 @@ impl Inner {
         let mut ledger = self.ledger.borrow_mut();
         let taken = ledger.submit();
         let idle = ledger.is_idle();
-        let simulated = matches!(ledger.backend(), AnyBackend::Sim(_));
         drop(ledger);
-        // A simulated disk's time doesn't pass by itself.
-        if !taken || (simulated && !idle) {
+        // Nobody else tells of completions.
+        if !taken || (self.polled.get() && !idle) {
             self.link.kick();
         }
         if idle {
@@ -439,6 +444,7 @@ fn check_media(engine: &Engine, files: &[SlabFile]) -> Result<(), StartError> {
         Engine::Auto => ("auto", &|file| file.simulation().is_none()),
         Engine::IoUring => ("io_uring", &|file| file.simulation().is_none()),
         Engine::Pread => ("pread", &|file| file.simulation().is_none()),
+        Engine::InPlace => ("in place", &|file| file.simulation().is_none()),
         Engine::Simulated(disk) => {
             ("simulated", &|file| file.simulation().is_some_and(|(other, _)| other.is_same(disk)))
         }
@@ -463,6 +469,8 @@ fn start_backend(
             Ok((AnyBackend::Sim(SimBackend::start(disk)), engine))
         }
         Engine::Pread => start_pread(config, files, None),
+        Engine::InPlace => Ok(start_in_place(files)),
+        Engine::Auto if files.iter().all(SlabFile::is_memory) => Ok(start_in_place(files)),
         Engine::IoUring => {
             probe()?;
             Ok(start_uring(config, files, bufs)?)
@@ -472,6 +480,10 @@ fn start_backend(
             Err(why) => start_pread(config, files, Some(why)),
         },
     }
+}
+
+fn start_in_place(files: &[SlabFile]) -> (AnyBackend, EngineInUse) {
+    (AnyBackend::InPlace(InPlace::start(files)), EngineInUse::InPlace)
 }
 
 fn start_uring(

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use address::{DriveNo, SECTOR_BYTES};
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 
 use crate::sim::SimDisk;
 use crate::{AlignedBuf, SlabError};
@@ -50,6 +51,7 @@ struct Slab {
     is_direct: bool,
     is_preallocated: bool,
     is_read_only: bool,
+    is_memory: bool,
     medium: Medium,
 }
 
@@ -98,6 +100,7 @@ impl SlabFile {
             is_direct,
             is_preallocated,
             is_read_only: options.read_only,
+            is_memory: is_memory(&file),
             medium: Medium::File(file),
         })))
     }
@@ -109,6 +112,7 @@ impl SlabFile {
             is_direct: true,
             is_preallocated: true,
             is_read_only: false,
+            is_memory: false,
             medium: Medium::Simulated(disk.clone(), drive),
         }))
     }
@@ -140,6 +144,11 @@ impl SlabFile {
         self.0.is_read_only
     }
 
+    /// Whether it lies in a filesystem that is memory.
+    pub fn is_memory(&self) -> bool {
+        self.0.is_memory
+    }
+
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.0.medium {
             Medium::File(file) => Some(file),
@@ -153,6 +162,11 @@ impl SlabFile {
             Medium::Simulated(disk, drive) => Some((disk, *drive)),
         }
     }
+}
+
+fn is_memory(file: &File) -> bool {
+    const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+    fstatfs(file).is_ok_and(|fs| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&fs.filesystem_type()))
 }
 
 fn open_file(path: &Path, options: OpenOptions, direct: bool) -> io::Result<File> {

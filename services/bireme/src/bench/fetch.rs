@@ -119,8 +119,9 @@ fn metric(target: &Target, columns: &[String]) -> Metric {
 
 impl Workload for FetchLoad {
     async fn request(&self, number: u64) -> std::result::Result<Done, Fault> {
+        let count = self.plan.batch_rows;
+        let addrs = self.rows.draw(self.plan.seed, number * count as u64, count);
         let mut random = random(self.plan.seed, number);
-        let addrs = self.rows.draw(&mut random, self.plan.batch_rows);
         let rerank = self.vectors.as_ref().zip(self.plan.rerank);
         let rerank =
             rerank.map(|(vectors, k)| Rerank::new(&vectors.next(&mut random), self.metric, k));

@@ -7,8 +7,10 @@ use clap::Args;
 
 use super::closed_loop::closed_loop;
 use super::fixed_rate::fixed_rate;
+use super::queues::{Queues, Watch};
 use super::tally::Tally;
 use super::workload::Workload;
+use crate::arguments::parse_duration;
 use crate::error::{CliError, Result};
 
 /// Requests at the same time, unless it is said.
@@ -30,6 +32,9 @@ pub struct LoadArgs {
     /// Threads that make load [default: one a core]
     #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
     pub threads: Option<usize>,
+    /// Note what waits on the nodes so often [in --json; default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Load")]
+    sample: Option<Duration>,
     /// The seed that requests are drawn by
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
@@ -71,19 +76,26 @@ pub struct Measured {
     pub seconds: f64,
     /// CPU time of this process meanwhile, in microseconds.
     pub client_cpu_us: u64,
+    /// What waited where.
+    pub queues: Vec<Queues>,
 }
 
-/// Puts load on.
+/// Puts load on; `watch` tells what waits.
 ///
 /// # Errors
 /// The fault that all requests failed with; load that could not be made.
-pub async fn put<W: Workload>(load: &LoadArgs, workload: W) -> Result<Measured> {
+pub async fn put<W: Workload>(load: &LoadArgs, watch: Watch, workload: W) -> Result<Measured> {
     let workload = Arc::new(workload);
+    let sampling = load.sample.map(|every| watch.sample(every));
     let cpu = process::Usage::now().cpu_us;
     let began = Instant::now();
     let tally = match load.rate {
         None => closed_loop(workload, load.concurrency(), load.time()).await,
         Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time()).await,
+    };
+    let queues = match sampling {
+        Some(sampling) => sampling.end().await,
+        None => Vec::new(),
     };
     let tally = tally.map_err(|error| CliError::usage(format!("the load broke off: {error}")))?;
     if let (0, Some(fault)) = (tally.requests(), tally.first_fault()) {
@@ -93,6 +105,7 @@ pub async fn put<W: Workload>(load: &LoadArgs, workload: W) -> Result<Measured> 
         tally,
         seconds: began.elapsed().as_secs_f64(),
         client_cpu_us: process::Usage::now().cpu_us - cpu,
+        queues,
     })
 }
 

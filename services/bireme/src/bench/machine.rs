@@ -13,6 +13,8 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
+    /// How this program was compiled: `release`, or `dev`.
+    pub build: &'static str,
 }
 
 impl Machine {
@@ -24,6 +26,7 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: memory_bytes(&read("/proc/meminfo")),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            build: if cfg!(debug_assertions) { "dev" } else { "release" },
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! load.rs          how much load    ─► closed_loop.rs or fixed_rate.rs ─► tally.rs
-//! fetch.rs search.rs get.rs         what one request is (workload.rs)
+//! fetch.rs take.rs search.rs get.rs what one request is (workload.rs)
 //! live_rows.rs query_vectors.rs     what requests are drawn from, by seed
-//! counters.rs machine.rs            what the nodes say, and where load came from ─► report.rs
+//! counters.rs queues.rs machine.rs  what the nodes say, and where load came from ─► report.rs
 //! ```
 
 mod closed_loop;
@@ -15,10 +15,13 @@ mod get;
 mod live_rows;
 mod load;
 mod machine;
+mod permutation;
 mod query_vectors;
+mod queues;
 mod report;
 mod report_text;
 mod search;
+mod take;
 mod tally;
 mod target;
 mod workload;
@@ -27,7 +30,10 @@ pub use counters::Counters;
 pub use fetch::{FetchLoad, FetchPlan};
 pub use get::{GetLoad, GetPlan};
 pub use load::{LoadArgs, Measured, at_least_1, put};
+pub use queues::Watch;
 pub use report::{Report, Subject};
 pub use report_text::report_text;
 pub use search::{SearchLoad, SearchPlan};
+pub use take::{TakeLoad, TakePlan};
 pub use target::Target;
+pub use workload::Workload;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::counters::Counters;
 use super::load::{LoadArgs, Measured};
 use super::machine::Machine;
+use super::queues::Queues;
 use super::tally::Latency;
 
 /// A run.
@@ -54,6 +55,8 @@ pub struct Report {
     pub nodes: Nodes,
     /// CPU of the load generator for each row, in microseconds.
     pub client_cpu_us_per_row: Option<f64>,
+    /// What waited where meanwhile, by time; empty unless asked for.
+    pub queues: Vec<Queues>,
     /// Where load came from.
     pub machine: Machine,
 }
@@ -128,7 +131,7 @@ impl Report {
         run: &Counters,
         ram_tier_bytes: Option<u64>,
     ) -> Self {
-        let Measured { tally, seconds, client_cpu_us } = measured;
+        let Measured { tally, seconds, client_cpu_us, queues } = measured;
         let (requests, rows) = (tally.requests(), tally.rows());
         Self {
             workload: subject.workload,
@@ -152,6 +155,7 @@ impl Report {
             unstarted: tally.unstarted(),
             nodes: Nodes::new(run, requests, rows, ram_tier_bytes),
             client_cpu_us_per_row: ratio(*client_cpu_us, rows),
+            queues: queues.clone(),
             machine: Machine::here(),
         }
     }

@@ -57,11 +57,12 @@ fn load(report: &Report) -> String {
 fn machine(report: &Report) -> String {
     let it = &report.machine;
     format!(
-        "{}, {} cores, {}, Linux {} (makes the load)",
+        "{}, {} cores, {}, Linux {} (makes the load; {} build)",
         it.cpu,
         it.cores,
         bytes(it.memory_bytes),
-        it.kernel
+        it.kernel,
+        it.build
     )
 }
 
@@ -174,6 +175,7 @@ mod tests {
                 Some(0),
             ),
             client_cpu_us_per_row: Some(1.5),
+            queues: Vec::new(),
             machine: Machine::default(),
         };
         let text = report_text(&report);

@@ -6,11 +6,10 @@ use client::query::{OnMissing, QueryClient, TableDescription, TakeRequest};
 use wire::query::DescribeTableResponse;
 
 use super::live_rows::LiveRows;
-use super::workload::random;
 use crate::arguments::Connection;
 use crate::error::{CliError, Result};
 
-/// Draws of samples don't repeat those of requests, which count from 0.
+/// Samples are drawn in another order than requests.
 const SAMPLE: u64 = u64::MAX;
 
 /// A table to put load on.
@@ -73,7 +72,7 @@ impl Target {
 
     /// One column of some rows drawn by `seed`, as batches.
     pub async fn sample(&self, column: &str, seed: u64, rows: usize) -> Result<Vec<RecordBatch>> {
-        let addrs = self.rows.draw(&mut random(seed, SAMPLE), rows);
+        let addrs = self.rows.draw(seed ^ SAMPLE, 0, rows);
         let request = TakeRequest {
             table: self.table.name.clone(),
             version: self.table.version,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Connection, TableArgs};
 use crate::bench::{
     Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
-    SearchPlan, Subject, Target, at_least_1, put, report_text,
+    SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, at_least_1, put, report_text,
 };
 use crate::error::{CliError, Result};
 use crate::output::Output;
@@ -26,6 +26,11 @@ Examples:
   bireme bench fetch words --rows 500 --seconds 10
   bireme bench fetch words --columns vector --rerank 50 --rate 1000
   bireme bench fetch words --io-endpoint http://10.0.0.7:7071 --json";
+
+const TAKE_EXAMPLES: &str = "\
+Examples:
+  bireme bench take words --concurrency 1
+  bireme bench take words --rows 100 --columns vector --rate 500";
 
 const SEARCH_EXAMPLES: &str = "\
 Examples:
@@ -50,6 +55,8 @@ pub struct BenchArgs {
 enum What {
     /// Random rows from an I/O node, over the streams that query nodes use
     Fetch(Box<FetchArgs>),
+    /// Random rows by address, through both tiers
+    Take(Box<TakeArgs>),
     /// Vector searches on the query node
     Search(Box<SearchArgs>),
     /// Look-ups by key on the query node
@@ -76,6 +83,26 @@ struct FetchArgs {
     /// Streams to it, each on a connection of its own [default: one a core of the node]
     #[arg(long, value_name = "N", value_parser = at_least_1)]
     streams: Option<usize>,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = TAKE_EXAMPLES)]
+struct TakeArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Addresses of a request, drawn at random over the table
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_1)]
+    rows: usize,
+    /// Columns of the rows [default: all but vectors and blobs]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Connections to the query node
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
+    connections: usize,
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
@@ -153,6 +180,7 @@ enum Format {
 pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
     let threads = match &args.what {
         What::Fetch(args) => args.load.threads,
+        What::Take(args) => args.load.threads,
         What::Search(args) => args.load.threads,
         What::Get(args) => args.load.threads,
     };
@@ -160,6 +188,7 @@ pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
     let report = runtime.block_on(async {
         match args.what {
             What::Fetch(args) => fetch(*args).await,
+            What::Take(args) => take(*args).await,
             What::Search(args) => search(*args).await,
             What::Get(args) => get(*args).await,
         }
@@ -196,11 +225,21 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
     });
     let client = load.client();
     let before = FetchLoad::describe(&client).await?;
-    let measured = put(&args.load, load).await?;
+    let measured = put(&args.load, Watch::IoNode(client.clone()), load).await?;
     let after = FetchLoad::describe(&client).await?;
     let run = Counters::of_node(&after).since(&Counters::of_node(&before));
     let subject = subject("fetch", &target, request);
     Ok(Report::new(subject, &args.load, &measured, &run, Some(after.ram_tier_bytes)))
+}
+
+async fn take(args: TakeArgs) -> Result<Report> {
+    let target = target(&args.connection, &args.table).await?;
+    let request = json!({"rows": args.rows, "columns": args.columns});
+    let plan = TakePlan { rows: args.rows, columns: args.columns, seed: args.load.seed };
+    let clients = target.connections(&args.connection, args.connections).await?;
+    let load = TakeLoad::new(&target, clients, plan);
+    let (measured, run) = measured(&target.client, &args.load, load).await?;
+    Ok(Report::new(subject("take", &target, request), &args.load, &measured, &run, None))
 }
 
 async fn search(args: SearchArgs) -> Result<Report> {
@@ -223,7 +262,7 @@ async fn search(args: SearchArgs) -> Result<Report> {
     };
     let clients = target.connections(&args.connection, args.connections).await?;
     let load = SearchLoad::prepare(&target, clients, plan).await?;
-    let (measured, run) = measured(&target.client, put(&args.load, load)).await?;
+    let (measured, run) = measured(&target.client, &args.load, load).await?;
     Ok(Report::new(subject("search", &target, request), &args.load, &measured, &run, None))
 }
 
@@ -240,7 +279,7 @@ async fn get(args: GetArgs) -> Result<Report> {
     };
     let clients = target.connections(&args.connection, args.connections).await?;
     let load = GetLoad::prepare(&target, clients, plan).await?;
-    let (measured, run) = measured(&target.client, put(&args.load, load)).await?;
+    let (measured, run) = measured(&target.client, &args.load, load).await?;
     Ok(Report::new(subject("get", &target, request), &args.load, &measured, &run, None))
 }
 
@@ -248,13 +287,14 @@ async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
     Target::find(connection, &table.table, table.table_version).await
 }
 
-/// What the nodes counted while `work` ran.
+/// Puts `load` on the query node, and what the nodes counted meanwhile.
 async fn measured(
     client: &QueryClient,
-    work: impl Future<Output = Result<Measured>>,
+    args: &LoadArgs,
+    load: impl Workload,
 ) -> Result<(Measured, Counters)> {
     let before = Counters::of_status(&client.status().await?);
-    let measured = work.await?;
+    let measured = put(args, Watch::QueryNode(client.clone()), load).await?;
     let after = Counters::of_status(&client.status().await?);
     Ok((measured, after.since(&before)))
 }

@@ -49,6 +49,7 @@ fn engine() -> (String, String) {
             let why = instead_of_io_uring.as_ref().map(ToString::to_string);
             ("pread".into(), why.unwrap_or_else(|| "configured".into()))
         }
+        ring::EngineInUse::InPlace => ("in place".into(), "the drives are memory".into()),
         ring::EngineInUse::Simulated { .. } => ("simulated".into(), String::new()),
     }
 }

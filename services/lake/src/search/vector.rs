@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, Int8Array, UInt8Array};
+use arrow::array::{ArrayRef, Float32Array, Int8Array, RecordBatch, UInt8Array};
+use arrow::compute::cast;
 use arrow::datatypes::DataType;
 
 use super::hit::{DistanceHit, addresses, numbers, only_addresses};
+use super::partitions::Partitions;
 use crate::error::{LakeError, Result};
 use crate::index::metric::Metric;
 use crate::table::Table;
@@ -44,6 +46,14 @@ impl Table {
         }
         let column = self.vector_column(query.column.as_deref()).await?;
         let vector = self.query_vector(&column, &query.vector)?;
+        if let (None, Some(nprobes)) = (&query.filter, query.nprobes)
+            && let Some(partitions) = self.partitions(&column).await?
+        {
+            let found =
+                partitions.search(vector, query.k, nprobes, query.ef.map(|ef| ef.max(query.k)));
+            let found = async { nearest(&found.await?, query.k) };
+            return found.await.map_err(|error| self.blame(error));
+        }
         let mut scanner = self.dataset().scan();
         only_addresses(self, &mut scanner, &[DISTANCE]).map_err(|error| self.blame(error))?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
@@ -57,17 +67,29 @@ impl Table {
             if let Some(ef) = query.ef {
                 scanner.ef(ef.max(query.k));
             }
-            let batch = scanner.try_into_batch().await?;
-            let distances = numbers(&batch, DISTANCE)?.iter();
-            let hits = addresses(&batch)?
-                .zip(distances)
-                .map(|(addr, &distance)| DistanceHit { addr, distance });
-            let mut hits: Vec<_> = hits.collect();
-            hits.sort_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
-            hits.truncate(query.k);
-            Ok(hits)
+            nearest(&[scanner.try_into_batch().await?], query.k)
         };
         search.await.map_err(|error| self.blame(error))
+    }
+
+    /// The index on `column`, if its partitions are all that a search needs; opened at the first call.
+    async fn partitions(&self, column: &str) -> Result<Option<&Partitions>> {
+        let position = self.column_position(column)?;
+        match self.schema().field(position).data_type() {
+            DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
+            _ => return Ok(None),
+        }
+        let open = || async {
+            let indexes = self.indexes().await?;
+            match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
+                Some(index) => Partitions::open(self, column, &index.name)
+                    .await
+                    .map_err(|error| self.blame(error)),
+                None => Ok(None),
+            }
+        };
+        let opened = self.partitions_of(position).get_or_try_init(open).await?;
+        Ok(opened.as_ref())
     }
 
     /// How the distances of a vector column are measured: as its index does, or L2 (Hamming for
@@ -146,9 +168,25 @@ impl Table {
                 whole(-128.0, 127.0)?;
                 Arc::new(Int8Array::from_iter_values(vector.iter().map(|x| *x as i8)))
             }
-            _ => Arc::new(Float32Array::from(vector.to_vec())),
+            _ => {
+                let floats = Float32Array::from(vector.to_vec());
+                cast(&floats, &element).map_err(|error| bad(error.to_string()))?
+            }
         })
     }
+}
+
+/// The `k` nearest of all that was found, nearest first.
+fn nearest(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<DistanceHit>> {
+    let mut hits = Vec::with_capacity(found.iter().map(RecordBatch::num_rows).sum());
+    for batch in found {
+        let distances = numbers(batch, DISTANCE)?.iter();
+        let pairs = addresses(batch)?.zip(distances);
+        hits.extend(pairs.map(|(addr, &distance)| DistanceHit { addr, distance }));
+    }
+    hits.sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
+    hits.truncate(k);
+    Ok(hits)
 }
 
 /// What a vector column's numbers are, and how many a vector has; also of several vectors a row

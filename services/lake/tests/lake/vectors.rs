@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 
 use address::RowAddr;
+use arrow::array::AsArray;
+use arrow::datatypes::{Float32Type, UInt64Type};
 use lake::{
     IndexRequest, LakeError, Metric, Table, VectorIndex, VectorIndexKind, VectorQuery, build_index,
 };
@@ -104,6 +106,26 @@ async fn recall(
     f64::from(found as u32) / f64::from(all as u32)
 }
 
+/// Searching the partitions directly finds what Lance's own plan for the same question finds.
+async fn as_the_scanner(table: &Table, uri: &str) {
+    let dataset = lance::Dataset::open(uri).await.unwrap();
+    for (seed, nprobes) in [(0, 1), (1, 3), (2, 10), (3, 99)] {
+        let query = VectorQuery { nprobes: Some(nprobes), ef: Some(200), ..query(seed, 30) };
+        let hits = table.search_vector(&query).await.unwrap();
+        let mut scanner = dataset.scan();
+        let vector = arrow::array::Float32Array::from(query.vector.clone());
+        scanner.nearest("vector", &vector, query.k).unwrap().nprobes(nprobes).ef(200);
+        scanner.project(&["_distance"]).unwrap().with_row_address();
+        let batch = scanner.try_into_batch().await.unwrap();
+        let distances = batch["_distance"].as_primitive::<Float32Type>().values().iter();
+        let addresses = batch["_rowaddr"].as_primitive::<UInt64Type>().values().iter();
+        let mut expected: Vec<_> = distances.copied().zip(addresses.copied()).collect();
+        expected.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let found: Vec<_> = hits.iter().map(|hit| (hit.distance, hit.addr.to_u64())).collect();
+        assert_eq!(found, expected, "nprobes {nprobes}");
+    }
+}
+
 async fn with_index(kind: Kind, index: VectorIndexKind, metric: Metric) {
     let place = Place::new();
     lived_in(&place.uri(), kind).await;
@@ -125,6 +147,7 @@ async fn with_index(kind: Kind, index: VectorIndexKind, metric: Metric) {
     assert_eq!((info[0].metric, info[0].rows_uncovered), (Some(metric), 0));
     assert_eq!(table.vector_metric("vector").await.unwrap(), metric);
     table.prewarm().await.unwrap();
+    as_the_scanner(&table, &place.uri()).await;
     let found = recall(&table, metric, None, |_| true).await;
     assert!(found >= 0.9, "{kind:?} {index} {metric}: recall {found}");
     let found =
@@ -162,9 +185,11 @@ async fn rows_that_came_after_the_index_are_found() {
         write_more(&place.uri()).await;
         let table = lake.open(&place.uri()).await.unwrap();
         assert_eq!(table.indexes().await.unwrap()[0].rows_uncovered, 50);
-        let query = VectorQuery { vector: vector(420), k: 3, ..Default::default() };
-        let hits = table.search_vector(&query).await.unwrap();
-        assert_eq!((hits[0].addr, hits[0].distance), (RowAddr::new(1, 20), 0.0));
+        for nprobes in [None, Some(1)] {
+            let query = VectorQuery { vector: vector(420), k: 3, nprobes, ..Default::default() };
+            let hits = table.search_vector(&query).await.unwrap();
+            assert_eq!((hits[0].addr, hits[0].distance), (RowAddr::new(1, 20), 0.0));
+        }
     }
 }
 

@@ -1,11 +1,14 @@
-//! What carries operations out. Three of a kind: io_uring, a pool of threads, a simulated disk.
+//! What carries operations out. Four of a kind: io_uring, a pool of threads, the ring's own thread, a
+//! simulated disk.
 //!
 //! A backend moves bytes and nothing else: it doesn't retry, doesn't queue beyond what it's given,
 //! and knows neither sinks nor futures. It owns a request's buffer from `push` until `reap` hands it
 //! out again, and doesn't let go of it on drop before the kernel has.
 
+mod in_place;
 mod pread;
 mod sim;
+mod system_call;
 mod uring;
 
 use std::io;
@@ -13,6 +16,7 @@ use std::os::fd::OwnedFd;
 
 use address::{ByteOffset, DriveNo};
 
+pub(crate) use in_place::InPlace;
 pub(crate) use pread::PreadPool;
 pub(crate) use sim::SimBackend;
 pub(crate) use uring::{Registered, Uring, setup as setup_uring};
@@ -59,10 +63,11 @@ pub(crate) trait Backend {
     fn readiness(&self) -> io::Result<Option<OwnedFd>>;
 }
 
-/// One of the three, without a virtual call for each operation.
+/// One of the four, without a virtual call for each operation.
 pub(crate) enum AnyBackend {
     Uring(Box<Uring>),
     Pread(PreadPool),
+    InPlace(InPlace),
     Sim(SimBackend),
 }
 
@@ -71,6 +76,7 @@ macro_rules! each {
         match $any {
             AnyBackend::Uring($backend) => $call,
             AnyBackend::Pread($backend) => $call,
+            AnyBackend::InPlace($backend) => $call,
             AnyBackend::Sim($backend) => $call,
         }
     };

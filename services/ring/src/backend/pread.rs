@@ -7,15 +7,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::system_call::carry_out;
 use super::{Backend, Completion, Request};
 use crate::SlabFile;
-use crate::progress::Kind;
 
 /// See the module.
 pub(crate) struct PreadPool {
@@ -107,7 +106,7 @@ impl Shared {
             else {
                 return;
             };
-            let completion = self.carry_out(request);
+            let completion = carry_out(&self.files, request);
             let mut done = lock(&self.done);
             let first = done.is_empty();
             done.push(completion);
@@ -118,24 +117,6 @@ impl Shared {
                 let _ = self.wake.write(1);
             }
         }
-    }
-
-    fn carry_out(&self, request: Request) -> Completion {
-        let Request { slot, kind, drive, offset, start, len, mut buf } = request;
-        let range = start as usize..(start + len) as usize;
-        let result = match self.files[usize::from(drive.0)].file() {
-            None => Err(io::Error::from_raw_os_error(libc::EBADF)),
-            Some(file) => match kind {
-                Kind::Read => file.read_at(&mut buf[range], offset.0),
-                Kind::Write => file.write_at(&buf[range], offset.0),
-                Kind::Sync => file.sync_data().map(|()| 0),
-            },
-        };
-        let result = match result {
-            Ok(bytes) => Ok(bytes as u32),
-            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
-        };
-        Completion { slot, result, buf }
     }
 }
 

@@ -19,6 +19,7 @@ pub const SECTORS: u64 = 1024;
 pub enum On {
     Uring,
     Pread,
+    InPlace,
     Simulated,
 }
 
@@ -35,6 +36,10 @@ macro_rules! on_each_engine {
             #[test]
             fn pread() {
                 run(On::Pread, $config, super::$name);
+            }
+            #[test]
+            fn in_place() {
+                run(On::InPlace, $config, super::$name);
             }
             #[test]
             fn simulated() {
@@ -89,12 +94,16 @@ impl Bed {
                 config.engine = Engine::Simulated(disk);
                 (files, None)
             }
-            On::Uring | On::Pread => {
+            On::Uring | On::Pread | On::InPlace => {
                 let folder = tempfile::tempdir_in("/var/tmp").unwrap();
                 let path = folder.path().join("slab");
                 std::fs::write(&path, contents()).unwrap();
                 let options = OpenOptions { direct: Direct::Prefer, ..Default::default() };
-                config.engine = if on == On::Uring { Engine::IoUring } else { Engine::Pread };
+                config.engine = match on {
+                    On::Uring => Engine::IoUring,
+                    On::InPlace => Engine::InPlace,
+                    _ => Engine::Pread,
+                };
                 (vec![SlabFile::open(path, options).unwrap()], Some(folder))
             }
         };

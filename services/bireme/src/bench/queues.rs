@@ -1,0 +1,126 @@
+//! What waits between the stages while load is on: where a queue grows, the stage behind it is the
+//! bottleneck.
+
+use std::time::{Duration, Instant};
+
+use client::fetch::FetchClient;
+use client::query::QueryClient;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use wire::fetch::DescribeResponse;
+
+/// How long a node may take to tell.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Samples of one run at most.
+const SAMPLES_MAX: usize = 100_000;
+
+/// What waited at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Queues {
+    /// Since the load began.
+    pub seconds: f64,
+    /// Searches that wait for a core of the query node; `None` where it is not asked.
+    pub searches_waiting: Option<u64>,
+    /// Pieces of rows that wait for a read on the I/O nodes.
+    pub pieces_waiting: u64,
+    /// Reads in flight.
+    pub reads_in_flight: u64,
+    /// Bytes of replies that are gathered or wait to be sent.
+    pub reply_bytes: u64,
+}
+
+/// Whom to ask.
+pub enum Watch {
+    /// One I/O node.
+    IoNode(FetchClient),
+    /// A query node, and the I/O nodes behind it.
+    QueryNode(QueryClient),
+}
+
+/// Samples being taken.
+pub struct Sampling {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Vec<Queues>>,
+}
+
+impl Watch {
+    /// Asks every `interval` until the end. What can't be had is left out.
+    pub fn sample(self, interval: Duration) -> Sampling {
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let began = Instant::now();
+            let mut samples = Vec::new();
+            let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            tokio::pin!(stopped);
+            while samples.len() < SAMPLES_MAX {
+                tokio::select! {
+                    _ = &mut stopped => break,
+                    _ = ticks.tick() => {}
+                }
+                if let Some(queues) = self.ask().await {
+                    samples.push(Queues { seconds: began.elapsed().as_secs_f64(), ..queues });
+                }
+            }
+            samples
+        });
+        Sampling { stop, task }
+    }
+
+    async fn ask(&self) -> Option<Queues> {
+        match self {
+            Self::IoNode(node) => Some(of_node(&node.describe(TIMEOUT).await.ok()?)),
+            Self::QueryNode(node) => {
+                let status = node.status().await.ok()?;
+                let mut sum = Queues {
+                    searches_waiting: Some(status.search_queue.into()),
+                    ..Queues::default()
+                };
+                for node in &status.io_nodes {
+                    sum.pieces_waiting += node.queued;
+                    sum.reads_in_flight += node.in_flight;
+                    sum.reply_bytes += node.reply_bytes;
+                }
+                Some(sum)
+            }
+        }
+    }
+}
+
+impl Sampling {
+    /// Stops; what was sampled.
+    pub async fn end(self) -> Vec<Queues> {
+        // Fails if the task has ended by itself.
+        let _ = self.stop.send(());
+        self.task.await.unwrap_or_default()
+    }
+}
+
+fn of_node(node: &DescribeResponse) -> Queues {
+    let mut sum = Queues::default();
+    for core in &node.cores {
+        sum.pieces_waiting += u64::from(core.queued);
+        sum.reads_in_flight += u64::from(core.in_flight);
+        sum.reply_bytes += core.reply_bytes;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::fetch::Core;
+
+    use super::*;
+
+    #[test]
+    fn a_nodes_cores_are_added_up() {
+        let core = |queued| Core { queued, in_flight: 2, reply_bytes: 10, ..Default::default() };
+        let node = DescribeResponse { cores: vec![core(3), core(4)], ..Default::default() };
+        let expected =
+            Queues { pieces_waiting: 7, reads_in_flight: 4, reply_bytes: 20, ..Default::default() };
+        assert_eq!(of_node(&node), expected);
+    }
+}
