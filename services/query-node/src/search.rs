@@ -7,8 +7,8 @@ use wire::query::{SearchRequest, SearchResponse};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::stages::{
-    By, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank, score_rows,
-    search as by_index, validate_search, vector_like, with_addresses, with_numbers,
+    By, Fetched, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank,
+    score_rows, search as by_index, validate_search, vector_like, with_addresses, with_numbers,
 };
 use crate::state::State;
 use crate::tables::OpenTable;
@@ -83,7 +83,11 @@ async fn answer(
     trace: &mut Trace,
 ) -> Result<arrow_array::RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
-    let fetched = fetch_rows(state, open, &addrs, columns, deadline).await?;
+    let fetched = match columns {
+        // Whether rows are live, index and I/O nodes have seen already.
+        [] => Fetched::of_no_columns(addrs.len())?,
+        _ => fetch_rows(state, open, &addrs, columns, deadline).await?,
+    };
     trace.io_stage("fetch", addrs.len(), &fetched.cost);
     let rows = finish(&fetched.rows, &open.schema_of(columns)?)?;
     let is_there = |place: &u32| fetched.missing.binary_search(place).is_err();

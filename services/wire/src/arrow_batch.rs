@@ -1,9 +1,8 @@
 //! Arrow record batches inside gRPC messages.
 //!
 //! `ArrowBatch` is a protobuf message like the generated ones (`proto/bireme/fetch/v1`), written by
-//! hand for one reason: when sent, its body is a list of Arrow buffers that go into the HTTP/2 frame
-//! one after another, so they are never joined in a buffer of their own first; when received, the
-//! body stays where the frame was, and Arrow arrays point into it.
+//! hand for one reason: when sent, its body is a list of Arrow buffers, which are never joined
+//! (`pieces.rs`); when received, the body stays where the frame was, and Arrow arrays point into it.
 //!
 //! ```text
 //! field 1  header  flatbuffer Message { RecordBatch { nodes, buffers } }
@@ -19,13 +18,16 @@ use arrow_data::ArrayData;
 use arrow_ipc::reader::read_record_batch;
 use arrow_ipc::{self as ipc, MetadataVersion};
 use arrow_schema::{DataType, Fields, SchemaRef};
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use flatbuffers::FlatBufferBuilder;
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 
 /// Each buffer of a body begins at a multiple of this.
 const BUFFER_ALIGNMENT: usize = 8;
+
+/// Smaller buffers are copied: a piece costs about as much as copying so many bytes.
+const PIECE_BYTES_MIN: usize = 16 << 10;
 
 const HEADER_TAG: u32 = 1;
 const BODY_TAG: u32 = 2;
@@ -99,6 +101,40 @@ impl ArrowBatch {
             &MetadataVersion::V5,
         )
         .map_err(|e| damaged(&e))
+    }
+
+    /// Bytes of its header as a field.
+    pub(crate) fn header_len(&self) -> usize {
+        field_len(HEADER_TAG, self.header.len())
+    }
+
+    /// Encodes the batch behind `head`: buffers of `PIECE_BYTES_MIN` or more are pieces of their own.
+    pub(crate) fn into_pieces(self, mut head: BytesMut) -> Vec<Bytes> {
+        let mut pieces = Vec::new();
+        put_field(HEADER_TAG, &self.header, &mut head);
+        let body_len = self.body.len();
+        if body_len > 0 {
+            encoding::encode_key(BODY_TAG, WireType::LengthDelimited, &mut head);
+            encoding::encode_varint(body_len as u64, &mut head);
+        }
+        match self.body {
+            Body::Whole(bytes) => pieces.extend([head.split().freeze(), bytes]),
+            Body::Parts(parts, _) => {
+                for part in parts {
+                    let len = part.len();
+                    match len >= PIECE_BYTES_MIN {
+                        true => {
+                            pieces.extend([head.split().freeze(), Bytes::from_owner(Piece(part))]);
+                        }
+                        false => head.put_slice(&part),
+                    }
+                    head.put_bytes(0, padding(len));
+                }
+            }
+        }
+        pieces.push(head.freeze());
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
     }
 
     fn body_bytes(&self) -> Bytes {
@@ -273,10 +309,39 @@ impl Body {
             Body::Parts(parts, _) => {
                 for part in parts {
                     out.put_slice(part);
-                    out.put_bytes(0, part.len().next_multiple_of(BUFFER_ALIGNMENT) - part.len());
+                    out.put_bytes(0, padding(part.len()));
                 }
             }
         }
+    }
+}
+
+fn padding(len: usize) -> usize {
+    len.next_multiple_of(BUFFER_ALIGNMENT) - len
+}
+
+/// A field of bytes, left out when empty.
+fn put_field(tag: u32, bytes: &[u8], out: &mut impl BufMut) {
+    if !bytes.is_empty() {
+        encoding::encode_key(tag, WireType::LengthDelimited, out);
+        encoding::encode_varint(bytes.len() as u64, out);
+        out.put_slice(bytes);
+    }
+}
+
+fn field_len(tag: u32, len: usize) -> usize {
+    match len {
+        0 => 0,
+        _ => encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len,
+    }
+}
+
+/// An Arrow buffer that a message keeps alive until it's sent.
+struct Piece(Buffer);
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -299,16 +364,11 @@ impl PartialEq for Body {
 
 impl Message for ArrowBatch {
     fn encode_raw(&self, buf: &mut impl BufMut) {
-        for (tag, len) in [(HEADER_TAG, self.header.len()), (BODY_TAG, self.body.len())] {
-            if len == 0 {
-                continue;
-            }
-            encoding::encode_key(tag, WireType::LengthDelimited, buf);
-            encoding::encode_varint(len as u64, buf);
-            match tag {
-                HEADER_TAG => buf.put_slice(&self.header),
-                _ => self.body.put(buf),
-            }
+        put_field(HEADER_TAG, &self.header, buf);
+        if self.body.len() > 0 {
+            encoding::encode_key(BODY_TAG, WireType::LengthDelimited, buf);
+            encoding::encode_varint(self.body.len() as u64, buf);
+            self.body.put(buf);
         }
     }
 
@@ -332,11 +392,7 @@ impl Message for ArrowBatch {
     }
 
     fn encoded_len(&self) -> usize {
-        let field = |tag, len: usize| match len {
-            0 => 0,
-            _ => encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len,
-        };
-        field(HEADER_TAG, self.header.len()) + field(BODY_TAG, self.body.len())
+        field_len(HEADER_TAG, self.header.len()) + field_len(BODY_TAG, self.body.len())
     }
 
     fn clear(&mut self) {

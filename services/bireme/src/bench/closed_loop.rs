@@ -13,17 +13,18 @@ use super::workload::Workload;
 /// How long a caller waits after a failure: an endpoint that is gone is not asked in a frenzy.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks for `time`.
+/// Asks for `time`, at most `requests` times.
 pub async fn closed_loop<W: Workload>(
     workload: Arc<W>,
     callers: usize,
     time: Duration,
+    requests: u64,
 ) -> Result<Tally, JoinError> {
     let end = Instant::now() + time;
     let next = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();
     for _ in 0..callers {
-        running.spawn(caller(Arc::clone(&workload), Arc::clone(&next), end));
+        running.spawn(caller(Arc::clone(&workload), Arc::clone(&next), end, requests));
     }
     let mut total = Tally::new();
     while let Some(tally) = running.join_next().await {
@@ -32,14 +33,20 @@ pub async fn closed_loop<W: Workload>(
     Ok(total)
 }
 
-async fn caller<W: Workload>(workload: Arc<W>, next: Arc<AtomicU64>, end: Instant) -> Tally {
+async fn caller<W: Workload>(
+    workload: Arc<W>,
+    next: Arc<AtomicU64>,
+    end: Instant,
+    requests: u64,
+) -> Tally {
     let mut tally = Tally::new();
     loop {
         let began = Instant::now();
-        if began >= end {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if began >= end || number >= requests {
             return tally;
         }
-        let outcome = workload.request(next.fetch_add(1, Ordering::Relaxed)).await;
+        let outcome = workload.request(number).await;
         let failed = outcome.is_err();
         tally.add(began.elapsed(), false, outcome);
         if failed {
@@ -70,12 +77,16 @@ mod tests {
 
     #[tokio::test]
     async fn every_request_is_counted_once() {
-        let tally = closed_loop(Arc::new(Flaky), 4, Duration::from_millis(100)).await.unwrap();
+        let time = Duration::from_millis(100);
+        let tally = closed_loop(Arc::new(Flaky), 4, time, u64::MAX).await.unwrap();
         assert!(tally.requests() >= 8, "{}", tally.requests());
         assert_eq!(tally.rows(), 5 * tally.requests());
         let errors = tally.errors()["OVERLOADED"];
         // Numbers are given out in order: of n requests ⌊(n + 0) / 3⌋ are the third of three.
         assert_eq!(errors, (errors + tally.requests()) / 3);
         assert!(tally.latency().unwrap().p50 >= 1000.0);
+
+        let few = closed_loop(Arc::new(Flaky), 4, Duration::from_secs(60), 8).await.unwrap();
+        assert_eq!(few.requests(), 6, "of 8, of which the third and the sixth fail");
     }
 }

@@ -23,6 +23,9 @@ pub struct LoadArgs {
     /// How long to put load on
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive, help_heading = "Load")]
     pub seconds: f64,
+    /// Stop after so many requests, if the time isn't over before
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
+    requests: Option<u64>,
     /// Requests at the same time [default: 16; with --rate at most 1024]
     #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
     concurrency: Option<usize>,
@@ -62,6 +65,11 @@ impl LoadArgs {
         self.concurrency.unwrap_or(default)
     }
 
+    /// How many at most; of a number that a rate divides to a time that can be counted.
+    fn requests(&self) -> u64 {
+        self.requests.unwrap_or(u64::MAX >> 32)
+    }
+
     fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -90,8 +98,11 @@ pub async fn put<W: Workload>(load: &LoadArgs, watch: Watch, workload: W) -> Res
     let cpu = process::Usage::now().cpu_us;
     let began = Instant::now();
     let tally = match load.rate {
-        None => closed_loop(workload, load.concurrency(), load.time()).await,
-        Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time()).await,
+        None => closed_loop(workload, load.concurrency(), load.time(), load.requests()).await,
+        Some(rate) => {
+            let time = load.time().min(Duration::from_secs_f64(load.requests() as f64 / rate));
+            fixed_rate(workload, rate, load.concurrency(), time).await
+        }
     };
     let queues = match sampling {
         Some(sampling) => sampling.end().await,

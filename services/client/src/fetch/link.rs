@@ -17,6 +17,9 @@ use crate::endpoint::{Endpoint, root_cause};
 /// connection is busy, and leave together.
 const OUTGOING_MESSAGES_MAX: usize = 2;
 
+/// The largest HTTP/2 frame that an I/O node may send, in bytes: each costs a system call on its side.
+const FRAME_BYTES: u32 = 256 << 10;
+
 /// A stream that can be used.
 pub(super) struct Link {
     pub outgoing: mpsc::Sender<FetchRequest>,
@@ -67,6 +70,7 @@ pub(super) fn transport(endpoint: &Endpoint, options: &FetchOptions) -> tonic::t
         .transport()
         .initial_stream_window_size(options.stream_window_bytes)
         .initial_connection_window_size(options.connection_window_bytes)
+        .max_frame_size(FRAME_BYTES)
         .connect_timeout(options.connect_timeout)
         .tcp_keepalive(Some(Duration::from_secs(30)))
         .http2_keep_alive_interval(options.keep_alive_interval)

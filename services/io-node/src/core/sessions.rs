@@ -21,13 +21,13 @@ pub struct Outgoing {
     /// Credits that come back to the client with it.
     pub credit_rows: u32,
     /// Given back when this is dropped.
-    _held: Option<HeldBytes>,
+    pub held: Option<HeldBytes>,
 }
 
 impl Outgoing {
     /// A message that gives back `credit_rows` and holds `held`.
     pub fn new(kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) -> Self {
-        Self { response: FetchResponse { kind: Some(kind) }, credit_rows, _held: held }
+        Self { response: FetchResponse { kind: Some(kind) }, credit_rows, held }
     }
 }
 

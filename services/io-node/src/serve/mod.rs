@@ -1,6 +1,9 @@
 //! The edge: `bireme.fetch.v1` over gRPC, one server a core.
 
 mod describe;
+mod edge;
+mod reply_body;
+mod server;
 mod stream;
 mod warm;
 
@@ -9,19 +12,14 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
-use tonic::codegen::tokio_stream::Stream;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status, Streaming};
-use wire::fetch::fetch_service_server::{FetchService, FetchServiceServer};
-use wire::fetch::{
-    DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, WarmProgress, WarmRequest,
-};
 
 use crate::core::here;
-use crate::node::Shared;
 
 pub use stream::opened;
+
+use server::FetchServer;
 
 /// What HTTP/2 may have outstanding, in bytes, a stream and a connection: more than credits allow in
 /// practice, so that credits and not flow control bound a stream.
@@ -40,7 +38,7 @@ pub async fn serve(
 ) {
     let shared = Arc::clone(&here().shared);
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<FetchServiceServer<Edge>>().await;
+    health.set_serving::<FetchServer>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -55,64 +53,25 @@ pub async fn serve(
             None
         }
     };
-    let edge = FetchServiceServer::new(Edge { shared, stopping: stopping.clone() })
-        .max_decoding_message_size(wire::MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(wire::MESSAGE_BYTES_MAX);
+    let fetch = FetchServer::new(shared, stopping.clone());
     let incoming = UnboundedReceiverStream::new(connections).map(|stream| {
         stream.set_nodelay(true)?;
         Ok::<_, std::io::Error>(stream)
     });
     let stopped = async move {
         let _ = stopping.wait_for(|&stop| stop).await;
-        health.set_not_serving::<FetchServiceServer<Edge>>().await;
+        health.set_not_serving::<FetchServer>().await;
     };
     let served = Server::builder()
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
-        .add_service(edge)
+        .add_service(fetch)
         .add_service(health_service)
         .add_optional_service(reflection)
         .serve_with_incoming_shutdown(incoming, stopped)
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "a core's server ended");
-    }
-}
-
-/// The service.
-struct Edge {
-    shared: Arc<Shared>,
-    stopping: watch::Receiver<bool>,
-}
-
-type Replies<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-#[tonic::async_trait]
-impl FetchService for Edge {
-    type FetchStream = Replies<FetchResponse>;
-    type WarmStream = ReceiverStream<Result<WarmProgress, Status>>;
-
-    async fn fetch(
-        &self,
-        request: Request<Streaming<FetchRequest>>,
-    ) -> Result<Response<Self::FetchStream>, Status> {
-        Ok(Response::new(stream::begin(&self.shared, request.into_inner(), self.stopping.clone())))
-    }
-
-    async fn warm(
-        &self,
-        request: Request<WarmRequest>,
-    ) -> Result<Response<Self::WarmStream>, Status> {
-        warm::begin(&self.shared, request.into_inner(), self.stopping.clone())
-            .await
-            .map(Response::new)
-    }
-
-    async fn describe(
-        &self,
-        _: Request<DescribeRequest>,
-    ) -> Result<Response<DescribeResponse>, Status> {
-        Ok(Response::new(describe::describe(&self.shared).await))
     }
 }

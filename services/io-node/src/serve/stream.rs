@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 use wire::fetch::fetch_request::Kind as Asked;
 use wire::fetch::fetch_response::Kind as Answer;
-use wire::fetch::{Batch, FetchRequest, FetchResponse, Open, Opened, Welcome};
+use wire::fetch::{Batch, FetchRequest, Open, Opened, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
-use super::Replies;
+use super::reply_body::ReplyBody;
 use crate::core::mailbox::Message;
 use crate::core::{Core, Handle, Outgoing, Session, SessionNo, here};
 use crate::error::fault_of;
@@ -30,7 +28,7 @@ pub fn begin(
     shared: &Shared,
     asked: Streaming<FetchRequest>,
     stopping: watch::Receiver<bool>,
-) -> Replies<FetchResponse> {
+) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
     let config = &shared.config;
     let welcome = Welcome {
@@ -46,12 +44,12 @@ pub fn begin(
     // Ends the answers with a status once the asking has broken the protocol.
     let (ending, ended) = mpsc::channel(1);
     tokio::spawn(listen(no, asked, ending, stopping));
-    let answers = UnboundedReceiverStream::new(answers).map(move |outgoing: Outgoing| {
-        with(&here(), no, |session| session.credit_rows += outgoing.credit_rows);
-        Ok(outgoing.response)
-    });
-    let ended = tokio_stream::wrappers::ReceiverStream::new(ended).map(Err);
-    Box::pin(answers.merge(ended))
+    ReplyBody::new(no, answers, ended)
+}
+
+/// A message of the stream leaves: its rows may be asked for again.
+pub fn give_credit(no: SessionNo, rows: u32) {
+    with(&here(), no, |session| session.credit_rows += rows);
 }
 
 /// Takes what the client asks for until it hangs up; then nothing of the stream is left.

@@ -4,10 +4,12 @@
 //! more important than fast. An I/O node that says it has too much to do is not helped by that, and
 //! the caller is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use address::RowAddr;
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::Schema;
 use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion};
 use distance::Query;
 use futures::FutureExt;
@@ -91,6 +93,16 @@ pub struct Fetched {
     pub missing: Vec<u32>,
     /// What they cost.
     pub cost: Cost,
+}
+
+impl Fetched {
+    /// Rows of which nothing is wanted but that they are there.
+    pub fn of_no_columns(rows: usize) -> Result<Self> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Arc::new(Schema::empty());
+        let rows = RecordBatch::try_new_with_options(schema, Vec::new(), &options)?;
+        Ok(Self { rows, missing: Vec::new(), cost: Cost::default() })
+    }
 }
 
 /// The rows at `addrs`.

@@ -82,7 +82,8 @@ impl OpenTable {
         self.packs.iter().position(|pack| pack.contains(&position)).unwrap_or(0)
     }
 
-    /// The columns that a request names; all but vectors and blobs if it names none.
+    /// The columns that a request names; all but vectors and blobs if it names none. What answers carry
+    /// anyway (`_rowaddr` and the like) may be named, and is left out here: alone it means no column.
     ///
     /// # Errors
     /// `ColumnNotFound`, and a column named twice.
@@ -90,14 +91,16 @@ impl OpenTable {
         if names.is_empty() {
             return self.default_columns();
         }
-        for (at, name) in names.iter().enumerate() {
+        let own = |name: &&String| !CARRIED.contains(&name.as_str());
+        let own: Vec<&String> = names.iter().filter(own).collect();
+        for (at, name) in own.iter().enumerate() {
             self.table.is_blob(name)?;
-            if names[..at].contains(name) {
+            if own[..at].contains(name) {
                 let problem = format!("names `{name}` twice; name it once");
                 return Err(QueryError::BadRequest { field: "columns", problem });
             }
         }
-        Ok(names.to_vec())
+        Ok(own.into_iter().cloned().collect())
     }
 
     fn default_columns(&self) -> Result<Vec<String>> {
@@ -134,6 +137,9 @@ impl OpenTable {
         alone && layout().is_some_and(|layout| layout.vector_type().is_some())
     }
 }
+
+/// Columns that answers carry beside the table's own.
+const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
 
 /// Whether a column is a vector wide enough to be left out unless asked for.
 fn is_vector(data_type: &DataType) -> bool {

@@ -1,0 +1,52 @@
+"""`python -m bench`: makes the tables, measures, and writes the report."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from . import fio, goals, instructions, machine, plots, report, rounds, tables
+from .profile import Profile
+
+PIECES = ["tables", "rounds", "instructions", "report"]
+
+
+def main() -> None:
+    """See --help."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--bireme", type=Path, required=True, help="the binary to measure")
+    parser.add_argument("--profile", default="small", help="small or large: see profiles/")
+    parser.add_argument("--folder", help="where tables and slabs lie [default: the profile's]")
+    parser.add_argument("--rounds", type=int, help="how often all is measured [default: the profile's]")
+    parser.add_argument("--output", type=Path, required=True, help="where the report goes")
+    parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=PIECES)
+    arguments = parser.parse_args()
+    profile = Profile.read(arguments.profile, arguments.folder, arguments.rounds)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    measured = arguments.output / "measured.json"
+    results = json.loads(measured.read_text()) if measured.exists() else {}
+    if os.geteuid() != 0:
+        sys.exit("run as root: the page cache is dropped between measurements")
+    if "tables" in arguments.pieces:
+        tables.make(profile, arguments.bireme)
+        for folder in profile.drive_folders:
+            fio.lay_out(folder)
+    with tempfile.TemporaryDirectory(prefix="bireme-bench-logs-") as logs:
+        if "rounds" in arguments.pieces:
+            results["machine"] = machine.describe(profile)
+            results["profile"] = profile.name
+            results["rounds"] = rounds.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "instructions" in arguments.pieces:
+            results["instructions"] = instructions.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+    if "report" in arguments.pieces:
+        results["goals"] = goals.judge(results)
+        measured.write_text(json.dumps(results, indent=1))
+        plots.draw(results, arguments.output)
+        report.write(results, arguments.output)
+
+
+main()

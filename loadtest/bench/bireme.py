@@ -1,0 +1,125 @@
+"""Nodes of Bireme as processes, and `bireme bench` on them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+START_SECONDS = 600
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@dataclass
+class Node:
+    """A node under way; its CPU is what the kernel accounts to its process."""
+
+    endpoint: str
+    process: subprocess.Popen
+    log: Path
+
+    def cpu_us(self) -> float:
+        """CPU time so far, all threads, user and system."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        """Ends it; a slab in memory is freed with its file."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+@dataclass
+class Bireme:
+    """The binary, and the nodes that were started of it."""
+
+    binary: Path
+    logs: Path
+    wrapper: list[str] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def io_node(self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, **variables: str) -> Node:
+        """An I/O node with empty slabs."""
+        arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB"]
+        for slab in slabs:
+            slab.parent.mkdir(parents=True, exist_ok=True)
+            slab.unlink(missing_ok=True)
+            arguments += ["--drive", f"{slab}:{slab_gib // len(slabs)}GiB"]
+        return self._start(arguments, variables)
+
+    def query_node(self, io_node: Node, tables: dict[str, str], **variables: str) -> Node:
+        """A query node before one I/O node."""
+        arguments = ["query", "--io-node", io_node.endpoint]
+        for name, uri in tables.items():
+            arguments += ["--table", f"{name}={uri}"]
+        return self._start(arguments, variables)
+
+    def _start(self, arguments: list[str], variables: dict[str, str]) -> Node:
+        address = f"127.0.0.1:{free_port()}"
+        log = self.logs / f"{len(self.nodes)}-{arguments[0]}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [*self.wrapper, self.binary, *arguments, "--listen", address],
+                stdout=output,
+                stderr=output,
+                env=os.environ | variables,
+            )
+        node = Node(f"http://{address}", process, log)
+        self.nodes.append(node)
+        until = time.monotonic() + START_SECONDS
+        host, port = address.split(":")
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex((host, int(port))) == 0:
+                    return node
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"a node didn't start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def run(self, query: Node, *arguments: str) -> dict:
+        """A command with --json, answered."""
+        command = [self.binary, *arguments, "--endpoint", query.endpoint, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr}{done.stdout}")
+        return json.loads(done.stdout.strip().splitlines()[-1]) if arguments[0] != "bench" else json.loads(done.stdout)
+
+    def ready(self, query: Node, tables: list[str]) -> None:
+        """Waits until the query node has opened its tables."""
+        until = time.monotonic() + START_SECONDS
+        for table in tables:
+            while True:
+                try:
+                    self.run(query, "describe", table)
+                    break
+                except RuntimeError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.2)
+
+    def warm(self, query: Node, table: str, columns: list[str] | None = None) -> None:
+        """Fills the drive ahead."""
+        extra = ["--columns", ",".join(columns)] if columns else []
+        self.run(query, "warm", table, *extra)
+
+    def bench(self, query: Node, kind: str, table: str, seconds: float, *arguments: str) -> dict:
+        """Load, measured; see `bireme bench --help` for what the fields are."""
+        command = ["bench", kind, table, "--seconds", str(seconds), *arguments]
+        report = self.run(query, *command)
+        report["command"] = f"bireme {' '.join(command)}"
+        return report
+
+    def stop(self) -> None:
+        """Ends all nodes that still run, last ones first."""
+        for node in reversed(self.nodes):
+            if node.process.poll() is None:
+                node.stop()

@@ -1,0 +1,48 @@
+"""The limit: what the drive does for random reads of 4 KiB, as fio measures it."""
+
+import json
+import resource
+import subprocess
+from pathlib import Path
+
+FILE_GIB = 6
+
+
+def lay_out(folder: Path) -> None:
+    """Writes the file that is read, so that no read finds a hole."""
+    file = folder / "fio"
+    if file.exists() and file.stat().st_size == FILE_GIB << 30:
+        return
+    print(f"writing {FILE_GIB} GiB for fio", flush=True)
+    command = ["fio", "--name=lay-out", f"--filename={file}", "--rw=write", "--bs=1m", "--direct=1"]
+    subprocess.run([*command, f"--size={FILE_GIB}g"], check=True, stdout=subprocess.DEVNULL)
+
+
+def random_reads(folder: Path, depth: int, jobs: int, seconds: float, rate: float | None = None) -> dict:
+    """Reads at `depth` over all jobs, as fast as they go or `rate` a second."""
+    jobs = min(jobs, depth)
+    command = [
+        "fio", "--name=read", f"--filename={folder / 'fio'}", "--rw=randread", "--bs=4k", "--direct=1",
+        "--ioengine=io_uring", "--fixedbufs", "--registerfiles", "--norandommap", "--randrepeat=0",
+        f"--iodepth={depth // jobs}", f"--numjobs={jobs}", "--group_reporting",
+        "--iodepth_batch_submit=16", "--iodepth_batch_complete_min=1", "--iodepth_batch_complete_max=64",
+        f"--runtime={seconds}", "--time_based", "--output-format=json",
+    ]  # fmt: skip
+    if rate:
+        command += [f"--rate_iops={int(rate / jobs)}", "--rate_process=poisson"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    read = json.loads(done.stdout)["jobs"][0]["read"]
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    latency = read["clat_ns"]["percentile"]
+    return {
+        "depth": depth,
+        "jobs": jobs,
+        "rate": rate,
+        "iops": read["iops"],
+        "cpu_us_per_io": cpu * 1e6 / read["total_ios"],
+        "p50_us": latency["50.000000"] / 1e3,
+        "p99_us": latency["99.000000"] / 1e3,
+        "command": " ".join(command),
+    }

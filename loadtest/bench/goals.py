@@ -1,0 +1,89 @@
+"""Which goals hold: ratios within a round, and the median of the rounds."""
+
+from collections.abc import Callable
+from statistics import median
+
+
+def judge(results: dict) -> list[dict]:
+    """Each goal with what was measured, what is to be reached, and whether it is."""
+    goals = _of_rounds(results["rounds"]) if "rounds" in results else []
+    if "instructions" in results:
+        goals += _of_instructions(results["instructions"]["instructions_per_query"])
+    return goals
+
+
+def _goal(name: str, value: float, goal: float, at_least: bool) -> dict:
+    holds = value >= goal if at_least else value <= goal
+    sign = "≥" if at_least else "≤"
+    return {"name": name, "value": value, "goal": goal, "holds": holds, "sign": sign}
+
+
+def _of_rounds(rounds: dict) -> list[dict]:
+    steps = rounds["steps"]
+    numbers = range(len(steps["fio"]))
+
+    def at_least(name: str, goal: float, value: Callable[[int], float]) -> dict:
+        return _goal(name, median(value(n) for n in numbers), goal, True)
+
+    def at_most(name: str, goal: float, value: Callable[[int], float]) -> dict:
+        return _goal(name, median(value(n) for n in numbers), goal, False)
+
+    def best_fio(n: int) -> dict:
+        return max(steps["fio"][n], key=lambda it: it["iops"])
+
+    def of(step: str, field: str) -> Callable[[int], float]:
+        return lambda n: steps[step][n][field]
+
+    def p50(step: str, n: int) -> float:
+        return steps[step][n]["latency_us"]["p50"]
+
+    def core_seconds(step: str, n: int) -> float:
+        return sum(steps[step][n]["cpu"].values()) / 1e6
+
+    def searches_per_core_second(n: int) -> float:
+        return steps["search_warm"][n]["requests"] / core_seconds("search_warm", n)
+
+    def payload_per_core_second(n: int) -> float:
+        return steps["payload_memory"][n]["rows"] / core_seconds("payload_memory", n)
+
+    recalls = rounds["recall"]
+    return [
+        at_least("rows/s of whole vectors from the drive, over fio's best IOPS", 0.97,
+                 lambda n: steps["drive_whole"][n]["rows_per_s"] / best_fio(n)["iops"]),
+        at_most("I/O node's CPU a row, over fio's an I/O", 1.5,
+                lambda n: steps["drive_whole"][n]["nodes"]["io_cpu_us_per_row"] / best_fio(n)["cpu_us_per_io"]),
+        at_most("one row through both tiers: p50 above fio's at depth 1, µs", 120,
+                lambda n: p50("one_row_both", n) - steps["fio_depth_1"][n]["p50_us"]),
+        at_most("one row from the I/O node: p50 above fio's at depth 1, µs", 60,
+                lambda n: p50("one_row_node", n) - steps["fio_depth_1"][n]["p50_us"]),
+        at_most("p99 at 70 % of fio's IOPS, over fio's p99 at that rate", 2,
+                lambda n: steps["rate"][n]["latency_us"]["p99"] / steps["fio_rate"][n]["p99_us"]),
+        at_least("rows/s of whole vectors, slab in memory", 550_000, of("memory_whole", "rows_per_s")),
+        at_least("rows/s scored on the node, slab in memory", 1_000_000, of("memory_scored", "rows_per_s")),
+        at_least("rows/s scored from the RAM tier, over slab in memory", 1,
+                 lambda n: steps["ram_scored"][n]["rows_per_s"] / steps["memory_scored"][n]["rows_per_s"]),
+        at_least("the drive's busy time during cold searches", 0.95,
+                 lambda n: steps["search_cold"][n]["disk"]["busy"]),
+        at_least("cold searches/s, over pylance's", 4,
+                 lambda n: steps["search_cold"][n]["requests_per_s"] / _best_cold_peer(steps, n)),
+        at_least("warm searches a core-second, over pylance's", 10,
+                 lambda n: searches_per_core_second(n) / steps["lance_search_warm"][n]["requests_per_core_s"]),
+        _goal("recall of those searches, less pylance's", recalls["bireme"] - recalls["lance"], 0, True),
+        at_most("reads a row of ten payload columns", 1.0,
+                lambda n: round(steps["payload_drive"][n]["nodes"]["drive_reads_per_row"], 2)),
+        at_least("rows of ten payload columns a core-second, over pylance's", 20,
+                 lambda n: payload_per_core_second(n) / steps["lance_payload"][n]["rows_per_core_s"]),
+    ]  # fmt: skip
+
+
+def _best_cold_peer(steps: dict, n: int) -> float:
+    runs = [steps[name][n] for name in ["lance_search_cold", "lance_uring_search_cold"]]
+    return max(run["requests_per_s"] for run in runs if "error" not in run)
+
+
+def _of_instructions(found: dict) -> list[dict]:
+    bireme = found["bireme"]["sum"]
+    return [
+        _goal("instructions for 1,000 random integers: pylance's over Bireme's", found["lance"]["sum"] / bireme, 3, True),
+        _goal("instructions for 1,000 random integers: pyarrow's over Bireme's", found["parquet"]["sum"] / bireme, 50, True),
+    ]

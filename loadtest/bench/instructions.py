@@ -1,0 +1,91 @@
+"""Instructions that 1,000 random values of one integer column cost, counted by callgrind.
+
+Servers are filled with counting off, then count while the queries run; client and peers run twice, with few
+and with many queries, and the difference counts, so that start-up is left out. All threads of all processes
+count: both tiers and the client, or the one process of a peer. callgrind knows no AVX-512, so code that
+chooses its instructions at run time takes AVX2 here.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .bireme import Bireme, Node
+from .profile import Profile
+
+COLUMN = "l_partkey"
+VALUES = 1_000
+FEW, MANY = 10, 60
+# Two cores for an hour on demand: AWS c7i.large, us-east-1, list price of 2025.
+CORE_HOUR_DOLLARS = 0.08925 / 2
+# What one core does of such code in a second, about.
+INSTRUCTIONS_PER_SECOND = 4.0e9
+
+CALLGRIND = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+COLLECTED = re.compile(r"Collected : (\d+)")
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Instructions a query of each system, and what a million cost."""
+    print("counting instructions", flush=True)
+    found = {
+        "bireme": _bireme(profile, binary, logs),
+        "lance": {"all": _peer([profile.table("lineitem"), "take"])},
+        "parquet": {"all": _peer([profile.parquet("lineitem"), "scan", "--parquet"], few=1, many=4)},
+    }
+    for parts in found.values():
+        parts["sum"] = sum(parts.values())
+        core_hours = parts["sum"] * 1e6 / INSTRUCTIONS_PER_SECOND / 3600
+        parts["dollars_per_million"] = core_hours * CORE_HOUR_DOLLARS
+    return {
+        "column": COLUMN,
+        "values": VALUES,
+        "instructions_per_query": found,
+        "core_hour_dollars": CORE_HOUR_DOLLARS,
+        "instructions_per_second": INSTRUCTIONS_PER_SECOND,
+    }
+
+
+def _bireme(profile: Profile, binary: Path, logs: Path) -> dict:
+    bireme = Bireme(binary, logs, wrapper=[*CALLGRIND, "--instr-atstart=no"])
+    # io_uring's completions write where valgrind doesn't see it; pread costs more instructions, not fewer.
+    io = bireme.io_node([profile.folder / "slab-lineitem"], 2, BIREME_IO_ENGINE="pread")
+    query = bireme.query_node(io, {"lineitem": profile.table("lineitem")})
+    try:
+        bireme.ready(query, ["lineitem"])
+        bireme.warm(query, "lineitem", [COLUMN])
+        for node in [io, query]:
+            _count(node)
+        few, many = _client(binary, query, FEW), _client(binary, query, MANY)
+    finally:
+        bireme.stop()
+    parts = {"client": (many - few) / (MANY - FEW)}
+    for name, node in [("io_node", io), ("query_node", query)]:
+        parts[name] = _collected(node.log.read_text()) / (FEW + MANY)
+    return parts
+
+
+def _count(node: Node) -> None:
+    subprocess.run(["callgrind_control", "-i", "on", str(node.process.pid)], check=True, capture_output=True)
+
+
+def _client(binary: Path, query: Node, requests: int) -> int:
+    command = [binary, "bench", "take", "lineitem", "--rows", str(VALUES), "--columns", COLUMN]
+    command += ["--requests", str(requests), "--seconds", "600", "--concurrency", "1", "--endpoint", query.endpoint]
+    done = subprocess.run([*CALLGRIND, *command], check=True, capture_output=True, text=True)
+    return _collected(done.stderr)
+
+
+def _peer(arguments: list[str], few: int = FEW, many: int = MANY) -> float:
+    def run(requests: int) -> int:
+        command = [sys.executable, "-m", "bench.peer", *arguments, "--columns", COLUMN]
+        command += [f"--batch={VALUES}", "--threads=1", f"--requests={requests}"]
+        done = subprocess.run([*CALLGRIND, *command], check=True, capture_output=True, text=True)
+        return _collected(done.stderr)
+
+    return (run(many) - run(few)) / (many - few)
+
+
+def _collected(text: str) -> int:
+    return int(COLLECTED.findall(text)[-1])

@@ -1,0 +1,32 @@
+"""The machine that all figures are of."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from . import disk
+from .profile import Profile
+
+
+def describe(profile: Profile) -> dict:
+    """CPU, memory, kernel, drives."""
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")]
+    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    drives = []
+    for folder in profile.drive_folders:
+        device = disk.device_of(folder)
+        queue = Path(f"/sys/class/block/{device}/queue")
+        read = lambda name: (queue / name).read_text().strip() if (queue / name).exists() else "?"
+        filesystem = subprocess.run(
+            ["findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)], capture_output=True, text=True
+        ).stdout.strip()
+        drives.append({"device": device, "filesystem": filesystem, "scheduler": read("scheduler"), "nr_requests": read("nr_requests")})
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(memory.split()[1]) / 2**20),
+        "kernel": platform.release(),
+        "drives": drives,
+    }

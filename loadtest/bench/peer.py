@@ -1,0 +1,134 @@
+"""The process that puts load on a peer: `python -m bench.peer URI MODE ...`, one JSON object on stdout.
+
+Metadata is warm (a request is made before the clock starts), nothing is reopened a query, and several
+threads ask at once; the CPU is this process's own.
+"""
+
+import argparse
+import json
+import resource
+import threading
+import time
+
+import numpy as np
+
+VECTORS = 200
+NOISE = 0.1
+
+
+class Lance:
+    """pylance on a table."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        import lance
+
+        self.arguments = arguments
+        self.table = lance.dataset(arguments.uri)
+        self.rows = self.table.count_rows()
+        if arguments.mode == "search":
+            picked = self.table.take(list(range(0, self.rows, self.rows // VECTORS))[:VECTORS], columns=["vector"])
+            vectors = picked["vector"].combine_chunks()
+            values = vectors.flatten().to_numpy().reshape(len(vectors), -1)
+            rng = np.random.default_rng(1)
+            self.queries = values + NOISE * values.std() * rng.uniform(-1, 1, values.shape).astype(np.float32)
+
+    def request(self, number: int, rng: np.random.Generator) -> int:
+        """One request; how many rows it brought."""
+        it = self.arguments
+        if it.mode == "take":
+            rows = rng.choice(self.rows, it.batch, replace=False).tolist()
+            return self.table.take(rows, columns=it.columns).num_rows
+        nearest = {
+            "column": "vector",
+            "q": self.queries[number % len(self.queries)],
+            "k": it.k,
+            "nprobes": it.nprobes,
+        }
+        if it.refine:
+            nearest["refine_factor"] = it.refine
+        return self.table.to_table(nearest=nearest, columns=[], with_row_id=True).num_rows
+
+
+class Parquet:
+    """pyarrow on the same rows as Parquet."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        import pyarrow.dataset
+
+        self.arguments = arguments
+        self.table = pyarrow.dataset.dataset(arguments.uri)
+        self.rows = self.table.count_rows()
+
+    def request(self, _: int, rng: np.random.Generator) -> int:
+        """One take, or scan of the columns to pick from; how many rows it brought."""
+        rows = np.sort(rng.choice(self.rows, self.arguments.batch, replace=False))
+        if self.arguments.mode == "scan":
+            return self.table.to_table(columns=self.arguments.columns, use_threads=False).take(rows).num_rows
+        return self.table.take(rows, columns=self.arguments.columns).num_rows
+
+
+def main() -> None:
+    """Puts load on, and tells."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("uri")
+    parser.add_argument("mode", choices=["take", "scan", "search"])
+    parser.add_argument("--parquet", action="store_true")
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--columns", type=lambda text: text.split(","))
+    parser.add_argument("-k", type=int, default=50)
+    parser.add_argument("--nprobes", type=int, default=20)
+    parser.add_argument("--refine", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--requests", type=int, help="so many in all, in place of a time")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    peer = (Parquet if arguments.parquet else Lance)(arguments)
+    peer.request(0, np.random.default_rng(arguments.seed))
+    latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
+    rows = [0] * arguments.threads
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.perf_counter()
+    end = began + arguments.seconds
+
+    def work(thread: int) -> None:
+        rng = np.random.default_rng([arguments.seed, thread])
+        number = thread
+        while True:
+            at = time.perf_counter()
+            if number >= arguments.requests if arguments.requests is not None else at >= end:
+                return
+            rows[thread] += peer.request(number, rng)
+            latencies[thread].append(time.perf_counter() - at)
+            number += arguments.threads
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(arguments.threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    all_us = np.concatenate([np.array(part) for part in latencies]) * 1e6
+    requests = len(all_us)
+    print(
+        json.dumps(
+            {
+                "requests": requests,
+                "rows": sum(rows),
+                "seconds": seconds,
+                "requests_per_s": requests / seconds,
+                "rows_per_s": sum(rows) / seconds,
+                "cpu_s": cpu,
+                "requests_per_core_s": requests / cpu if cpu else None,
+                "rows_per_core_s": sum(rows) / cpu if cpu else None,
+                "p50_us": float(np.percentile(all_us, 50)) if requests else None,
+                "p99_us": float(np.percentile(all_us, 99)) if requests else None,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What is measured, and how much of it."""
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Sizes; see profiles/small.toml for what each is."""
+
+    name: str
+    folder: Path
+    memory_folder: Path
+    rounds: int
+    seconds: float
+    rows: int
+    dimension: int
+    centres: int
+    partitions: int
+    payload_rows: int
+    scale_factor: int
+    slab_gib: int
+    ram_tier_gib: int
+    drive_folders: list[Path]
+    depths: list[int]
+    jobs: int
+
+    @staticmethod
+    def read(name: str, folder: str | None, rounds: int | None) -> "Profile":
+        """The profile `name`, with another folder or number of rounds where they are given."""
+        text = (Path(__file__).parent / "profiles" / f"{name}.toml").read_text()
+        raw = tomllib.loads(text)
+        place = Path(folder or raw["folder"])
+        return Profile(
+            name=name,
+            folder=place,
+            memory_folder=Path(raw["memory_folder"]),
+            rounds=rounds or raw["rounds"],
+            seconds=raw["seconds"],
+            rows=raw["vectors"]["rows"],
+            dimension=raw["vectors"]["dimension"],
+            centres=raw["vectors"]["centres"],
+            partitions=raw["vectors"]["partitions"],
+            payload_rows=raw["payload"]["rows"],
+            scale_factor=raw["lineitem"]["scale_factor"],
+            slab_gib=raw["cache"]["slab_gib"],
+            ram_tier_gib=raw["cache"]["ram_tier_gib"],
+            drive_folders=[Path(it) for it in raw["drives"]["folders"]] or [place],
+            depths=raw["fio"]["depths"],
+            jobs=min(raw["fio"]["jobs"], os.cpu_count() or 1),
+        )
+
+    def table(self, name: str) -> str:
+        """The URI of a Lance table."""
+        return str(self.folder / f"{name}.lance")
+
+    def parquet(self, name: str) -> str:
+        """The same rows as Parquet."""
+        return str(self.folder / f"{name}.parquet")

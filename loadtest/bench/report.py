@@ -1,0 +1,181 @@
+"""The report as people read it: results.json beside a README.md with tables and plots."""
+
+import json
+from pathlib import Path
+from statistics import median
+
+TITLES = {
+    "drive_whole": "whole vectors from the drive, 500 a batch",
+    "drive_scored": "vectors scored on the node, nearest 50 of 500, drive",
+    "one_row_node": "one row, depth 1, from the I/O node",
+    "one_row_both": "one row, depth 1, through both tiers",
+    "rate": "16 rows a batch at 70 % of fio's IOPS",
+    "memory_whole": "whole vectors, slab in memory",
+    "memory_scored": "vectors scored on the node, slab in memory",
+    "ram_scored": "vectors scored on the node, RAM tier",
+    "search_cold": "vector search, index warm, rows from the drive",
+    "search_warm": "vector search, all warm",
+    "payload_drive": "ten payload columns, 500 rows a batch, drive",
+    "payload_memory": "ten payload columns, 500 rows a batch, slab in memory",
+}
+PEERS = {
+    "lance_search_cold": "pylance, vector search, page cache dropped",
+    "lance_uring_search_cold": "pylance with file+uring://, the same",
+    "lance_search_warm": "pylance, vector search, all warm",
+    "lance_payload": "pylance, ten payload columns of 500 rows, page cache warm",
+    "lance_whole": "pylance, vectors of 500 rows, page cache warm",
+    "parquet_payload": "pyarrow on Parquet, ten payload columns of 500 rows, page cache warm",
+}
+
+
+def write(results: dict, output: Path) -> None:
+    """Writes both files."""
+    (output / "results.json").write_text(json.dumps(_without_samples(results), indent=1) + "\n")
+    parts = [_head(results), _goals(results["goals"])]
+    if "rounds" in results:
+        steps = results["rounds"]["steps"]
+        parts += [_fio(steps["fio"]), _bireme(steps), _peers(steps), _recall(results["rounds"]), _plots()]
+    if "instructions" in results:
+        parts.append(_instructions(results["instructions"]))
+    if "rounds" in results:
+        parts.append(_commands(results["rounds"]["steps"]))
+    (output / "README.md").write_text("\n".join(parts))
+
+
+def _without_samples(results: dict) -> dict:
+    # The samples are in the plots; in the file they would be most of it.
+    def clean(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: clean(it) for key, it in value.items() if key != "queues"}
+        return [clean(it) for it in value] if isinstance(value, list) else value
+
+    return clean(results)
+
+
+def _head(results: dict) -> str:
+    machine = results.get("machine", {})
+    drives = "; ".join(
+        f"{it['device']} ({it['filesystem']}, scheduler {it['scheduler']}, nr_requests {it['nr_requests']})"
+        for it in machine.get("drives", [])
+    )
+    return f"""# Benchmarks
+
+Written by `make bench` (profile `{results.get("profile", "?")}`): {machine.get("cpu", "?")}, {machine.get("cores", "?")}
+cores, {machine.get("memory_gib", "?")} GiB, Linux {machine.get("kernel", "?")}; drive {drives}.
+
+Load generator, query node, I/O node and drive share those cores. fio, Bireme and the peers take turns, round
+after round; each figure is the median of the rounds, each ratio the median of the ratios within a round. Rows are
+drawn without repeats. Slabs are read with O_DIRECT, so the page cache has no part in what Bireme reads; for cold
+runs of the peers it is dropped before. Reads of the drive are what the block layer counted.
+"""
+
+
+def _goals(goals: list[dict]) -> str:
+    lines = ["## Goals", "", "| what | measured | goal | holds |", "|---|---|---|---|"]
+    for it in goals:
+        mark = "yes" if it["holds"] else "**no**"
+        lines.append(f"| {it['name']} | {_number(it['value'])} | {it['sign']} {_number(it['goal'])} | {mark} |")
+    return "\n".join(lines) + "\n"
+
+
+def _fio(rounds: list[list[dict]]) -> str:
+    lines = ["## The limit: fio", "", "| depth | IOPS | CPU an I/O, µs | p50, µs | p99, µs |", "|---|---|---|---|---|"]
+    for at, first in enumerate(rounds[0]):
+        mid = lambda name, at=at: median(it[at][name] for it in rounds)
+        cells = [_number(mid(name)) for name in ["iops", "cpu_us_per_io", "p50_us", "p99_us"]]
+        lines.append(f"| {first['depth']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _bireme(steps: dict) -> str:
+    lines = [
+        "## Bireme",
+        "",
+        "| what | rows/s | requests/s | p50, µs | p99, µs | CPU a row, µs: I/O node, query node, client | reads a row, as the node and the block layer count them | drive busy |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, title in TITLES.items():
+        runs = steps[name]
+        mid = lambda value, runs=runs: median(value(run) for run in runs)
+        served = lambda run: max(1, run["nodes"]["io_rows"])
+        cpu = [_number(mid(lambda run, part=part: run["cpu"][part] / served(run))) for part in ["io_cpu_us", "query_cpu_us", "client_cpu_us"]]
+        reads = _number(mid(lambda run: run["nodes"]["drive_reads_per_row"] or 0))
+        counted = _number(mid(lambda run: run["disk"]["reads"] / served(run)))
+        busy = f"{mid(lambda run: run['disk']['busy']):.0%}"
+        cells = [
+            _number(mid(lambda run: run["rows_per_s"])),
+            _number(mid(lambda run: run["requests_per_s"])),
+            _number(mid(lambda run: run["latency_us"]["p50"])),
+            _number(mid(lambda run: run["latency_us"]["p99"])),
+            ", ".join(cpu),
+            f"{reads}, {counted}",
+            busy,
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", "CPU and reads of a search are for each candidate that the I/O node scored."]
+    return "\n".join(lines) + "\n"
+
+
+def _peers(steps: dict) -> str:
+    lines = ["## Peers", "", "| what | requests/s | rows/s | rows a core-second | p50, µs | p99, µs |", "|---|---|---|---|---|---|"]
+    for name, title in PEERS.items():
+        runs = steps[name]
+        failed = next((run["error"] for run in runs if "error" in run), None)
+        if failed:
+            lines.append(f"| {title} | failed: {failed} | | | | |")
+            continue
+        fields = ["requests_per_s", "rows_per_s", "rows_per_core_s", "p50_us", "p99_us"]
+        cells = [_number(median(run[field] for run in runs)) for field in fields]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _recall(rounds: dict) -> str:
+    found, search = rounds["recall"], rounds["search"]
+    return (
+        f"Recall@{found['k']} of {found['questions']} questions against brute force (nprobes {search['nprobes']}, "
+        f"refine factor {search['refine']}): Bireme {found['bireme']:.4f}, pylance {found['lance']:.4f}.\n"
+    )
+
+
+def _plots() -> str:
+    return """## Plots
+
+![IOPS against depth](depth.svg)
+![CPU a row](cpu.svg)
+![What waits between the stages](queues.svg)
+"""
+
+
+def _instructions(found: dict) -> str:
+    lines = [
+        f"## Instructions for {found['values']:,} random values of `{found['column']}` of TPC-H's lineitem",
+        "",
+        "Counted by callgrind, all processes together; dollars are for the CPU of a million such queries at "
+        f"{found['core_hour_dollars']:.4f} a core-hour and {found['instructions_per_second']:.1e} instructions a second.",
+        "",
+        "| | instructions a query | of these | $ a million queries |",
+        "|---|---|---|---|",
+    ]
+    for name, parts in found["instructions_per_query"].items():
+        of = ", ".join(f"{key} {_number(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
+        lines.append(f"| {name} | {_number(parts['sum'])} | {of} | {parts['dollars_per_million']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _commands(steps: dict) -> str:
+    lines = ["## Commands", "", "```console"]
+    for name, runs in steps.items():
+        first = runs[0][0] if isinstance(runs[0], list) else runs[0]
+        lines.append(f"# {name}\n$ {first.get('command', '')}")
+    return "\n".join([*lines, "```", ""])
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    if abs(value) >= 1e7:
+        return f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

@@ -1,0 +1,182 @@
+"""All measurements, round after round, so that drift of the machine hits everything alike."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import disk, fio, recall
+from .bireme import Bireme, Node
+from .profile import Profile
+
+# A question as the published figures have it: 50 rows, 10 candidates scored exactly for each.
+SEARCH = {"k": 50, "nprobes": 20, "refine": 10}
+BATCH = 500
+RATE_PART = 0.7
+RATE_BATCH = 16
+COLD_THREADS = 16
+SAMPLE = "50ms"
+
+
+@dataclass
+class Tier:
+    """A query node and its I/O node."""
+
+    io: Node
+    query: Node
+
+
+def drop_caches() -> int:
+    """Empties the page cache; the bytes that are left in it."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    fields = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    return fields["Cached"] - fields["Shmem"]
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Starts the nodes, warms them, measures every round."""
+    bireme = Bireme(binary, logs)
+    try:
+        return _Rounds(profile, bireme).run()
+    finally:
+        bireme.stop()
+        for slab in profile.memory_folder.glob("slab-*"):
+            slab.unlink()
+
+
+class _Rounds:
+    def __init__(self, profile: Profile, bireme: Bireme) -> None:
+        self.profile = profile
+        self.bireme = bireme
+        self.results: dict[str, list[dict]] = {}
+        self.tables = {name: profile.table(name) for name in ["vectors", "payload"]}
+        slabs = [folder / "slab" for folder in profile.drive_folders]
+        self.drive = self._tier(slabs, 0)
+        self.memory = self._tier([profile.memory_folder / "slab-0"], 0)
+        slabs = [folder / "slab-ram" for folder in profile.drive_folders]
+        self.ram = self._tier(slabs, profile.ram_tier_gib)
+
+    def _tier(self, slabs: list[Path], ram_tier_gib: int) -> Tier:
+        io = self.bireme.io_node(slabs, self.profile.slab_gib, ram_tier_gib)
+        query = self.bireme.query_node(io, self.tables)
+        self.bireme.ready(query, list(self.tables))
+        return Tier(io, query)
+
+    def run(self) -> dict:
+        self._warm()
+        recalls = recall.measure(self.profile, self.bireme, self.ram.query, **SEARCH)
+        for number in range(self.profile.rounds):
+            print(f"round {number + 1} of {self.profile.rounds}", flush=True)
+            self._round(number)
+        return {"steps": self.results, "recall": recalls, "search": SEARCH}
+
+    def _warm(self) -> None:
+        print("filling the drives", flush=True)
+        for tier in [self.drive, self.memory, self.ram]:
+            self.bireme.warm(tier.query, "vectors", ["vector"])
+        for tier in [self.drive, self.memory]:
+            self.bireme.warm(tier.query, "payload")
+        print("filling the RAM tier", flush=True)
+        for attempt in range(20):
+            report = self._fetch(self.ram, "vectors", 5, "--columns", "vector", "--rerank", "50", "--seed", f"{attempt}")
+            if report["nodes"]["drive_reads_per_row"] < 0.005:
+                return
+
+    def _round(self, number: int) -> None:
+        seconds, seed = self.profile.seconds, str(number + 100)
+        whole = ["--columns", "vector", "--seed", seed]
+        scored = [*whole, "--rerank", "50"]
+        depths = [self._fio(depth) for depth in self.profile.depths]
+        self._note("fio", depths)
+        best = max(it["iops"] for it in depths)
+        self._step("drive_whole", lambda: self._fetch(self.drive, "vectors", seconds, *whole, "--sample", SAMPLE))
+        self._step("drive_scored", lambda: self._fetch(self.drive, "vectors", seconds, *scored, "--sample", SAMPLE))
+        one = [*whole, "--rows", "1", "--concurrency", "1"]
+        self._note("fio_depth_1", self._fio(1))
+        self._step("one_row_node", lambda: self._fetch(self.drive, "vectors", seconds, *one))
+        self._step("one_row_both", lambda: self._bench(self.drive, "take", "vectors", seconds, *one))
+        rate = best * RATE_PART
+        self._note("fio_rate", self._fio(128, rate))
+        fixed = [*whole, "--rows", str(RATE_BATCH), "--rate", str(rate / RATE_BATCH)]
+        self._step("rate", lambda: self._fetch(self.drive, "vectors", seconds, *fixed))
+        self._step("memory_whole", lambda: self._fetch(self.memory, "vectors", seconds, *whole))
+        self._step("memory_scored", lambda: self._fetch(self.memory, "vectors", seconds, *scored))
+        self._step("ram_scored", lambda: self._fetch(self.ram, "vectors", seconds, *scored))
+        self._search(seed)
+        self._payload(seed)
+
+    def _search(self, seed: str) -> None:
+        seconds = self.profile.seconds
+        question = ["-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr", "--seed", seed]
+        many = [*question, "--concurrency", "32", "--sample", SAMPLE]
+        left = drop_caches()
+        self._step("search_cold", lambda: self._bench(self.drive, "search", "vectors", seconds, *many), left)
+        for name, uri in [("lance", self.tables["vectors"]), ("lance_uring", f"file+uring://{self.tables['vectors']}")]:
+            left = drop_caches()
+            threads = str(COLD_THREADS)
+            self._step(f"{name}_search_cold", lambda: self._peer(uri, "search", "--threads", threads), left)
+        self._step("search_warm", lambda: self._bench(self.ram, "search", "vectors", seconds, *question))
+        self._step("lance_search_warm", lambda: self._peer(self.tables["vectors"], "search"))
+
+    def _payload(self, seed: str) -> None:
+        seconds = self.profile.seconds
+        rows = ["--seed", seed]
+        self._step("payload_drive", lambda: self._fetch(self.drive, "payload", seconds, *rows))
+        self._step("payload_memory", lambda: self._fetch(self.memory, "payload", seconds, *rows))
+        # Twice, as the first run brings the files into the page cache.
+        for _ in range(2):
+            peer = self._peer(self.tables["payload"], "take")
+        self._note("lance_payload", peer)
+        self._note("parquet_payload", self._peer(self.profile.parquet("payload"), "take", "--parquet", "--threads", "1"))
+        self._note("lance_whole", self._peer(self.tables["vectors"], "take", "--columns", "vector"))
+
+    def _fio(self, depth: int, rate: float | None = None) -> dict:
+        folder = self.profile.drive_folders[0]
+        return fio.random_reads(folder, depth, self.profile.jobs, max(2.0, self.profile.seconds / 2), rate)
+
+    def _fetch(self, tier: Tier, table: str, seconds: float, *arguments: str) -> dict:
+        return self._bench(tier, "fetch", table, seconds, "--io-endpoint", tier.io.endpoint, *arguments)
+
+    def _bench(self, tier: Tier, kind: str, table: str, seconds: float, *arguments: str) -> dict:
+        before = (tier.io.cpu_us(), tier.query.cpu_us(), children_us())
+        report = self.bireme.bench(tier.query, kind, table, seconds, *arguments)
+        after = (tier.io.cpu_us(), tier.query.cpu_us(), children_us())
+        names = ["io_cpu_us", "query_cpu_us", "client_cpu_us"]
+        report["cpu"] = {name: b - a for name, a, b in zip(names, before, after, strict=True)}
+        return report
+
+    def _peer(self, uri: str, mode: str, *arguments: str) -> dict:
+        question = [f"-k={SEARCH['k']}", f"--nprobes={SEARCH['nprobes']}", f"--refine={SEARCH['refine']}"]
+        command = [sys.executable, "-m", "bench.peer", uri, mode, *question, f"--batch={BATCH}"]
+        command += [f"--seconds={self.profile.seconds}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            return {"error": done.stderr.strip().splitlines()[-1], "command": " ".join(command[2:])}
+        return json.loads(done.stdout) | {"command": " ".join(command[2:])}
+
+    def _step(self, name: str, work: Callable[[], dict], cached_bytes: int | None = None) -> None:
+        watch = disk.Watch(self.profile.drive_folders)
+        report = work()
+        counted = watch.counted()
+        report["disk"] = {"reads": counted.reads, "sectors": counted.sectors, "busy": counted.busy}
+        if cached_bytes is not None:
+            report["page_cache_bytes_before"] = cached_bytes
+        self._note(name, report)
+
+    def _note(self, name: str, report: dict | list) -> None:
+        self.results.setdefault(name, []).append(report)
+        if isinstance(report, dict):
+            rate = report.get("rows_per_s") or report.get("iops") or 0
+            print(f"  {name}: {rate:,.0f}/s {report.get('error', '')}", flush=True)
+
+
+def children_us() -> float:
+    """CPU time of the commands that have ended, in microseconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1e6

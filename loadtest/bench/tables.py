@@ -1,0 +1,137 @@
+"""The tables, made once and kept: vectors with an index, ten payload columns, TPC-H's lineitem."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .profile import Profile
+
+STEP = 50_000
+FRAGMENT_ROWS = 250_000
+# Standard deviation of a vector around its centre, of which the components have one of 1.
+NOISE = 0.6
+
+
+def make(profile: Profile, bireme: Path) -> None:
+    """Makes what is missing."""
+    profile.folder.mkdir(parents=True, exist_ok=True)
+    for name, sizes, maker in [
+        ("vectors", [profile.rows, profile.dimension, profile.centres, profile.partitions], vectors),
+        ("payload", [profile.payload_rows], payload),
+        ("lineitem", [profile.scale_factor], lineitem),
+    ]:
+        # Written last: a table that was made half is made anew.
+        mark = profile.folder / f"{name}.made"
+        made_as = json.dumps(sizes)
+        if mark.exists() and mark.read_text() == made_as:
+            continue
+        began = time.monotonic()
+        print(f"making table {name}", flush=True)
+        maker(profile, bireme)
+        mark.write_text(made_as)
+        print(f"made table {name} in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def write(profile: Profile, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Writes the same rows as Lance and as Parquet."""
+
+    def both() -> Iterator[pa.RecordBatch]:
+        with pq.ParquetWriter(profile.parquet(name), schema) as parquet:
+            for batch in batches:
+                parquet.write_batch(batch)
+                yield batch
+
+    reader = pa.RecordBatchReader.from_batches(schema, both())
+    lance.write_dataset(reader, profile.table(name), max_rows_per_file=FRAGMENT_ROWS, mode="overwrite")
+
+
+def vectors(profile: Profile, bireme: Path) -> None:
+    """Clustered vectors: normal noise around normal centres."""
+    dimension = profile.dimension
+    schema = pa.schema(
+        [("id", pa.int64()), ("topic", pa.int32()), ("vector", pa.list_(pa.float32(), dimension))]
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rng = np.random.default_rng(0)
+        centres = rng.standard_normal((profile.centres, dimension), dtype=np.float32)
+        for start in range(0, profile.rows, STEP):
+            count = min(STEP, profile.rows - start)
+            topic = rng.integers(0, profile.centres, count)
+            noise = rng.standard_normal((count, dimension), dtype=np.float32)
+            values = centres[topic] + np.float32(NOISE) * noise
+            yield pa.record_batch(
+                [
+                    pa.array(np.arange(start, start + count), pa.int64()),
+                    pa.array(topic.astype(np.int32)),
+                    pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dimension),
+                ],
+                schema=schema,
+            )
+
+    write(profile, "vectors", schema, batches())
+    uri = profile.table("vectors")
+    index = [str(bireme), "index", "--table", uri, "--vector", "vector"]
+    subprocess.run([*index, "--partitions", str(profile.partitions)], check=True)
+
+
+def payload(profile: Profile, _: Path) -> None:
+    """Ten columns as a document store has them: numbers, a flag, a time, short and longer texts."""
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("price", pa.float64()),
+            ("stock", pa.int32()),
+            ("rating", pa.float32()),
+            ("category", pa.int16()),
+            ("listed", pa.bool_()),
+            ("updated", pa.timestamp("us", tz="UTC")),
+            ("sku", pa.string()),
+            ("title", pa.string()),
+            ("description", pa.string()),
+        ]
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rng = np.random.default_rng(1)
+        words = np.array([f"word{n:04d}" for n in range(5_000)])
+        for start in range(0, profile.payload_rows, STEP):
+            count = min(STEP, profile.payload_rows - start)
+            ids = np.arange(start, start + count)
+            text = lambda length: [" ".join(row) for row in words[rng.integers(0, len(words), (count, length))]]
+            yield pa.record_batch(
+                [
+                    pa.array(ids),
+                    pa.array(rng.gamma(2.0, 30.0, count)),
+                    pa.array(rng.integers(0, 1_000, count), pa.int32()),
+                    pa.array(rng.random(count, dtype=np.float32) * 5),
+                    pa.array(rng.integers(0, 300, count), pa.int16()),
+                    pa.array(rng.random(count) < 0.9),
+                    pa.array(1_700_000_000_000_000 + rng.integers(0, 10**13, count), schema.field("updated").type),
+                    pa.array([f"SKU-{id:09d}" for id in ids]),
+                    pa.array(text(6)),
+                    pa.array(text(25)),
+                ],
+                schema=schema,
+            )
+
+    write(profile, "payload", schema, batches())
+
+
+def lineitem(profile: Profile, _: Path) -> None:
+    """TPC-H's largest table, by the generator of the tpchgen crate."""
+    command = ["tpchgen-cli", "parquet", "-s", str(profile.scale_factor), "--tables", "lineitem"]
+    output = profile.folder / "tpch"
+    subprocess.run([*command, "--output-dir", str(output)], check=True)
+    made = output / "lineitem.parquet"
+    made.replace(profile.parquet("lineitem"))
+    file = pq.ParquetFile(profile.parquet("lineitem"))
+    reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(STEP))
+    lance.write_dataset(reader, profile.table("lineitem"), max_rows_per_file=2_000_000, mode="overwrite")

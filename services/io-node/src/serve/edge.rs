@@ -1,0 +1,52 @@
+//! The calls of `bireme.fetch.v1` that tonic answers by itself: all but Fetch (`server.rs`).
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_stream::Pending;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use wire::fetch::fetch_service_server::FetchService;
+use wire::fetch::{
+    DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, WarmProgress, WarmRequest,
+};
+
+use super::{describe, warm};
+use crate::node::Shared;
+
+/// The service.
+pub struct Edge {
+    /// What all cores share.
+    pub shared: Arc<Shared>,
+    /// Turns true when the node is to stop.
+    pub stopping: watch::Receiver<bool>,
+}
+
+#[tonic::async_trait]
+impl FetchService for Edge {
+    type FetchStream = Pending<Result<FetchResponse, Status>>;
+    type WarmStream = ReceiverStream<Result<WarmProgress, Status>>;
+
+    async fn fetch(
+        &self,
+        _: Request<Streaming<FetchRequest>>,
+    ) -> Result<Response<Self::FetchStream>, Status> {
+        Err(Status::internal("Fetch is answered by FetchServer"))
+    }
+
+    async fn warm(
+        &self,
+        request: Request<WarmRequest>,
+    ) -> Result<Response<Self::WarmStream>, Status> {
+        warm::begin(&self.shared, request.into_inner(), self.stopping.clone())
+            .await
+            .map(Response::new)
+    }
+
+    async fn describe(
+        &self,
+        _: Request<DescribeRequest>,
+    ) -> Result<Response<DescribeResponse>, Status> {
+        Ok(Response::new(describe::describe(&self.shared).await))
+    }
+}

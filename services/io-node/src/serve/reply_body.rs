@@ -1,0 +1,93 @@
+//! What a Fetch stream sends, as the body of an HTTP/2 response.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame};
+use tokio::sync::mpsc;
+use tonic::Status;
+use wire::grpc_pieces;
+
+use super::stream::give_credit;
+use crate::core::{HeldBytes, Outgoing, SessionNo};
+
+/// The messages of one stream, each in pieces; then its status.
+pub struct ReplyBody {
+    session: SessionNo,
+    messages: mpsc::UnboundedReceiver<Outgoing>,
+    /// Brings a status if the stream is to end with one.
+    ending: mpsc::Receiver<Status>,
+    pieces: VecDeque<Bytes>,
+    /// Of the message that the pieces are of.
+    held: Option<HeldBytes>,
+    has_ended: bool,
+}
+
+impl ReplyBody {
+    /// The answers of `session`.
+    pub fn new(
+        session: SessionNo,
+        messages: mpsc::UnboundedReceiver<Outgoing>,
+        ending: mpsc::Receiver<Status>,
+    ) -> Self {
+        let pieces = VecDeque::new();
+        Self { session, messages, ending, pieces, held: None, has_ended: false }
+    }
+
+    /// The next piece of what is being sent.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let piece = self.pieces.pop_front();
+        if self.pieces.is_empty() {
+            self.held = None;
+        }
+        piece
+    }
+
+    fn end(&mut self, status: Status) -> Result<Frame<Bytes>, Status> {
+        self.has_ended = true;
+        let mut trailers = HeaderMap::new();
+        status.add_header(&mut trailers)?;
+        Ok(Frame::trailers(trailers))
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        if let Some(piece) = self.next_piece() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if let Poll::Ready(Some(status)) = self.ending.poll_recv(cx) {
+            return Poll::Ready(Some(self.end(status)));
+        }
+        match ready!(self.messages.poll_recv(cx)) {
+            Some(Outgoing { response, credit_rows, held }) => {
+                give_credit(self.session, credit_rows);
+                self.pieces = grpc_pieces(response).into();
+                self.held = held;
+                Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
+            }
+            // The session is gone; what ended it may have a status to send.
+            None => {
+                let status = ready!(self.ending.poll_recv(cx));
+                let status = status.unwrap_or_else(|| Status::ok(""));
+                Poll::Ready(Some(self.end(status)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended
+    }
+}
