@@ -18,7 +18,12 @@ BIREME := $(CARGO_TARGET_DIR)/debug/bireme
 WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
-.PHONY: help demo build test fmt lint clean
+# The benchmarks': what of it to run (tables, rounds, instructions, report), and how much.
+PIECES ?=
+PROFILE ?= small
+BENCH := $(CACHE)/bench/bin
+
+.PHONY: help demo build release test bench fmt lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,11 +31,23 @@ help: ## this list
 demo: build ## load the sample, serve it on loopback, search it; ONCE=1 stops after the showing
 	@BIREME=$(BIREME) ONCE=$(ONCE) services/bireme/demo/run.sh
 
-build: ## build the binary
+build: ## build the binary, as demo and tests use it
 	@.ci/setup build rust
 	$(SAY) "building bireme; the first time this compiles Lance and takes about 15 minutes on 2 cores"
 	@cargo build --locked --workspace
 	$(SAY) "built $(BIREME)"
+
+release: ## build the binary for use and for benchmarks: slower to build, faster
+	@.ci/setup build rust
+	$(SAY) "building bireme for speed; the first time this takes about 30 minutes on 2 cores"
+	@cargo build --release --locked --workspace
+	$(SAY) "built $(CARGO_TARGET_DIR)/release/bireme"
+
+bench: release ## measure beside fio, pylance and pyarrow, into docs/benchmarks; PROFILE=large, PIECES=rounds
+	@.ci/setup bench
+	$(SAY) "measuring, as root: it drops the page cache; about 20 minutes"
+	@cd loadtest && PATH="$(BENCH):$$PATH" python -m bench --bireme $(CARGO_TARGET_DIR)/release/bireme \
+		--profile $(PROFILE) --output ../docs/benchmarks $(PIECES)
 
 test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3

@@ -25,7 +25,9 @@ def main() -> None:
     arguments = parser.parse_args()
     profile = Profile.read(arguments.profile, arguments.folder, arguments.rounds)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    measured = arguments.output / "measured.json"
+    profile.folder.mkdir(parents=True, exist_ok=True)
+    # Kept beside the tables, so that pieces can be run one by one.
+    measured = profile.folder / "measured.json"
     results = json.loads(measured.read_text()) if measured.exists() else {}
     if os.geteuid() != 0:
         sys.exit("run as root: the page cache is dropped between measurements")

@@ -21,7 +21,6 @@ NOISE = 0.6
 
 def make(profile: Profile, bireme: Path) -> None:
     """Makes what is missing."""
-    profile.folder.mkdir(parents=True, exist_ok=True)
     for name, sizes, maker in [
         ("vectors", [profile.rows, profile.dimension, profile.centres, profile.partitions], vectors),
         ("payload", [profile.payload_rows], payload),

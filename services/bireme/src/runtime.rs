@@ -6,9 +6,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{CliError, Result};
 
-/// A runtime with a thread for each core, or with `threads`.
+/// A runtime with a thread for each core, or with `threads`. One thread is the caller's own: nothing is
+/// handed from thread to thread then.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
+    let mut builder = match threads {
+        Some(1) => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
     if let Some(threads) = threads {
         builder.worker_threads(threads.max(1));
     }

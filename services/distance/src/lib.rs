@@ -2,11 +2,18 @@
 //! buffer, or on a query node that answers for one.
 //!
 //! The definitions are those of Lance's `_distance`, so that exact distances can be held against an
-//! index's. Sums are kept in sixteen lanes of f32, which the compiler turns into vector
-//! instructions and which lose less than one running sum would. Pure.
+//! index's. Sums are kept in 32 lanes of f32, which lose less than one running sum would and which
+//! the compiler turns into the widest vector instructions that the CPU turns out to have (AVX-512, AVX2,
+//! NEON). Products aren't fused into the sums, so that a distance is the same on every CPU. Pure.
 
-/// Lanes of a sum: one AVX-512 register, two of AVX2, four of NEON.
-const LANES: usize = 16;
+mod half_floats;
+
+use multiversion::multiversion;
+
+pub use half_floats::{bf16_to_f32, f16_to_f32};
+
+/// Lanes of a sum: two registers of AVX-512, four of AVX2, so that one addition need not wait for the last.
+const LANES: usize = 32;
 
 /// How the distance between vectors is measured; smaller is nearer for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,21 +44,33 @@ impl Query {
     /// The distance to a vector of as many elements, each of which `element` makes an f32. `None`
     /// for a vector that has none: of zeros by cosine, or with NaN.
     pub fn to<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> Option<f32> {
-        let query = &self.values;
-        let distance = match self.metric {
-            Metric::L2 => sum(query, vector, element, |q, x| (q - x) * (q - x)),
-            Metric::Dot => 1.0 - sum(query, vector, element, |q, x| q * x),
-            Metric::Cosine => {
-                let dot = sum(query, vector, element, |q, x| q * x);
-                let norm = sum(query, vector, element, |_, x| x * x).sqrt();
-                1.0 - dot / (norm * self.norm)
-            }
-        };
+        let distance = distance(self.metric, &self.values, self.norm, vector, element);
         Some(distance).filter(|distance| !distance.is_nan())
     }
 }
 
-/// The sum of `term` over pairs of elements.
+/// Compiled once for each kind of CPU, and chosen at run time.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2", "aarch64+neon"))]
+fn distance<T: Copy, F: Fn(T) -> f32 + Copy>(
+    metric: Metric,
+    query: &[f32],
+    query_norm: f32,
+    vector: &[T],
+    element: F,
+) -> f32 {
+    match metric {
+        Metric::L2 => sum(query, vector, element, |q, x| (q - x) * (q - x)),
+        Metric::Dot => 1.0 - sum(query, vector, element, |q, x| q * x),
+        Metric::Cosine => {
+            let dot = sum(query, vector, element, |q, x| q * x);
+            let norm = sum(query, vector, element, |_, x| x * x).sqrt();
+            1.0 - dot / (norm * query_norm)
+        }
+    }
+}
+
+/// The sum of `term` over pairs of elements; inlined, so as to be compiled for what calls it.
+#[inline(always)]
 fn sum<T: Copy>(
     query: &[f32],
     vector: &[T],

@@ -2,8 +2,7 @@
 
 use arrow_array::{Array, FixedSizeListArray, make_array};
 use arrow_data::ArrayData;
-use distance::Query;
-use half::{bf16, f16};
+use distance::{Query, bf16_to_f32, f16_to_f32};
 use pack::VectorElement;
 
 use super::decode::RerankBy;
@@ -26,8 +25,8 @@ impl QueryVector {
         match self.element {
             VectorElement::F32 => self.to(vector, |b: [u8; 4]| f32::from_le_bytes(b)),
             VectorElement::F64 => self.to(vector, |b: [u8; 8]| f64::from_le_bytes(b) as f32),
-            VectorElement::F16 => self.to(vector, |b: [u8; 2]| f16::from_le_bytes(b).to_f32()),
-            VectorElement::Bf16 => self.to(vector, |b: [u8; 2]| bf16::from_le_bytes(b).to_f32()),
+            VectorElement::F16 => self.to(vector, |b: [u8; 2]| f16_to_f32(u16::from_le_bytes(b))),
+            VectorElement::Bf16 => self.to(vector, |b: [u8; 2]| bf16_to_f32(u16::from_le_bytes(b))),
             VectorElement::I8 => self.to(vector, |b: [u8; 1]| f32::from(b[0] as i8)),
             VectorElement::U8 => self.to(vector, |b: [u8; 1]| f32::from(b[0])),
         }
@@ -97,6 +96,7 @@ pub fn score_columns(by: &RerankBy, columns: &[ArrayData]) -> Vec<(usize, f32)> 
 #[cfg(test)]
 mod tests {
     use distance::Metric;
+    use half::{bf16, f16};
 
     use super::*;
 
