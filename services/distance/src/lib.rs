@@ -8,7 +8,7 @@
 
 mod half_floats;
 
-use multiversion::multiversion;
+use fearless_simd::{Level, dispatch};
 
 pub use half_floats::{bf16_to_f32, f16_to_f32};
 
@@ -32,44 +32,41 @@ pub struct Query {
     values: Vec<f32>,
     norm: f32,
     metric: Metric,
+    /// What the CPU can do.
+    level: Level,
 }
 
 impl Query {
     /// A query of finite values.
     pub fn new(values: Vec<f32>, metric: Metric) -> Self {
         let norm = sum(&values, &values, |x| x, |q, _| q * q).sqrt();
-        Self { values, norm, metric }
+        Self { values, norm, metric, level: Level::new() }
     }
 
     /// The distance to a vector of as many elements, each of which `element` makes an f32. `None`
     /// for a vector that has none: of zeros by cosine, or with NaN.
     pub fn to<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> Option<f32> {
-        let distance = distance(self.metric, &self.values, self.norm, vector, element);
+        let distance = dispatch!(self.level, _simd => self.distance(vector, element));
         Some(distance).filter(|distance| !distance.is_nan())
     }
-}
 
-/// Compiled once for each kind of CPU, and chosen at run time.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2", "aarch64+neon"))]
-fn distance<T: Copy, F: Fn(T) -> f32 + Copy>(
-    metric: Metric,
-    query: &[f32],
-    query_norm: f32,
-    vector: &[T],
-    element: F,
-) -> f32 {
-    match metric {
-        Metric::L2 => sum(query, vector, element, |q, x| (q - x) * (q - x)),
-        Metric::Dot => 1.0 - sum(query, vector, element, |q, x| q * x),
-        Metric::Cosine => {
-            let dot = sum(query, vector, element, |q, x| q * x);
-            let norm = sum(query, vector, element, |_, x| x * x).sqrt();
-            1.0 - dot / (norm * query_norm)
+    /// Compiled for each kind of CPU, for which it has to be inlined where it's called.
+    #[inline(always)]
+    fn distance<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> f32 {
+        let query = &self.values;
+        match self.metric {
+            Metric::L2 => sum(query, vector, element, |q, x| (q - x) * (q - x)),
+            Metric::Dot => 1.0 - sum(query, vector, element, |q, x| q * x),
+            Metric::Cosine => {
+                let dot = sum(query, vector, element, |q, x| q * x);
+                let norm = sum(query, vector, element, |_, x| x * x).sqrt();
+                1.0 - dot / (norm * self.norm)
+            }
         }
     }
 }
 
-/// The sum of `term` over pairs of elements; inlined, so as to be compiled for what calls it.
+/// The sum of `term` over pairs of elements; inlined for the same reason.
 #[inline(always)]
 fn sum<T: Copy>(
     query: &[f32],
