@@ -1,5 +1,7 @@
 //! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -144,6 +146,25 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
     let held = up.endpoint.trim_start_matches("http://");
     names(&["up", "--table", "a=/nowhere", "--listen", held], 1, held);
+}
+
+#[test]
+fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
+    let up = Up::start(&[]);
+    let io = up.json(&["status"])[0]["io_nodes"][0]["endpoint"].as_str().unwrap().to_owned();
+    names(&["tables", "--endpoint", &io], 4, "is an I/O node; give a query node's endpoint");
+    names(&["search", "words", "--text", "x", "--endpoint", &io], 4, &io);
+    let fetch = ["bench", "fetch", "words", "--io-endpoint", &up.endpoint];
+    up.names(&fetch, 4, "is a query node; give an I/O node's endpoint");
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", web.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in web.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    names(&["tables", "--endpoint", &address], 4, &address);
 }
 
 #[test]
