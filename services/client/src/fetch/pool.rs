@@ -18,6 +18,7 @@ use super::job::{Command, Job, RawReply, Ticket};
 use super::ledger::deadline_passed;
 use super::link::{transport, unreachable};
 use super::options::FetchOptions;
+use super::outage::Outage;
 use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
 use super::reply::Reply;
 use super::split::{join, split};
@@ -67,7 +68,9 @@ impl FetchClient {
     /// `BAD_ARGUMENT` for options whose maxima don't agree.
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
-        let streams = (0..options.streams).map(|i| Stream::start(&endpoint, &options, i as u64));
+        let outage = Arc::new(Outage::default());
+        let stream = |number: usize| Stream::start(&endpoint, &options, &outage, number as u64);
+        let streams = (0..options.streams).map(stream);
         Ok(Self {
             inner: Arc::new(Inner {
                 streams: streams.collect(),
@@ -301,7 +304,12 @@ impl FetchClient {
 }
 
 impl Stream {
-    fn start(endpoint: &Endpoint, options: &FetchOptions, number: u64) -> Self {
+    fn start(
+        endpoint: &Endpoint,
+        options: &FetchOptions,
+        outage: &Arc<Outage>,
+        number: u64,
+    ) -> Self {
         let shared = Arc::new(Shared::new());
         let (commands, commanded) = mpsc::unbounded_channel();
         let (cancels, cancelled) = mpsc::unbounded_channel();
@@ -310,6 +318,7 @@ impl Stream {
             endpoint: endpoint.clone(),
             options: options.clone(),
             shared: Arc::clone(&shared),
+            outage: Arc::clone(outage),
             backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
             commands: commanded,
             cancels: cancelled,
