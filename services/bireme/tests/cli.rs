@@ -140,7 +140,9 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     up.names(&["search", "nope", "--text", "x"], 3, "nope");
     up.names(&["get", "words", "n99999999"], 3, "n99999999");
     up.names(&["take", "words", "99:1"], 3, "99:1");
-    up.names(&["search", "words", "--text", "x", "-k", "0"], 2, "k");
+    up.names(&["search", "words", "--text", "x", "-k", "0"], 2, "at least 1");
+    up.names(&["search", "words", "--text", "x", "-k", "-1"], 2, "at least 1");
+    up.names(&["search", "words", "--like", "x", "--key-column", "nope"], 2, "nope");
     up.names(&["search", "words", "--text", "x", "--columns", "nope"], 2, "nope");
     up.names(&["search", "words", "--filter", "domain = = 3"], 2, "domain = = 3");
     up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
