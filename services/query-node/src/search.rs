@@ -15,6 +15,9 @@ use crate::state::State;
 use crate::tables::OpenTable;
 use crate::trace::Trace;
 
+/// How far below 0 rounding takes the distance of a vector to itself, at most.
+const ROUNDING: f32 = 16.0 * f32::EPSILON;
+
 /// Answers a search.
 pub async fn search(
     state: &State,
@@ -98,10 +101,29 @@ async fn answer(
     let rows = with_addresses(&rows, present.iter().map(|(addr, _)| *addr))?;
     let numbers = present.iter().map(|(_, number)| *number);
     let rows = match measure {
-        Measure::Distance => with_numbers(&rows, "_distance", numbers)?,
+        Measure::Distance => with_numbers(&rows, "_distance", numbers.map(at_least_0))?,
         Measure::Score => with_numbers(&rows, "_score", numbers)?,
         Measure::Nothing => rows,
     };
     trace.stage("assemble", || counted(rows.num_rows(), "row"));
     Ok(rows)
+}
+
+/// A distance without what rounding took off 0; real distances below it (by dot product, or by an
+/// index's estimate) stay.
+fn at_least_0(distance: f32) -> f32 {
+    if (-ROUNDING..=0.0).contains(&distance) { 0.0 } else { distance }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rounding_is_taken_off() {
+        let shown = [-1.19e-7, -0.0, 1e-7, -0.5, f32::MIN_POSITIVE].map(at_least_0);
+        assert_eq!(shown, [0.0, 0.0, 1e-7, -0.5, f32::MIN_POSITIVE]);
+        assert!(shown[1].is_sign_positive());
+        assert!(at_least_0(f32::NAN).is_nan());
+    }
 }
