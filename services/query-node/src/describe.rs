@@ -1,5 +1,6 @@
 //! What tables there are, and what is in them.
 
+use arrow_schema::FieldRef;
 use futures::FutureExt;
 use wire::query::{
     Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, ListTablesResponse,
@@ -38,12 +39,16 @@ pub async fn describe_table(
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
     let indexes = deadline.bound("describe", indexes).await?;
     let schema = open.table.schema();
-    let columns = schema.fields().iter().enumerate().map(|(position, field)| Column {
-        name: field.name().clone(),
-        data_type: field.data_type().to_string(),
-        nullable: field.is_nullable(),
-        pack: open.pack_of(position) as u32,
-    });
+    let column = |(position, field): (usize, &FieldRef)| {
+        Ok(Column {
+            name: field.name().clone(),
+            data_type: field.data_type().to_string(),
+            nullable: field.is_nullable(),
+            pack: open.pack_of(position) as u32,
+            by_default: open.is_by_default(field)?,
+        })
+    };
+    let columns = schema.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
     let indexes = indexes.iter().map(|index| Index {
         name: index.name.clone(),
         columns: index.columns.clone(),
@@ -63,7 +68,7 @@ pub async fn describe_table(
         rows: open.table.row_count(),
         fragments: open.table.fragments().len() as u32,
         schema: IpcWriter::new(schema)?.finish()?.into(),
-        columns: columns.collect(),
+        columns,
         indexes: indexes.collect(),
         key_column: open.key_column.clone().unwrap_or_default(),
         fragment_sizes: fragments.collect(),

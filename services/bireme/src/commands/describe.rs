@@ -14,7 +14,9 @@ Examples:
   bireme describe words
   bireme describe words --table-version 3 --json
 
-Columns with the same pack number cost one drive read together.";
+Columns with the same pack number cost one drive read together. Those marked `shown` come back
+where a command names no --columns: all but vectors (fixed-size lists of floats, however short) and
+blobs.";
 
 /// Which table.
 #[derive(Debug, Args)]
@@ -56,15 +58,17 @@ fn columns_text(table: &DescribeTableResponse) -> TextTable {
         ("type", Align::Left),
         ("nullable", Align::Left),
         ("pack", Align::Right),
+        ("shown", Align::Left),
     ];
     let mut text = TextTable::new(headers);
     for column in &table.columns {
-        let nullable = if column.nullable { "yes" } else { "no" };
+        let yes_or_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
         text.row(vec![
             column.name.clone(),
             column.data_type.clone(),
-            nullable.into(),
+            yes_or_no(column.nullable),
             column.pack.to_string(),
+            yes_or_no(column.by_default),
         ]);
     }
     text
@@ -92,7 +96,15 @@ fn indexes_text(table: &DescribeTableResponse) -> TextTable {
 
 fn to_json(table: &DescribeTableResponse) -> Value {
     let present = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let column = |it: &Column| json!({"name": it.name, "type": it.data_type, "nullable": it.nullable, "pack": it.pack});
+    let column = |it: &Column| {
+        json!({
+            "name": it.name,
+            "type": it.data_type,
+            "nullable": it.nullable,
+            "pack": it.pack,
+            "by_default": it.by_default,
+        })
+    };
     let index = |it: &Index| {
         json!({
             "name": it.name,
