@@ -11,21 +11,27 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::stages::IpcWriter;
 use crate::state::State;
+use crate::tables::Listed;
 
 /// Every table that is configured, open or not.
 pub fn list_tables(state: &State) -> ListTablesResponse {
-    let summary = |listed: crate::tables::Listed<'_>| TableSummary {
+    ListTablesResponse { tables: summaries(state) }
+}
+
+/// The same, each in a few words.
+pub fn summaries(state: &State) -> Vec<TableSummary> {
+    let summary = |listed: Listed<'_>| TableSummary {
         name: listed.name.to_owned(),
         uri: listed.uri.to_owned(),
         version: listed.current.as_ref().map_or(0, |open| open.version()),
         rows: listed.current.as_ref().map_or(0, |open| open.table.row_count()),
         error: match (listed.current, listed.fault) {
-            (None, Some(fault)) => fault.message,
+            (_, Some(fault)) => fault.message,
             (None, None) => "it is being opened".to_owned(),
-            (Some(_), _) => String::new(),
+            (Some(_), None) => String::new(),
         },
     };
-    ListTablesResponse { tables: state.catalog.list().map(summary).collect() }
+    state.catalog.list().map(summary).collect()
 }
 
 /// One table's schema, size and indexes.
@@ -72,5 +78,6 @@ pub async fn describe_table(
         indexes: indexes.collect(),
         key_column: open.key_column.clone().unwrap_or_default(),
         fragment_sizes: fragments.collect(),
+        error: state.catalog.fault(&open.name).map(|fault| fault.message).unwrap_or_default(),
     })
 }

@@ -43,7 +43,11 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
     out.line(format_args!("version    {}", table.version))?;
     out.line(format_args!("rows       {} ({} deleted)", count(table.rows), count(deleted)))?;
     out.line(format_args!("fragments  {}", table.fragments))?;
-    out.line(format_args!("key        {key}\n"))?;
+    out.line(format_args!("key        {key}"))?;
+    if !table.error.is_empty() {
+        out.line(format_args!("state      unavailable: {}", table.error))?;
+    }
+    out.line("")?;
     out.bytes(columns_text(&table).text(out.width()).as_bytes())?;
     if !table.indexes.is_empty() {
         let text = indexes_text(&table).text(out.width());
@@ -121,6 +125,7 @@ fn to_json(table: &DescribeTableResponse) -> Value {
         "version": table.version,
         "rows": table.rows,
         "key_column": present(&table.key_column),
+        "error": present(&table.error),
         "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
         "indexes": table.indexes.iter().map(index).collect::<Vec<_>>(),
         "fragments": table.fragment_sizes.iter().map(fragment).collect::<Vec<_>>(),
