@@ -127,6 +127,7 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     let taken = up.json(&["take", "words", &address, "0:0", &address]);
     assert_eq!(taken.len(), 3);
     assert_eq!(taken[0]["gloss"], got[0]["gloss"]);
+    assert_eq!(taken[0]["_rowaddr"], got[0]["_rowaddr"]);
     assert_eq!(up.json(&["tables"]).len(), 1);
     let described = &up.json(&["describe", "words"])[0];
     assert_eq!(described["rows"], 6927);
@@ -148,6 +149,25 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
     let held = up.endpoint.trim_start_matches("http://");
     names(&["up", "--table", "a=/nowhere", "--listen", held], 1, held);
+}
+
+#[test]
+fn rows_that_are_there_are_printed_beside_those_that_are_not() {
+    let up = Up::start(&[]);
+    let take = |more: &[&str]| {
+        let command = ["take", "words", "0:5", "99:1", "0:7", "--json"];
+        bireme(&[&command[..], more, &["--endpoint", &up.endpoint]].concat())
+    };
+    for (more, exit) in [(&[][..], 3), (&["--skip-missing"], 0)] {
+        let output = take(more);
+        let rows = String::from_utf8(output.stdout).unwrap();
+        let rows: Vec<Value> =
+            rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(output.status.code(), Some(exit));
+        assert_eq!([&rows[0]["_rowaddr"], &rows[1]["_rowaddr"]], [5, 7]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("no row at the address 425201762305 (99:1)"), "{stderr}");
+    }
 }
 
 #[test]
