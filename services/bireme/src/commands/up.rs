@@ -197,7 +197,7 @@ fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
             .hint("where `bireme up` is running already, a second one needs its own --name"),
-        NodeError::Slab(SlabError::NoSpace { .. } | SlabError::Io { .. }) => {
+        NodeError::Slab(_) => {
             CliError::from(error).hint("--cache-size and --cache-dir say how large and where")
         }
         NodeError::Listen { address, source } => CliError::listen(address, source, "--io-listen"),
@@ -290,6 +290,7 @@ mod tests {
             size: ByteSize::mib(64),
             segment: ByteSize::mib(8),
             is_smaller: false,
+            free: ByteSize::mib(200),
         };
         let io = args.io_config(&slab);
         io.validate().unwrap();

@@ -1,7 +1,6 @@
 //! The life of a serving process: logs, readiness, signals, draining.
 
 mod cache_folder;
-mod free_space;
 mod io_process;
 mod log;
 mod next_steps;

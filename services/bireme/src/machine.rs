@@ -1,4 +1,4 @@
-//! How much room a disk has.
+//! What this machine has for a node to use: room on its disks.
 
 use std::io;
 use std::path::Path;
