@@ -191,6 +191,45 @@ fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
 }
 
 #[test]
+fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
+    let folder = folder();
+    let table = folder.path().join("words");
+    said(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+    let named = format!("words={}", text(&table));
+    let file = folder.path().join("a-file");
+    std::fs::write(&file, "").unwrap();
+    let ports = ["--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"];
+    let up = |more: &[&str], exit, name| {
+        names(&[&["up", "--table", &named], &ports[..], more].concat(), exit, name);
+    };
+    let within_a_file = file.join("cache");
+    up(&["--cache-dir", text(&within_a_file)], 2, text(&within_a_file));
+    up(&["--cache-dir", text(&file)], 2, "a file is in its place; name another with --cache-dir");
+    up(&["--cache-dir", "/proc/foo"], 6, "the cache folder /proc/foo");
+    up(&["--cache-dir", "/proc"], 6, "/proc has 0 B free");
+    let cache = folder.path().join("cache");
+    let huge = ["--cache-dir", text(&cache), "--cache-size", "900TiB"];
+    up(&huge, 6, "--cache-size is 900.0 TiB, and the disk of ");
+    assert!(!cache.join("slab").exists());
+    up(&["--ram-tier", "900TiB"], 2, "--ram-tier is 900.0 TiB");
+    up(&["--io-cores", "5000"], 2, "--io-cores is 5000");
+    up(&["--ready-file", "/nowhere/ready"], 3, "--ready-file");
+    let drive = format!("{}:64MiB", text(&folder.path().join("slab")));
+    let io = |more: &[&str], exit, name| {
+        let command = ["io", "--listen", "127.0.0.1:0", "--drive", &drive];
+        names(&[&command[..], more].concat(), exit, name);
+    };
+    io(&["--ram-tier", "900TiB"], 2, "`ram_tier`");
+    io(&["--cores", "5000"], 2, "`cores`");
+    io(&["--drive", "/proc/nowhere/slab:64MiB"], 3, "/proc/nowhere");
+    io(&["--drive", &format!("{}:900TiB", text(&file))], 6, "no room for 900.0 TiB, ");
+    io(&["--drive", &format!("{}:64MiB", text(folder.path()))], 2, text(folder.path()));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    names(&["io", "--listen", &taken, "--drive", &drive], 6, "choose another with --listen");
+}
+
+#[test]
 fn the_same_without_io_uring() {
     let up = Up::start(&["--engine", "pread"]);
     up.json(&["warm", "words"]);
@@ -259,12 +298,6 @@ fn what_cannot_start_or_be_reached_is_named() {
     let config = folder.path().join("io.toml");
     std::fs::write(&config, "listn = \"127.0.0.1:0\"\n").unwrap();
     names(&["io", "--config", text(&config)], 2, "listn");
-    let huge = format!("{}:900TiB", text(&folder.path().join("slab")));
-    let (_, line) = refused(&["io", "--listen", "127.0.0.1:0", "--drive", &huge]);
-    assert!(line.contains("slab"), "{line}");
-    let nowhere = ["io", "--listen", "127.0.0.1:0", "--drive", "/proc/nowhere/slab:64MiB"];
-    let (_, line) = refused(&nowhere);
-    assert!(line.contains("/proc/nowhere"), "{line}");
 }
 
 #[test]
