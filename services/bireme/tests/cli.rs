@@ -145,6 +145,7 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     up.names(&["search", "words", "--text", "x", "-k", "-1"], 2, "at least 1");
     up.names(&["search", "words", "--like", "x", "--key-column", "nope"], 2, "nope");
     up.names(&["search", "words", "--vector", "/"], 2, "the vector file /");
+    up.names(&["get", "words", "-1"], 3, "`-1`");
     up.names(&["search", "words", "--text", "x", "--columns", "nope"], 2, "nope");
     up.names(&["search", "words", "--filter", "domain = = 3"], 2, "domain = = 3");
     up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
