@@ -33,7 +33,7 @@ demo: build ## load the sample, serve it on loopback, search it; ONCE=1 stops af
 
 build: ## build the binary, as demo and tests use it
 	@.ci/setup build rust
-	$(SAY) "building bireme; the first time this compiles Lance and takes about 15 minutes on 2 cores"
+	$(SAY) "building bireme$(if $(wildcard $(CARGO_TARGET_DIR)/debug/deps/liblance-*.rlib),,: the first time this compiles Lance, about 15 minutes on 2 cores)"
 	@cargo build --locked --workspace
 	$(SAY) "built $(BIREME)"
 

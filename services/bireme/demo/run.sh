@@ -9,10 +9,14 @@ home=${XDG_CACHE_HOME:-$HOME/.cache}/bireme/demo
 table=$home/wordnet.lance
 ready=$home/ready.json
 
+# As a shell finds it, so that a line can be pasted.
+shown=$bireme
+[ "$(command -v bireme || true)" -ef "$bireme" ] && shown=bireme
+
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() {
-    printf '\033[2m$ bireme'
-    # Quoted where a shell would need it, so that a line can be pasted.
+    printf '\033[2m$ %s' "$shown"
+    # Quoted where a shell would need it.
     for word in "$@"; do
         case $word in *[!A-Za-z0-9_./=,:-]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
     done
@@ -61,12 +65,15 @@ if [ "${ONCE:-}" = 1 ]; then
     say "Done"
     exit 0
 fi
+elsewhere=
+[ "${PORT:-7070}" = 7070 ] || elsewhere="export BIREME_ENDPOINT=$BIREME_ENDPOINT"
 cat <<EOF
 
 Serving on $BIREME_ENDPOINT until Ctrl-C. In another terminal:
 
-  $bireme search wordnet --text "storm at sea" -k 3
-  $bireme describe wordnet
-  $bireme bench search wordnet --seconds 5
+${elsewhere:+  $elsewhere
+}  $shown search wordnet --text "storm at sea" -k 3
+  $shown describe wordnet
+  $shown bench search wordnet --seconds 5
 EOF
 wait $server

@@ -28,9 +28,9 @@ Exit codes:
   0  done
   2  a bad argument, value or setting
   3  not found: a table, version, row, key or file
-  4  a node or a store can't be reached, or did not answer in time
+  4  a node or a store can't be reached, is something else, or did not answer in time
   5  overloaded: a queue is full, try again a little later
-  6  a store or a folder refuses access
+  6  a store, folder, drive or port can't be had: no access, no room, or in use
   1  anything else
 
 Errors are one line on stderr, `bireme: what is at fault and how to mend it`; with --json it is

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 
+use bytesize::ByteSize;
 use io_node::NodeError;
 use lake::LakeError;
 use query_node::QueryError;
@@ -11,6 +13,7 @@ use serde_json::json;
 use wire::{Fault, Reason};
 
 use crate::exit::Exit;
+use crate::machine;
 
 /// Shorthand for what commands return.
 pub type Result<T> = std::result::Result<T, CliError>;
@@ -36,15 +39,19 @@ impl CliError {
 
     /// What the operating system refuses; `doing` names what, and `mend` says what to do.
     pub fn os(doing: &str, error: &io::Error, mend: &str) -> Self {
-        let exit = match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-            io::ErrorKind::NotFound => Exit::NotFound,
-            _ => Exit::Other,
-        };
-        let reason = match exit {
-            Exit::Permission => "PERMISSION_DENIED",
-            Exit::NotFound => "FILE_NOT_FOUND",
-            _ => "OS",
+        let (exit, reason) = match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                (Exit::Refused, "PERMISSION_DENIED")
+            }
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => (Exit::Refused, "DISK_FULL"),
+            io::ErrorKind::NotFound => (Exit::NotFound, "FILE_NOT_FOUND"),
+            io::ErrorKind::IsADirectory
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::InvalidFilename => (Exit::Usage, Reason::BadArgument.as_str()),
+            _ => (Exit::Other, "OS"),
         };
         let mend = if mend.is_empty() { String::new() } else { format!("; {mend}") };
         Self::new(exit, reason, format!("{doing}: {error}{mend}"))
@@ -53,17 +60,24 @@ impl CliError {
     /// A port that can't be had; `flag` chooses another.
     pub fn listen(address: &str, source: &io::Error, flag: &str) -> Self {
         let message = format!("can't listen on {address}: {source}; choose another with {flag}");
-        match source.kind() {
-            io::ErrorKind::PermissionDenied => {
-                Self::new(Exit::Permission, "PERMISSION_DENIED", message)
-            }
-            _ => Self::new(Exit::Other, "ADDRESS_UNUSABLE", message),
-        }
+        let (exit, reason) = match source.kind() {
+            // This machine has no such address.
+            io::ErrorKind::AddrNotAvailable => (Exit::Usage, Reason::BadArgument.as_str()),
+            io::ErrorKind::PermissionDenied => (Exit::Refused, "PERMISSION_DENIED"),
+            io::ErrorKind::AddrInUse => (Exit::Refused, "ADDRESS_IN_USE"),
+            _ => (Exit::Refused, "ADDRESS_UNUSABLE"),
+        };
+        Self::new(exit, reason, message)
+    }
+
+    /// A folder that can't be had.
+    pub fn folder(message: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, "FOLDER_UNUSABLE", message)
     }
 
     /// A disk without room.
     pub fn disk_full(message: impl Into<String>) -> Self {
-        Self::new(Exit::Other, "DISK_FULL", message)
+        Self::new(Exit::Refused, "DISK_FULL", message)
     }
 
     /// The output can't be written.
@@ -166,19 +180,30 @@ impl From<NodeError> for CliError {
 }
 
 fn slab(message: String, error: &SlabError) -> CliError {
+    let refused = |reason| CliError::new(Exit::Refused, reason, message.as_str());
     match error {
         SlabError::PermissionDenied { .. } | SlabError::ReadOnlyFilesystem { .. } => {
-            CliError::new(Exit::Permission, "PERMISSION_DENIED", message)
+            refused("PERMISSION_DENIED")
         }
-        SlabError::NoDirect { .. } => CliError::new(Exit::Other, "NO_DIRECT_IO", message)
-            .hint("or read it through the page cache with --allow-buffered"),
-        SlabError::BadSize { .. } | SlabError::TooSmall { .. } => CliError::usage(message),
-        SlabError::NotFound { .. }
-        | SlabError::NoSpace { .. }
-        | SlabError::InUse { .. }
-        | SlabError::WrongType { .. }
-        | SlabError::Io { .. } => CliError::new(Exit::Other, "DRIVE_UNUSABLE", message),
+        SlabError::NoDirect { .. } => {
+            refused("NO_DIRECT_IO").hint("or read it through the page cache with --allow-buffered")
+        }
+        SlabError::NoSpace { path, bytes } => CliError::disk_full(no_space(path, *bytes)),
+        SlabError::InUse { .. } => refused("DRIVE_IN_USE"),
+        SlabError::Io { .. } => refused("DRIVE_UNUSABLE"),
+        SlabError::NotFound { .. } => CliError::new(Exit::NotFound, "FILE_NOT_FOUND", message),
+        SlabError::BadSize { .. } | SlabError::TooSmall { .. } | SlabError::WrongType { .. } => {
+            CliError::usage(message)
+        }
     }
+}
+
+fn no_space(path: &Path, bytes: u64) -> String {
+    let iec = |bytes| ByteSize::b(bytes).display().iec().to_string();
+    let free = path.parent().and_then(|folder| machine::free_bytes(folder).ok());
+    let free = free.map_or(String::new(), |free| format!(", {} are free", iec(free)));
+    let path = path.display();
+    format!("{path}: no room for {}{free}; free some, or make it smaller", iec(bytes))
 }
 
 #[cfg(test)]
@@ -205,17 +230,26 @@ mod tests {
     fn what_the_system_refuses_says_how_to_mend_it() {
         let denied = io::Error::from_raw_os_error(13);
         let error = CliError::os("the cache folder /x can't be made", &denied, "name another");
-        assert_eq!(error.exit(), Exit::Permission);
+        assert_eq!(error.exit(), Exit::Refused);
         assert_eq!(
             error.message(),
             "the cache folder /x can't be made: Permission denied; name another"
         );
         let source = io::Error::from_raw_os_error(98);
         let error = CliError::from(NodeError::Listen { address: "1.2.3.4:5".into(), source });
+        assert_eq!(error.exit(), Exit::Refused);
         assert_eq!(
             error.message(),
             "can't listen on 1.2.3.4:5: Address already in use; choose another with --listen"
         );
+        for (errno, exit) in [(20, Exit::Usage), (21, Exit::Usage), (28, Exit::Refused)] {
+            let error = CliError::os("x", &io::Error::from_raw_os_error(errno), "");
+            assert_eq!(error.exit(), exit, "errno {errno}");
+        }
+        let full = SlabError::NoSpace { path: "/tmp/slab".into(), bytes: 1 << 50 };
+        let error = CliError::from(NodeError::Slab(full));
+        assert_eq!(error.exit(), Exit::Refused);
+        assert!(error.message().starts_with("/tmp/slab: no room for 1.0 PiB, "), "{error:?}");
         let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(CliError::output(&io::ErrorKind::BrokenPipe.into()).exit(), Exit::OutputClosed);

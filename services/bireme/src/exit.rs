@@ -19,8 +19,8 @@ pub enum Exit {
     Unavailable,
     /// A queue is full.
     Overloaded,
-    /// A store or a folder refuses access.
-    Permission,
+    /// A store, folder, drive or port can't be had: no access, no room, or in use.
+    Refused,
 }
 
 impl Exit {
@@ -33,7 +33,7 @@ impl Exit {
             Self::NotFound => 3,
             Self::Unavailable => 4,
             Self::Overloaded => 5,
-            Self::Permission => 6,
+            Self::Refused => 6,
         }
     }
 
@@ -58,7 +58,7 @@ impl Exit {
                 Self::Unavailable
             }
             Reason::Overloaded => Self::Overloaded,
-            Reason::StoreRefused => Self::Permission,
+            Reason::StoreRefused => Self::Refused,
             Reason::NoIndex
             | Reason::UnsupportedType
             | Reason::TableDamaged

@@ -5,6 +5,7 @@
 //! arguments/    how values are typed     settings/   flags over environment over file
 //! serve/        life of a serving process            bench/   load and what it measured
 //! output/       rows, tables and JSON on stdout      error.rs what is at fault, on stderr
+//! machine.rs    what there is to use
 //! ```
 //!
 //! Composition only: what the commands do lies in `lake`, `io-node`, `query-node` and `client`.
@@ -15,6 +16,7 @@ mod cli;
 mod commands;
 mod error;
 mod exit;
+mod machine;
 mod output;
 mod progress;
 mod runtime;

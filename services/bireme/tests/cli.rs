@@ -1,5 +1,7 @@
 //! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -125,6 +127,7 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     let taken = up.json(&["take", "words", &address, "0:0", &address]);
     assert_eq!(taken.len(), 3);
     assert_eq!(taken[0]["gloss"], got[0]["gloss"]);
+    assert_eq!(taken[0]["_rowaddr"], got[0]["_rowaddr"]);
     assert_eq!(up.json(&["tables"]).len(), 1);
     let described = &up.json(&["describe", "words"])[0];
     assert_eq!(described["rows"], 6927);
@@ -138,12 +141,93 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     up.names(&["search", "nope", "--text", "x"], 3, "nope");
     up.names(&["get", "words", "n99999999"], 3, "n99999999");
     up.names(&["take", "words", "99:1"], 3, "99:1");
-    up.names(&["search", "words", "--text", "x", "-k", "0"], 2, "k");
+    up.names(&["search", "words", "--text", "x", "-k", "0"], 2, "at least 1");
+    up.names(&["search", "words", "--text", "x", "-k", "-1"], 2, "at least 1");
+    up.names(&["search", "words", "--like", "x", "--key-column", "nope"], 2, "nope");
+    up.names(&["search", "words", "--vector", "/"], 2, "the vector file /");
+    up.names(&["get", "words", "-1"], 3, "`-1`");
     up.names(&["search", "words", "--text", "x", "--columns", "nope"], 2, "nope");
     up.names(&["search", "words", "--filter", "domain = = 3"], 2, "domain = = 3");
     up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
     let held = up.endpoint.trim_start_matches("http://");
-    names(&["up", "--table", "a=/nowhere", "--listen", held], 1, held);
+    names(&["up", "--table", "a=/nowhere", "--listen", held], 6, held);
+}
+
+#[test]
+fn rows_that_are_there_are_printed_beside_those_that_are_not() {
+    let up = Up::start(&[]);
+    let take = |more: &[&str]| {
+        let command = ["take", "words", "0:5", "99:1", "0:7", "--json"];
+        bireme(&[&command[..], more, &["--endpoint", &up.endpoint]].concat())
+    };
+    for (more, exit) in [(&[][..], 3), (&["--skip-missing"], 0)] {
+        let output = take(more);
+        let rows = String::from_utf8(output.stdout).unwrap();
+        let rows: Vec<Value> =
+            rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(output.status.code(), Some(exit));
+        assert_eq!([&rows[0]["_rowaddr"], &rows[1]["_rowaddr"]], [5, 7]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("no row at the address 425201762305 (99:1)"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
+    let up = Up::start(&[]);
+    let io = up.json(&["status"])[0]["io_nodes"][0]["endpoint"].as_str().unwrap().to_owned();
+    names(&["tables", "--endpoint", &io], 4, "is an I/O node; give a query node's endpoint");
+    names(&["search", "words", "--text", "x", "--endpoint", &io], 4, &io);
+    let fetch = ["bench", "fetch", "words", "--io-endpoint", &up.endpoint];
+    up.names(&fetch, 4, "is a query node; give an I/O node's endpoint");
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", web.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in web.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    names(&["tables", "--endpoint", &address], 4, &address);
+}
+
+#[test]
+fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
+    let folder = folder();
+    let table = folder.path().join("words");
+    said(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+    let named = format!("words={}", text(&table));
+    let file = folder.path().join("a-file");
+    std::fs::write(&file, "").unwrap();
+    let ports = ["--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"];
+    let up = |more: &[&str], exit, name| {
+        names(&[&["up", "--table", &named], &ports[..], more].concat(), exit, name);
+    };
+    let within_a_file = file.join("cache");
+    up(&["--cache-dir", text(&within_a_file)], 2, text(&within_a_file));
+    up(&["--cache-dir", text(&file)], 2, "a file is in its place; name another with --cache-dir");
+    up(&["--cache-dir", "/proc/foo"], 6, "the cache folder /proc/foo");
+    up(&["--cache-dir", "/proc"], 6, "/proc has 0 B free");
+    let cache = folder.path().join("cache");
+    let huge = ["--cache-dir", text(&cache), "--cache-size", "900TiB"];
+    up(&huge, 6, "--cache-size is 900.0 TiB, and the disk of ");
+    assert!(!cache.join("slab").exists());
+    up(&["--ram-tier", "900TiB"], 2, "--ram-tier is 900.0 TiB");
+    up(&["--io-cores", "5000"], 2, "--io-cores is 5000");
+    up(&["--ready-file", "/nowhere/ready"], 3, "--ready-file");
+    let drive = format!("{}:64MiB", text(&folder.path().join("slab")));
+    let io = |more: &[&str], exit, name| {
+        let command = ["io", "--listen", "127.0.0.1:0", "--drive", &drive];
+        names(&[&command[..], more].concat(), exit, name);
+    };
+    io(&["--ram-tier", "900TiB"], 2, "`ram_tier`");
+    io(&["--cores", "5000"], 2, "`cores`");
+    io(&["--drive", "/proc/nowhere/slab:64MiB"], 3, "/proc/nowhere");
+    io(&["--drive", &format!("{}:900TiB", text(&file))], 6, "no room for 900.0 TiB, ");
+    io(&["--drive", &format!("{}:64MiB", text(folder.path()))], 2, text(folder.path()));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    names(&["io", "--listen", &taken, "--drive", &drive], 6, "choose another with --listen");
 }
 
 #[test]
@@ -215,12 +299,6 @@ fn what_cannot_start_or_be_reached_is_named() {
     let config = folder.path().join("io.toml");
     std::fs::write(&config, "listn = \"127.0.0.1:0\"\n").unwrap();
     names(&["io", "--config", text(&config)], 2, "listn");
-    let huge = format!("{}:900TiB", text(&folder.path().join("slab")));
-    let (_, line) = refused(&["io", "--listen", "127.0.0.1:0", "--drive", &huge]);
-    assert!(line.contains("slab"), "{line}");
-    let nowhere = ["io", "--listen", "127.0.0.1:0", "--drive", "/proc/nowhere/slab:64MiB"];
-    let (_, line) = refused(&nowhere);
-    assert!(line.contains("/proc/nowhere"), "{line}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tonic::transport::Uri;
+use tonic::{Code, Status};
 use wire::{Fault, Reason};
 
 /// A node's address as people write it: `host:port` or `http://host:port`.
@@ -67,6 +68,19 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// Why a call has no answer of a node's own, in words that are never empty.
+pub(crate) fn why(status: &Status) -> String {
+    let cause = std::error::Error::source(status);
+    match (status.code(), cause) {
+        // The connection could not be made, or is gone.
+        (Code::Unavailable | Code::Cancelled, Some(cause)) => root_cause(cause),
+        (Code::Unimplemented, _) => "it has no such service".into(),
+        (_, Some(cause)) => format!("it speaks no gRPC, or broke off: {}", root_cause(cause)),
+        (code, None) if status.message().is_empty() => code.description().into(),
+        (_, None) => status.message().into(),
+    }
 }
 
 #[cfg(test)]

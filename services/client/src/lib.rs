@@ -8,6 +8,7 @@
 
 mod endpoint;
 pub mod fetch;
+mod kind;
 pub mod query;
 
 pub use endpoint::{Endpoint, EndpointError};

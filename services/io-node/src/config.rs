@@ -81,6 +81,7 @@ pub enum EngineChoice {
     #[default]
     Auto,
     /// io_uring, or the node doesn't start.
+    #[serde(alias = "io-uring")]
     IoUring,
     /// A pool of threads with pread.
     Pread,

@@ -1,6 +1,7 @@
 //! An I/O node: its cores, what they share, and the listener that deals connections to them.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -151,6 +152,11 @@ impl IoNode {
     /// Its configuration.
     pub fn config(&self) -> &IoConfig {
         &self.shared.config
+    }
+
+    /// Its drives: where each slab is, and its size in bytes.
+    pub fn drives(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.shared.slabs.iter().map(|slab| (slab.path(), slab.len()))
     }
 
     /// Takes no more connections, ends the streams once their batches are answered, and drains the

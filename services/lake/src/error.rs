@@ -93,7 +93,7 @@ pub enum LakeError {
     },
     /// The table records no key column, and the request names none.
     #[error(
-        "{uri} records no key column: name one, or record it with `bireme index --table {uri} --key COLUMN`"
+        "{uri} records no key column: name one with --key-column, or record it with `bireme index --table {uri} --key COLUMN`"
     )]
     KeyColumnUnknown {
         /// The table.

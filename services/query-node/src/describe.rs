@@ -1,5 +1,6 @@
 //! What tables there are, and what is in them.
 
+use arrow_schema::FieldRef;
 use futures::FutureExt;
 use wire::query::{
     Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, ListTablesResponse,
@@ -10,21 +11,27 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::stages::IpcWriter;
 use crate::state::State;
+use crate::tables::Listed;
 
 /// Every table that is configured, open or not.
 pub fn list_tables(state: &State) -> ListTablesResponse {
-    let summary = |listed: crate::tables::Listed<'_>| TableSummary {
+    ListTablesResponse { tables: summaries(state) }
+}
+
+/// The same, each in a few words.
+pub fn summaries(state: &State) -> Vec<TableSummary> {
+    let summary = |listed: Listed<'_>| TableSummary {
         name: listed.name.to_owned(),
         uri: listed.uri.to_owned(),
         version: listed.current.as_ref().map_or(0, |open| open.version()),
         rows: listed.current.as_ref().map_or(0, |open| open.table.row_count()),
         error: match (listed.current, listed.fault) {
-            (None, Some(fault)) => fault.message,
+            (_, Some(fault)) => fault.message,
             (None, None) => "it is being opened".to_owned(),
-            (Some(_), _) => String::new(),
+            (Some(_), None) => String::new(),
         },
     };
-    ListTablesResponse { tables: state.catalog.list().map(summary).collect() }
+    state.catalog.list().map(summary).collect()
 }
 
 /// One table's schema, size and indexes.
@@ -38,12 +45,16 @@ pub async fn describe_table(
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
     let indexes = deadline.bound("describe", indexes).await?;
     let schema = open.table.schema();
-    let columns = schema.fields().iter().enumerate().map(|(position, field)| Column {
-        name: field.name().clone(),
-        data_type: field.data_type().to_string(),
-        nullable: field.is_nullable(),
-        pack: open.pack_of(position) as u32,
-    });
+    let column = |(position, field): (usize, &FieldRef)| {
+        Ok(Column {
+            name: field.name().clone(),
+            data_type: field.data_type().to_string(),
+            nullable: field.is_nullable(),
+            pack: open.pack_of(position) as u32,
+            by_default: open.is_by_default(field)?,
+        })
+    };
+    let columns = schema.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
     let indexes = indexes.iter().map(|index| Index {
         name: index.name.clone(),
         columns: index.columns.clone(),
@@ -63,9 +74,10 @@ pub async fn describe_table(
         rows: open.table.row_count(),
         fragments: open.table.fragments().len() as u32,
         schema: IpcWriter::new(schema)?.finish()?.into(),
-        columns: columns.collect(),
+        columns,
         indexes: indexes.collect(),
         key_column: open.key_column.clone().unwrap_or_default(),
         fragment_sizes: fragments.collect(),
+        error: state.catalog.fault(&open.name).map(|fault| fault.message).unwrap_or_default(),
     })
 }

@@ -62,6 +62,15 @@ pub enum QueryError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A search by vector or by likeness, of a table without vectors.
+    #[error(
+        "table `{table}` has no vector column: a search by `vector` or `like` needs one (a fixed-size \
+         list of floats), and an index on it to be fast"
+    )]
+    NoVectors {
+        /// The table.
+        table: String,
+    },
     /// `like` names no row.
     #[error("no row of table `{table}` has the key `{key}` in column `{column}`")]
     KeyAbsent {
@@ -126,6 +135,7 @@ impl From<QueryError> for Fault {
             }
             QueryError::BadRequest { field, .. } => fault(Reason::BadArgument).with("field", field),
             QueryError::BadVector { .. } => fault(Reason::BadVector),
+            QueryError::NoVectors { table } => fault(Reason::NoIndex).with("table", table),
             QueryError::KeyAbsent { table, column, key } => fault(Reason::KeyNotFound)
                 .with("table", table)
                 .with("column", column)

@@ -14,6 +14,7 @@
 
 mod config;
 mod cores;
+mod counted;
 mod deadline;
 mod describe;
 mod error;

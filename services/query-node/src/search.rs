@@ -4,15 +4,19 @@ use address::RowAddr;
 use futures::FutureExt;
 use wire::query::{SearchRequest, SearchResponse};
 
+use crate::counted::counted;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::stages::{
-    By, Fetched, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank,
-    score_rows, search as by_index, validate_search, vector_like, with_addresses, with_numbers,
+    By, Fetched, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank, row_like,
+    score_rows, search as by_index, validate_search, vector_of, with_addresses, with_numbers,
 };
 use crate::state::State;
 use crate::tables::OpenTable;
 use crate::trace::Trace;
+
+/// How far below 0 rounding takes the distance of a vector to itself, at most.
+const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 /// Answers a search.
 pub async fn search(
@@ -28,12 +32,12 @@ pub async fn search(
     trace.stage("validate", || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, deadline, &mut trace).await?;
     let hits = by_index(state, &open, &question, deadline).await?;
-    trace.stage("search", || format!("{} candidates by the index", hits.rows.len()));
+    trace.stage("search", || counted(hits.rows.len(), "candidate"));
     let winners = refine(state, &open, &question, &hits, deadline, &mut trace).await?;
     let rows =
         answer(state, &open, &question.columns, &winners, hits.measure, deadline, &mut trace);
     let rows = ipc_stream(&rows.await?)?;
-    trace.stage("reply", || format!("{} bytes", rows.len()));
+    trace.stage("reply", || counted(rows.len(), "byte"));
     Ok(SearchResponse { rows, version: open.version(), stages: trace.into_stages() })
 }
 
@@ -45,9 +49,11 @@ async fn look_up(
     deadline: Deadline,
     trace: &mut Trace,
 ) -> Result<Question> {
-    let By::Like { column, key } = question.by else { return Ok(question) };
-    let (vector, cost) = vector_like(state, open, &key, &column, deadline).await?;
-    trace.io_stage("lookup", 1, &cost);
+    let By::Like { column, key, key_column } = question.by else { return Ok(question) };
+    let addr = row_like(state, open, &key_column, &key, deadline).await?;
+    trace.stage("lookup", || format!("key `{key}` in column `{key_column}`: row {addr:?}"));
+    let (vector, cost) = vector_of(state, open, addr, &column, deadline).await?;
+    trace.io_stage("vector", 1, &cost);
     Ok(Question { by: By::Vector { column, vector }, ..question })
 }
 
@@ -68,7 +74,7 @@ async fn refine(
     let (scored, cost) = score_rows(state, open, &addrs, scoring, deadline).await?;
     trace.io_stage("rerank", addrs.len(), &cost);
     let winners = rank(scored, question.k);
-    trace.stage("rank", || format!("{} of {} candidates", winners.len(), addrs.len()));
+    trace.stage("rank", || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate")));
     Ok(winners)
 }
 
@@ -99,10 +105,29 @@ async fn answer(
     let rows = with_addresses(&rows, present.iter().map(|(addr, _)| *addr))?;
     let numbers = present.iter().map(|(_, number)| *number);
     let rows = match measure {
-        Measure::Distance => with_numbers(&rows, "_distance", numbers)?,
+        Measure::Distance => with_numbers(&rows, "_distance", numbers.map(at_least_0))?,
         Measure::Score => with_numbers(&rows, "_score", numbers)?,
         Measure::Nothing => rows,
     };
-    trace.stage("assemble", || format!("{} rows", rows.num_rows()));
+    trace.stage("assemble", || counted(rows.num_rows(), "row"));
     Ok(rows)
+}
+
+/// A distance without what rounding took off 0; real distances below it (by dot product, or by an
+/// index's estimate) stay.
+fn at_least_0(distance: f32) -> f32 {
+    if (-ROUNDING..=0.0).contains(&distance) { 0.0 } else { distance }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rounding_is_taken_off() {
+        let shown = [-1.19e-7, -0.0, 1e-7, -0.5, f32::MIN_POSITIVE].map(at_least_0);
+        assert_eq!(shown, [0.0, 0.0, 1e-7, -0.5, f32::MIN_POSITIVE]);
+        assert!(shown[1].is_sign_positive());
+        assert!(at_least_0(f32::NAN).is_nan());
+    }
 }

@@ -8,6 +8,7 @@ use process::Usage;
 use wire::fetch::DescribeResponse;
 use wire::query::{IoNode, StatusResponse};
 
+use crate::describe::summaries;
 use crate::state::State;
 
 /// How long an I/O node may take to describe itself.
@@ -26,6 +27,7 @@ pub async fn status(state: &State) -> StatusResponse {
         search_queue: state.cores.waiting() as u32,
         requests: state.requests(),
         errors: state.errors(),
+        tables: summaries(state),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use address::RowAddr;
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
 use lake::LakeError;
@@ -12,7 +13,7 @@ use wire::query::{OnMissing, TakeRequest, TakeResponse};
 
 use crate::deadline::Deadline;
 use crate::error::{QueryError, Result};
-use crate::stages::{IpcWriter, fetch_rows, finish, validate_take};
+use crate::stages::{IpcWriter, fetch_rows, finish, validate_take, with_addresses};
 use crate::state::State;
 use crate::tables::OpenTable;
 
@@ -69,7 +70,8 @@ impl Take {
         deadline_of: impl Fn() -> Deadline,
     ) -> Result<()> {
         let schema = self.open.schema_of(&self.columns)?;
-        let mut writer = IpcWriter::new(&schema)?;
+        let no_rows = with_addresses(&RecordBatch::new_empty(schema.clone()), std::iter::empty())?;
+        let mut writer = IpcWriter::new(no_rows.schema_ref())?;
         let (mut from, mut rows_next) = (0, ROWS_FIRST);
         while from < self.addrs.len() {
             let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
@@ -79,7 +81,9 @@ impl Take {
                 let missing = fetched.missing.iter().map(|&at| addrs[at as usize]);
                 refuse_missing(&self.open, missing)?;
             }
-            writer.write(&finish(&fetched.rows, &schema)?)?;
+            let is_there = |at: &usize| fetched.missing.binary_search(&(*at as u32)).is_err();
+            let present = (0..addrs.len()).filter(is_there).map(|at| addrs[at]);
+            writer.write(&with_addresses(&finish(&fetched.rows, &schema)?, present)?)?;
             let bytes = writer.take();
             let row_bytes = (bytes.len() / addrs.len()).max(1);
             rows_next = (MESSAGE_ROWS_BYTES / row_bytes).clamp(1, ROWS_MAX);

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 use wire::fetch::StageTimes;
 use wire::query::Stage;
 
+use crate::counted::counted;
 use crate::stages::Cost;
 
 /// Collects stages in the order of the work; empty unless asked for.
@@ -28,11 +29,13 @@ impl Trace {
         }
     }
 
-    /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it.
+    /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it; what
+    /// that leaves was spent here and on the way.
     pub fn io_stage(&mut self, name: &str, rows: usize, cost: &Cost) {
         self.stage(name, || cost.detail(rows));
-        if let (true, Some((node, times))) = (self.wanted, &cost.slowest) {
-            self.stages.extend(within(node, times));
+        if let (Some(stage), Some((node, times))) = (self.stages.last(), &cost.slowest) {
+            let inner = within(stage.time_us, node, times);
+            self.stages.extend(inner);
         }
     }
 
@@ -42,20 +45,51 @@ impl Trace {
     }
 }
 
-fn within(node: &str, times: &StageTimes) -> [Stage; 3] {
-    let stage = |name: &str, time_us: u32, detail: String| Stage {
+fn within(stage_us: u64, node: &str, times: &StageTimes) -> [Stage; 4] {
+    let stage = |name: &str, time_us: u64, detail: String| Stage {
         name: name.into(),
-        time_us: u64::from(time_us),
+        time_us,
         detail,
         depth: 1,
     };
+    let [locate_us, read_us, assemble_us] =
+        [times.locate_us, times.read_us, times.assemble_us].map(u64::from);
     let read = format!(
-        "{} drive reads, {} bytes, {} sectors in RAM, {} rows from the table",
-        times.drive_reads, times.drive_bytes, times.ram_hits, times.table_rows
+        "{}, {}, {} in RAM, {} from the table",
+        counted(times.drive_reads, "drive read"),
+        counted(times.drive_bytes, "byte"),
+        counted(times.ram_hits, "sector"),
+        counted(times.table_rows, "row")
     );
+    let stream_us = stage_us.saturating_sub(locate_us + read_us + assemble_us);
     [
-        stage("locate", times.locate_us, format!("at {node}, the slowest")),
-        stage("read", times.read_us, read),
-        stage("assemble", times.assemble_us, String::new()),
+        stage("stream", stream_us, "plan, batch, and both ways to the I/O node".into()),
+        stage("locate", locate_us, format!("at {node}, the slowest")),
+        stage("read", read_us, read),
+        stage("assemble", assemble_us, String::new()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_within_a_stage_adds_up_to_it() {
+        let times = StageTimes {
+            locate_us: 10,
+            read_us: 60,
+            assemble_us: 5,
+            drive_reads: 1,
+            drive_bytes: 4096,
+            ..Default::default()
+        };
+        let inner = within(100, "io-0", &times);
+        let spent: Vec<_> = inner.iter().map(|it| (it.name.as_str(), it.time_us)).collect();
+        assert_eq!(spent, [("stream", 25), ("locate", 10), ("read", 60), ("assemble", 5)]);
+        let read = "1 drive read, 4096 bytes, 0 sectors in RAM, 0 rows from the table";
+        assert_eq!(inner[2].detail, read);
+        // Two machines' clocks may run a little differently.
+        assert_eq!(within(70, "io-0", &times)[0].time_us, 0);
+    }
 }

@@ -72,7 +72,8 @@ impl fmt::Display for RingDescription {
             EngineInUse::InPlace => f.write_str("reads in place, the drives are memory")?,
             EngineInUse::Simulated { seed } => write!(f, "simulated disk, seed {seed}")?,
         }
-        write!(f, "; {} slots of {} bytes, {} drives", self.slots, self.slot_bytes, self.drives)?;
+        let drives = if self.drives == 1 { "drive" } else { "drives" };
+        write!(f, "; {} slots of {} bytes, {} {drives}", self.slots, self.slot_bytes, self.drives)?;
         if self.buffered_drives > 0 {
             write!(f, ", {} of them without O_DIRECT", self.buffered_drives)?;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use client::Endpoint;
 use client::query::QueryClient;
 
@@ -20,6 +20,7 @@ pub struct Connection {
         long,
         env = "BIREME_ENDPOINT",
         value_name = "URL",
+        value_hint = ValueHint::Url,
         default_value = "http://127.0.0.1:7070",
         help_heading = "Connection"
     )]
@@ -54,7 +55,7 @@ impl Connection {
 #[derive(Clone, Debug, Args)]
 pub struct TableArgs {
     /// The table's name (see `bireme tables`)
-    #[arg(value_name = "TABLE")]
+    #[arg(value_name = "TABLE", value_hint = ValueHint::Other)]
     pub table: String,
     /// The table's version; 0 for the latest
     #[arg(long, value_name = "N", default_value_t = 0)]

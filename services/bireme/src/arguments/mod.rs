@@ -1,5 +1,6 @@
 //! How values are typed. Pure, except for reading a vector's file.
 
+mod at_least_1;
 mod connection;
 mod drive_spec;
 mod duration;
@@ -11,6 +12,7 @@ mod storage;
 mod vector_column;
 mod vector_file;
 
+pub use at_least_1::parse_at_least_1;
 pub use connection::{Connection, TableArgs};
 pub use drive_spec::DriveSpec;
 pub use duration::parse_duration;

@@ -55,6 +55,7 @@ impl SearchLoad {
             nprobes: plan.nprobes,
             refine_factor: plan.refine,
             explain: false,
+            key_column: String::new(),
         };
         Ok(Self { clients, vectors, request, seed: plan.seed })
     }

@@ -37,14 +37,10 @@ impl Target {
         Ok(Self { client, table: response, schema, rows, timeout: connection.timeout() })
     }
 
-    /// All columns but vectors and blobs.
+    /// What comes back when a request names no columns: all but vectors and blobs.
     pub fn narrow_columns(&self) -> Vec<String> {
-        let is_wide = |field: &&std::sync::Arc<arrow_schema::Field>| {
-            matches!(field.data_type(), DataType::FixedSizeList(item, _) if item.data_type().is_floating())
-                || field.metadata().contains_key("lance-encoding:blob")
-        };
-        let narrow = self.schema.fields().iter().filter(|field| !is_wide(field));
-        narrow.map(|field| field.name().clone()).collect()
+        let narrow = self.table.columns.iter().filter(|column| column.by_default);
+        narrow.map(|column| column.name.clone()).collect()
     }
 
     /// The vector column: the one asked for, else the one with an index, else the only one.

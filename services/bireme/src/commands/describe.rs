@@ -14,7 +14,9 @@ Examples:
   bireme describe words
   bireme describe words --table-version 3 --json
 
-Columns with the same pack number cost one drive read together.";
+Columns with the same pack number cost one drive read together. Those marked `shown` come back
+where a command names no --columns: all but vectors (fixed-size lists of floats, however short) and
+blobs.";
 
 /// Which table.
 #[derive(Debug, Args)]
@@ -41,7 +43,11 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
     out.line(format_args!("version    {}", table.version))?;
     out.line(format_args!("rows       {} ({} deleted)", count(table.rows), count(deleted)))?;
     out.line(format_args!("fragments  {}", table.fragments))?;
-    out.line(format_args!("key        {key}\n"))?;
+    out.line(format_args!("key        {key}"))?;
+    if !table.error.is_empty() {
+        out.line(format_args!("state      unavailable: {}", table.error))?;
+    }
+    out.line("")?;
     out.bytes(columns_text(&table).text(out.width()).as_bytes())?;
     if !table.indexes.is_empty() {
         let text = indexes_text(&table).text(out.width());
@@ -56,15 +62,17 @@ fn columns_text(table: &DescribeTableResponse) -> TextTable {
         ("type", Align::Left),
         ("nullable", Align::Left),
         ("pack", Align::Right),
+        ("shown", Align::Left),
     ];
     let mut text = TextTable::new(headers);
     for column in &table.columns {
-        let nullable = if column.nullable { "yes" } else { "no" };
+        let yes_or_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
         text.row(vec![
             column.name.clone(),
             column.data_type.clone(),
-            nullable.into(),
+            yes_or_no(column.nullable),
             column.pack.to_string(),
+            yes_or_no(column.by_default),
         ]);
     }
     text
@@ -92,7 +100,15 @@ fn indexes_text(table: &DescribeTableResponse) -> TextTable {
 
 fn to_json(table: &DescribeTableResponse) -> Value {
     let present = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let column = |it: &Column| json!({"name": it.name, "type": it.data_type, "nullable": it.nullable, "pack": it.pack});
+    let column = |it: &Column| {
+        json!({
+            "name": it.name,
+            "type": it.data_type,
+            "nullable": it.nullable,
+            "pack": it.pack,
+            "by_default": it.by_default,
+        })
+    };
     let index = |it: &Index| {
         json!({
             "name": it.name,
@@ -109,6 +125,7 @@ fn to_json(table: &DescribeTableResponse) -> Value {
         "version": table.version,
         "rows": table.rows,
         "key_column": present(&table.key_column),
+        "error": present(&table.error),
         "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
         "indexes": table.indexes.iter().map(index).collect::<Vec<_>>(),
         "fragments": table.fragment_sizes.iter().map(fragment).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! `bireme get`: rows by key.
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use client::query::{GetRequest, GottenRows, RowFormat};
 use wire::{Fault, Reason};
 
@@ -26,13 +26,13 @@ pub struct GetArgs {
     #[command(flatten)]
     table: TableArgs,
     /// The rows' keys
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required = true, value_name = "KEY", value_hint = ValueHint::Other, allow_negative_numbers = true)]
     keys: Vec<String>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
     columns: Vec<String>,
     /// The key column [default: the table's own]
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     key_column: Option<String>,
     #[command(flatten)]
     connection: Connection,

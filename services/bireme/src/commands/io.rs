@@ -1,20 +1,21 @@
 //! `bireme io`: one I/O node.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
+use ring::SlabError;
 use serde_json::json;
 
 use crate::arguments::{DriveSpec, StorageArgs, parse_duration};
-use crate::error::Result;
-use crate::output::Output;
+use crate::error::{CliError, Result};
+use crate::output::{Output, bytes};
 use crate::runtime::runtime;
-use crate::serve::{Signals, drain, exit_at_second_signal, start_log};
+use crate::serve::{SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_log};
 use crate::settings::{IO_SCALARS, environment, layered};
 
 const PREFIX: &str = "BIREME_IO_";
@@ -36,26 +37,28 @@ from the file, else they have their defaults. A file:
   [storage]
   aws_endpoint = \"http://minio:9000\"
 
-Everything on the drives can be lost: it is filled again from the tables. Logs go to stderr;
-BIREME_LOG says how much (error, warn, info, debug, trace).";
+A drive is overwritten. It starts empty, also after a restart, and fills as rows are asked for, or
+ahead of that by `bireme warm`: what is on it can be lost, and is filled again from the tables.
+Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct IoArgs {
     /// A TOML file with settings
-    #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// The node's name, which placement goes by [default: io-0]
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
-    /// A drive: a block device, or a file and its size (repeatable)
-    #[arg(long = "drive", value_name = "PATH[:SIZE]")]
+    /// A drive: a block device, or a file and its size (repeatable); a file that isn't there and has no
+    /// size becomes 4GiB
+    #[arg(long = "drive", value_name = "PATH[:SIZE]", value_hint = ValueHint::AnyPath)]
     drives: Vec<DriveSpec>,
-    /// Cores that serve; 0 for all
+    /// Cores that serve, at most what there are; 0 for all
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
     /// Don't keep each thread on its core
@@ -79,8 +82,11 @@ pub struct IoArgs {
 
 /// The engines by name.
 pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
-    PossibleValuesParser::new(["auto", "io-uring", "pread"]).map(|engine| match engine.as_str() {
-        "io-uring" => EngineChoice::IoUring,
+    // As in a file, and as flags are written otherwise.
+    let io_uring = PossibleValue::new("io_uring").alias("io-uring");
+    let names = [PossibleValue::new("auto"), io_uring, PossibleValue::new("pread")];
+    PossibleValuesParser::new(names).map(|engine| match engine.as_str() {
+        "io_uring" | "io-uring" => EngineChoice::IoUring,
         "pread" => EngineChoice::Pread,
         _ => EngineChoice::Auto,
     })
@@ -110,11 +116,12 @@ impl IoArgs {
 /// Serves until a signal.
 pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
+    check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
     start_log("info", out.json())?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // Outside of the runtime: the node has its own.
-    let node = IoNode::start(config)?;
+    let node = IoNode::start(config).map_err(fault)?;
     tell(&node, out)?;
     runtime.block_on(async {
         let signal = signals.next().await;
@@ -126,18 +133,35 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// The setting that mends it.
+fn fault(error: NodeError) -> CliError {
+    match error {
+        NodeError::Slab(SlabError::NoSpace { .. }) => {
+            CliError::from(error).hint("--drive PATH:SIZE says how large it is to be")
+        }
+        _ => error.into(),
+    }
+}
+
 fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
     let endpoint = format!("http://{}", node.local_addr());
+    let drives = node.drives();
     if out.json() {
+        let drive = |(path, bytes): (&Path, u64)| json!({"path": path, "bytes": bytes});
         out.document(&json!({
             "event": "serving",
             "node": node.config().name,
             "endpoint": endpoint,
             "engine": node.engine(),
+            "drives": drives.map(drive).collect::<Vec<_>>(),
         }))?;
     } else {
         let name = &node.config().name;
         out.line(format_args!("I/O node {name} serves at {endpoint} ({})", node.engine()))?;
+        for (path, size) in drives {
+            out.line(format_args!("drive {} ({})", path.display(), bytes(size)))?;
+        }
+        out.line("The cache starts empty, and fills as rows are asked for, or by `bireme warm`.")?;
     }
     out.flush()
 }
@@ -177,5 +201,22 @@ mod tests {
         assert_eq!(config.drives[0].size, Some(ByteSize::gib(1)));
         assert_eq!((config.storage["a"].as_str(), config.storage["b"].as_str()), ("file", "flag"));
         assert_eq!(config.table_reads, IoConfig::default().table_reads);
+    }
+
+    #[test]
+    fn an_engine_has_one_name_in_files_and_flags_and_its_other_spelling_will_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("io.toml");
+        for spelling in ["io_uring", "io-uring"] {
+            std::fs::write(&file, format!("engine = \"{spelling}\"\n")).unwrap();
+            let from_file = args(&format!("bireme io --config {}", file.display()));
+            let from_flag = args(&format!("bireme io --engine {spelling}"));
+            let from_variable = [("ENGINE".to_owned(), spelling.to_owned())];
+            for (args, variables) in
+                [(&from_file, &[][..]), (&from_flag, &[]), (&args("bireme io"), &from_variable)]
+            {
+                assert_eq!(args.settings(variables).unwrap().engine, EngineChoice::IoUring);
+            }
+        }
     }
 }

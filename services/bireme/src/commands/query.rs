@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use lake::Lake;
 use query_node::{IoNodeConfig, QueryConfig, QueryNode};
 use serde_json::json;
@@ -42,19 +42,19 @@ stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 #[command(after_help = EXAMPLES)]
 pub struct QueryArgs {
     /// A TOML file with settings
-    #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// The node's name, for traces and status [default: query-0]
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
     /// A table to serve (repeatable)
-    #[arg(long = "table", value_name = "NAME=URI")]
+    #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath)]
     tables: Vec<NamedUri>,
     /// An I/O node to use (repeatable; replaces those of the file)
-    #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT")]
+    #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT", value_hint = ValueHint::Url)]
     io_nodes: Vec<IoEndpoint>,
     /// How long requests may take to end when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]

@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueHint};
 use client::query::{By, Found, SearchRequest, Text, Vector};
 use serde_json::json;
 
-use crate::arguments::{Connection, TableArgs, read_vector};
+use crate::arguments::{Connection, TableArgs, parse_at_least_1, read_vector};
 use crate::error::Result;
-use crate::output::{Output, RowLayout, micros, stages_json, stages_text};
+use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
 
 const EXAMPLES: &str = "\
 Examples:
   bireme search words --text 'rowing boat'
   bireme search words --like n00001740 -k 5 --columns synset,gloss
+  bireme search words --like 17 --key-column id
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
   bireme search words --filter \"domain = 6\" --json
   model \"a boat\" | bireme search words --vector -
@@ -32,32 +33,41 @@ float32, one dimension) or raw little-endian float32 (.f32). Rows come best firs
 pub struct SearchArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// The rows nearest to the row with this key
-    #[arg(long, value_name = "KEY")]
+    /// The rows nearest to the row with this key; the table needs a vector column
+    #[arg(long, value_name = "KEY", value_hint = ValueHint::Other, allow_negative_numbers = true)]
     like: Option<String>,
+    /// The column that the key of --like is looked up in [default: the table's key column]
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other, requires = "like", conflicts_with_all = ["vector", "text"])]
+    key_column: Option<String>,
     /// The rows nearest to the vector in a file; `-` is stdin
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     vector: Option<PathBuf>,
     /// The rows that match words best
-    #[arg(long, value_name = "WORDS")]
+    #[arg(long, value_name = "WORDS", value_hint = ValueHint::Other)]
     text: Option<String>,
     /// A SQL predicate that rows must pass; alone, or with one of the others
-    #[arg(long, value_name = "SQL")]
+    #[arg(long, value_name = "SQL", value_hint = ValueHint::Other)]
     filter: Option<String>,
     /// How many rows
-    #[arg(short, value_name = "ROWS", default_value_t = 10)]
+    #[arg(
+        short,
+        value_name = "ROWS",
+        default_value_t = 10,
+        value_parser = parse_at_least_1,
+        allow_negative_numbers = true
+    )]
     k: u32,
     /// The vector or text column to search, where the table has several
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     column: Option<String>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
     columns: Vec<String>,
     /// Index partitions to search [default: the node's, 20]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
     nprobes: Option<u32>,
     /// Candidates scored exactly per row; 0 takes the index's distances [default: the node's, 10]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     refine: Option<u32>,
     /// Say where the time went
     #[arg(long)]
@@ -80,6 +90,7 @@ impl SearchArgs {
             nprobes: self.nprobes.unwrap_or(0),
             refine_factor: self.refine,
             explain: self.explain,
+            key_column: self.key_column.unwrap_or_default(),
         };
         request.by = match (self.like, self.vector, self.text) {
             (Some(key), ..) => Some(By::Like(key)),
@@ -114,12 +125,8 @@ pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
         (true, false) => Ok(()),
         (false, _) => {
             let took = took.as_secs_f64() * 1e6;
-            let rows = found.rows.num_rows();
-            out.line(format_args!(
-                "({rows} rows of version {} in {})",
-                found.version,
-                micros(took)
-            ))?;
+            let rows = counted(found.rows.num_rows() as u64, "row", "rows");
+            out.line(format_args!("({rows} of version {} in {})", found.version, micros(took)))?;
             if explain { waterfall(&found, out) } else { Ok(()) }
         }
     }
@@ -155,6 +162,7 @@ mod tests {
         );
         let asked = request(&["--like", "7", "--column", "v", "--refine", "0", "--columns", "a,b"]);
         assert_eq!(asked.by, Some(By::Like("7".into())));
+        assert_eq!(request(&["--like", "-7", "--key-column", "id"]).key_column, "id");
         assert_eq!((asked.vector_column.as_str(), asked.refine_factor), ("v", Some(0)));
         assert_eq!(asked.columns, ["a", "b"]);
         let asked = request(&["--filter", "true", "--table-version", "4", "--explain"]);
@@ -163,9 +171,12 @@ mod tests {
 
     #[test]
     fn one_way_to_search_is_needed_and_enough() {
-        for arguments in
-            [&[][..], &["--like", "a", "--text", "b"], &["--text", "a", "--nprobes", "0"]]
-        {
+        for arguments in [
+            &[][..],
+            &["--like", "a", "--text", "b"],
+            &["--text", "a", "--nprobes", "0"],
+            &["--text", "a", "--key-column", "b"],
+        ] {
             let arguments = ["bireme", "search", "t"].iter().chain(arguments);
             assert!(Cli::try_parse_from(arguments).is_err());
         }

@@ -3,18 +3,19 @@
 use clap::Args;
 use client::query::StatusResponse;
 use serde_json::{Value, json};
-use wire::query::IoNode;
+use wire::query::{IoNode, TableSummary};
 
 use crate::arguments::Connection;
 use crate::error::Result;
-use crate::output::{Align, Output, TextTable, bytes, count, micros};
+use crate::output::{Align, Output, TextTable, bytes, count, counted, micros};
 
 const EXAMPLES: &str = "\
 Examples:
   bireme status
   bireme status --json | jq '.io_nodes[] | select(.reachable | not)'
 
-Counters run from the start of each node. In `bireme up` both tiers are one process, and CPU and
+Counters run from the start of each node. Tables are listed when something is wrong with them, and
+always with --json. In `bireme up` both tiers are one process, and CPU and
 memory are given for both alike.";
 
 /// Of which node.
@@ -32,12 +33,12 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
         return out.document(&to_json(&status));
     }
     out.line(format_args!(
-        "query node {} (version {}): {} requests ({} with an error), {} searches waiting, {} CPU, {}\n",
+        "query node {} (version {}): {} ({} with an error), {} waiting, {} CPU, {}\n",
         status.node,
         status.version,
-        count(status.requests),
+        counted(status.requests, "request", "requests"),
         count(status.errors),
-        status.search_queue,
+        counted(status.search_queue.into(), "search", "searches"),
         micros(status.cpu_us as f64),
         bytes(status.resident_bytes),
     ))?;
@@ -58,6 +59,9 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     out.bytes(text.text(out.width()).as_bytes())?;
     for node in status.io_nodes.iter().filter(|node| !node.reachable) {
         out.line(format_args!("\n{} does not answer: {}", node.endpoint, node.error))?;
+    }
+    for table in status.tables.iter().filter(|table| !table.error.is_empty()) {
+        out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
     Ok(())
 }
@@ -103,6 +107,13 @@ fn to_json(status: &StatusResponse) -> Value {
             "resident_bytes": node.resident_bytes,
         })
     };
+    let table = |table: &TableSummary| {
+        json!({
+            "name": table.name,
+            "version": table.version,
+            "error": (!table.error.is_empty()).then_some(&table.error),
+        })
+    };
     json!({
         "node": status.node,
         "version": status.version,
@@ -112,5 +123,6 @@ fn to_json(status: &StatusResponse) -> Value {
         "cpu_us": status.cpu_us,
         "resident_bytes": status.resident_bytes,
         "io_nodes": status.io_nodes.iter().map(io_node).collect::<Vec<_>>(),
+        "tables": status.tables.iter().map(table).collect::<Vec<_>>(),
     })
 }

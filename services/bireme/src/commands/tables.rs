@@ -10,7 +10,10 @@ use crate::output::{Align, Output, TextTable, count};
 const EXAMPLES: &str = "\
 Examples:
   bireme tables
-  bireme tables --json --endpoint http://10.0.0.6:7070";
+  bireme tables --json --endpoint http://10.0.0.6:7070
+
+A table is `unavailable` when it could not be opened, or was found gone, damaged or out of reach
+when the node last looked for a new version; the reason is below (`error` with --json).";
 
 /// Of which node.
 #[derive(Debug, Args)]
@@ -41,14 +44,20 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
         ("version", Align::Right),
         ("rows", Align::Right),
         ("uri", Align::Left),
-        ("", Align::Left),
+        ("state", Align::Left),
     ]);
-    for table in tables {
+    for table in &tables {
         let (version, rows) = match table.version {
             0 => ("-".into(), "-".into()),
             version => (version.to_string(), count(table.rows)),
         };
-        text.row(vec![table.name, version, rows, table.uri, table.error]);
+        let state = if table.error.is_empty() { "serving" } else { "unavailable" };
+        text.row(vec![table.name.clone(), version, rows, table.uri.clone(), state.into()]);
     }
-    out.bytes(text.text(out.width()).as_bytes())
+    out.bytes(text.text(out.width()).as_bytes())?;
+    // Whole, below the table: it would be cut in there.
+    for table in tables.iter().filter(|table| !table.error.is_empty()) {
+        out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
+    }
+    Ok(())
 }

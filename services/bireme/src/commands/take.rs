@@ -1,8 +1,9 @@
 //! `bireme take`: rows by address.
 
 use address::RowAddr;
-use clap::Args;
+use clap::{Args, ValueHint};
 use client::query::{OnMissing, TakeRequest};
+use wire::{Fault, Reason};
 
 use crate::arguments::{Connection, TableArgs, parse_row_address};
 use crate::error::Result;
@@ -14,7 +15,12 @@ Examples:
   bireme take words 1:0 --columns synset,vector --json
   bireme take words 0:0 0:1 --skip-missing
 
-A row address is the number that search and get show as `_rowaddr`, or FRAGMENT:OFFSET.";
+A row address is the number that search, get and take show as `_rowaddr`, or FRAGMENT:OFFSET. Rows
+come in the order of the addresses. Addresses without a row are named on stderr, and the exit code
+is 3; the rows of the others are printed all the same.";
+
+/// Addresses that an error names.
+const ADDRESSES_NAMED: usize = 8;
 
 /// Which rows.
 #[derive(Debug, Args)]
@@ -23,12 +29,18 @@ pub struct TakeArgs {
     #[command(flatten)]
     table: TableArgs,
     /// The rows' addresses
-    #[arg(required = true, value_name = "ROWADDR", value_parser = parse_row_address)]
+    #[arg(
+        required = true,
+        value_name = "ROWADDR",
+        value_hint = ValueHint::Other,
+        value_parser = parse_row_address,
+        allow_negative_numbers = true
+    )]
     addresses: Vec<RowAddr>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
     columns: Vec<String>,
-    /// Leave out addresses that name no row, instead of failing
+    /// Addresses that name no row are no failure: they are named, and the exit code is 0
     #[arg(long)]
     skip_missing: bool,
     #[command(flatten)]
@@ -39,13 +51,13 @@ pub struct TakeArgs {
 pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
     let layout = if args.addresses.len() == 1 { RowLayout::Records } else { RowLayout::Table };
-    let on_missing = if args.skip_missing { OnMissing::Skip } else { OnMissing::Error };
+    let table = args.table.table.clone();
     let request = TakeRequest {
         table: args.table.table,
         version: args.table.table_version,
         row_addrs: args.addresses.iter().map(|addr| addr.to_u64()).collect(),
         columns: args.columns,
-        on_missing: on_missing.into(),
+        on_missing: OnMissing::Skip.into(),
     };
     let mut parts = client.take(request).await?;
     let mut missing = Vec::new();
@@ -55,10 +67,47 @@ pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
         }
         missing.extend(part.missing);
     }
-    if !missing.is_empty() {
-        let left_out = missing.iter().filter_map(|&at| args.addresses.get(at as usize));
-        let left_out: Vec<String> = left_out.map(|addr| format!("{addr:?}")).collect();
-        eprintln!("bireme: left out, no such rows: {}", left_out.join(" "));
+    out.flush()?;
+    let missing = missing.iter().filter_map(|&at| args.addresses.get(at as usize));
+    let missing: Vec<RowAddr> = missing.copied().collect();
+    match (missing.is_empty(), args.skip_missing) {
+        (true, _) => Ok(()),
+        (false, true) => {
+            eprintln!("bireme: {}", absent(&table, &missing).message);
+            Ok(())
+        }
+        (false, false) => Err(absent(&table, &missing).into()),
     }
-    Ok(())
+}
+
+fn absent(table: &str, addresses: &[RowAddr]) -> Fault {
+    let said = |addr: &RowAddr| format!("{addr} ({addr:?})");
+    let named: Vec<String> = addresses.iter().take(ADDRESSES_NAMED).map(said).collect();
+    let more = match addresses.len().saturating_sub(ADDRESSES_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if addresses.len() == 1 { "address" } else { "addresses" };
+    let message = format!(
+        "table `{table}` has no row at the {noun} {}{more} (never there, or deleted)",
+        named.join(", ")
+    );
+    let all = addresses.iter().map(RowAddr::to_string).collect::<Vec<_>>().join(",");
+    Fault::new(Reason::RowNotFound, message).with("table", table).with("row_addrs", all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_a_row_are_named_and_counted() {
+        let addresses: Vec<RowAddr> = (0..10).map(|offset| RowAddr::new(1, offset)).collect();
+        let one = absent("t", &addresses[..1]);
+        let said = "table `t` has no row at the address 4294967296 (1:0) (never there, or deleted)";
+        assert_eq!(one.message, said);
+        let all = absent("t", &addresses);
+        assert!(all.message.contains("(1:7) and 2 more"), "{}", all.message);
+        assert!(all.metadata["row_addrs"].ends_with("4294967305"), "{:?}", all.metadata);
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use clap::Args;
+use clap::{Args, ValueHint};
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
 use lake::{Lake, Table};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
@@ -19,8 +19,8 @@ use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
-    CacheFolder, ReadyFile, Signals, Slab, TableFacts, drain, exit_at_second_signal, next_steps,
-    start_log, table_facts,
+    CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, cache_size_for, check_machine,
+    drain, exit_at_second_signal, next_steps, program, start_log, table_facts,
 };
 
 /// Where `bireme search` and the like look by themselves.
@@ -33,17 +33,18 @@ Examples:
   bireme up --table words=./words.lance --listen 127.0.0.1:0 --io-listen 127.0.0.1:0 \\
       --ready-file /tmp/ready.json
 
-The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME), at most --cache-size;
-it can be deleted whenever nothing is running. The ready file has the endpoints as JSON; it is
-written once both tiers serve, and removed at the end. Logs go to stderr; BIREME_LOG says how
-much (error, warn, info, debug, trace).";
+The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It starts empty, also
+after a restart, and fills as rows are asked for, or ahead of that by `bireme warm`. The file keeps
+its size on the disk; it can be deleted whenever nothing is running. The ready file has the
+endpoints as JSON; it is written once both tiers serve, and removed at the end. Logs go to stderr;
+BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// What to serve, and how.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct UpArgs {
     /// A table to serve (repeatable)
-    #[arg(long = "table", value_name = "NAME=URI", required = true)]
+    #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required = true)]
     tables: Vec<NamedUri>,
     /// Where the query node listens; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN)]
@@ -52,18 +53,19 @@ pub struct UpArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     io_listen: SocketAddr,
     /// The name of the cache: processes at the same time need different ones
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value = "default", value_hint = ValueHint::Other)]
     name: String,
     /// The folder of the cache, instead of one by --name
-    #[arg(long, env = "BIREME_CACHE_DIR", value_name = "FOLDER")]
+    #[arg(long, env = "BIREME_CACHE_DIR", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     cache_dir: Option<PathBuf>,
-    /// The cache's size on the disk; less where there is less room
-    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
-    cache_size: ByteSize,
+    /// The cache's size on the disk [default: twice what the tables come to, from 256MiB to 4GiB, and
+    /// less where there is less room]
+    #[arg(long, value_name = "SIZE")]
+    cache_size: Option<ByteSize>,
     /// The RAM tier in front of the disk; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     ram_tier: ByteSize,
-    /// Cores for the I/O node; 0 for half of them
+    /// Cores for the I/O node, at most what there are; 0 for half of them
     #[arg(long, value_name = "N", default_value_t = 0)]
     io_cores: usize,
     /// What carries reads out
@@ -73,7 +75,7 @@ pub struct UpArgs {
     #[arg(long)]
     allow_buffered: bool,
     /// A file to write once both tiers serve, with their endpoints as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
     /// How long requests may take to end when the process is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
@@ -98,6 +100,13 @@ impl UpArgs {
             storage: self.storage.to_map(),
             ..Default::default()
         }
+    }
+
+    fn check_machine(&self) -> Result<()> {
+        let (cores, ram_tier) = (self.io_cores, self.ram_tier);
+        let config = IoConfig { cores, ram_tier, ..Default::default() };
+        let names = SettingNames { cores: "--io-cores", ram_tier: "--ram-tier" };
+        check_machine(&config, names)
     }
 
     fn query_config(&self) -> Result<QueryConfig> {
@@ -125,6 +134,7 @@ struct Up {
 /// Serves until a signal.
 pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let config = args.query_config()?;
+    args.check_machine()?;
     start_log("warn", out.json())?;
     let ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
     let runtime = runtime(None)?;
@@ -165,14 +175,7 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let tables = runtime.block_on(open(&lake, &args.tables))?;
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
-    let slab = folder.slab(args.cache_size)?;
-    if slab.is_smaller {
-        let (size, wanted) = (slab.size.display().iec(), args.cache_size.display().iec());
-        let folder = slab.path.display();
-        eprintln!(
-            "bireme: {folder} gets {size} instead of {wanted}, for the disk has no more room"
-        );
-    }
+    let slab = plan_slab(&folder, args.cache_size, &tables)?;
     let io = IoNode::start(args.io_config(&slab)).map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
@@ -188,8 +191,33 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let facts = runtime.block_on(facts(&tables));
     let endpoint = format!("http://{}", query.local_addr());
     let elsewhere = (query.local_addr().to_string() != QUERY_LISTEN).then_some(endpoint.as_str());
-    let steps = next_steps(&facts, elsewhere);
+    let steps = next_steps(&facts, &program(), elsewhere);
     Ok(Up { io, query, slab, tables, steps })
+}
+
+/// A size that was asked for is kept to; one that wasn't gives way to what the disk has.
+fn plan_slab(
+    folder: &CacheFolder,
+    asked: Option<ByteSize>,
+    tables: &[(String, Table)],
+) -> Result<Slab> {
+    let wanted = asked.unwrap_or_else(|| cache_size_for(tables.iter().map(|(_, table)| table)));
+    let slab = folder.slab(wanted)?;
+    let [free, size, wanted] = [slab.free, slab.size, wanted].map(|it| it.display().iec());
+    let path = slab.path.display();
+    match (slab.is_smaller, asked) {
+        (false, _) => {}
+        (true, None) => {
+            eprintln!("bireme: the disk of {path} has {free} free: the cache gets {size} of it");
+        }
+        (true, Some(_)) => {
+            return Err(CliError::disk_full(format!(
+                "--cache-size is {wanted}, and the disk of {path} has {free} free; ask for at most \
+                 {size}, or name a folder on another disk with --cache-dir"
+            )));
+        }
+    }
+    Ok(slab)
 }
 
 /// The flags of this command that mend it.
@@ -197,7 +225,7 @@ fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
             .hint("where `bireme up` is running already, a second one needs its own --name"),
-        NodeError::Slab(SlabError::NoSpace { .. } | SlabError::Io { .. }) => {
+        NodeError::Slab(_) => {
             CliError::from(error).hint("--cache-size and --cache-dir say how large and where")
         }
         NodeError::Listen { address, source } => CliError::listen(address, source, "--io-listen"),
@@ -250,11 +278,13 @@ fn tell(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
         return out.flush();
     }
     for (name, table) in &up.tables {
-        let (rows, version) = (output::count(table.row_count()), table.version());
-        out.line(format_args!("table {name}: {rows} rows, version {version} of {}", table.uri()))?;
+        let rows = output::counted(table.row_count(), "row", "rows");
+        let (version, uri) = (table.version(), table.uri());
+        out.line(format_args!("table {name}: {rows}, version {version} of {uri}"))?;
     }
     let cache = up.slab.path.display();
     out.line(format_args!("cache  {cache} ({})", output::bytes(up.slab.size.as_u64())))?;
+    out.line("       starts empty, and fills as rows are asked for, or by `bireme warm`")?;
     out.line(format_args!("I/O    http://{} ({})", up.io.local_addr(), up.io.engine()))?;
     out.line(format_args!("query  http://{}\n\nTry next:", up.query.local_addr()))?;
     for step in &up.steps {
@@ -290,6 +320,7 @@ mod tests {
             size: ByteSize::mib(64),
             segment: ByteSize::mib(8),
             is_smaller: false,
+            free: ByteSize::mib(200),
         };
         let io = args.io_config(&slab);
         io.validate().unwrap();

@@ -1,6 +1,6 @@
 //! `bireme warm`: a table's rows into the cache, ahead of their use.
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use client::query::{WarmProgress, WarmRequest};
 use futures::StreamExt;
 use serde_json::json;
@@ -8,7 +8,7 @@ use wire::{Fault, Reason};
 
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
-use crate::output::{self, Output, bytes, count};
+use crate::output::{self, Output, bytes, count, counted};
 use crate::progress::{Unit, bar};
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ pub struct WarmArgs {
     #[command(flatten)]
     table: TableArgs,
     /// Columns to fill [default: all]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
     columns: Vec<String>,
     #[command(flatten)]
     connection: Connection,
@@ -58,9 +58,9 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         tell(&last, true, out)?;
     } else {
         out.line(format_args!(
-            "{} of {} extents are filled ({} were already), {} written in {}",
+            "{} of {} filled ({} already before), {} written in {}",
             count(last.extents_done),
-            count(last.extents_total),
+            counted(last.extents_total, "extent", "extents"),
             count(last.extents_found),
             bytes(last.bytes_written),
             output::micros(began.elapsed().as_secs_f64() * 1e6),
@@ -83,7 +83,8 @@ fn tell(step: &WarmProgress, done: bool, out: &mut Output) -> Result<()> {
 }
 
 fn failed(table: &str, last: &WarmProgress) -> Fault {
-    let (failed, why) = (last.extents_failed, &last.last_error);
-    let message = format!("{failed} extents of table `{table}` could not be filled: {why}");
+    let failed = counted(last.extents_failed, "extent", "extents");
+    let why = &last.last_error;
+    let message = format!("{failed} of table `{table}` could not be filled: {why}");
     Fault::new(Reason::Internal, message).with("table", table)
 }

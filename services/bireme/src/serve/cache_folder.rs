@@ -1,13 +1,14 @@
 //! Where `bireme up` keeps its cache, and how large it may be.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 
-use super::free_space::free_bytes;
 use crate::error::{CliError, Result};
+use crate::machine::free_bytes;
 
 /// What is left free on the disk, beside a twentieth of what is free.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -37,6 +38,8 @@ pub struct Slab {
     pub segment: ByteSize,
     /// Whether the disk has no room for what was asked for.
     pub is_smaller: bool,
+    /// What was free on the disk before, beside the file.
+    pub free: ByteSize,
 }
 
 impl CacheFolder {
@@ -63,10 +66,7 @@ impl CacheFolder {
     /// Makes the folder, and plans a slab of `wanted` bytes, or of what the disk has room for.
     pub fn slab(&self, wanted: ByteSize) -> Result<Slab> {
         let shown = self.0.display();
-        std::fs::create_dir_all(&self.0).map_err(|error| {
-            let doing = format!("the cache folder {shown} can't be made");
-            CliError::os(&doing, &error, "name another with --cache-dir")
-        })?;
+        std::fs::create_dir_all(&self.0).map_err(|error| cannot_make(&self.0, &error))?;
         let free = free_bytes(&self.0).map_err(|error| {
             let doing = format!("the free space of {shown} can't be told");
             CliError::os(&doing, &error, "name another folder with --cache-dir")
@@ -79,7 +79,28 @@ impl CacheFolder {
         };
         let segment = segment(size);
         let is_smaller = size < wanted.as_u64() / MIB * MIB;
-        Ok(Slab { path, size: ByteSize::b(size), segment: ByteSize::b(segment), is_smaller })
+        Ok(Slab {
+            path,
+            size: ByteSize::b(size),
+            segment: ByteSize::b(segment),
+            is_smaller,
+            free: ByteSize::b(free),
+        })
+    }
+}
+
+fn cannot_make(folder: &Path, error: &io::Error) -> CliError {
+    const MEND: &str = "name another with --cache-dir";
+    let doing = format!("the cache folder {} can't be made", folder.display());
+    match error.kind() {
+        // Its parents were to be made as well: this is a filesystem that makes no folders.
+        io::ErrorKind::NotFound => {
+            CliError::folder(format!("{doing}: its filesystem takes no folders; {MEND}"))
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            CliError::usage(format!("{doing}: a file is in its place; {MEND}"))
+        }
+        _ => CliError::os(&doing, error, MEND),
     }
 }
 
@@ -151,9 +172,18 @@ mod tests {
 
     #[test]
     fn a_folder_that_cant_be_made_is_named_with_what_to_do() {
-        let folder = CacheFolder("/proc/nonexistent/cache".into());
-        let error = folder.slab(ByteSize::gib(1)).unwrap_err();
-        assert!(error.message().contains("/proc/nonexistent/cache"), "{error:?}");
-        assert!(error.message().contains("--cache-dir"), "{error:?}");
+        for (folder, exit, why) in [
+            ("/proc/nonexistent/cache", 6, "takes no folders"),
+            ("/proc/version", 2, "a file is in its place"),
+            ("/proc/version/cache", 2, "a file is in its place"),
+            // The filesystem of /proc has no room at all.
+            ("/proc", 6, "has 0 B free"),
+        ] {
+            let error = CacheFolder(folder.into()).slab(ByteSize::gib(1)).unwrap_err();
+            let said = error.message();
+            assert_eq!(error.exit().number(), exit, "{said}");
+            assert!(said.contains(&format!("folder {folder} ")) && said.contains(why), "{said}");
+            assert!(said.contains("--cache-dir"), "{said}");
+        }
     }
 }

@@ -1,18 +1,21 @@
 //! The life of a serving process: logs, readiness, signals, draining.
 
 mod cache_folder;
-mod free_space;
+mod cache_size;
 mod io_process;
 mod log;
+mod machine_check;
 mod next_steps;
 mod ready_file;
 mod signals;
 mod table_facts;
 
 pub use cache_folder::{CacheFolder, Slab};
+pub use cache_size::cache_size_for;
 pub use io_process::drain;
 pub use log::start_log;
-pub use next_steps::{TableFacts, next_steps};
+pub use machine_check::{SettingNames, check_machine};
+pub use next_steps::{TableFacts, next_steps, program};
 pub use ready_file::ReadyFile;
 pub use signals::{Signals, exit_at_second_signal};
 pub use table_facts::table_facts;

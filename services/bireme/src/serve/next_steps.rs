@@ -1,5 +1,7 @@
 //! Commands to try on a table that has just been put into service.
 
+use std::path::PathBuf;
+
 /// How many are shown.
 const STEPS: usize = 3;
 
@@ -16,27 +18,34 @@ pub struct TableFacts {
     pub has_vector: bool,
 }
 
-/// Three commands, those that show most first.
-pub fn next_steps(facts: &TableFacts, endpoint: Option<&str>) -> Vec<String> {
+/// Three commands of `program`, those that show most first.
+pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> Vec<String> {
     let name = shell_word(&facts.name);
     let mut steps = Vec::new();
     if let Some(key) = facts.key.as_deref().filter(|_| facts.has_vector) {
-        steps.push(format!("bireme search {name} --like {} --explain", shell_word(key)));
+        steps.push(format!("search {name} --like {} --explain", shell_word(key)));
     }
     if let Some(words) = &facts.words {
-        steps.push(format!("bireme search {name} --text {}", shell_word(words)));
+        steps.push(format!("search {name} --text {}", shell_word(words)));
     }
     if let Some(key) = &facts.key {
-        steps.push(format!("bireme get {name} {}", shell_word(key)));
+        steps.push(format!("get {name} {}", shell_word(key)));
     }
-    steps.push(format!("bireme describe {name}"));
-    steps.push(format!("bireme warm {name}"));
-    steps.push("bireme status".into());
+    steps.push(format!("describe {name}"));
+    steps.push(format!("warm {name}"));
+    steps.push("status".into());
     steps.truncate(STEPS);
-    if let Some(endpoint) = endpoint {
-        steps.iter_mut().for_each(|step| step.push_str(&format!(" --endpoint {endpoint}")));
-    }
-    steps
+    let at = endpoint.map_or(String::new(), |endpoint| format!(" --endpoint {endpoint}"));
+    let program = shell_word(program);
+    steps.iter().map(|step| format!("{program} {step}{at}")).collect()
+}
+
+/// What a shell finds this program by: its name where that is how it was started, else its path.
+pub fn program() -> String {
+    let typed = std::env::args_os().next().map(PathBuf::from);
+    let path = typed.filter(|typed| typed.components().count() > 1);
+    let path = path.and_then(|path| std::path::absolute(path).ok());
+    path.map_or("bireme".into(), |path| path.display().to_string())
 }
 
 /// Quoted where a shell would see more in it than a word.
@@ -61,7 +70,7 @@ mod tests {
             has_vector: true,
         };
         assert_eq!(
-            next_steps(&words, None),
+            next_steps(&words, "bireme", None),
             [
                 r"bireme search words --like 'it'\''s' --explain",
                 "bireme search words --text 'rowing boat'",
@@ -70,9 +79,9 @@ mod tests {
         );
         let bare = TableFacts { name: "t".into(), ..Default::default() };
         assert_eq!(
-            next_steps(&bare, Some("http://127.0.0.1:9")),
+            next_steps(&bare, "/opt/my tools/bireme", Some("http://127.0.0.1:9")),
             ["describe t", "warm t", "status"]
-                .map(|step| format!("bireme {step} --endpoint http://127.0.0.1:9"))
+                .map(|step| format!("'/opt/my tools/bireme' {step} --endpoint http://127.0.0.1:9"))
         );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
-use tracing::{debug, info, warn};
+use tracing::debug;
 use wire::fetch::fetch_request::Kind as RequestKind;
 use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::fetch::{FetchRequest, FetchResponse};
@@ -16,6 +16,7 @@ use super::job::Command;
 use super::ledger::{Ledger, batch_rows_max};
 use super::link::{Link, unreachable};
 use super::options::FetchOptions;
+use super::outage::Outage;
 use super::state::{self, Shared};
 use crate::endpoint::Endpoint;
 
@@ -23,6 +24,7 @@ pub(super) struct Driver {
     pub endpoint: Endpoint,
     pub options: FetchOptions,
     pub shared: Arc<Shared>,
+    pub outage: Arc<Outage>,
     pub backoff: Backoff,
     /// Bounded by the places of [`Shared`].
     pub commands: UnboundedReceiver<Command>,
@@ -59,7 +61,7 @@ impl Driver {
                 Err(fault) => Some(fault),
             };
             if let Some(fault) = &fault {
-                warn!(endpoint = %self.endpoint, "{fault}");
+                self.outage.begin(&self.endpoint, fault);
                 self.shared.link.send_replace(state::Link::Down(fault.clone()));
             }
         }
@@ -96,7 +98,7 @@ impl Driver {
     async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
-        info!(endpoint = %self.endpoint, node = link.welcome.node, "connected");
+        self.outage.end(&self.endpoint, &link.welcome.node);
         let batch_rows_max = batch_rows_max(&link.welcome);
         self.shared.link.send_replace(state::Link::Up { batch_rows_max });
         let end = self.serve(link, &mut ledger).await;
@@ -105,7 +107,7 @@ impl Driver {
         let useful = ledger.answered() > 0;
         if useful {
             self.backoff.reset();
-            warn!(endpoint = %self.endpoint, "{fault}");
+            self.outage.begin(&self.endpoint, &fault);
             self.shared.link.send_replace(state::Link::Connecting);
         } else {
             self.shared.link.send_replace(state::Link::Down(fault.clone()));

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
 use wire::fetch::fetch_response::Kind;
 use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::fetch::{FetchRequest, FetchResponse, Welcome};
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
 use super::options::FetchOptions;
-use crate::endpoint::{Endpoint, root_cause};
+use crate::endpoint::{Endpoint, root_cause, why};
+use crate::kind::is_query_node;
 
 /// Messages handed to HTTP/2 and not yet taken. Few, so that batches gather here while the
 /// connection is busy, and leave together.
@@ -32,8 +34,7 @@ impl Link {
     pub async fn dial(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
         let dialling = Self::dial_patiently(endpoint, options);
         match tokio::time::timeout(options.connect_timeout, dialling).await {
-            Ok(Ok(link)) => Ok(link),
-            Ok(Err(why)) => Err(unreachable(endpoint, &why)),
+            Ok(dialled) => dialled,
             Err(_) => {
                 let waited = format!("no answer within {:?}", options.connect_timeout);
                 Err(unreachable(endpoint, &waited))
@@ -41,25 +42,29 @@ impl Link {
         }
     }
 
-    async fn dial_patiently(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, String> {
-        let channel = transport(endpoint, options).connect().await.map_err(|e| root_cause(&e))?;
+    async fn dial_patiently(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
+        let channel = transport(endpoint, options).connect().await;
+        let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
-        let response = FetchServiceClient::new(channel)
+        let response = FetchServiceClient::new(channel.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
             .fetch(ReceiverStream::new(requests))
-            .await
-            .map_err(|status| status.message().to_owned())?;
-        let mut incoming = response.into_inner();
-        let first = incoming.message().await.map_err(|status| status.message().to_owned())?;
+            .await;
+        let mut incoming = match response {
+            Ok(response) => response.into_inner(),
+            Err(status) => return Err(no_io_node(endpoint, channel, &status).await),
+        };
+        let first = incoming.message().await;
+        let first = first.map_err(|status| unreachable(endpoint, &why(&status)))?;
         match first.and_then(|message| message.kind) {
             Some(Kind::Welcome(welcome))
                 if welcome.credit_rows > 0 && welcome.batch_rows_max > 0 =>
             {
                 Ok(Self { outgoing, incoming, welcome })
             }
-            Some(Kind::Welcome(_)) => Err("it gave no credit".into()),
-            _ => Err("its first message was no welcome".into()),
+            Some(Kind::Welcome(_)) => Err(unreachable(endpoint, "it gave no credit")),
+            _ => Err(unreachable(endpoint, "its first message was no welcome")),
         }
     }
 }
@@ -81,4 +86,14 @@ pub(super) fn transport(endpoint: &Endpoint, options: &FetchOptions) -> tonic::t
 pub(super) fn unreachable(endpoint: &Endpoint, why: &str) -> Fault {
     let message = format!("the I/O node at {endpoint} can't be reached: {why}");
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
+}
+
+/// What it means that the service's call had no answer.
+pub(super) async fn no_io_node(endpoint: &Endpoint, channel: Channel, status: &Status) -> Fault {
+    if status.code() == Code::Unimplemented && is_query_node(channel).await {
+        let message =
+            format!("the node at {endpoint} is a query node; give an I/O node's endpoint");
+        return Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint);
+    }
+    unreachable(endpoint, &why(status))
 }

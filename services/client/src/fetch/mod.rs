@@ -26,6 +26,7 @@ mod job;
 mod ledger;
 mod link;
 mod options;
+mod outage;
 mod pool;
 mod projection;
 mod reply;

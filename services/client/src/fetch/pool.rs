@@ -10,8 +10,6 @@ use futures::future::{BoxFuture, FutureExt, select_all, try_join_all};
 use moka::future::Cache;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::Channel;
-use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
@@ -20,12 +18,13 @@ use super::job::{Command, Job, RawReply, Ticket};
 use super::ledger::deadline_passed;
 use super::link::{transport, unreachable};
 use super::options::FetchOptions;
+use super::outage::Outage;
 use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
 use super::reply::Reply;
 use super::split::{join, split};
 use super::state::{Counters, Link, Place, Shared};
-use super::unary::unary_client;
-use crate::endpoint::{Endpoint, root_cause};
+use super::unary::Unary;
+use crate::endpoint::Endpoint;
 
 /// Schemas kept for callers, over all streams.
 const PROJECTIONS_KNOWN_MAX: u64 = 1024;
@@ -41,7 +40,7 @@ struct Inner {
     streams: Vec<Stream>,
     queue_batches_max: usize,
     projections: Cache<Arc<ProjectionKey>, SchemaRef>,
-    unary: FetchServiceClient<Channel>,
+    unary: Unary,
     next_id: AtomicU64,
     retries: AtomicU64,
 }
@@ -69,13 +68,15 @@ impl FetchClient {
     /// `BAD_ARGUMENT` for options whose maxima don't agree.
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
-        let streams = (0..options.streams).map(|i| Stream::start(&endpoint, &options, i as u64));
+        let outage = Arc::new(Outage::default());
+        let stream = |number: usize| Stream::start(&endpoint, &options, &outage, number as u64);
+        let streams = (0..options.streams).map(stream);
         Ok(Self {
             inner: Arc::new(Inner {
                 streams: streams.collect(),
                 queue_batches_max: options.queue_batches_max,
                 projections: Cache::new(PROJECTIONS_KNOWN_MAX),
-                unary: unary_client(transport(&endpoint, &options).connect_lazy()),
+                unary: Unary::new(transport(&endpoint, &options).connect_lazy()),
                 next_id: AtomicU64::new(1),
                 retries: AtomicU64::new(0),
                 endpoint,
@@ -293,28 +294,22 @@ impl FetchClient {
         self.inner.streams.iter().filter_map(rows).min()
     }
 
-    pub(super) fn unary(&self) -> FetchServiceClient<Channel> {
-        self.inner.unary.clone()
+    pub(super) fn unary(&self) -> &Unary {
+        &self.inner.unary
     }
 
     pub(super) fn unreachable(&self, why: &str) -> Fault {
         unreachable(self.endpoint(), why)
     }
-
-    /// What a status of a unary call means.
-    pub(super) fn blame(&self, status: &tonic::Status) -> Fault {
-        let fault = Fault::from_status(status);
-        match std::error::Error::source(status) {
-            Some(cause) if fault.reason == Reason::NodeUnavailable => {
-                self.unreachable(&root_cause(cause))
-            }
-            _ => fault,
-        }
-    }
 }
 
 impl Stream {
-    fn start(endpoint: &Endpoint, options: &FetchOptions, number: u64) -> Self {
+    fn start(
+        endpoint: &Endpoint,
+        options: &FetchOptions,
+        outage: &Arc<Outage>,
+        number: u64,
+    ) -> Self {
         let shared = Arc::new(Shared::new());
         let (commands, commanded) = mpsc::unbounded_channel();
         let (cancels, cancelled) = mpsc::unbounded_channel();
@@ -323,6 +318,7 @@ impl Stream {
             endpoint: endpoint.clone(),
             options: options.clone(),
             shared: Arc::clone(&shared),
+            outage: Arc::clone(outage),
             backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
             commands: commanded,
             cancels: cancelled,

@@ -1,19 +1,31 @@
 //! The calls beside the stream: Describe and Warm.
 
 use futures::{Stream, StreamExt};
-use tonic::Request;
 use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
 use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::fetch::{DescribeRequest, DescribeResponse, WarmProgress, WarmRequest};
 use wire::{Fault, MESSAGE_BYTES_MAX};
 
+use super::link::no_io_node;
 use super::pool::FetchClient;
+use crate::endpoint::why;
 
 /// A Warm's progress, until it is done. Dropping it cancels the Warm.
 pub type WarmStream = std::pin::Pin<Box<dyn Stream<Item = Result<WarmProgress, Fault>> + Send>>;
 
-pub(super) fn unary_client(channel: Channel) -> FetchServiceClient<Channel> {
-    FetchServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+/// A connection of their own.
+#[derive(Clone)]
+pub(super) struct Unary {
+    channel: Channel,
+    service: FetchServiceClient<Channel>,
+}
+
+impl Unary {
+    pub fn new(channel: Channel) -> Self {
+        let service = FetchServiceClient::new(channel.clone());
+        Self { channel, service: service.max_decoding_message_size(MESSAGE_BYTES_MAX) }
+    }
 }
 
 impl FetchClient {
@@ -21,18 +33,42 @@ impl FetchClient {
     pub async fn describe(&self, timeout: std::time::Duration) -> Result<DescribeResponse, Fault> {
         let mut request = Request::new(DescribeRequest {});
         request.set_timeout(timeout);
-        match tokio::time::timeout(timeout, self.unary().describe(request)).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(self.blame(&status)),
+        let mut service = self.unary().service.clone();
+        match tokio::time::timeout(timeout, service.describe(request)).await {
+            Ok(answer) => self.answered(answer).await,
             Err(_) => Err(self.unreachable(&format!("no answer within {timeout:?}"))),
         }
     }
 
     /// Fills chunks ahead of their use. Idempotent.
     pub async fn warm(&self, request: WarmRequest) -> Result<WarmStream, Fault> {
-        let response = self.unary().warm(request).await.map_err(|status| self.blame(&status))?;
+        let mut service = self.unary().service.clone();
+        let progress = service.warm(request).await;
+        let progress = self.answered(progress).await?;
         let this = self.clone();
-        let progress = response.into_inner();
         Ok(progress.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
+    }
+
+    async fn answered<T>(&self, answer: Result<Response<T>, Status>) -> Result<T, Fault> {
+        match answer {
+            Ok(answer) => Ok(answer.into_inner()),
+            Err(status) if status.code() == Code::Unimplemented => {
+                Err(no_io_node(self.endpoint(), self.unary().channel.clone(), &status).await)
+            }
+            Err(status) => Err(self.blame(&status)),
+        }
+    }
+
+    /// What a status means: one of Bireme's own as it is, one of the connection with the endpoint.
+    fn blame(&self, status: &Status) -> Fault {
+        let has_cause = std::error::Error::source(status).is_some();
+        match status.code() {
+            _ if !status.details().is_empty() => Fault::from_status(status),
+            Code::Unavailable | Code::Unimplemented | Code::Unknown => {
+                self.unreachable(&why(status))
+            }
+            _ if has_cause => self.unreachable(&why(status)),
+            _ => Fault::from_status(status),
+        }
     }
 }

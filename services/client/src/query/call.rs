@@ -58,7 +58,7 @@ impl QueryClient {
     /// Searches a table.
     pub async fn search(&self, request: SearchRequest) -> Result<Found, Fault> {
         let answer = self.service().search(self.request(request)).await;
-        let answer = answer.map_err(|status| self.blame(&status))?.into_inner();
+        let answer = self.answered(answer).await?;
         let rows = read_rows(&answer.rows)?;
         Ok(Found { rows, version: answer.version, stages: answer.stages })
     }
@@ -67,7 +67,7 @@ impl QueryClient {
     pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
         let format = request.format();
         let answer = self.service().get(self.request(request)).await;
-        gotten(answer.map_err(|status| self.blame(&status))?.into_inner(), format)
+        gotten(self.answered(answer).await?, format)
     }
 
     /// Many gets on one stream, all of the same `format`; answers in the order of the requests, each
@@ -82,7 +82,7 @@ impl QueryClient {
             request
         });
         let answers = self.service().get_stream(self.request(requests)).await;
-        let answers = answers.map_err(|status| self.blame(&status))?.into_inner();
+        let answers = self.answered(answers).await?;
         let this = self.clone();
         let decode = move |answer: Result<GetResponse, tonic::Status>| {
             gotten(answer.map_err(|status| this.blame(&status))?, format)
@@ -93,14 +93,14 @@ impl QueryClient {
     /// The tables that the node serves.
     pub async fn tables(&self) -> Result<Vec<TableSummary>, Fault> {
         let answer = self.service().list_tables(self.request(ListTablesRequest {})).await;
-        Ok(answer.map_err(|status| self.blame(&status))?.into_inner().tables)
+        Ok(self.answered(answer).await?.tables)
     }
 
     /// One table; `version` 0 for the latest.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
         let request = DescribeTableRequest { table: table.into(), version };
         let answer = self.service().describe_table(self.request(request)).await;
-        let response = answer.map_err(|status| self.blame(&status))?.into_inner();
+        let response = self.answered(answer).await?;
         let schema = read_schema(&response.schema)?;
         Ok(TableDescription { response, schema })
     }
@@ -111,7 +111,7 @@ impl QueryClient {
         request: WarmRequest,
     ) -> Result<BoxStream<'static, Result<WarmProgress, Fault>>, Fault> {
         let steps = self.service().warm(self.request(request)).await;
-        let steps = steps.map_err(|status| self.blame(&status))?.into_inner();
+        let steps = self.answered(steps).await?;
         let this = self.clone();
         Ok(steps.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
     }
@@ -119,7 +119,7 @@ impl QueryClient {
     /// The query node, and the I/O nodes behind it.
     pub async fn status(&self) -> Result<StatusResponse, Fault> {
         let answer = self.service().status(self.request(StatusRequest {})).await;
-        Ok(answer.map_err(|status| self.blame(&status))?.into_inner())
+        self.answered(answer).await
     }
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Response, Status};
 use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
-use crate::endpoint::{Endpoint, root_cause};
+use crate::endpoint::{Endpoint, root_cause, why};
+use crate::kind::is_io_node;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -19,6 +20,7 @@ const WINDOW_BYTES: u32 = 8 << 20;
 pub struct QueryClient {
     endpoint: Endpoint,
     timeout: Option<Duration>,
+    channel: Channel,
     service: QueryServiceClient<Channel>,
 }
 
@@ -36,16 +38,16 @@ impl QueryClient {
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, transport.connect());
         let channel = match connecting.await {
             Ok(Ok(channel)) => channel,
-            Ok(Err(error)) => return Err(nobody_listens(endpoint, &root_cause(&error))),
+            Ok(Err(error)) => return Err(no_query_node(endpoint, &root_cause(&error))),
             Err(_) => {
                 let why = format!("no answer within {CONNECT_TIMEOUT:?}");
-                return Err(nobody_listens(endpoint, &why));
+                return Err(no_query_node(endpoint, &why));
             }
         };
-        let service = QueryServiceClient::new(channel)
+        let service = QueryServiceClient::new(channel.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { endpoint: endpoint.clone(), timeout: None, service })
+        Ok(Self { endpoint: endpoint.clone(), timeout: None, channel, service })
     }
 
     /// The same connection, with `timeout` as the deadline of each request.
@@ -71,28 +73,61 @@ impl QueryClient {
         request
     }
 
-    /// What a status means: one of Bireme's own as it is, one of the connection with what to do.
+    /// What a call was answered, or why it was not.
+    pub(super) async fn answered<T>(
+        &self,
+        answer: Result<Response<T>, Status>,
+    ) -> Result<T, Fault> {
+        match answer {
+            Ok(answer) => Ok(answer.into_inner()),
+            Err(status)
+                if status.code() == Code::Unimplemented
+                    && is_io_node(self.channel.clone()).await =>
+            {
+                Err(an_io_node(&self.endpoint))
+            }
+            Err(status) => Err(self.blame(&status)),
+        }
+    }
+
+    /// What a status means: one of Bireme's own as it is, one of the connection, or of something
+    /// that is no query node, with what to do.
     pub(super) fn blame(&self, status: &Status) -> Fault {
         let fault = Fault::from_status(status);
-        match (fault.reason, self.timeout) {
-            (Reason::NodeUnavailable, _) => match std::error::Error::source(status) {
-                Some(cause) => nobody_listens(&self.endpoint, &root_cause(cause)),
-                None => fault,
-            },
+        let has_cause = std::error::Error::source(status).is_some();
+        match (status.code(), self.timeout) {
+            // Faults of nodes carry details.
+            _ if !status.details().is_empty() => fault,
             // Nothing here cancels a call that is waited for, except tonic when its time is over.
-            (Reason::Cancelled, Some(timeout)) => {
+            (Code::Cancelled, Some(timeout)) => {
                 let message = format!("no answer within {timeout:?}; allow more time");
                 Fault::new(Reason::DeadlineExceeded, message)
             }
+            (Code::Internal | Code::Cancelled, _) if has_cause => {
+                no_query_node(&self.endpoint, &why(status))
+            }
+            (
+                Code::Unavailable
+                | Code::Unimplemented
+                | Code::Unknown
+                | Code::Unauthenticated
+                | Code::PermissionDenied,
+                _,
+            ) => no_query_node(&self.endpoint, &why(status)),
             _ => fault,
         }
     }
 }
 
-fn nobody_listens(endpoint: &Endpoint, why: &str) -> Fault {
+fn no_query_node(endpoint: &Endpoint, why: &str) -> Fault {
     let message = format!(
         "no query node answers at {endpoint} ({why}): start one with `bireme up` or `bireme query`, \
          or name another with --endpoint"
     );
+    Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
+}
+
+fn an_io_node(endpoint: &Endpoint) -> Fault {
+    let message = format!("the node at {endpoint} is an I/O node; give a query node's endpoint");
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
 }

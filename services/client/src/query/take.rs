@@ -33,7 +33,7 @@ impl QueryClient {
     /// Rows by address, in the order given.
     pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
         let parts = self.service().take(self.request(request)).await;
-        let parts = parts.map_err(|status| self.blame(&status))?.into_inner();
+        let parts = self.answered(parts).await?;
         Ok(TakenStream { client: self.clone(), parts, decoder: StreamDecoder::new() })
     }
 }

@@ -22,6 +22,7 @@ use super::assemble::{Part, assemble};
 use super::plan::{Share, plan};
 use super::score::Vectors;
 use super::table::table_rows;
+use crate::counted::counted;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::state::State;
@@ -46,15 +47,18 @@ impl Cost {
     pub fn detail(&self, rows: usize) -> String {
         let StageTimes { drive_reads, drive_bytes, ram_hits, table_rows, .. } = self.times;
         let mut detail = format!(
-            "{rows} rows of {} I/O nodes, {drive_reads} drive reads, {drive_bytes} bytes, {ram_hits} \
-             sectors in RAM",
-            self.nodes
+            "{} of {}, {}, {}, {} in RAM",
+            counted(rows, "row"),
+            counted(self.nodes, "I/O node"),
+            counted(drive_reads, "drive read"),
+            counted(drive_bytes, "byte"),
+            counted(ram_hits, "sector"),
         );
         for (count, whose) in
             [(table_rows as usize, "the I/O nodes"), (self.fallback_rows, "this node")]
         {
             if count > 0 {
-                detail += &format!(", {count} rows from the table by {whose}");
+                detail += &format!(", {} from the table by {whose}", counted(count, "row"));
             }
         }
         detail

@@ -1,6 +1,7 @@
 //! Validate: messages become questions that can be trusted, once, at the edge.
 
 use address::RowAddr;
+use lake::LakeError;
 use wire::query::search_request::By as WireBy;
 use wire::query::{GetRequest, SearchRequest, TakeRequest};
 
@@ -24,6 +25,8 @@ pub enum By {
         column: String,
         /// The key.
         key: String,
+        /// The column that the key is looked up in.
+        key_column: String,
     },
     /// The rows that match words best.
     Text {
@@ -75,12 +78,13 @@ pub async fn validate_search(
     let vector_column = vector_column.as_deref();
     let by = match (request.by, &filter) {
         (Some(WireBy::Vector(vector)), _) => {
-            let column = open.table.vector_column(vector_column).await?;
+            let column = column_of_vectors(open, vector_column).await?;
             check_vector(open, &column, &vector.values)?;
             By::Vector { column, vector: vector.values }
         }
         (Some(WireBy::Like(key)), _) => {
-            By::Like { column: open.table.vector_column(vector_column).await?, key }
+            let column = column_of_vectors(open, vector_column).await?;
+            By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
         (Some(WireBy::Text(text)), _) if text.words.trim().is_empty() => {
             return bad("text.words", "is empty; give words to search for".into());
@@ -97,6 +101,29 @@ pub async fn validate_search(
     let refine_factor = refine_factor(k, request.refine_factor, config)?;
     let nprobes = if request.nprobes == 0 { config.nprobes } else { request.nprobes } as usize;
     Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, columns })
+}
+
+/// The vector column that a request means: the one it names, or the table's.
+async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<String> {
+    match open.table.vector_column(named).await {
+        Err(LakeError::ColumnNotNamed { candidates, .. }) if candidates.is_empty() => {
+            Err(QueryError::NoVectors { table: open.name.clone() })
+        }
+        found => Ok(found?),
+    }
+}
+
+/// The key column that a request means: the one it names, or the table's.
+///
+/// # Errors
+/// `ColumnNotFound`, and a table that records none.
+pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
+    if !named.is_empty() {
+        open.table.is_blob(named)?;
+        return Ok(named.to_owned());
+    }
+    let unknown = || LakeError::KeyColumnUnknown { uri: open.table.uri().to_owned() };
+    Ok(open.key_column.clone().ok_or_else(unknown)?)
 }
 
 /// What is asked for must fit; the default gives way.

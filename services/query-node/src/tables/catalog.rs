@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, fault_of};
+use lake::{Lake, LakeError, fault_of};
 use moka::future::Cache;
 use tracing::{info, warn};
 use wire::Fault;
@@ -99,6 +99,11 @@ impl Catalog {
         })
     }
 
+    /// Why a table can't be opened, or followed.
+    pub fn fault(&self, name: &str) -> Option<Fault> {
+        self.entries.get(name)?.state().fault
+    }
+
     /// Opens what is not open, and brings what is to its latest version. Never fails: what goes
     /// wrong is kept with the table, and logged when it changes.
     pub async fn refresh(&self) {
@@ -116,7 +121,12 @@ impl Catalog {
         if entry.config.version.is_some() {
             return;
         }
-        match current.table.newer().await {
+        let newer = match current.table.newer().await {
+            // Its manifests are gone. Is all of it?
+            Err(LakeError::Corrupt { .. }) => self.lake.open(&entry.config.uri).await.map(Some),
+            newer => newer,
+        };
+        match newer {
             Ok(None) => entry.recover(),
             Err(error) => entry.blame(fault_of(&error)),
             Ok(Some(table)) => {

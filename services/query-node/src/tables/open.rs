@@ -5,7 +5,7 @@ use std::sync::Arc;
 use address::{ChunkId, ChunkRows, RowAddr};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use lake::Table;
-use pack::{PackLayout, WIDE_BYTES_MIN, plan_packs, wire_schema};
+use pack::{PackLayout, plan_packs, wire_schema};
 use placement::{TableHash, chunk_rows};
 
 use crate::error::{QueryError, Result};
@@ -106,11 +106,19 @@ impl OpenTable {
     fn default_columns(&self) -> Result<Vec<String>> {
         let mut columns = Vec::new();
         for field in self.table.schema().fields() {
-            if !is_vector(field.data_type()) && !self.table.is_blob(field.name())? {
+            if self.is_by_default(field)? {
                 columns.push(field.name().clone());
             }
         }
         Ok(columns)
+    }
+
+    /// Whether a column comes back when a request names none: no vector, no blob.
+    ///
+    /// # Errors
+    /// `ColumnNotFound`.
+    pub fn is_by_default(&self, field: &Field) -> Result<bool> {
+        Ok(!is_vector(field.data_type()) && !self.table.is_blob(field.name())?)
     }
 
     /// The schema of `columns`, as the table has them.
@@ -141,16 +149,19 @@ impl OpenTable {
 /// Columns that answers carry beside the table's own.
 const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
 
-/// Whether a column is a vector wide enough to be left out unless asked for.
+/// Whether a column holds vectors, or lists of vectors. Nobody reads them, and a wide one is a read of
+/// its own. The width makes no difference, so that what comes back doesn't depend on it.
 fn is_vector(data_type: &DataType) -> bool {
-    let DataType::FixedSizeList(item, len) = data_type else { return false };
-    let width = match item.data_type() {
-        // bfloat16, as Lance stores it.
-        DataType::FixedSizeBinary(2) => Some(2),
-        item if item.is_numeric() => item.primitive_width(),
-        _ => None,
-    };
-    width.is_some_and(|width| width * usize::try_from(*len).unwrap_or(0) >= WIDE_BYTES_MIN)
+    match data_type {
+        DataType::FixedSizeList(item, _) => {
+            // The latter is bfloat16, as Lance stores it.
+            item.data_type().is_floating() || *item.data_type() == DataType::FixedSizeBinary(2)
+        }
+        DataType::List(item) | DataType::LargeList(item) => {
+            matches!(item.data_type(), DataType::FixedSizeList(..)) && is_vector(item.data_type())
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -158,13 +169,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_lists_of_numbers_are_vectors() {
-        let list = |item, len| DataType::new_fixed_size_list(item, len, true);
-        assert!(is_vector(&list(DataType::Float32, 64)));
-        assert!(!is_vector(&list(DataType::Float32, 63)));
-        assert!(is_vector(&list(DataType::Int8, 256)));
-        assert!(is_vector(&list(DataType::FixedSizeBinary(2), 128)));
-        assert!(!is_vector(&list(DataType::Utf8, 1000)));
-        assert!(!is_vector(&DataType::new_list(DataType::Float32, true)));
+    fn fixed_size_lists_of_floats_are_vectors() {
+        let fixed = |item, len| DataType::new_fixed_size_list(item, len, true);
+        let list = |item| DataType::new_list(item, true);
+        assert!(is_vector(&fixed(DataType::Float32, 2)));
+        assert!(is_vector(&fixed(DataType::Float64, 1000)));
+        assert!(is_vector(&fixed(DataType::FixedSizeBinary(2), 3)));
+        assert!(is_vector(&list(fixed(DataType::Float16, 3))));
+        assert!(!is_vector(&fixed(DataType::UInt8, 3)));
+        assert!(!is_vector(&fixed(DataType::Utf8, 1000)));
+        assert!(!is_vector(&list(DataType::Float32)));
+        assert!(!is_vector(&list(list(DataType::Float32))));
     }
 }

@@ -1,8 +1,8 @@
 use client::query::{By, GetRequest, SearchRequest, TakeRequest};
 use wire::{Fault, Reason};
 
-use crate::node::{by, near, served, words};
-use crate::table::vector;
+use crate::node::{by, ids, near, serve, served, words};
+use crate::table::{TestTable, rows, vector};
 
 #[track_caller]
 fn assert_fault(fault: Fault, reason: Reason, says: &[&str]) {
@@ -44,6 +44,8 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
         (near(nan, 5), Reason::BadVector, &["NaN at position 3"]),
         (words("  ", 5), Reason::BadArgument, &["`text.words` is empty"]),
         (by(By::Like("none".into()), 5), Reason::KeyNotFound, &["`none`", "`key`"]),
+        (like("7777", "id"), Reason::KeyNotFound, &["`7777`", "`id`"]),
+        (like("7", "nope"), Reason::ColumnNotFound, &["nope"]),
         (with(|r| r.by = None), Reason::BadArgument, &["`by` is missing"]),
     ];
     for (request, reason, says) in cases {
@@ -51,7 +53,29 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
     }
     assert_eq!(client.search(good()).await.unwrap().rows.num_rows(), 5);
     let status = client.status().await.unwrap();
-    assert_eq!((status.requests, status.errors), (18, 17));
+    assert_eq!((status.requests, status.errors), (20, 19));
+}
+
+fn like(key: &str, key_column: &str) -> SearchRequest {
+    SearchRequest { key_column: key_column.into(), ..by(By::Like(key.into()), 5) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_for_likeness_says_what_the_table_lacks() {
+    let plain = TestTable::plain().await;
+    let vectors = rows(0..3).schema().index_of("vector").unwrap();
+    let mut wordy = rows(0..3);
+    wordy.remove_column(vectors);
+    let wordy = TestTable::of(wordy).await;
+    let (_node, client) = serve(&[("t", &plain), ("wordy", &wordy)]).await;
+    let fault = client.search(like("8", "")).await.unwrap_err();
+    assert_fault(fault, Reason::NoIndex, &["no key column", "--key-column"]);
+    assert_eq!(ids(&client.search(like("8", "id")).await.unwrap().rows)[0], 8);
+    for request in [like("1", "id"), near(vector(1), 5)] {
+        let request = SearchRequest { table: "wordy".into(), ..request };
+        let fault = client.search(request).await.unwrap_err();
+        assert_fault(fault, Reason::NoIndex, &["`wordy` has no vector column", "an index"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,3 +71,26 @@ async fn a_table_that_cannot_be_opened_is_listed_with_why_and_tried_again() {
     assert_eq!(ids(&client.search(request).await.unwrap().rows).len(), 2);
     assert_eq!(client.tables().await.unwrap()[0].error, "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_removed_while_it_is_served_is_unavailable_until_it_is_back() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    node.refresh().await;
+    let errors = async || {
+        let listed = client.tables().await.unwrap().remove(0).error;
+        let described = client.describe("t", 0).await.unwrap().response.error;
+        let status = client.status().await.unwrap().tables.remove(0).error;
+        [listed, described, status]
+    };
+    assert_eq!(errors().await, ["", "", ""]);
+    std::fs::remove_dir_all(&table.uri).unwrap();
+    node.refresh().await;
+    for error in errors().await {
+        assert!(error.contains(&format!("no table at {}", table.uri)), "{error}");
+    }
+    assert_eq!(client.tables().await.unwrap()[0].rows, 2700);
+    table.fill().await;
+    node.refresh().await;
+    assert_eq!(errors().await, ["", "", ""]);
+}

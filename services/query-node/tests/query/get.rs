@@ -1,3 +1,7 @@
+use std::sync::Arc;
+
+use arrow_array::types::Float32Type;
+use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array, RecordBatch};
 use client::query::{GetRequest, GottenRows, RowFormat};
 use futures::{StreamExt, stream};
 use wire::Reason;
@@ -10,7 +14,7 @@ fn get(keys: &[&str]) -> GetRequest {
     GetRequest { table: "t".into(), keys, ..Default::default() }
 }
 
-fn arrow(rows: GottenRows) -> arrow_array::RecordBatch {
+fn arrow(rows: GottenRows) -> RecordBatch {
     match rows {
         GottenRows::Arrow(rows) => rows,
         GottenRows::Json(text) => panic!("{text}"),
@@ -64,6 +68,26 @@ async fn another_key_column_and_json() {
         "\n",
     );
     assert_eq!(lines, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vectors_come_back_only_if_they_are_named_however_short_they_are() {
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let lists = |values: Vec<Option<f32>>| Some(values);
+    let points = [lists(vec![Some(1.0), Some(2.0)]), lists(vec![Some(3.0), Some(4.0)])];
+    let points = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(points, 2);
+    let columns: [(&str, ArrayRef); 2] = [("id", ids), ("point", Arc::new(points))];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    let (_node, client) = crate::node::serve(&[("t", &table)]).await;
+    let request = GetRequest { key_column: "id".into(), ..get(&["2"]) };
+    let rows = arrow(client.get(request.clone()).await.unwrap().rows);
+    assert_eq!(names(&rows), ["id", "_rowaddr"]);
+    let request = GetRequest { columns: vec!["point".into()], ..request };
+    let rows = arrow(client.get(request).await.unwrap().rows);
+    assert_eq!(names(&rows), ["point", "_rowaddr"]);
+    let described = client.describe("t", 0).await.unwrap().response;
+    let by_default: Vec<_> = described.columns.iter().map(|column| column.by_default).collect();
+    assert_eq!(by_default, [true, false]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -186,9 +186,12 @@ async fn stages_are_told_in_order_when_asked_for() {
     let request = SearchRequest { explain: true, ..by(By::Like("row-8".into()), 5) };
     let answer = client.search(request).await.unwrap();
     let names: Vec<&str> = answer.stages.iter().map(|stage| stage.name.as_str()).collect();
-    let order = ["validate", "lookup", "search", "rerank", "rank", "fetch", "assemble", "reply"];
+    let order =
+        ["validate", "lookup", "vector", "search", "rerank", "rank", "fetch", "assemble", "reply"];
     assert_eq!(names, order);
-    assert!(answer.stages[3].detail.contains("50 rows from the table by this node"));
+    assert!(answer.stages[1].detail.contains("`row-8` in column `key`: row 0:8"));
+    assert!(answer.stages[2].detail.contains("1 row from the table by this node"));
+    assert!(answer.stages[4].detail.contains("50 rows from the table by this node"));
     let quiet = client.search(near(vector(5), 5)).await.unwrap();
     assert_eq!(quiet.stages, []);
 }

@@ -122,8 +122,18 @@ impl TestTable {
         table
     }
 
+    /// Other rows than those.
+    pub async fn of(batch: RecordBatch) -> Self {
+        let table = Self::nowhere();
+        table.write(batch).await;
+        table
+    }
+
     pub async fn append(&self, ids: std::ops::Range<i64>) {
-        let batch = rows(ids);
+        self.write(rows(ids)).await;
+    }
+
+    async fn write(&self, batch: RecordBatch) {
         let exists = std::fs::exists(&self.uri).unwrap();
         let mode = if exists { WriteMode::Append } else { WriteMode::Create };
         let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());

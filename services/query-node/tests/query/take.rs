@@ -5,7 +5,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use wire::Reason;
 
-use crate::node::served;
+use crate::node::{assert_true, names, served};
 use crate::table::{address_of, live, rows};
 
 fn take(ids: &[i64], columns: &[&str]) -> TakeRequest {
@@ -34,6 +34,8 @@ async fn many_rows_come_in_the_order_given_in_messages_of_bounded_size() {
     assert!(messages > 2, "{messages} messages");
     let got = concat_batches(&parts.schema().unwrap(), &batches).unwrap();
     let truth = rows(ids.iter().copied());
+    assert_eq!(names(&got), ["vector", "id", "_rowaddr"]);
+    assert_true(&got);
     assert_eq!(got["vector"].as_ref(), truth["vector"].as_ref());
     assert_eq!(got["id"].as_ref(), truth["id"].as_ref());
 }
@@ -52,6 +54,7 @@ async fn missing_rows_are_an_error_or_left_out() {
     assert_eq!(taken.missing, [1, 4, 5]);
     let got = concat_batches(&taken.batches[0].schema(), &taken.batches).unwrap();
     assert_eq!(got["id"].as_ref(), rows([5, 2999, 8].into_iter())["id"].as_ref());
+    assert_true(&got);
     request.row_addrs = vec![9 << 32];
     let taken = client.take(request).await.unwrap().collect().await.unwrap();
     assert_eq!(taken.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 0);

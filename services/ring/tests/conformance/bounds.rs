@@ -123,6 +123,6 @@ async fn other_starts(bed: Bed) {
     let elsewhere = std::thread::spawn(move || Ring::start(&config, &files).map(drop));
     assert!(matches!(elsewhere.join().unwrap(), Err(StartError::Runtime)));
     let text = bed.ring.describe().to_string();
-    assert!(text.contains("16 slots of 16384 bytes, 1 drives"), "{text}");
+    assert!(text.contains("16 slots of 16384 bytes, 1 drive"), "{text}");
     eprintln!("{text}");
 }

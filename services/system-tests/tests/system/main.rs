@@ -5,6 +5,7 @@
 mod bad_input;
 mod cluster;
 mod damage;
+mod endpoints;
 mod fetch_oracle;
 mod members;
 mod overload;

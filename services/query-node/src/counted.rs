@@ -1,0 +1,21 @@
+//! Counts in words, for `explain`. Pure.
+
+/// `1 row`, `2 rows`.
+pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
+    // Nothing that is counted here is over 2^64.
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        let said = [0u32, 1, 2].map(|count| counted(count, "row"));
+        assert_eq!(said, ["0 rows", "1 row", "2 rows"]);
+    }
+}
