@@ -204,6 +204,24 @@ fn files_that_are_not_what_they_say_leave_nothing_behind() {
 }
 
 #[test]
+fn missing_credentials_are_said_with_what_to_do() {
+    let folder = folder();
+    let file = folder.path().join("rows.csv");
+    std::fs::write(&file, "id\n1\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_bireme"))
+        .args(["ingest", text(&file), "--table", "s3://bucket/table"])
+        .env_clear()
+        .envs([("AWS_REGION", "us-east-1"), ("AWS_EC2_METADATA_DISABLED", "true")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let expected =
+        "bireme: no credentials for the store of s3://bucket/table: set AWS_ACCESS_KEY_ID";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!((told.lines().count(), output.status.code()), (1, Some(6)));
+}
+
+#[test]
 fn what_cannot_start_or_be_reached_is_named() {
     let nobody = ["tables", "--endpoint", "http://127.0.0.1:9"];
     names(&nobody, 4, "127.0.0.1:9");

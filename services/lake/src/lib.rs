@@ -26,6 +26,7 @@ mod diagnose;
 mod error;
 mod fault;
 mod fragment;
+mod hint;
 mod index;
 mod ingest;
 mod lake;
@@ -35,6 +36,7 @@ mod schema;
 mod search;
 mod table;
 mod take;
+mod words;
 
 pub use deleted::DeletedRows;
 pub use error::{LakeError, Result};

@@ -25,8 +25,9 @@ use crate::table::{KEY_COLUMN_CONFIG, Table};
 /// version. `progress` is called from the reading thread after each batch.
 ///
 /// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors),
-/// `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`, `StoreRefuses` (no
-/// space, read-only), and those of [`Lake::open`]. A failed ingest commits nothing.
+/// `ReservedColumn`, `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`,
+/// `StoreFull`, `StoreRefuses` (read-only), and those of [`Lake::open`]. A failed ingest commits
+/// nothing.
 pub async fn ingest(
     lake: &Lake,
     files: &[PathBuf],
@@ -53,7 +54,7 @@ pub async fn ingest(
         (Ok(dataset), None) => dataset,
         (Err(error), fault) => {
             leftovers.remove();
-            return Err(fault.unwrap_or_else(|| diagnose(&uri, error)));
+            return Err(fault.unwrap_or_else(|| write_fault(&uri, error)));
         }
         (Ok(_), Some(fault)) => return Err(fault),
     };
@@ -155,6 +156,16 @@ async fn record_key(lake: &Lake, dataset: &mut Dataset, key: &str) -> Result<()>
         .await
         .map(drop)
         .map_err(|error| diagnose(table.uri(), error))
+}
+
+/// Where even the table's folder couldn't be made, what failed was making it.
+fn write_fault(uri: &str, error: lance::Error) -> LakeError {
+    match diagnose(uri, error) {
+        LakeError::Internal { uri, why } if !uri.contains("://") && !Path::new(&uri).exists() => {
+            LakeError::StoreRefuses { uri, why: format!("the folder can't be made here: {why}") }
+        }
+        other => other,
+    }
 }
 
 /// The folder of a local table, as it was before the ingest.

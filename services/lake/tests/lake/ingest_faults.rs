@@ -183,6 +183,22 @@ async fn a_place_that_cannot_be_written() {
     let error = ingest(&lake(), &[path], &place.uri(), &IngestOptions::default(), |_| ())
         .await
         .unwrap_err();
-    println!("{error:?}");
-    assert!(!error.to_string().contains('\n'));
+    assert!(matches!(error, LakeError::BadUri { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("a part of the path is a file, not a folder"), "{error}");
+    let error = ingest(&lake(), &[place.file("a.parquet")], "/proc/t", &Default::default(), |_| ())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LakeError::StoreRefuses { .. }), "{error:?}");
+    assert!(error.to_string().starts_with("/proc/t: the folder can't be made here"), "{error}");
+}
+
+#[tokio::test]
+async fn names_that_lance_keeps() {
+    for name in ["_rowid", "_rowaddr"] {
+        let place = Place::new();
+        let path = place.file("a.csv");
+        write_text(&path, &format!("a,{name}\n1,2\n"));
+        let error = fails(&place, &[path], &IngestOptions::default()).await;
+        assert!(matches!(&error, LakeError::ReservedColumn { column } if column == name));
+    }
 }
