@@ -22,6 +22,9 @@ Examples:
 An index of the same sort on the same column is replaced. Each becomes a version of its own, so
 that what is built stays if a later one fails.";
 
+/// Where `--help` shows the settings of vector indexes.
+const VECTORS: &str = "Vectors";
+
 /// What to build.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -44,19 +47,22 @@ pub struct IndexArgs {
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// How vectors are compressed and searched
-    #[arg(long, default_value = "ivf-rq", value_parser = kinds(), help_heading = "Vectors")]
+    #[arg(long, default_value = "ivf-rq", value_parser = kinds(), requires = "vector")]
+    #[arg(help_heading = VECTORS)]
     kind: VectorIndexKind,
     /// How distances are measured
-    #[arg(long, default_value = "l2", value_parser = metrics(), help_heading = "Vectors")]
+    #[arg(long, default_value = "l2", value_parser = metrics(), requires = "vector")]
+    #[arg(help_heading = VECTORS)]
     metric: Metric,
     /// Partitions [default: about half the square root of the number of rows, at most 4096]
-    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     partitions: Option<usize>,
     /// ivf-pq: codes per vector; must divide the dimension [default: a sixteenth of it]
-    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     sub_vectors: Option<usize>,
     /// ivf-rq: bits per dimension, 1 to 9
-    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
     bits: Option<u8>,
     #[command(flatten)]
     storage: StorageArgs,

@@ -3,6 +3,7 @@
 mod build;
 pub(crate) mod info;
 pub(crate) mod metric;
+mod plan;
 mod progress;
 mod request;
 

@@ -13,4 +13,5 @@ mod vector;
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::can_be_key;
 pub use text::TextQuery;
+pub(crate) use text::can_be_searched;
 pub use vector::VectorQuery;
