@@ -204,6 +204,35 @@ fn files_that_are_not_what_they_say_leave_nothing_behind() {
 }
 
 #[test]
+fn an_interrupted_ingest_leaves_nothing_behind() {
+    let folder = folder();
+    let (file, made) = (folder.path().join("rows.csv"), folder.path().join("new"));
+    let rows: String = (0..2_000_000).map(|i| format!("{i},{}\n", i % 1000)).collect();
+    std::fs::write(&file, format!("a,b\n{rows}")).unwrap();
+    let table = made.join("table");
+    for signal in ["-INT", "-TERM"] {
+        let ingest = Command::new(env!("CARGO_BIN_EXE_bireme"))
+            .args(["ingest", text(&file), "--table", text(&table), "--fragment-rows", "8192"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !std::fs::read_dir(table.join("data")).is_ok_and(|mut files| files.next().is_some()) {
+            assert!(Instant::now() < patience, "it writes nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let id = ingest.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let output = ingest.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(told, "bireme: interrupted: nothing was committed\n");
+        assert_eq!(output.status.code(), Some(130));
+        assert!(!made.exists(), "its folders are gone");
+    }
+}
+
+#[test]
 fn missing_credentials_are_said_with_what_to_do() {
     let folder = folder();
     let file = folder.path().join("rows.csv");

@@ -287,6 +287,12 @@ pub enum LakeError {
         /// Which file, and how.
         why: String,
     },
+    /// Ended by [`Stop`](crate::Stop) before anything was committed.
+    #[error("interrupted: nothing was committed")]
+    Interrupted {
+        /// The table.
+        uri: String,
+    },
     /// None of the above: a defect here or in Lance.
     #[error("internal error with {uri}: {why}")]
     Internal {

@@ -21,6 +21,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::Conflict { uri, .. }
         | LakeError::Unsupported { uri, .. }
         | LakeError::Corrupt { uri, .. }
+        | LakeError::Interrupted { uri }
         | LakeError::Internal { uri, .. } => fault.with("table", uri),
         LakeError::VersionNotFound { uri, version, .. } => {
             fault.with("table", uri).with("version", version)
@@ -78,6 +79,7 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::StoreFull { .. }
         | LakeError::StoreRefuses { .. } => Reason::StoreRefused,
         LakeError::Corrupt { .. } => Reason::TableDamaged,
+        LakeError::Interrupted { .. } => Reason::Cancelled,
         LakeError::Internal { .. } => Reason::Internal,
     }
 }

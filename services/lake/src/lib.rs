@@ -34,6 +34,7 @@ mod options;
 mod read;
 mod schema;
 mod search;
+mod stop;
 mod table;
 mod take;
 mod words;
@@ -50,4 +51,5 @@ pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, inges
 pub use lake::Lake;
 pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
+pub use stop::Stop;
 pub use table::Table;

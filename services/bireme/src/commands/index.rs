@@ -3,15 +3,16 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use lake::{
-    IndexProgress, IndexRequest, IndexSummary, Lake, LakeOptions, Metric, VectorIndex,
-    VectorIndexKind,
+    IndexProgress, IndexRequest, IndexSummary, Lake, LakeError, LakeOptions, Metric, Stop,
+    VectorIndex, VectorIndexKind,
 };
 use serde_json::json;
 
 use crate::arguments::StorageArgs;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::progress::{Unit, bar};
+use crate::runtime;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +21,7 @@ Examples:
   bireme index --table ./events.lance --scalar day --scalar country
 
 An index of the same sort on the same column is replaced. Each becomes a version of its own, so
-that what is built stays if a later one fails.";
+that what is built stays if a later one fails or is interrupted.";
 
 /// Where `--help` shows the settings of vector indexes.
 const VECTORS: &str = "Vectors";
@@ -105,14 +106,29 @@ impl IndexArgs {
 
 /// Builds them, one after another.
 pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
-    let lake = Lake::new(LakeOptions { storage: args.storage.to_map(), ..Default::default() });
-    for request in args.requests() {
-        let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(&request)));
+    let stop = Stop::default();
+    let lake = Lake::new(LakeOptions {
+        storage: args.storage.to_map(),
+        stop: stop.clone(),
+        ..Default::default()
+    });
+    runtime::stoppable(&stop, build_all(&lake, &args, out)).await?
+}
+
+async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()> {
+    for (at, request) in args.requests().iter().enumerate() {
+        let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(request)));
         let shown = bar.clone();
         let progress = move |step: IndexProgress| shown.set_message(step_text(&step));
-        let built = lake::build_index(&lake, &args.table, &request, progress).await;
+        let built = lake::build_index(lake, &args.table, request, progress).await;
         bar.finish_and_clear();
-        tell(&args.table, &built?, out)?;
+        match built {
+            Ok(built) => tell(&args.table, &built, out)?,
+            Err(error @ LakeError::Interrupted { .. }) if at > 0 => {
+                return Err(CliError::from(error).hint("the indexes reported before stay"));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

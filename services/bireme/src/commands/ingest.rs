@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lake::{IngestMode, IngestOptions, Lake, LakeOptions};
+use lake::{IngestMode, IngestOptions, Lake, LakeOptions, Stop};
 use serde_json::json;
 
 use crate::arguments::{StorageArgs, VectorColumn};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::progress::{Unit, bar};
+use crate::runtime;
 
 /// Caches of tables that are only written to, in bytes: memory is for the rows on their way.
 const CACHE_BYTES: usize = 64 << 20;
@@ -23,7 +24,7 @@ Examples:
 
 Formats go by the file's name: .parquet, .csv, .tsv, .jsonl (.ndjson, .json), .arrow (.ipc,
 .feather). The rows of all files become one new version of the table; an ingest that fails
-changes nothing.";
+or is interrupted changes nothing.";
 
 /// What to write where.
 #[derive(Debug, Args)]
@@ -72,10 +73,12 @@ fn check_files(files: &[PathBuf]) -> Result<()> {
 /// Writes the rows.
 pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
     check_files(&args.files)?;
+    let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
         storage: args.storage.to_map(),
         index_cache_bytes: CACHE_BYTES,
         metadata_cache_bytes: CACHE_BYTES,
+        stop: stop.clone(),
         ..Default::default()
     });
     let vectors = args.vectors.into_iter().map(|vector| (vector.column, vector.dimension));
@@ -94,9 +97,9 @@ pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
         shown.set_position(progress.bytes_read);
         shown.set_message(format!("{} rows", output::count(progress.rows)));
     });
-    let done = done.await;
+    let done = runtime::stoppable(&stop, done).await;
     bar.finish_and_clear();
-    let done = done?;
+    let done = done??;
     let seconds = done.took.as_secs_f64();
     let rows_per_s = done.rows as f64 / seconds.max(1e-6);
     if out.json() {

@@ -1,11 +1,18 @@
 //! Builds indexes.
+//!
+//! Files first, under an id of this build's own; then the commit, which is the only thing that an
+//! interruption doesn't reach. What a build leaves that fails or is interrupted is removed by that id.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lance::Dataset;
+use lance::dataset::CommitBuilder;
+use lance::dataset::transaction::{Operation, TransactionBuilder};
 use lance::index::DatasetIndexExt;
 use lance_core::datatypes::LANCE_UNENFORCED_PRIMARY_KEY;
+use lance_table::format::IndexMetadata;
+use uuid::Uuid;
 
 use super::plan::{Plan, column_type};
 use super::progress::{IndexProgress, Reporter};
@@ -37,7 +44,7 @@ pub struct IndexSummary {
 /// Lance's threads, often; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadQuery` (settings
-/// that can't be), `Conflict`, and those of [`Lake::open`].
+/// that can't be), `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,
@@ -45,20 +52,24 @@ pub async fn build_index(
     progress: impl Fn(IndexProgress) + Send + Sync + 'static,
 ) -> Result<IndexSummary> {
     let started = Instant::now();
-    let table = lake.open(uri).await?;
-    let mut dataset = table.dataset().as_ref().clone();
+    let stop = lake.stop();
+    let table = stop.unless(uri, lake.open(uri)).await?;
     let plan = Plan::new(&table, request)?;
     let name = index_name(&table, &plan).await?;
     let reporter = Arc::new(Reporter::new(progress));
-    let built = dataset
-        .create_index_builder(&[&plan.column], plan.index_type, plan.params.as_ref())
-        .name(name.clone())
-        .replace(true)
-        .progress(reporter)
-        .await;
-    built.map_err(|error| build_fault(&table, &plan, error))?;
+    let id = Uuid::new_v4();
+    let built = stop.unless(uri, build(&table, &plan, &name, id, reporter)).await;
+    let index = match built {
+        Ok(index) => index,
+        Err(error) => {
+            remove_files(table.dataset(), id).await;
+            return Err(error);
+        }
+    };
+    let blame = |error| table.blame(error);
+    let mut dataset = commit(table.dataset(), index).await.map_err(blame)?;
     if let IndexRequest::Key { column } = request {
-        record_key(&mut dataset, column).await.map_err(|error| diagnose(table.uri(), error))?;
+        record_key(&mut dataset, column).await.map_err(blame)?;
     }
     Ok(IndexSummary {
         name,
@@ -68,6 +79,45 @@ pub async fn build_index(
         version: dataset.version_id(),
         took: started.elapsed(),
     })
+}
+
+/// Writes the index's files; no version refers to them yet.
+async fn build(
+    table: &Table,
+    plan: &Plan,
+    name: &str,
+    id: Uuid,
+    reporter: Arc<Reporter>,
+) -> Result<IndexMetadata> {
+    let mut dataset = table.dataset().as_ref().clone();
+    let columns = [plan.column.as_str()];
+    let mut builder = dataset
+        .create_index_builder(&columns, plan.index_type, plan.params.as_ref())
+        .name(name.to_owned())
+        .replace(true)
+        .index_uuid(id)
+        .progress(reporter);
+    builder.execute_uncommitted().await.map_err(|error| build_fault(table, plan, error))
+}
+
+/// A new version with `index`, in place of those of its name.
+async fn commit(dataset: &Arc<Dataset>, index: IndexMetadata) -> lance::Result<Dataset> {
+    let there = dataset.load_indices().await?;
+    let removed_indices = there.iter().filter(|it| it.name == index.name).cloned().collect();
+    let version = index.dataset_version;
+    let operation = Operation::CreateIndex { new_indices: vec![index], removed_indices };
+    let transaction = TransactionBuilder::new(version, operation).build();
+    CommitBuilder::new(dataset.clone()).execute(transaction).await
+}
+
+/// Those of the index `id`, which was never committed.
+async fn remove_files(dataset: &Dataset, id: Uuid) {
+    let folder = dataset.indices_dir().join(id.to_string());
+    let removed = async { dataset.object_store(None).await?.remove_dir_all(folder).await };
+    match removed.await {
+        Ok(()) | Err(lance::Error::NotFound { .. }) => {}
+        Err(error) => tracing::warn!(%error, %id, "files of an index that was not built stay"),
+    }
 }
 
 /// The name of the index of the same sort that is on the column already, so that it is replaced

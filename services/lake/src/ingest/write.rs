@@ -2,8 +2,8 @@
 //!
 //! Everything that can be wrong with the files' kinds and columns is checked before the first byte
 //! is written. Rows go into data files that no version refers to until the commit at the end; if
-//! reading or writing fails before that, Lance deletes the files, and what is left of a folder
-//! that was made for the table is removed here.
+//! reading or writing fails before that, or is interrupted, Lance deletes the files, and what is
+//! left of folders that were made for the table is removed here.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -26,8 +26,8 @@ use crate::table::{KEY_COLUMN_CONFIG, Table};
 ///
 /// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors),
 /// `ReservedColumn`, `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`,
-/// `StoreFull`, `StoreRefuses` (read-only), and those of [`Lake::open`]. A failed ingest commits
-/// nothing.
+/// `StoreFull`, `StoreRefuses` (read-only), `Interrupted`, and those of [`Lake::open`]. A failed
+/// ingest commits nothing.
 pub async fn ingest(
     lake: &Lake,
     files: &[PathBuf],
@@ -37,12 +37,13 @@ pub async fn ingest(
 ) -> Result<IngestSummary> {
     let started = Instant::now();
     let uri = normal_uri(uri)?;
-    let existing = existing(lake, &uri, options.mode).await?;
-    let (sources, target) = prepared(files, existing.as_ref(), options).await?;
+    let stop = lake.stop();
+    let existing = stop.unless(&uri, existing(lake, &uri, options.mode)).await?;
+    let (sources, target) = stop.unless(&uri, prepared(files, existing.as_ref(), options)).await?;
     let params = write_params(lake, existing.as_ref(), options)?;
     let bytes = sources.iter().map(|source| source.bytes).sum();
     let leftovers = Leftovers::before(&uri);
-    let (stream, outcome) = pump(sources, target, progress);
+    let (stream, outcome) = pump(sources, target, (&uri, stop.clone()), progress);
     let destination = match &existing {
         Some(table) => WriteDestination::Dataset(table.dataset().clone()),
         None => WriteDestination::Uri(&uri),
@@ -168,19 +169,24 @@ fn write_fault(uri: &str, error: lance::Error) -> LakeError {
     }
 }
 
-/// The folder of a local table, as it was before the ingest.
+/// What there was of a local table's folders before the ingest.
 struct Leftovers {
-    /// `None` for object stores, which have no folders, and for tables that were there before.
+    /// Where the table is to be; `None` for object stores, which have no folders, and for tables
+    /// that were there before.
     folder: Option<PathBuf>,
-    was_there: bool,
+    /// Those of the folder and the folders around it that aren't there, innermost first.
+    made: Vec<PathBuf>,
 }
 
 impl Leftovers {
     fn before(uri: &str) -> Self {
         let folder = Path::new(uri);
         let is_table = folder.join("_versions").exists();
-        let local = !uri.contains("://") && !is_table;
-        Self { folder: local.then(|| folder.to_owned()), was_there: folder.exists() }
+        if uri.contains("://") || is_table {
+            return Self { folder: None, made: Vec::new() };
+        }
+        let made = folder.ancestors().take_while(|it| !it.exists()).map(Path::to_owned);
+        Self { folder: Some(folder.to_owned()), made: made.collect() }
     }
 
     /// Removes empty folders only: had someone else made the table meanwhile, it stays.
@@ -189,8 +195,8 @@ impl Leftovers {
         for sub in ["data", "_transactions", "_versions", "_deletions", "_indices"] {
             let _ = std::fs::remove_dir(folder.join(sub));
         }
-        if !self.was_there {
-            let _ = std::fs::remove_dir(folder);
+        for made in &self.made {
+            let _ = std::fs::remove_dir(made);
         }
     }
 }
