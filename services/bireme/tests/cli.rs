@@ -204,6 +204,24 @@ fn files_that_are_not_what_they_say_leave_nothing_behind() {
 }
 
 #[test]
+fn keys_that_are_not_unique_are_reported() {
+    let folder = folder();
+    let (file, table) = (folder.path().join("rows.csv"), folder.path().join("table"));
+    std::fs::write(&file, "sku,n\na,1\nb,2\na,3\nb,4\nc,5\n").unwrap();
+    said(&["ingest", text(&file), "--table", text(&table), "--key", "sku"]);
+    let index = ["index", "--table", text(&table), "--key", "sku"];
+    let output = bireme(&[&index[..], &["--json"]].concat());
+    assert!(output.status.success());
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&made["duplicate_keys"], &made["duplicate_example"]), (&2.into(), &"a".into()));
+    let warned = String::from_utf8(output.stderr).unwrap();
+    assert!(warned.starts_with("bireme: warning: 2 keys of column \"sku\""), "{warned}");
+    let unique = ["index", "--table", text(&table), "--key", "n"];
+    assert_eq!(json(&unique)[0]["duplicate_keys"], 0);
+    assert_eq!(String::from_utf8(bireme(&unique).stderr).unwrap(), "");
+}
+
+#[test]
 fn an_interrupted_ingest_leaves_nothing_behind() {
     let folder = folder();
     let (file, made) = (folder.path().join("rows.csv"), folder.path().join("new"));

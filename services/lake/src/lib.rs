@@ -44,8 +44,8 @@ pub use error::{LakeError, Result};
 pub use fault::fault_of;
 pub use fragment::FragmentInfo;
 pub use index::{
-    IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex, VectorIndexKind,
-    build_index,
+    DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex,
+    VectorIndexKind, build_index,
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::Lake;

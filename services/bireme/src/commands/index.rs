@@ -3,8 +3,8 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use lake::{
-    IndexProgress, IndexRequest, IndexSummary, Lake, LakeError, LakeOptions, Metric, Stop,
-    VectorIndex, VectorIndexKind,
+    DuplicateKeys, IndexProgress, IndexRequest, IndexSummary, Lake, LakeError, LakeOptions, Metric,
+    Stop, VectorIndex, VectorIndexKind,
 };
 use serde_json::json;
 
@@ -21,7 +21,12 @@ Examples:
   bireme index --table ./events.lance --scalar day --scalar country
 
 An index of the same sort on the same column is replaced. Each becomes a version of its own, so
-that what is built stays if a later one fails or is interrupted.";
+that what is built stays if a later one fails or is interrupted. `bireme ingest --mode overwrite`
+drops indexes; rows that are appended are found without, but more slowly, until they are built
+again.
+
+A key should be unique. Keys that several rows have are counted and reported (in JSON as
+`duplicate_keys`), not refused: `bireme get` returns the first of the rows, by address.";
 
 /// Where `--help` shows the settings of vector indexes.
 const VECTORS: &str = "Vectors";
@@ -44,7 +49,8 @@ pub struct IndexArgs {
     /// A column to filter by (repeatable)
     #[arg(long, value_name = "COLUMN")]
     scalar: Vec<String>,
-    /// The column whose values name rows, for `bireme get`
+    /// The column whose values name rows, for `bireme get`: strings, integers or binary; they
+    /// should be unique, and duplicates are reported
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// How vectors are compressed and searched
@@ -123,7 +129,7 @@ async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()
         let built = lake::build_index(lake, &args.table, request, progress).await;
         bar.finish_and_clear();
         match built {
-            Ok(built) => tell(&args.table, &built, out)?,
+            Ok(built) => tell(&args.table, request, &built, out)?,
             Err(error @ LakeError::Interrupted { .. }) if at > 0 => {
                 return Err(CliError::from(error).hint("the indexes reported before stay"));
             }
@@ -159,10 +165,10 @@ fn step_text(step: &IndexProgress) -> String {
     }
 }
 
-fn tell(table: &str, built: &IndexSummary, out: &mut Output) -> Result<()> {
+fn tell(table: &str, request: &IndexRequest, built: &IndexSummary, out: &mut Output) -> Result<()> {
     let seconds = built.took.as_secs_f64();
     if out.json() {
-        out.document(&json!({
+        let mut document = json!({
             "table": table,
             "index": built.name,
             "column": built.column,
@@ -170,19 +176,40 @@ fn tell(table: &str, built: &IndexSummary, out: &mut Output) -> Result<()> {
             "rows": built.rows,
             "seconds": seconds,
             "version": built.version,
-        }))?;
+        });
+        if matches!(request, IndexRequest::Key { .. }) {
+            let duplicates = built.duplicates.as_ref();
+            document["duplicate_keys"] = duplicates.map_or(0, |it| it.keys).into();
+            document["duplicate_example"] = duplicates.map(|it| it.example.clone()).into();
+        }
+        out.document(&document)?;
     } else {
         out.line(format_args!(
-            "{} on {}: {} rows in {}, {table} is at version {}",
+            "{} on {}: {} in {}, {table} is at version {}",
             built.kind,
             built.column,
-            output::count(built.rows),
+            output::counted(built.rows, "row", "rows"),
             output::micros(seconds * 1e6),
             built.version,
         ))?;
     }
     // The next one may take long.
-    out.flush()
+    out.flush()?;
+    if let Some(duplicates) = &built.duplicates {
+        eprintln!("bireme: warning: {}", duplicates_said(&built.column, duplicates));
+    }
+    Ok(())
+}
+
+fn duplicates_said(column: &str, duplicates: &DuplicateKeys) -> String {
+    let have = if duplicates.keys == 1 { "is" } else { "are" };
+    format!(
+        "{} of column {column:?} {have} not unique, such as {:?} ({} in all); `bireme get` returns \
+         the first row of each",
+        output::counted(duplicates.keys, "key", "keys"),
+        duplicates.example,
+        output::counted(duplicates.rows, "row", "rows"),
+    )
 }
 
 #[cfg(test)]
@@ -208,6 +235,17 @@ mod tests {
         assert_eq!(
             (vector.kind, vector.metric, vector.partitions),
             (VectorIndexKind::IvfPq, Metric::Cosine, Some(7))
+        );
+    }
+
+    #[test]
+    fn duplicates_are_said_with_an_example() {
+        let duplicates = DuplicateKeys { keys: 1200, rows: 2500, example: "a\"b".into() };
+        assert_eq!(
+            duplicates_said("sku", &duplicates),
+            r#"1,200 keys of column "sku" are not unique, such as "a\"b" (2,500 rows in all); "#
+                .to_owned()
+                + "`bireme get` returns the first row of each"
         );
     }
 

@@ -9,7 +9,7 @@ mod stdout;
 mod text_table;
 
 pub use cell::typed;
-pub use quantity::{bytes, count, micros, rate};
+pub use quantity::{bytes, count, counted, micros, rate};
 pub use rows::RowLayout;
 pub use stages::{stages_json, stages_text};
 pub use stdout::Output;

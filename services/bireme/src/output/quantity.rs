@@ -15,6 +15,11 @@ pub fn count(number: u64) -> String {
     said
 }
 
+/// `1 row`, `117,659 rows`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
 /// `1.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
@@ -59,6 +64,10 @@ mod tests {
             ["0 µs", "0.50 µs", "950 µs", "1.23 ms", "12.3 ms", "999 ms", "12.3 s"]
         );
         assert_eq!([0.25, 12.34, 999.0, 512_345.4].map(rate), ["0.25", "12.3", "999", "512,345"]);
+        assert_eq!(
+            [0, 1, 1000].map(|n| counted(n, "row", "rows")),
+            ["0 rows", "1 row", "1,000 rows"]
+        );
         assert_eq!(bytes(1536 << 10), "1.5 MiB");
     }
 }

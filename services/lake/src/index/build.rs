@@ -14,6 +14,7 @@ use lance_core::datatypes::LANCE_UNENFORCED_PRIMARY_KEY;
 use lance_table::format::IndexMetadata;
 use uuid::Uuid;
 
+use super::duplicates::{self, DuplicateKeys};
 use super::plan::{Plan, column_type};
 use super::progress::{IndexProgress, Reporter};
 use super::request::IndexRequest;
@@ -35,6 +36,8 @@ pub struct IndexSummary {
     pub rows: u64,
     /// The version of the table that has it.
     pub version: u64,
+    /// Keys that aren't unique; `None` if all are, or if it is no index of keys.
+    pub duplicates: Option<DuplicateKeys>,
     /// How long it took.
     pub took: Duration,
 }
@@ -57,6 +60,12 @@ pub async fn build_index(
     let plan = Plan::new(&table, request)?;
     let name = index_name(&table, &plan).await?;
     let reporter = Arc::new(Reporter::new(progress));
+    let duplicates = match request {
+        IndexRequest::Key { column } => {
+            stop.unless(uri, duplicates::find(&table, column, &reporter)).await?
+        }
+        _ => None,
+    };
     let id = Uuid::new_v4();
     let built = stop.unless(uri, build(&table, &plan, &name, id, reporter)).await;
     let index = match built {
@@ -77,6 +86,7 @@ pub async fn build_index(
         kind: plan.index_type.to_string(),
         rows: table.row_count(),
         version: dataset.version_id(),
+        duplicates,
         took: started.elapsed(),
     })
 }

@@ -1,6 +1,7 @@
 //! A table's indexes: what there is, and building them.
 
 mod build;
+mod duplicates;
 pub(crate) mod info;
 pub(crate) mod metric;
 mod plan;
@@ -8,6 +9,7 @@ mod progress;
 mod request;
 
 pub use build::{IndexSummary, build_index};
+pub use duplicates::DuplicateKeys;
 pub use info::IndexInfo;
 pub use metric::Metric;
 pub use progress::IndexProgress;

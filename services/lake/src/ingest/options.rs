@@ -45,8 +45,9 @@ impl FromStr for IngestMode {
 pub struct IngestOptions {
     /// About a table that exists.
     pub mode: IngestMode,
-    /// The column whose values name rows. It must be there and never null; that its values are
-    /// unique is not checked (of several rows with a key, look-ups find the first).
+    /// The column whose values name rows. It must be there and never null. That its values are
+    /// unique is not checked here, but when the key is indexed: of several rows with a key,
+    /// look-ups find the first.
     pub key: Option<String>,
     /// Columns of float lists that are to become vectors (fixed-size lists of `float32`), with
     /// their dimension. Needed where the file can't say so itself: a Parquet list written without
