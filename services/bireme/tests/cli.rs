@@ -251,6 +251,46 @@ fn an_interrupted_ingest_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let (file, table) = (path("rows.csv"), path("table"));
+    std::fs::write(&file, "id,words\n1,a\n").unwrap();
+    let vectors = path("vectors.jsonl");
+    let vector = |last: &str| format!("{{\"v\":[1,1,1,1,1,1,1,1,1,{last}]}}\n");
+    std::fs::write(&vectors, vector("1.5").repeat(2) + &vector("1e39")).unwrap();
+    let ingest = |file: &Path, table: &Path, option: [&str; 2]| {
+        let (code, line) =
+            refused(&[&["ingest", text(file), "--table", text(table)], &option[..]].concat());
+        assert!(!table.exists(), "{line}");
+        (code, line)
+    };
+    let (code, line) = ingest(&file, &table, ["--vector", "words:16"]);
+    assert!(code == 2 && line.contains("words"), "{code} {line}");
+    let (code, line) = ingest(&vectors, &table, ["--mode", "create"]);
+    let place = "vectors.jsonl: line 3: column \"v\": number 10 of the vector, 1e+39, ";
+    assert!(code == 2 && line.contains(place), "{code} {line}");
+    let (code, line) = ingest(&file, &file.join("table"), ["--mode", "create"]);
+    assert!(code == 2 && line.contains("is a file, not a folder"), "{code} {line}");
+    let (code, line) = ingest(&file, Path::new("/proc/x.lance"), ["--mode", "create"]);
+    assert!(code == 6 && line.contains("/proc/x.lance"), "{code} {line}");
+    std::fs::write(&vectors, vector("1.5")).unwrap();
+    said(&["ingest", text(&vectors), "--table", text(&table)]);
+    for (options, name) in [
+        (&["--vector", "v"][..], "choose ivf-pq or ivf-hnsw-sq"),
+        (&["--vector", "v", "--kind", "ivf-hnsw-sq", "--bits", "4"], "ivf-rq"),
+        (&["--vector", "w"], "\"w\""),
+        (&["--text", "v"], "\"v\""),
+        (&["--scalar", "v"], "\"v\""),
+        (&["--key", "v"], "\"v\""),
+        (&["--key", "_rowid"], "Lance"),
+        (&["--vector", "v", "--partitions", "x"], "a whole number is expected"),
+    ] {
+        names(&[&["index", "--table", text(&table)], options].concat(), 2, name);
+    }
+}
+
+#[test]
 fn missing_credentials_are_said_with_what_to_do() {
     let folder = folder();
     let file = folder.path().join("rows.csv");

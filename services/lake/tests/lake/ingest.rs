@@ -142,6 +142,7 @@ async fn json_lists_of_one_length_become_vectors() {
     }
     write_text(&path, &text);
     let table = create(&lake(), &[path], &place.uri()).await;
+    assert_eq!(all(&table), ["i", "vector", "short", "tags"], "as the file names them");
     let data_type = |name: &str| table.schema().field_with_name(name).unwrap().data_type().clone();
     assert_eq!(data_type("vector"), DataType::new_fixed_size_list(DataType::Float32, 8, true));
     assert_eq!(data_type("short"), DataType::new_list(DataType::Float64, true));
