@@ -222,6 +222,25 @@ fn keys_that_are_not_unique_are_reported() {
 }
 
 #[test]
+fn overwriting_says_which_indexes_are_gone() {
+    let folder = folder();
+    let (file, table) = (folder.path().join("rows.csv"), folder.path().join("table"));
+    std::fs::write(&file, "sku,words\na,red shoes\n").unwrap();
+    let ingest = ["ingest", text(&file), "--table", text(&table), "--mode", "overwrite"];
+    assert_eq!(json(&ingest)[0]["dropped_indexes"], serde_json::json!([]));
+    said(&["index", "--table", text(&table), "--text", "words", "--key", "sku"]);
+    let made = json(&ingest)[0].clone();
+    let again = made["index_commands"][0].as_str().unwrap().to_owned();
+    assert_eq!(again, format!("bireme index --table {} --text words --key sku", text(&table)));
+    assert_eq!(made["dropped_indexes"][0]["columns"], serde_json::json!(["sku"]));
+    let words: Vec<_> = again.split(' ').skip(1).collect();
+    said(&words);
+    let told = said(&ingest);
+    assert!(told.contains(&format!("to make them again: {again}")), "{told}");
+    assert!(told.starts_with("1 row ("), "{told}");
+}
+
+#[test]
 fn an_interrupted_ingest_leaves_nothing_behind() {
     let folder = folder();
     let (file, made) = (folder.path().join("rows.csv"), folder.path().join("new"));

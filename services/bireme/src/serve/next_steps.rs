@@ -1,5 +1,7 @@
 //! Commands to try on a table that has just been put into service.
 
+use crate::output::shell_word;
+
 /// How many are shown.
 const STEPS: usize = 3;
 
@@ -37,15 +39,6 @@ pub fn next_steps(facts: &TableFacts, endpoint: Option<&str>) -> Vec<String> {
         steps.iter_mut().for_each(|step| step.push_str(&format!(" --endpoint {endpoint}")));
     }
     steps
-}
-
-/// Quoted where a shell would see more in it than a word.
-fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
-    match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::index::IndexInfo;
+
 /// What to do about a table that exists, or doesn't.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IngestMode {
@@ -99,6 +101,12 @@ pub struct IngestSummary {
     pub bytes: u64,
     /// The version of the table that has them.
     pub version: u64,
+    /// The table's columns.
+    pub columns: Vec<String>,
+    /// The one whose values name rows.
+    pub key: Option<String>,
+    /// The indexes that went with the rows they were on, of a table that was overwritten.
+    pub dropped_indexes: Vec<IndexInfo>,
     /// How long it took.
     pub took: Duration,
 }

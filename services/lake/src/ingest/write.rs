@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use lance::Dataset;
 use lance::dataset::{InsertBuilder, WriteDestination, WriteMode, WriteParams};
 use lance_file::version::LanceFileVersion;
 
@@ -18,6 +17,7 @@ use super::source::Source;
 use super::target::Target;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
+use crate::index::IndexInfo;
 use crate::lake::{Lake, normal_uri};
 use crate::table::{KEY_COLUMN_CONFIG, Table};
 
@@ -41,6 +41,10 @@ pub async fn ingest(
     let existing = stop.unless(&uri, existing(lake, &uri, options.mode)).await?;
     let (sources, target) = stop.unless(&uri, prepared(files, existing.as_ref(), options)).await?;
     let params = write_params(lake, existing.as_ref(), options)?;
+    let dropped_indexes = match (&existing, options.mode) {
+        (Some(table), IngestMode::Overwrite) => indexes_of(table).await,
+        _ => Vec::new(),
+    };
     let bytes = sources.iter().map(|source| source.bytes).sum();
     let leftovers = Leftovers::before(&uri);
     let (stream, outcome) = pump(sources, target, (&uri, stop.clone()), progress);
@@ -59,13 +63,21 @@ pub async fn ingest(
         }
         (Ok(_), Some(fault)) => return Err(fault),
     };
-    if let Some(key) = &options.key {
-        record_key(lake, &mut dataset, key).await?;
+    let table = Table::new(lake.clone(), dataset.clone()).await?;
+    let key = options.key.as_deref().or(table.key_column());
+    // A new table has it in the schema already; an older one may name another in its configuration,
+    // which would win.
+    if let Some(key) = key.filter(|key| table.key_column() != Some(*key)) {
+        let update = dataset.update_config([(KEY_COLUMN_CONFIG, key)]).await;
+        update.map_err(|error| table.blame(error))?;
     }
     Ok(IngestSummary {
         rows: outcome.rows(),
         bytes,
         version: dataset.version_id(),
+        columns: table.schema().fields().iter().map(|field| field.name().clone()).collect(),
+        key: key.map(str::to_owned),
+        dropped_indexes,
         took: started.elapsed(),
     })
 }
@@ -79,6 +91,17 @@ async fn existing(lake: &Lake, uri: &str, mode: IngestMode) -> Result<Option<Tab
             Ok(None)
         }
         (Err(error), _) => Err(error),
+    }
+}
+
+/// Those that an overwriting drops. That they can't be told is no reason not to.
+async fn indexes_of(table: &Table) -> Vec<IndexInfo> {
+    match table.indexes().await {
+        Ok(indexes) => indexes.to_vec(),
+        Err(error) => {
+            tracing::warn!(%error, "the indexes that are dropped can't be told");
+            Vec::new()
+        }
     }
 }
 
@@ -143,20 +166,6 @@ fn write_params(
         store_params: Some(lake.store_params()),
         ..Default::default()
     })
-}
-
-/// A new table has its key in the schema already. An older one may name another in its
-/// configuration, which would win.
-async fn record_key(lake: &Lake, dataset: &mut Dataset, key: &str) -> Result<()> {
-    let table = Table::new(lake.clone(), dataset.clone()).await?;
-    if table.key_column() == Some(key) {
-        return Ok(());
-    }
-    dataset
-        .update_config([(KEY_COLUMN_CONFIG, key)])
-        .await
-        .map(drop)
-        .map_err(|error| diagnose(table.uri(), error))
 }
 
 /// Where even the table's folder couldn't be made, what failed was making it.
