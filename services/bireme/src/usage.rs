@@ -93,6 +93,8 @@ mod tests {
             (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
             (&["bireme", "sarch"], "sarch"),
             (&["bireme", "up", "--table", "words"], "NAME=URI"),
+            (&["bireme", "search", "t", "--filter", " "], "the filter is empty"),
+            (&["bireme", "get", "t", "k", "--columns", "a,,b"], "a column's name is missing"),
             (&["bireme", "take", "t", "1:x"], "1:x"),
             (&["bireme", "status", "--endpoint", "https://x:1"], "only plain `http`"),
             (&["bireme", "index", "--table", "t"], "--vector"),

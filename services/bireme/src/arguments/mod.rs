@@ -1,8 +1,10 @@
 //! How values are typed. Pure, except for reading a vector's file.
 
+mod column;
 mod connection;
 mod drive_spec;
 mod duration;
+mod filter;
 mod io_endpoint;
 mod named_uri;
 mod npy;
@@ -11,9 +13,11 @@ mod storage;
 mod vector_column;
 mod vector_file;
 
+pub use column::parse_column;
 pub use connection::{Connection, TableArgs};
 pub use drive_spec::DriveSpec;
 pub use duration::parse_duration;
+pub use filter::parse_filter;
 pub use io_endpoint::IoEndpoint;
 pub use named_uri::NamedUri;
 pub use row_address::parse_row_address;

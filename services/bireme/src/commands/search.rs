@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 use client::query::{By, Found, SearchRequest, Text, Vector};
 use serde_json::json;
 
-use crate::arguments::{Connection, TableArgs, read_vector};
+use crate::arguments::{Connection, TableArgs, parse_column, parse_filter, read_vector};
 use crate::error::Result;
 use crate::output::{Output, RowLayout, micros, stages_json, stages_text};
 
@@ -42,7 +42,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "WORDS")]
     text: Option<String>,
     /// A SQL predicate that rows must pass; alone, or with one of the others
-    #[arg(long, value_name = "SQL")]
+    #[arg(long, value_name = "SQL", value_parser = parse_filter)]
     filter: Option<String>,
     /// How many rows
     #[arg(short, value_name = "ROWS", default_value_t = 10)]
@@ -51,7 +51,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "COLUMN")]
     column: Option<String>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Index partitions to search [default: the node's, 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -153,7 +153,8 @@ mod tests {
             (asked.k, asked.filter.as_str(), asked.vector_column.as_str()),
             (3, "x > 1", "")
         );
-        let asked = request(&["--like", "7", "--column", "v", "--refine", "0", "--columns", "a,b"]);
+        let asked =
+            request(&["--like", "7", "--column", "v", "--refine", "0", "--columns", "a, b"]);
         assert_eq!(asked.by, Some(By::Like("7".into())));
         assert_eq!((asked.vector_column.as_str(), asked.refine_factor), ("v", Some(0)));
         assert_eq!(asked.columns, ["a", "b"]);

@@ -4,7 +4,7 @@ use address::RowAddr;
 use clap::Args;
 use client::query::{OnMissing, TakeRequest};
 
-use crate::arguments::{Connection, TableArgs, parse_row_address};
+use crate::arguments::{Connection, TableArgs, parse_column, parse_row_address};
 use crate::error::Result;
 use crate::output::{Output, RowLayout};
 
@@ -26,7 +26,7 @@ pub struct TakeArgs {
     #[arg(required = true, value_name = "ROWADDR", value_parser = parse_row_address)]
     addresses: Vec<RowAddr>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Leave out addresses that name no row, instead of failing
     #[arg(long)]
