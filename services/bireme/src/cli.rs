@@ -32,6 +32,7 @@ Exit codes:
   5  overloaded: a queue is full, try again a little later
   6  a store, folder, drive or port can't be had: no access, no room, or in use
   1  anything else
+  130  interrupted: nothing was committed
 
 Errors are one line on stderr, `bireme: what is at fault and how to mend it`; with --json it is
 followed by a line {\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}.";

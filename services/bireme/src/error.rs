@@ -145,7 +145,16 @@ impl From<Fault> for CliError {
 
 impl From<LakeError> for CliError {
     fn from(error: LakeError) -> Self {
-        lake::fault_of(&error).into()
+        let told = Self::from(lake::fault_of(&error));
+        match error {
+            LakeError::Interrupted { .. } => {
+                Self { exit: Exit::Interrupted, reason: "INTERRUPTED", ..told }
+            }
+            LakeError::StoreFull { .. } => Self { reason: "DISK_FULL", ..told },
+            // Whoever typed the column can choose another, or another thing to do with it.
+            LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..told },
+            _ => told,
+        }
     }
 }
 
@@ -252,6 +261,14 @@ mod tests {
         assert!(error.message().starts_with("/tmp/slab: no room for 1.0 PiB, "), "{error:?}");
         let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
         assert_eq!(error.exit(), Exit::Usage);
+        let uri = || "t".to_owned();
+        let why = String::new;
+        let interrupted = CliError::from(LakeError::Interrupted { uri: uri() });
+        assert_eq!((interrupted.exit().number(), interrupted.reason), (130, "INTERRUPTED"));
+        let full = CliError::from(LakeError::StoreFull { uri: uri(), why: why() });
+        assert_eq!((full.exit().number(), full.reason), (6, "DISK_FULL"));
+        let column = LakeError::UnsupportedType { column: uri(), data_type: why(), why: why() };
+        assert_eq!(CliError::from(column).exit(), Exit::Usage);
         assert_eq!(CliError::output(&io::ErrorKind::BrokenPipe.into()).exit(), Exit::OutputClosed);
     }
 }

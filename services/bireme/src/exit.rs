@@ -9,6 +9,8 @@ use wire::Reason;
 pub enum Exit {
     /// Nobody reads the output any more; not a failure.
     OutputClosed,
+    /// A signal ended it before anything was committed.
+    Interrupted,
     /// None of the others.
     Other,
     /// A bad argument, value or setting.
@@ -28,6 +30,8 @@ impl Exit {
     pub const fn number(self) -> u8 {
         match self {
             Self::OutputClosed => 0,
+            // As shells see a process that SIGINT ended.
+            Self::Interrupted => 130,
             Self::Other => 1,
             Self::Usage => 2,
             Self::NotFound => 3,

@@ -1,10 +1,13 @@
 //! The tokio runtime of a command.
 
 use std::future::Future;
+use std::pin::pin;
 
+use lake::Stop;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{CliError, Result};
+use crate::serve::{Signals, exit_at_second_signal};
 
 /// A runtime with a thread for each core, or with `threads`. One thread is the caller's own: nothing is
 /// handed from thread to thread then.
@@ -27,4 +30,17 @@ pub fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // What is left over (a table's pre-fetches) is no longer of use.
     runtime.shutdown_background();
     done
+}
+
+/// Awaits `work`, which ends early when `stop` is pulled. The first SIGINT or SIGTERM pulls it; a
+/// second one doesn't wait for what is being taken back.
+pub async fn stoppable<T>(stop: &Stop, work: impl Future<Output = T>) -> Result<T> {
+    let mut signals = Signals::listen()?;
+    let mut work = pin!(work);
+    tokio::select! {
+        done = &mut work => return Ok(done),
+        _ = signals.next() => stop.pull(),
+    }
+    tokio::spawn(exit_at_second_signal(signals));
+    Ok(work.await)
 }

@@ -9,6 +9,15 @@ use clap::{CommandFactory, Parser};
 use crate::cli::Cli;
 use crate::error::{CliError, Result};
 
+/// What the standard library says of text that is no number, and what was expected.
+const RUSTS_WORDS: [(&str, &str); 5] = [
+    ("invalid digit found in string", "a whole number is expected"),
+    ("cannot parse integer from empty string", "a whole number is expected"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("invalid float literal", "a number is expected"),
+];
+
 /// What came of the arguments.
 pub enum Parsed {
     /// A command to run.
@@ -56,7 +65,8 @@ fn one_line(rendered: &str) -> String {
         |line: &str| line.starts_with("Usage:") || line.starts_with("For more information");
     let lines = rendered.lines().map(str::trim).take_while(|line| !is_end(line));
     let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    text.strip_prefix("error: ").unwrap_or(&text).replace(" tip: ", "; tip: ")
+    let text = text.strip_prefix("error: ").unwrap_or(&text).replace(" tip: ", "; tip: ");
+    RUSTS_WORDS.iter().fold(text, |text, (rusts, ours)| text.replace(rusts, ours))
 }
 
 #[cfg(test)]
@@ -83,9 +93,15 @@ mod tests {
             (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
             (&["bireme", "sarch"], "sarch"),
             (&["bireme", "up", "--table", "words"], "NAME=URI"),
+            (&["bireme", "search", "t", "--filter", " "], "the filter is empty"),
+            (&["bireme", "get", "t", "k", "--columns", "a,,b"], "a column's name is missing"),
             (&["bireme", "take", "t", "1:x"], "1:x"),
             (&["bireme", "status", "--endpoint", "https://x:1"], "only plain `http`"),
             (&["bireme", "index", "--table", "t"], "--vector"),
+            (&["bireme", "ingest", "f", "--table", "t", "--fragment-rows", "x"], "a whole number"),
+            (&["bireme", "index", "--table", "t", "--text", "a", "--bits", "4"], "--vector"),
+            (&["bireme", "index", "--table", "t", "--vector", "a", "--bits", "10"], "1..=9"),
+            (&["bireme", "index", "--table", "t", "--text", "a", "--kind", "ivf-pq"], "--vector"),
         ] {
             let said = message(arguments);
             assert!(said.contains(expected), "{said}");

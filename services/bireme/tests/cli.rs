@@ -288,6 +288,130 @@ fn files_that_are_not_what_they_say_leave_nothing_behind() {
 }
 
 #[test]
+fn keys_that_are_not_unique_are_reported() {
+    let folder = folder();
+    let (file, table) = (folder.path().join("rows.csv"), folder.path().join("table"));
+    std::fs::write(&file, "sku,n\na,1\nb,2\na,3\nb,4\nc,5\n").unwrap();
+    said(&["ingest", text(&file), "--table", text(&table), "--key", "sku"]);
+    let index = ["index", "--table", text(&table), "--key", "sku"];
+    let output = bireme(&[&index[..], &["--json"]].concat());
+    assert!(output.status.success());
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&made["duplicate_keys"], &made["duplicate_example"]), (&2.into(), &"a".into()));
+    let warned = String::from_utf8(output.stderr).unwrap();
+    assert!(warned.starts_with("bireme: warning: 2 keys of column \"sku\""), "{warned}");
+    let unique = ["index", "--table", text(&table), "--key", "n"];
+    assert_eq!(json(&unique)[0]["duplicate_keys"], 0);
+    assert_eq!(String::from_utf8(bireme(&unique).stderr).unwrap(), "");
+}
+
+#[test]
+fn overwriting_says_which_indexes_are_gone() {
+    let folder = folder();
+    let (file, table) = (folder.path().join("rows.csv"), folder.path().join("table"));
+    std::fs::write(&file, "sku,words\na,red shoes\n").unwrap();
+    let ingest = ["ingest", text(&file), "--table", text(&table), "--mode", "overwrite"];
+    assert_eq!(json(&ingest)[0]["dropped_indexes"], serde_json::json!([]));
+    said(&["index", "--table", text(&table), "--text", "words", "--key", "sku"]);
+    let made = json(&ingest)[0].clone();
+    let again = made["index_commands"][0].as_str().unwrap().to_owned();
+    assert_eq!(again, format!("bireme index --table {} --text words --key sku", text(&table)));
+    assert_eq!(made["dropped_indexes"][0]["columns"], serde_json::json!(["sku"]));
+    let words: Vec<_> = again.split(' ').skip(1).collect();
+    said(&words);
+    let told = said(&ingest);
+    assert!(told.contains(&format!("to make them again: {again}")), "{told}");
+    assert!(told.starts_with("1 row ("), "{told}");
+}
+
+#[test]
+fn an_interrupted_ingest_leaves_nothing_behind() {
+    let folder = folder();
+    let (file, made) = (folder.path().join("rows.csv"), folder.path().join("new"));
+    let rows: String = (0..2_000_000).map(|i| format!("{i},{}\n", i % 1000)).collect();
+    std::fs::write(&file, format!("a,b\n{rows}")).unwrap();
+    let table = made.join("table");
+    for signal in ["-INT", "-TERM"] {
+        let ingest = Command::new(env!("CARGO_BIN_EXE_bireme"))
+            .args(["ingest", text(&file), "--table", text(&table), "--fragment-rows", "8192"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !std::fs::read_dir(table.join("data")).is_ok_and(|mut files| files.next().is_some()) {
+            assert!(Instant::now() < patience, "it writes nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let id = ingest.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let output = ingest.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(told, "bireme: interrupted: nothing was committed\n");
+        assert_eq!(output.status.code(), Some(130));
+        assert!(!made.exists(), "its folders are gone");
+    }
+}
+
+#[test]
+fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let (file, table) = (path("rows.csv"), path("table"));
+    std::fs::write(&file, "id,words\n1,a\n").unwrap();
+    let vectors = path("vectors.jsonl");
+    let vector = |last: &str| format!("{{\"v\":[1,1,1,1,1,1,1,1,1,{last}]}}\n");
+    std::fs::write(&vectors, vector("1.5").repeat(2) + &vector("1e39")).unwrap();
+    let ingest = |file: &Path, table: &Path, option: [&str; 2]| {
+        let (code, line) =
+            refused(&[&["ingest", text(file), "--table", text(table)], &option[..]].concat());
+        assert!(!table.exists(), "{line}");
+        (code, line)
+    };
+    let (code, line) = ingest(&file, &table, ["--vector", "words:16"]);
+    assert!(code == 2 && line.contains("words"), "{code} {line}");
+    let (code, line) = ingest(&vectors, &table, ["--mode", "create"]);
+    let place = "vectors.jsonl: line 3: column \"v\": number 10 of the vector, 1e+39, ";
+    assert!(code == 2 && line.contains(place), "{code} {line}");
+    let (code, line) = ingest(&file, &file.join("table"), ["--mode", "create"]);
+    assert!(code == 2 && line.contains("is a file, not a folder"), "{code} {line}");
+    let (code, line) = ingest(&file, Path::new("/proc/x.lance"), ["--mode", "create"]);
+    assert!(code == 6 && line.contains("/proc/x.lance"), "{code} {line}");
+    std::fs::write(&vectors, vector("1.5")).unwrap();
+    said(&["ingest", text(&vectors), "--table", text(&table)]);
+    for (options, name) in [
+        (&["--vector", "v"][..], "choose ivf-pq or ivf-hnsw-sq"),
+        (&["--vector", "v", "--kind", "ivf-hnsw-sq", "--bits", "4"], "ivf-rq"),
+        (&["--vector", "w"], "\"w\""),
+        (&["--text", "v"], "\"v\""),
+        (&["--scalar", "v"], "\"v\""),
+        (&["--key", "v"], "\"v\""),
+        (&["--key", "_rowid"], "Lance"),
+        (&["--vector", "v", "--partitions", "x"], "a whole number is expected"),
+    ] {
+        names(&[&["index", "--table", text(&table)], options].concat(), 2, name);
+    }
+}
+
+#[test]
+fn missing_credentials_are_said_with_what_to_do() {
+    let folder = folder();
+    let file = folder.path().join("rows.csv");
+    std::fs::write(&file, "id\n1\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_bireme"))
+        .args(["ingest", text(&file), "--table", "s3://bucket/table"])
+        .env_clear()
+        .envs([("AWS_REGION", "us-east-1"), ("AWS_EC2_METADATA_DISABLED", "true")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let expected =
+        "bireme: no credentials for the store of s3://bucket/table: set AWS_ACCESS_KEY_ID";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!((told.lines().count(), output.status.code()), (1, Some(6)));
+}
+
+#[test]
 fn what_cannot_start_or_be_reached_is_named() {
     let nobody = ["tables", "--endpoint", "http://127.0.0.1:9"];
     names(&nobody, 4, "127.0.0.1:9");

@@ -54,6 +54,12 @@ pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
 
 /// A fault of the store rather than of the table, if the chain of causes has one.
 fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
+    let text = error.to_string();
+    // First, because what a machine without credentials is refused, or can't reach, is the place
+    // that would give it some.
+    if credentials_missing(uri, &text) {
+        return Some(LakeError::CredentialsMissing { uri: uri.to_owned() });
+    }
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
         if let Some(found) =
@@ -66,7 +72,7 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
         }
         cause = this.source();
     }
-    text_fault(uri, &error.to_string())
+    text_fault(uri, &text)
 }
 
 fn object_store_fault(uri: &str, error: &StoreError) -> Option<LakeError> {
@@ -90,11 +96,16 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
     let uri = uri.to_owned();
     let why = one_line(&error.to_string());
     match error.kind() {
-        ErrorKind::PermissionDenied
-        | ErrorKind::ReadOnlyFilesystem
-        | ErrorKind::StorageFull
-        | ErrorKind::QuotaExceeded
-        | ErrorKind::NotADirectory => Some(LakeError::StoreRefuses { uri, why }),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            Some(LakeError::StoreRefuses { uri, why })
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            Some(LakeError::StoreFull { uri, why })
+        }
+        ErrorKind::NotADirectory => {
+            let why = "a part of the path is a file, not a folder".to_owned();
+            Some(LakeError::BadUri { uri, why })
+        }
         ErrorKind::ConnectionRefused
         | ErrorKind::ConnectionReset
         | ErrorKind::TimedOut
@@ -102,6 +113,22 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
         | ErrorKind::NetworkUnreachable => Some(LakeError::StoreUnreachable { uri, why }),
         _ => None,
     }
+}
+
+/// Whether the store's client says that it has no credentials and nobody to ask for some.
+fn credentials_missing(uri: &str, text: &str) -> bool {
+    const MISSING: [&str; 8] = [
+        "Failed to get AWS credentials",
+        "no providers in chain",
+        "CredentialsNotLoaded",
+        "the credential provider was not enabled",
+        "no storage account configured",
+        // What virtual machines ask for their role: Google's and Azure's.
+        "/computeMetadata/",
+        "/metadata/identity/",
+        "metadata.google.internal",
+    ];
+    uri.contains("://") && MISSING.iter().any(|phrase| text.contains(phrase))
 }
 
 /// What the HTTP clients of the clouds say when they can't connect or can't sign.
@@ -116,7 +143,7 @@ fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
         "HTTP error",
         "Connect(",
     ];
-    const REFUSED: [&str; 10] = [
+    const REFUSED: [&str; 7] = [
         "InvalidAccessKeyId",
         "SignatureDoesNotMatch",
         "AccessDenied",
@@ -124,14 +151,15 @@ fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
         "403 Forbidden",
         "401 Unauthorized",
         "AuthorizationHeaderMalformed",
-        "no providers in chain",
-        "CredentialsNotLoaded",
-        "the credential provider was not enabled",
     ];
     const NO_BUCKET: [&str; 3] =
         ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"];
     if !uri.contains("://") {
         return None;
+    }
+    if text.contains("Failed to resolve region") {
+        let why = "its region can't be found out; set AWS_REGION or give --storage aws_region=...";
+        return Some(LakeError::StoreUnreachable { uri: uri.to_owned(), why: why.to_owned() });
     }
     if NO_BUCKET.iter().any(|phrase| text.contains(phrase)) {
         return Some(LakeError::TableNotFound { uri: uri.to_owned() });
@@ -188,9 +216,16 @@ mod tests {
             StoreError::PermissionDenied { path: "t/x".into(), source: "403 Forbidden".into() };
         let error = diagnose("s3://b/t", LanceError::from(refused));
         assert!(matches!(error, LakeError::CredentialsRefused { .. }), "{error:?}");
-        let full = std::io::Error::from(ErrorKind::StorageFull);
-        let error = diagnose("/t", LanceError::from(full));
-        assert!(matches!(error, LakeError::StoreRefuses { .. }), "{error:?}");
+        let said = |kind: ErrorKind| diagnose("/t", LanceError::from(std::io::Error::from(kind)));
+        assert!(matches!(said(ErrorKind::StorageFull), LakeError::StoreFull { .. }));
+        assert!(matches!(said(ErrorKind::ReadOnlyFilesystem), LakeError::StoreRefuses { .. }));
+        assert!(matches!(said(ErrorKind::NotADirectory), LakeError::BadUri { .. }));
+        let nobody = LanceError::io(
+            "Failed to get AWS credentials: ProviderError(.. SdkBody { inner: Once(None) } ..)",
+        );
+        let error = diagnose("s3://b/t", nobody);
+        assert!(matches!(error, LakeError::CredentialsMissing { .. }), "{error:?}");
+        assert!(!error.to_string().contains("SdkBody"), "{error}");
         let gone = StoreError::NotFound { path: "t/data/x.lance".into(), source: "404".into() };
         let error = diagnose("s3://b/t", LanceError::from(gone));
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use address::RowAddr;
 
-/// How many row addresses, columns or candidates a message spells out before it only counts them.
-const NAMES_SHOWN: usize = 8;
+use crate::hint::{credentials_hint, reserved_hint, text_index_hint};
+use crate::words::{addresses_said, candidates_said, counted, listed};
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, LakeError>;
@@ -51,7 +51,7 @@ pub enum LakeError {
         fragment: u32,
     },
     /// The table has no such top-level column.
-    #[error("no column {column:?}: the table has {}", listed(available))]
+    #[error("no column {column:?}: the table has {}{}", listed(available), reserved_hint(column))]
     ColumnNotFound {
         /// The name asked for.
         column: String,
@@ -67,7 +67,10 @@ pub enum LakeError {
         candidates: Vec<String>,
     },
     /// Rows (by physical offset) that the fragment doesn't have.
-    #[error("rows {start}..{end} are outside fragment {fragment}, which has {physical_rows} rows")]
+    #[error(
+        "rows {start}..{end} are outside fragment {fragment}, which has {}",
+        counted(u64::from(*physical_rows), "row")
+    )]
     RangeOutOfBounds {
         /// The fragment's id.
         fragment: u32,
@@ -124,7 +127,10 @@ pub enum LakeError {
         why: String,
     },
     /// A query vector of the wrong length.
-    #[error("column {column:?} holds vectors of {expected} dimensions, the query has {got}")]
+    #[error(
+        "column {column:?} holds vectors of {}, the query has {got}",
+        counted(*expected as u64, "dimension")
+    )]
     DimensionMismatch {
         /// The vector column.
         column: String,
@@ -141,23 +147,29 @@ pub enum LakeError {
         /// Its Arrow type.
         data_type: String,
     },
-    /// A search that needs an index that the table doesn't have.
+    /// A search by words in a column that has no full-text index.
     #[error(
-        "column {column:?} has no {kind} index: build it with `bireme index --table {uri} {flag} {column}`"
+        "column {column:?} has no full-text index: build it with `bireme index --table {uri} --text {column}` \
+         (overwriting a table drops its indexes)"
     )]
     NoIndex {
         /// The table.
         uri: String,
-        /// The column, or `COLUMN` if the table has no such index on any.
+        /// The column.
         column: String,
-        /// "full-text" and the like.
-        kind: &'static str,
-        /// The option of `bireme index` that builds it.
-        flag: &'static str,
+    },
+    /// A search by words in a table that has no full-text index at all.
+    #[error("{uri} has no full-text index: {}", text_index_hint(uri, columns))]
+    NoTextIndex {
+        /// The table.
+        uri: String,
+        /// The columns that one could be built on.
+        columns: Vec<String>,
     },
     /// An index can't be trained on so few rows.
     #[error(
-        "column {column:?} has {rows} rows, a {kind} index needs at least {needed}: ingest more rows or choose another kind"
+        "column {column:?} has {}, an {kind} index needs at least {needed}: ingest more rows or choose another kind",
+        counted(*rows, "row")
     )]
     TooFewRows {
         /// The column.
@@ -178,6 +190,12 @@ pub enum LakeError {
         data_type: String,
         /// What isn't possible with it, and what to do instead.
         why: String,
+    },
+    /// A column of a name that Lance keeps for itself.
+    #[error("column {column:?}: Lance keeps this name for itself; rename the column in the files")]
+    ReservedColumn {
+        /// The column.
+        column: String,
     },
     /// A file that can't be read as what it claims to be, or whose contents don't fit.
     #[error("{}: {why}", path.display())]
@@ -205,6 +223,12 @@ pub enum LakeError {
         /// What the connection failed with.
         why: String,
     },
+    /// No credentials are given, and none are found where the store's client looks for them.
+    #[error("no credentials for the store of {uri}: {}", credentials_hint(uri))]
+    CredentialsMissing {
+        /// The table.
+        uri: String,
+    },
     /// The store answers, and refuses.
     #[error(
         "the store of {uri} refuses the credentials: {why}; check keys, region and bucket policy"
@@ -223,7 +247,15 @@ pub enum LakeError {
         /// What is wrong with it or with the store options.
         why: String,
     },
-    /// No space left, no permission, read-only: the store's place can't be written to or read.
+    /// No space left, or a quota is used up.
+    #[error("no space for {uri}: {why}; free some, or choose another place")]
+    StoreFull {
+        /// The table.
+        uri: String,
+        /// What the store said.
+        why: String,
+    },
+    /// No permission, read-only: the store's place can't be written to or read.
     #[error("{uri}: {why}")]
     StoreRefuses {
         /// The table.
@@ -255,6 +287,12 @@ pub enum LakeError {
         /// Which file, and how.
         why: String,
     },
+    /// Ended by [`Stop`](crate::Stop) before anything was committed.
+    #[error("interrupted: nothing was committed")]
+    Interrupted {
+        /// The table.
+        uri: String,
+    },
     /// None of the above: a defect here or in Lance.
     #[error("internal error with {uri}: {why}")]
     Internal {
@@ -263,33 +301,6 @@ pub enum LakeError {
         /// What happened.
         why: String,
     },
-}
-
-/// `"a", "b" and 3 more`
-fn listed(names: &[String]) -> String {
-    let shown: Vec<_> = names.iter().take(NAMES_SHOWN).map(|name| format!("{name:?}")).collect();
-    match names.len().saturating_sub(NAMES_SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
-fn candidates_said(candidates: &[String]) -> String {
-    if candidates.is_empty() {
-        "the table has none".to_owned()
-    } else {
-        format!("one of {}", listed(candidates))
-    }
-}
-
-fn addresses_said(addresses: &[RowAddr]) -> String {
-    let shown: Vec<_> =
-        addresses.iter().take(NAMES_SHOWN).map(|addr| format!("{addr} ({addr:?})")).collect();
-    let noun = if addresses.len() == 1 { "row address" } else { "row addresses" };
-    match addresses.len().saturating_sub(NAMES_SHOWN) {
-        0 => format!("{noun} {}", shown.join(", ")),
-        more => format!("{noun} {} and {more} more", shown.join(", ")),
-    }
 }
 
 #[cfg(test)]

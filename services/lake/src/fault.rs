@@ -12,12 +12,16 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::TableExists { uri }
         | LakeError::KeyColumnUnknown { uri }
         | LakeError::StoreUnreachable { uri, .. }
+        | LakeError::CredentialsMissing { uri }
         | LakeError::CredentialsRefused { uri, .. }
+        | LakeError::NoTextIndex { uri, .. }
         | LakeError::BadUri { uri, .. }
+        | LakeError::StoreFull { uri, .. }
         | LakeError::StoreRefuses { uri, .. }
         | LakeError::Conflict { uri, .. }
         | LakeError::Unsupported { uri, .. }
         | LakeError::Corrupt { uri, .. }
+        | LakeError::Interrupted { uri }
         | LakeError::Internal { uri, .. } => fault.with("table", uri),
         LakeError::VersionNotFound { uri, version, .. } => {
             fault.with("table", uri).with("version", version)
@@ -37,6 +41,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::NoIndex { column, .. }
         | LakeError::TooFewRows { column, .. }
         | LakeError::UnsupportedType { column, .. }
+        | LakeError::ReservedColumn { column }
         | LakeError::SchemaMismatch { column, .. } => fault.with("column", column),
         LakeError::BadFilter { filter, .. } => fault.with("filter", filter),
         LakeError::ColumnNotNamed { .. } | LakeError::BadQuery { .. } => fault,
@@ -52,7 +57,9 @@ fn reason_of(error: &LakeError) -> Reason {
         LakeError::RowNotFound { .. } | LakeError::FragmentNotFound { .. } => Reason::RowNotFound,
         LakeError::BadFilter { .. } => Reason::BadFilter,
         LakeError::DimensionMismatch { .. } | LakeError::NotAVector { .. } => Reason::BadVector,
-        LakeError::NoIndex { .. } | LakeError::KeyColumnUnknown { .. } => Reason::NoIndex,
+        LakeError::NoIndex { .. }
+        | LakeError::NoTextIndex { .. }
+        | LakeError::KeyColumnUnknown { .. } => Reason::NoIndex,
         LakeError::UnsupportedType { .. } | LakeError::Unsupported { .. } => {
             Reason::UnsupportedType
         }
@@ -62,14 +69,17 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::BadQuery { .. }
         | LakeError::BadUri { .. }
         | LakeError::BadFile { .. }
+        | LakeError::ReservedColumn { .. }
         | LakeError::SchemaMismatch { .. }
         | LakeError::TableExists { .. }
         | LakeError::TooFewRows { .. } => Reason::BadArgument,
         LakeError::StoreUnreachable { .. } | LakeError::Conflict { .. } => Reason::StoreUnreachable,
-        LakeError::CredentialsRefused { .. } | LakeError::StoreRefuses { .. } => {
-            Reason::StoreRefused
-        }
+        LakeError::CredentialsMissing { .. }
+        | LakeError::CredentialsRefused { .. }
+        | LakeError::StoreFull { .. }
+        | LakeError::StoreRefuses { .. } => Reason::StoreRefused,
         LakeError::Corrupt { .. } => Reason::TableDamaged,
+        LakeError::Interrupted { .. } => Reason::Cancelled,
         LakeError::Internal { .. } => Reason::Internal,
     }
 }

@@ -13,6 +13,7 @@ use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::LakeOptions;
+use crate::stop::Stop;
 use crate::table::Table;
 
 /// A way to tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`,
@@ -26,6 +27,7 @@ struct Inner {
     session: Arc<Session>,
     store_options: HashMap<String, String>,
     open_timeout: Duration,
+    stop: Stop,
 }
 
 impl std::fmt::Debug for Lake {
@@ -45,6 +47,7 @@ impl Lake {
                 session: Arc::new(session),
                 store_options: options.store_options(),
                 open_timeout: options.open_timeout,
+                stop: options.stop,
             }),
         }
     }
@@ -105,6 +108,10 @@ impl Lake {
 
     pub(crate) fn session(&self) -> Arc<Session> {
         self.inner.session.clone()
+    }
+
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.inner.stop
     }
 
     /// How Lance's writers reach the store.

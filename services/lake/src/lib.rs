@@ -26,6 +26,7 @@ mod diagnose;
 mod error;
 mod fault;
 mod fragment;
+mod hint;
 mod index;
 mod ingest;
 mod lake;
@@ -33,19 +34,22 @@ mod options;
 mod read;
 mod schema;
 mod search;
+mod stop;
 mod table;
 mod take;
+mod words;
 
 pub use deleted::DeletedRows;
 pub use error::{LakeError, Result};
 pub use fault::fault_of;
 pub use fragment::FragmentInfo;
 pub use index::{
-    IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex, VectorIndexKind,
-    build_index,
+    DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex,
+    VectorIndexKind, build_index,
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::Lake;
 pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
+pub use stop::Stop;
 pub use table::Table;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::stop::Stop;
+
 /// Settings of a [`Lake`](crate::Lake), the same for all its tables.
 #[derive(Clone)]
 pub struct LakeOptions {
@@ -28,6 +30,8 @@ pub struct LakeOptions {
     pub retries_max: usize,
     /// After this time no failed request is repeated any more.
     pub retry_timeout: Duration,
+    /// Ends what writes to tables before it is done.
+    pub stop: Stop,
 }
 
 /// Without the values of the store options: secrets are among them.
@@ -55,6 +59,7 @@ impl Default for LakeOptions {
             request_timeout: Duration::from_secs(30),
             retries_max: 2,
             retry_timeout: Duration::from_secs(8),
+            stop: Stop::default(),
         }
     }
 }

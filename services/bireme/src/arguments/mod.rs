@@ -1,9 +1,11 @@
 //! How values are typed. Pure, except for reading a vector's file.
 
 mod at_least_1;
+mod column;
 mod connection;
 mod drive_spec;
 mod duration;
+mod filter;
 mod io_endpoint;
 mod named_uri;
 mod npy;
@@ -13,9 +15,11 @@ mod vector_column;
 mod vector_file;
 
 pub use at_least_1::parse_at_least_1;
+pub use column::parse_column;
 pub use connection::{Connection, TableArgs};
 pub use drive_spec::DriveSpec;
 pub use duration::parse_duration;
+pub use filter::parse_filter;
 pub use io_endpoint::IoEndpoint;
 pub use named_uri::NamedUri;
 pub use row_address::parse_row_address;

@@ -5,7 +5,7 @@ use client::Endpoint;
 use client::query::QueryClient;
 use serde_json::{Value, json};
 
-use crate::arguments::{Connection, TableArgs};
+use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
     Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
     SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, at_least_1, put, report_text,
@@ -72,7 +72,7 @@ struct FetchArgs {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_1)]
     rows: usize,
     /// Columns to fetch [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Score the rows where they are, and send the K nearest back
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
@@ -98,7 +98,7 @@ struct TakeArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_1)]
     rows: usize,
     /// Columns of the rows [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Connections to the query node
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
@@ -127,10 +127,10 @@ struct SearchArgs {
     #[arg(long, value_name = "FACTOR")]
     refine: Option<u32>,
     /// A SQL predicate that rows must pass
-    #[arg(long, value_name = "SQL")]
+    #[arg(long, value_name = "SQL", value_parser = parse_filter)]
     filter: Option<String>,
     /// Columns of the rows [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Connections to the query node
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
@@ -153,7 +153,7 @@ struct GetArgs {
     #[arg(long, value_name = "COLUMN")]
     key_column: Option<String>,
     /// Columns of the rows [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// The form that rows come back in
     #[arg(long, value_enum, default_value = "arrow")]

@@ -4,7 +4,7 @@ use clap::{Args, ValueHint};
 use client::query::{GetRequest, GottenRows, RowFormat};
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs};
+use crate::arguments::{Connection, TableArgs, parse_column};
 use crate::error::Result;
 use crate::output::{Output, RowLayout};
 
@@ -29,7 +29,7 @@ pub struct GetArgs {
     #[arg(required = true, value_name = "KEY", value_hint = ValueHint::Other, allow_negative_numbers = true)]
     keys: Vec<String>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// The key column [default: the table's own]
     #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]

@@ -3,15 +3,16 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use lake::{
-    IndexProgress, IndexRequest, IndexSummary, Lake, LakeOptions, Metric, VectorIndex,
-    VectorIndexKind,
+    DuplicateKeys, IndexProgress, IndexRequest, IndexSummary, Lake, LakeError, LakeOptions, Metric,
+    Stop, VectorIndex, VectorIndexKind,
 };
 use serde_json::json;
 
 use crate::arguments::StorageArgs;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::progress::{Unit, bar};
+use crate::runtime;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +21,15 @@ Examples:
   bireme index --table ./events.lance --scalar day --scalar country
 
 An index of the same sort on the same column is replaced. Each becomes a version of its own, so
-that what is built stays if a later one fails.";
+that what is built stays if a later one fails or is interrupted. `bireme ingest --mode overwrite`
+drops indexes; rows that are appended are found without, but more slowly, until they are built
+again.
+
+A key should be unique. Keys that several rows have are counted and reported (in JSON as
+`duplicate_keys`), not refused: `bireme get` returns the first of the rows, by address.";
+
+/// Where `--help` shows the settings of vector indexes.
+const VECTORS: &str = "Vectors";
 
 /// What to build.
 #[derive(Debug, Args)]
@@ -40,23 +49,27 @@ pub struct IndexArgs {
     /// A column to filter by (repeatable)
     #[arg(long, value_name = "COLUMN")]
     scalar: Vec<String>,
-    /// The column whose values name rows, for `bireme get`
+    /// The column whose values name rows, for `bireme get`: strings, integers or binary; they
+    /// should be unique, and duplicates are reported
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// How vectors are compressed and searched
-    #[arg(long, default_value = "ivf-rq", value_parser = kinds(), help_heading = "Vectors")]
+    #[arg(long, default_value = "ivf-rq", value_parser = kinds(), requires = "vector")]
+    #[arg(help_heading = VECTORS)]
     kind: VectorIndexKind,
     /// How distances are measured
-    #[arg(long, default_value = "l2", value_parser = metrics(), help_heading = "Vectors")]
+    #[arg(long, default_value = "l2", value_parser = metrics(), requires = "vector")]
+    #[arg(help_heading = VECTORS)]
     metric: Metric,
     /// Partitions [default: about half the square root of the number of rows, at most 4096]
-    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     partitions: Option<usize>,
     /// ivf-pq: codes per vector; must divide the dimension [default: a sixteenth of it]
-    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     sub_vectors: Option<usize>,
     /// ivf-rq: bits per dimension, 1 to 9
-    #[arg(long, value_name = "N", help_heading = "Vectors")]
+    #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
     bits: Option<u8>,
     #[command(flatten)]
     storage: StorageArgs,
@@ -99,14 +112,29 @@ impl IndexArgs {
 
 /// Builds them, one after another.
 pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
-    let lake = Lake::new(LakeOptions { storage: args.storage.to_map(), ..Default::default() });
-    for request in args.requests() {
-        let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(&request)));
+    let stop = Stop::default();
+    let lake = Lake::new(LakeOptions {
+        storage: args.storage.to_map(),
+        stop: stop.clone(),
+        ..Default::default()
+    });
+    runtime::stoppable(&stop, build_all(&lake, &args, out)).await?
+}
+
+async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()> {
+    for (at, request) in args.requests().iter().enumerate() {
+        let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(request)));
         let shown = bar.clone();
         let progress = move |step: IndexProgress| shown.set_message(step_text(&step));
-        let built = lake::build_index(&lake, &args.table, &request, progress).await;
+        let built = lake::build_index(lake, &args.table, request, progress).await;
         bar.finish_and_clear();
-        tell(&args.table, &built?, out)?;
+        match built {
+            Ok(built) => tell(&args.table, request, &built, out)?,
+            Err(error @ LakeError::Interrupted { .. }) if at > 0 => {
+                return Err(CliError::from(error).hint("the indexes reported before stay"));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }
@@ -137,10 +165,10 @@ fn step_text(step: &IndexProgress) -> String {
     }
 }
 
-fn tell(table: &str, built: &IndexSummary, out: &mut Output) -> Result<()> {
+fn tell(table: &str, request: &IndexRequest, built: &IndexSummary, out: &mut Output) -> Result<()> {
     let seconds = built.took.as_secs_f64();
     if out.json() {
-        out.document(&json!({
+        let mut document = json!({
             "table": table,
             "index": built.name,
             "column": built.column,
@@ -148,19 +176,40 @@ fn tell(table: &str, built: &IndexSummary, out: &mut Output) -> Result<()> {
             "rows": built.rows,
             "seconds": seconds,
             "version": built.version,
-        }))?;
+        });
+        if matches!(request, IndexRequest::Key { .. }) {
+            let duplicates = built.duplicates.as_ref();
+            document["duplicate_keys"] = duplicates.map_or(0, |it| it.keys).into();
+            document["duplicate_example"] = duplicates.map(|it| it.example.clone()).into();
+        }
+        out.document(&document)?;
     } else {
         out.line(format_args!(
-            "{} on {}: {} rows in {}, {table} is at version {}",
+            "{} on {}: {} in {}, {table} is at version {}",
             built.kind,
             built.column,
-            output::count(built.rows),
+            output::counted(built.rows, "row", "rows"),
             output::micros(seconds * 1e6),
             built.version,
         ))?;
     }
     // The next one may take long.
-    out.flush()
+    out.flush()?;
+    if let Some(duplicates) = &built.duplicates {
+        eprintln!("bireme: warning: {}", duplicates_said(&built.column, duplicates));
+    }
+    Ok(())
+}
+
+fn duplicates_said(column: &str, duplicates: &DuplicateKeys) -> String {
+    let have = if duplicates.keys == 1 { "is" } else { "are" };
+    format!(
+        "{} of column {column:?} {have} not unique, such as {:?} ({} in all); `bireme get` returns \
+         the first row of each",
+        output::counted(duplicates.keys, "key", "keys"),
+        duplicates.example,
+        output::counted(duplicates.rows, "row", "rows"),
+    )
 }
 
 #[cfg(test)]
@@ -186,6 +235,17 @@ mod tests {
         assert_eq!(
             (vector.kind, vector.metric, vector.partitions),
             (VectorIndexKind::IvfPq, Metric::Cosine, Some(7))
+        );
+    }
+
+    #[test]
+    fn duplicates_are_said_with_an_example() {
+        let duplicates = DuplicateKeys { keys: 1200, rows: 2500, example: "a\"b".into() };
+        assert_eq!(
+            duplicates_said("sku", &duplicates),
+            r#"1,200 keys of column "sku" are not unique, such as "a\"b" (2,500 rows in all); "#
+                .to_owned()
+                + "`bireme get` returns the first row of each"
         );
     }
 

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lake::{IngestMode, IngestOptions, Lake, LakeOptions};
+use lake::{IndexInfo, IngestMode, IngestOptions, IngestSummary, Lake, LakeOptions, Stop};
 use serde_json::json;
 
 use crate::arguments::{StorageArgs, VectorColumn};
 use crate::error::{CliError, Result};
-use crate::output::{self, Output};
+use crate::output::{self, Output, index_commands};
 use crate::progress::{Unit, bar};
+use crate::runtime;
 
 /// Caches of tables that are only written to, in bytes: memory is for the rows on their way.
 const CACHE_BYTES: usize = 64 << 20;
@@ -22,8 +23,16 @@ Examples:
   bireme ingest v.parquet --table ./v.lance --vector embedding:384
 
 Formats go by the file's name: .parquet, .csv, .tsv, .jsonl (.ndjson, .json), .arrow (.ipc,
-.feather). The rows of all files become one new version of the table; an ingest that fails
-changes nothing.";
+.feather). CSV and JSON lines have no types: they are inferred from the first rows, or are those of
+the table that rows are appended to. CSV holds no lists; in JSON lines, lists of numbers with
+decimals that have one length of at least 8 become vectors, others with --vector.
+
+The rows of all files become one new version of the table; an ingest that fails or is interrupted
+changes nothing. --mode overwrite drops the table's indexes, and says how to make them again.
+
+--key records the column, and refuses rows without a key. That keys are unique is not checked
+before `bireme index --key`, which reports those that aren't: `bireme get` returns the first row
+of each.";
 
 /// What to write where.
 #[derive(Debug, Args)]
@@ -35,7 +44,7 @@ pub struct IngestArgs {
     /// The table: a folder, s3://, gs:// or az://
     #[arg(long, value_name = "URI")]
     table: String,
-    /// The column whose values name rows
+    /// The column whose values name rows, and which no row may lack
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// What to do about a table that exists
@@ -72,10 +81,12 @@ fn check_files(files: &[PathBuf]) -> Result<()> {
 /// Writes the rows.
 pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
     check_files(&args.files)?;
+    let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
         storage: args.storage.to_map(),
         index_cache_bytes: CACHE_BYTES,
         metadata_cache_bytes: CACHE_BYTES,
+        stop: stop.clone(),
         ..Default::default()
     });
     let vectors = args.vectors.into_iter().map(|vector| (vector.column, vector.dimension));
@@ -92,30 +103,45 @@ pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
     let done = lake::ingest(&lake, &args.files, &args.table, &options, move |progress| {
         shown.set_length(progress.bytes_total);
         shown.set_position(progress.bytes_read);
-        shown.set_message(format!("{} rows", output::count(progress.rows)));
+        shown.set_message(output::counted(progress.rows, "row", "rows"));
     });
-    let done = done.await;
+    let done = runtime::stoppable(&stop, done).await;
     bar.finish_and_clear();
-    let done = done?;
+    tell(&args.table, &done??, out)
+}
+
+fn tell(table: &str, done: &IngestSummary, out: &mut Output) -> Result<()> {
     let seconds = done.took.as_secs_f64();
     let rows_per_s = done.rows as f64 / seconds.max(1e-6);
+    let dropped = &done.dropped_indexes;
+    let again = index_commands(table, &done.columns, done.key.as_deref(), dropped);
     if out.json() {
+        let index =
+            |it: &IndexInfo| json!({"name": it.name, "columns": it.columns, "kind": it.kind});
         return out.document(&json!({
-            "table": args.table,
+            "table": table,
             "version": done.version,
             "rows": done.rows,
             "bytes": done.bytes,
             "seconds": seconds,
             "rows_per_s": rows_per_s,
+            "dropped_indexes": dropped.iter().map(index).collect::<Vec<_>>(),
+            "index_commands": again,
         }));
     }
     out.line(format_args!(
-        "{} rows ({}) in {}, {} rows/s: {} is at version {}",
-        output::count(done.rows),
+        "{} ({}) in {}, {} rows/s: {table} is at version {}",
+        output::counted(done.rows, "row", "rows"),
         output::bytes(done.bytes),
         output::micros(seconds * 1e6),
         output::rate(rows_per_s),
-        args.table,
         done.version,
-    ))
+    ))?;
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    let index = |it: &IndexInfo| format!("{} on {}", it.kind, it.columns.join(", "));
+    let gone = dropped.iter().map(index).collect::<Vec<_>>().join("; ");
+    out.line(format_args!("indexes that went with the rows before: {gone}"))?;
+    again.iter().try_for_each(|command| out.line(format_args!("to make them again: {command}")))
 }

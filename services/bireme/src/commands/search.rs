@@ -6,7 +6,9 @@ use clap::{ArgGroup, Args, ValueHint};
 use client::query::{By, Found, SearchRequest, Text, Vector};
 use serde_json::json;
 
-use crate::arguments::{Connection, TableArgs, parse_at_least_1, read_vector};
+use crate::arguments::{
+    Connection, TableArgs, parse_at_least_1, parse_column, parse_filter, read_vector,
+};
 use crate::error::Result;
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
 
@@ -46,7 +48,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "WORDS", value_hint = ValueHint::Other)]
     text: Option<String>,
     /// A SQL predicate that rows must pass; alone, or with one of the others
-    #[arg(long, value_name = "SQL", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "SQL", value_hint = ValueHint::Other, value_parser = parse_filter)]
     filter: Option<String>,
     /// How many rows
     #[arg(
@@ -61,7 +63,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     column: Option<String>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Index partitions to search [default: the node's, 20]
     #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
@@ -160,7 +162,8 @@ mod tests {
             (asked.k, asked.filter.as_str(), asked.vector_column.as_str()),
             (3, "x > 1", "")
         );
-        let asked = request(&["--like", "7", "--column", "v", "--refine", "0", "--columns", "a,b"]);
+        let asked =
+            request(&["--like", "7", "--column", "v", "--refine", "0", "--columns", "a, b"]);
         assert_eq!(asked.by, Some(By::Like("7".into())));
         assert_eq!(request(&["--like", "-7", "--key-column", "id"]).key_column, "id");
         assert_eq!((asked.vector_column.as_str(), asked.refine_factor), ("v", Some(0)));

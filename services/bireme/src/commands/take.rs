@@ -5,7 +5,7 @@ use clap::{Args, ValueHint};
 use client::query::{OnMissing, TakeRequest};
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs, parse_row_address};
+use crate::arguments::{Connection, TableArgs, parse_column, parse_row_address};
 use crate::error::Result;
 use crate::output::{Output, RowLayout};
 
@@ -38,7 +38,7 @@ pub struct TakeArgs {
     )]
     addresses: Vec<RowAddr>,
     /// Columns to show [default: all but vectors and blobs]
-    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     /// Addresses that name no row are no failure: they are named, and the exit code is 0
     #[arg(long)]

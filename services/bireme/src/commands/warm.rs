@@ -6,7 +6,7 @@ use futures::StreamExt;
 use serde_json::json;
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs};
+use crate::arguments::{Connection, TableArgs, parse_column};
 use crate::error::Result;
 use crate::output::{self, Output, bytes, count, counted};
 use crate::progress::{Unit, bar};
@@ -26,7 +26,7 @@ pub struct WarmArgs {
     #[command(flatten)]
     table: TableArgs,
     /// Columns to fill [default: all]
-    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
     #[command(flatten)]
     connection: Connection,

@@ -1,16 +1,20 @@
 //! What goes to stdout: rows, tables and JSON.
 
 mod cell;
+mod index_commands;
 mod quantity;
 mod records;
 mod rows;
+mod shell_word;
 mod stages;
 mod stdout;
 mod text_table;
 
 pub use cell::typed;
+pub use index_commands::index_commands;
 pub use quantity::{bytes, count, counted, micros, rate};
 pub use rows::RowLayout;
+pub use shell_word::shell_word;
 pub use stages::{stages_json, stages_text};
 pub use stdout::Output;
 pub use text_table::{Align, TextTable};

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::output::shell_word;
+
 /// How many are shown.
 const STEPS: usize = 3;
 
@@ -46,15 +48,6 @@ pub fn program() -> String {
     let path = typed.filter(|typed| typed.components().count() > 1);
     let path = path.and_then(|path| std::path::absolute(path).ok());
     path.map_or("bireme".into(), |path| path.display().to_string())
-}
-
-/// Quoted where a shell would see more in it than a word.
-fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
-    match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
 }
 
 #[cfg(test)]

@@ -1,33 +1,27 @@
 //! Builds indexes.
+//!
+//! Files first, under an id of this build's own; then the commit, which is the only thing that an
+//! interruption doesn't reach. What a build leaves that fails or is interrupted is removed by that id.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::datatypes::DataType;
 use lance::Dataset;
+use lance::dataset::CommitBuilder;
+use lance::dataset::transaction::{Operation, TransactionBuilder};
 use lance::index::DatasetIndexExt;
-use lance::index::vector::VectorIndexParams;
 use lance_core::datatypes::LANCE_UNENFORCED_PRIMARY_KEY;
-use lance_index::scalar::{BuiltinIndexType, InvertedIndexParams, ScalarIndexParams};
-use lance_index::vector::bq::RQBuildParams;
-use lance_index::vector::hnsw::builder::HnswBuildParams;
-use lance_index::vector::ivf::IvfBuildParams;
-use lance_index::vector::pq::PQBuildParams;
-use lance_index::vector::sq::builder::SQBuildParams;
-use lance_index::{IndexParams, IndexType};
+use lance_table::format::IndexMetadata;
+use uuid::Uuid;
 
+use super::duplicates::{self, DuplicateKeys};
+use super::plan::{Plan, column_type};
 use super::progress::{IndexProgress, Reporter};
-use super::request::{
-    IndexRequest, VectorIndex, VectorIndexKind, default_partitions, default_sub_vectors,
-};
+use super::request::IndexRequest;
 use crate::diagnose::{diagnose, one_line};
 use crate::error::{LakeError, Result};
 use crate::lake::Lake;
-use crate::search::can_be_key;
 use crate::table::{KEY_COLUMN_CONFIG, Table};
-
-/// Rows that product quantization is trained on at least: one for each of its 256 centroids.
-const PQ_ROWS_MIN: u64 = 256;
 
 /// What was built.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +36,8 @@ pub struct IndexSummary {
     pub rows: u64,
     /// The version of the table that has it.
     pub version: u64,
+    /// Keys that aren't unique; `None` if all are, or if it is no index of keys.
+    pub duplicates: Option<DuplicateKeys>,
     /// How long it took.
     pub took: Duration,
 }
@@ -51,7 +47,7 @@ pub struct IndexSummary {
 /// Lance's threads, often; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadQuery` (settings
-/// that can't be), `Conflict`, and those of [`Lake::open`].
+/// that can't be), `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,
@@ -59,20 +55,30 @@ pub async fn build_index(
     progress: impl Fn(IndexProgress) + Send + Sync + 'static,
 ) -> Result<IndexSummary> {
     let started = Instant::now();
-    let table = lake.open(uri).await?;
-    let mut dataset = table.dataset().as_ref().clone();
+    let stop = lake.stop();
+    let table = stop.unless(uri, lake.open(uri)).await?;
     let plan = Plan::new(&table, request)?;
     let name = index_name(&table, &plan).await?;
     let reporter = Arc::new(Reporter::new(progress));
-    let built = dataset
-        .create_index_builder(&[&plan.column], plan.index_type, plan.params.as_ref())
-        .name(name.clone())
-        .replace(true)
-        .progress(reporter)
-        .await;
-    built.map_err(|error| build_fault(&table, &plan, error))?;
+    let duplicates = match request {
+        IndexRequest::Key { column } => {
+            stop.unless(uri, duplicates::find(&table, column, &reporter)).await?
+        }
+        _ => None,
+    };
+    let id = Uuid::new_v4();
+    let built = stop.unless(uri, build(&table, &plan, &name, id, reporter)).await;
+    let index = match built {
+        Ok(index) => index,
+        Err(error) => {
+            remove_files(table.dataset(), id).await;
+            return Err(error);
+        }
+    };
+    let blame = |error| table.blame(error);
+    let mut dataset = commit(table.dataset(), index).await.map_err(blame)?;
     if let IndexRequest::Key { column } = request {
-        record_key(&mut dataset, column).await.map_err(|error| diagnose(table.uri(), error))?;
+        record_key(&mut dataset, column).await.map_err(blame)?;
     }
     Ok(IndexSummary {
         name,
@@ -80,146 +86,47 @@ pub async fn build_index(
         kind: plan.index_type.to_string(),
         rows: table.row_count(),
         version: dataset.version_id(),
+        duplicates,
         took: started.elapsed(),
     })
 }
 
-/// A request, checked against the table and put into Lance's terms.
-struct Plan {
-    column: String,
-    index_type: IndexType,
-    params: Box<dyn IndexParams>,
-    /// Part of the index's name.
-    sort: &'static str,
+/// Writes the index's files; no version refers to them yet.
+async fn build(
+    table: &Table,
+    plan: &Plan,
+    name: &str,
+    id: Uuid,
+    reporter: Arc<Reporter>,
+) -> Result<IndexMetadata> {
+    let mut dataset = table.dataset().as_ref().clone();
+    let columns = [plan.column.as_str()];
+    let mut builder = dataset
+        .create_index_builder(&columns, plan.index_type, plan.params.as_ref())
+        .name(name.to_owned())
+        .replace(true)
+        .index_uuid(id)
+        .progress(reporter);
+    builder.execute_uncommitted().await.map_err(|error| build_fault(table, plan, error))
 }
 
-impl Plan {
-    fn new(table: &Table, request: &IndexRequest) -> Result<Self> {
-        match request {
-            IndexRequest::Vector(vector) => Self::vector(table, vector),
-            IndexRequest::Text { column } => Self::text(table, column),
-            IndexRequest::Scalar { column } => Self::scalar(table, column),
-            IndexRequest::Key { column } => {
-                let data_type = column_type(table, column)?;
-                if !can_be_key(&data_type) {
-                    return Err(unsupported(
-                        column,
-                        &data_type,
-                        "keys are strings, integers or binary",
-                    ));
-                }
-                Self::scalar(table, column)
-            }
-        }
-    }
-
-    fn vector(table: &Table, wanted: &VectorIndex) -> Result<Self> {
-        let column = wanted.column.clone();
-        let dimension = table.vector_dimension(&column)?;
-        let rows = table.row_count();
-        let needed = if wanted.kind == VectorIndexKind::IvfPq { PQ_ROWS_MIN } else { 1 };
-        if rows < needed {
-            return Err(LakeError::TooFewRows {
-                column,
-                kind: wanted.kind.to_string(),
-                rows,
-                needed,
-            });
-        }
-        let bad = |why: String| LakeError::BadQuery { why };
-        let partitions = wanted.partitions.unwrap_or_else(|| default_partitions(rows));
-        if partitions == 0 || partitions as u64 > rows {
-            return Err(bad(format!(
-                "{partitions} partitions for {rows} rows: choose 1 to {rows}"
-            )));
-        }
-        let ivf = IvfBuildParams::new(partitions);
-        let metric = wanted.metric.to_lance();
-        let params = match wanted.kind {
-            VectorIndexKind::IvfRq => {
-                let mut rq = RQBuildParams::default();
-                rq.num_bits = wanted.bits.unwrap_or(rq.num_bits);
-                if !(1..=9).contains(&rq.num_bits) {
-                    return Err(bad(format!("{} bits per dimension: choose 1 to 9", rq.num_bits)));
-                }
-                VectorIndexParams::with_ivf_rq_params(metric, ivf, rq)
-            }
-            VectorIndexKind::IvfPq => {
-                let codes = wanted.sub_vectors.unwrap_or_else(|| default_sub_vectors(dimension));
-                if codes == 0 || !dimension.is_multiple_of(codes) {
-                    return Err(bad(format!(
-                        "{codes} sub-vectors don't divide {dimension} dimensions"
-                    )));
-                }
-                VectorIndexParams::with_ivf_pq_params(metric, ivf, PQBuildParams::new(codes, 8))
-            }
-            VectorIndexKind::IvfHnswSq => VectorIndexParams::with_ivf_hnsw_sq_params(
-                metric,
-                ivf,
-                HnswBuildParams::default(),
-                SQBuildParams::default(),
-            ),
-        };
-        Ok(Self {
-            column,
-            index_type: params.index_type(),
-            params: Box::new(params),
-            sort: "vector",
-        })
-    }
-
-    fn text(table: &Table, column: &str) -> Result<Self> {
-        let data_type = column_type(table, column)?;
-        let is_text = |it: &DataType| matches!(it, DataType::Utf8 | DataType::LargeUtf8);
-        let right = match &data_type {
-            DataType::List(item) | DataType::LargeList(item) => is_text(item.data_type()),
-            other => is_text(other),
-        };
-        if !right {
-            return Err(unsupported(
-                column,
-                &data_type,
-                "a full-text index is on strings or lists of strings",
-            ));
-        }
-        let params = Box::new(InvertedIndexParams::default());
-        Ok(Self {
-            column: column.to_owned(),
-            index_type: IndexType::Inverted,
-            params,
-            sort: "text",
-        })
-    }
-
-    fn scalar(table: &Table, column: &str) -> Result<Self> {
-        let data_type = column_type(table, column)?;
-        let (index_type, builtin) = match &data_type {
-            DataType::List(_) | DataType::LargeList(_) => {
-                (IndexType::LabelList, BuiltinIndexType::LabelList)
-            }
-            other if other.is_nested() || table.is_blob(column)? => {
-                return Err(unsupported(
-                    column,
-                    other,
-                    "a scalar index is on plain values or lists of them",
-                ));
-            }
-            _ => (IndexType::BTree, BuiltinIndexType::BTree),
-        };
-        let params = Box::new(ScalarIndexParams::for_builtin(builtin));
-        Ok(Self { column: column.to_owned(), index_type, params, sort: "scalar" })
-    }
+/// A new version with `index`, in place of those of its name.
+async fn commit(dataset: &Arc<Dataset>, index: IndexMetadata) -> lance::Result<Dataset> {
+    let there = dataset.load_indices().await?;
+    let removed_indices = there.iter().filter(|it| it.name == index.name).cloned().collect();
+    let version = index.dataset_version;
+    let operation = Operation::CreateIndex { new_indices: vec![index], removed_indices };
+    let transaction = TransactionBuilder::new(version, operation).build();
+    CommitBuilder::new(dataset.clone()).execute(transaction).await
 }
 
-fn column_type(table: &Table, column: &str) -> Result<DataType> {
-    Ok(table.schema().fields()[table.column_position(column)?].data_type().clone())
-}
-
-fn unsupported(column: &str, data_type: &DataType, why: &str) -> LakeError {
-    LakeError::UnsupportedType {
-        column: column.to_owned(),
-        data_type: data_type.to_string(),
-        why: why.to_owned(),
+/// Those of the index `id`, which was never committed.
+async fn remove_files(dataset: &Dataset, id: Uuid) {
+    let folder = dataset.indices_dir().join(id.to_string());
+    let removed = async { dataset.object_store(None).await?.remove_dir_all(folder).await };
+    match removed.await {
+        Ok(()) | Err(lance::Error::NotFound { .. }) => {}
+        Err(error) => tracing::warn!(%error, %id, "files of an index that was not built stay"),
     }
 }
 

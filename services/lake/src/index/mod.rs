@@ -1,12 +1,15 @@
 //! A table's indexes: what there is, and building them.
 
 mod build;
+mod duplicates;
 pub(crate) mod info;
 pub(crate) mod metric;
+mod plan;
 mod progress;
 mod request;
 
 pub use build::{IndexSummary, build_index};
+pub use duplicates::DuplicateKeys;
 pub use info::IndexInfo;
 pub use metric::Metric;
 pub use progress::IndexProgress;

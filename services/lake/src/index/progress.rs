@@ -34,7 +34,8 @@ impl Reporter {
         Self { report: Arc::new(report), totals: Mutex::default() }
     }
 
-    fn report(&self, stage: &str, done: u64, ended: bool) {
+    /// Hands on one of this crate's own.
+    pub(crate) fn report(&self, stage: &str, done: u64, ended: bool) {
         let (total, unit) = match self.totals.lock() {
             Ok(totals) => totals.get(stage).cloned().unwrap_or_default(),
             Err(_) => Total::default(),

@@ -23,7 +23,9 @@ pub enum IndexRequest {
     },
     /// For look-ups: a BTREE, and the column is recorded as the table's key.
     Key {
-        /// The column; its values should be unique (not checked) and mustn't be null.
+        /// The column; its values should be unique: of rows with the same key a look-up finds the
+        /// first, and [`IndexSummary`](crate::IndexSummary) says how many keys that concerns. Rows
+        /// without a key are found by no look-up.
         column: String,
     },
 }

@@ -1,8 +1,11 @@
-//! CSV and TSV with a header line.
+//! CSV and TSV with a header line. No lists: vectors come in the other formats.
 //!
 //! Types are inferred from the first [`ROWS_SAMPLED`] rows: whole numbers, decimals, booleans,
 //! dates, timestamps, and text for everything else. Empty fields are nulls. A later value that
 //! doesn't fit the inferred type is an error that names the line.
+
+mod fault;
+mod overflow;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -12,12 +15,13 @@ use std::sync::Arc;
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format as CsvFormat;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::error::ArrowError;
 
+use self::fault::csv_fault;
+use self::overflow::Overflow;
 use super::batch_rows;
 use super::counter::{BytesRead, Counter};
 use super::source::{Batches, bad_file, open_file};
-use crate::error::{LakeError, Result};
+use crate::error::Result;
 
 /// Rows that the types are inferred from.
 const ROWS_SAMPLED: usize = 10_000;
@@ -62,23 +66,37 @@ pub(crate) fn batches(
     read: &BytesRead,
 ) -> Result<Batches> {
     let names = header(path, delimiter)?;
-    let fields = names.iter().map(|name| {
+    let mut fields = Vec::with_capacity(names.len());
+    for name in &names {
         let data_type =
             target.field_with_name(name).map_or(DataType::Utf8, |field| field.data_type().clone());
-        Field::new(name, data_type, true)
-    });
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        if data_type.is_nested() {
+            return Err(bad_file(
+                path,
+                format!(
+                    "column {name:?} is {data_type}, which CSV can't hold; use Parquet, JSON lines \
+                     or Arrow IPC"
+                ),
+            ));
+        }
+        fields.push(Field::new(name, data_type, true));
+    }
     let mut file = open_file(path)?;
-    let row_bytes = mean_line_bytes(path)?;
+    let rows = batch_rows(mean_line_bytes(path)?);
     skip_mark(&mut file, path)?;
-    let reader = ReaderBuilder::new(schema)
+    let reader = ReaderBuilder::new(Arc::new(Schema::new(fields)))
         .with_header(true)
         .with_delimiter(delimiter)
-        .with_batch_size(batch_rows(row_bytes))
+        .with_batch_size(rows)
         .build(Counter::new(file, read.clone()))
         .map_err(|error| csv_fault(path, &names, &error))?;
     let path = path.to_owned();
-    Ok(Box::new(reader.map(move |batch| batch.map_err(|error| csv_fault(&path, &names, &error)))))
+    let mut overflow = Overflow::new(&path, delimiter, &names, rows);
+    Ok(Box::new(reader.map(move |batch| {
+        let batch = batch.map_err(|error| csv_fault(&path, &names, &error))?;
+        overflow.check(&batch)?;
+        Ok(batch)
+    })))
 }
 
 fn text(path: &Path) -> Result<File> {
@@ -112,74 +130,4 @@ fn mean_line_bytes(path: &Path) -> Result<u64> {
         lines += 1;
     }
     Ok((bytes / lines.max(1)) as u64)
-}
-
-/// Arrow's CSV errors, in words for a user.
-fn csv_fault(path: &Path, names: &[String], error: &ArrowError) -> LakeError {
-    let said = match error {
-        ArrowError::CsvError(said) | ArrowError::ParseError(said) => said.clone(),
-        other => other.to_string(),
-    };
-    // "incorrect number of fields for line 3, expected 2 got 1", or, while inferring,
-    // "Encountered unequal lengths between records on CSV file. Expected 2 records, found 1
-    // records at line 3"
-    if let Some(rest) = said.split("incorrect number of fields for line ").nth(1) {
-        let (line, rest) = rest.split_once(", expected ").unwrap_or((rest, ""));
-        let (expected, got) = rest.split_once(" got ").unwrap_or((rest, "other"));
-        return bad_file(path, ragged(line, expected, got));
-    }
-    if let Some(rest) = said.split("Expected ").nth(1).filter(|_| said.contains("unequal lengths"))
-    {
-        let numbers: Vec<_> =
-            rest.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
-        if let [expected, got, line] = numbers[..] {
-            return bad_file(path, ragged(line, expected, got));
-        }
-    }
-    // "Error while parsing value 'x' as type 'Int64' for column 0 at line 7. Row data: '[...]'"
-    if let Some(rest) = said.strip_prefix("Error while parsing value ") {
-        let rest = rest.split(". Row data").next().unwrap_or(rest);
-        let (what, line) = rest.rsplit_once(" at line ").unwrap_or((rest, "?"));
-        // Here Arrow counts without the header.
-        let line =
-            line.parse::<u64>().map_or_else(|_| line.to_owned(), |line| (line + 1).to_string());
-        let (value, column) = what.rsplit_once(" for column ").unwrap_or((what, "?"));
-        let name = column
-            .parse::<usize>()
-            .ok()
-            .and_then(|at| names.get(at))
-            .map_or(column, String::as_str);
-        let hint = "the column's type comes from the table or from the first rows";
-        return bad_file(
-            path,
-            format!("line {line}: column {name:?}: can't read {value} ({hint})"),
-        );
-    }
-    bad_file(path, said)
-}
-
-fn ragged(line: &str, expected: &str, got: &str) -> String {
-    format!("line {line} has {got} fields, the header has {expected}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrows_words_become_ours() {
-        let path = Path::new("a.csv");
-        let names = ["id".to_owned(), "n".to_owned()];
-        let said = |error| csv_fault(path, &names, &error).to_string();
-        let error =
-            ArrowError::CsvError("incorrect number of fields for line 3, expected 2 got 1".into());
-        assert_eq!(said(error), "a.csv: line 3 has 1 fields, the header has 2");
-        let error = ArrowError::ParseError(
-            "Error while parsing value 'x' as type 'Int64' for column 1 at line 7. Row data: '[a,x]'".into(),
-        );
-        assert!(
-            said(error)
-                .starts_with(r#"a.csv: line 8: column "n": can't read 'x' as type 'Int64' ("#)
-        );
-    }
 }

@@ -1,43 +1,45 @@
 //! JSON lines: one object a line.
 //!
-//! Types are inferred from the first [`ROWS_SAMPLED`] rows. Keys that a row leaves out are nulls;
-//! keys that no sampled row has are an error, so that nothing is lost in silence. JSON doesn't
-//! know fixed-size lists: lists of numbers with decimals that have the same length of at least
-//! [`VECTOR_DIMENSION_MIN`] in all sampled rows become vectors (`float32`).
+//! Types are inferred from the first rows ([`Sample`]). Columns come in the order in which the
+//! file first names them. Keys that a row leaves out are nulls; keys that no sampled row has are an
+//! error, so that nothing is lost in silence. JSON doesn't know fixed-size lists: lists of numbers
+//! with decimals that have the same length of at least [`VECTOR_DIMENSION_MIN`] in all sampled rows
+//! become vectors (`float32`).
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
+mod culprit;
+mod key_order;
+mod lines;
+mod sample;
+
+use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema_from_iterator;
-use serde_json::Value;
 
-use super::batch_rows;
+use self::lines::skip_mark;
+use self::sample::Sample;
 use super::counter::{BytesRead, Counter};
 use super::source::{Batches, bad_file, open_file};
+use super::{batch_rows, finite};
 use crate::error::Result;
-
-/// Rows that the types are inferred from, as long as they have at most [`BYTES_SAMPLED`].
-const ROWS_SAMPLED: usize = 1_000;
-
-/// Bytes that the types are inferred from.
-const BYTES_SAMPLED: u64 = 64 << 20;
 
 /// Shortest list of floats that is taken for a vector.
 const VECTOR_DIMENSION_MIN: usize = 8;
 
 pub(crate) fn infer_schema(path: &Path) -> Result<SchemaRef> {
-    let rows = sample(path)?;
-    let inferred =
-        infer_json_schema_from_iterator(rows.iter().map(|row| Ok::<_, ArrowError>(&row.value)));
-    let inferred = inferred.map_err(|error| bad_file(path, error.to_string()))?;
-    let lengths = list_lengths(&rows);
-    let fields = inferred.fields().iter().map(|field| {
-        let data_type = match (field.data_type(), lengths.get(field.name())) {
+    let sample = Sample::read(path)?;
+    let values = sample.rows.iter().map(Ok::<_, ArrowError>);
+    let inferred = infer_json_schema_from_iterator(values)
+        .map_err(|error| bad_file(path, culprit::said(&error)))?;
+    let lengths = sample.list_lengths();
+    let in_order = sample.order.sorted(inferred.fields());
+    let fields = in_order.iter().map(|field| {
+        let data_type = match (field.data_type(), lengths.get(field.name().as_str())) {
             (DataType::List(item), Some(Some(length)))
                 if item.data_type().is_floating() && *length >= VECTOR_DIMENSION_MIN =>
             {
@@ -52,82 +54,31 @@ pub(crate) fn infer_schema(path: &Path) -> Result<SchemaRef> {
 
 /// Read with the types of `target`.
 pub(crate) fn batches(path: &Path, target: &SchemaRef, read: &BytesRead) -> Result<Batches> {
-    let rows = sample(path)?;
-    let row_bytes = rows.iter().map(|row| row.bytes).sum::<u64>() / (rows.len() as u64).max(1);
+    let row_bytes = Sample::read(path)?.row_bytes();
     let nullable = target.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
     let mut reader = BufReader::new(Counter::new(open_file(path)?, read.clone()));
     skip_mark(&mut reader, path)?;
-    let reader = ReaderBuilder::new(schema)
+    let reader = ReaderBuilder::new(schema.clone())
         .with_batch_size(batch_rows(row_bytes))
         .with_strict_mode(true)
         .build(reader)
         .map_err(|error| bad_file(path, error.to_string()))?;
     let path = path.to_owned();
-    let mut rows_read = 0;
-    Ok(Box::new(reader.map(move |batch| match batch {
-        Ok(batch) => {
-            rows_read += batch.num_rows();
-            Ok(batch)
-        }
-        Err(error) => {
-            let hint = "types come from the table or from the first rows";
-            Err(bad_file(&path, format!("after row {rows_read}: {error} ({hint})")))
-        }
+    let mut rows_before = 0;
+    Ok(Box::new(reader.map(move |batch| {
+        let batch = batch.map_err(|error| culprit::line(&path, &schema, rows_before, &error))?;
+        check_finite(&path, &batch, rows_before)?;
+        rows_before += batch.num_rows() as u64;
+        Ok(batch)
     })))
 }
 
-struct Row {
-    value: Value,
-    bytes: u64,
-}
-
-fn sample(path: &Path) -> Result<Vec<Row>> {
-    let mut reader = BufReader::new(open_file(path)?.take(BYTES_SAMPLED));
-    skip_mark(&mut reader, path)?;
-    let mut rows = Vec::new();
-    let mut line = String::new();
-    for number in 1.. {
-        line.clear();
-        let bytes = reader
-            .read_line(&mut line)
-            .map_err(|error| bad_file(path, format!("line {number}: {error}")))?;
-        let cut_off = reader.get_ref().limit() == 0 && !line.ends_with('\n') && !rows.is_empty();
-        if bytes == 0 || cut_off || rows.len() == ROWS_SAMPLED {
-            break;
-        }
-        if line.trim().is_empty() {
-            continue;
-        }
-        let value = serde_json::from_str(&line).map_err(|error| {
-            bad_file(path, format!("line {number} isn't a JSON object: {error}"))
-        })?;
-        rows.push(Row { value, bytes: bytes as u64 });
+fn check_finite(path: &Path, batch: &RecordBatch, rows_before: u64) -> Result<()> {
+    match finite::find(batch) {
+        None => Ok(()),
+        Some(found) => Err(culprit::number(path, batch, rows_before, found)),
     }
-    if rows.is_empty() {
-        return Err(bad_file(path, "no rows"));
-    }
-    Ok(rows)
-}
-
-fn skip_mark(reader: &mut impl BufRead, path: &Path) -> Result<()> {
-    let head = reader.fill_buf().map_err(|error| bad_file(path, error.to_string()))?;
-    if head.starts_with(b"\xef\xbb\xbf") {
-        reader.consume(3);
-    }
-    Ok(())
-}
-
-/// For each key with lists: their length, `None` if it isn't the same in all rows.
-fn list_lengths(rows: &[Row]) -> HashMap<String, Option<usize>> {
-    let mut lengths: HashMap<String, Option<usize>> = HashMap::new();
-    for (key, value) in rows.iter().filter_map(|row| row.value.as_object()).flatten() {
-        if let Some(list) = value.as_array() {
-            let same = lengths.entry(key.clone()).or_insert(Some(list.len()));
-            *same = same.filter(|length| *length == list.len());
-        }
-    }
-    lengths
 }
 
 /// What was null in all sampled rows is taken for text.

@@ -1,13 +1,15 @@
 //! Files of rows into a table: Parquet, CSV, JSON lines, Arrow IPC.
 //!
 //! In the order data flows: `format.rs` (what a file is), `parquet.rs`, `csv.rs`, `json.rs`,
-//! `ipc.rs` (batches out of one file), `target.rs` (the columns that the table is to have, and
-//! batches brought into them), `pump.rs` (a reading thread ahead of the writer), `write.rs` (into
-//! Lance, all or nothing). Everything streams: what is in memory is a few batches of about
-//! [`BATCH_BYTES`], and what Lance's writer buffers.
+//! `ipc.rs` (batches out of one file), `finite.rs` (numbers that were too large in text),
+//! `target.rs` (the columns that the table is to have, and batches brought into them), `pump.rs`
+//! (a reading thread ahead of the writer), `write.rs` (into Lance, all or nothing). Everything
+//! streams: what is in memory is a few batches of about [`BATCH_BYTES`], and what Lance's writer
+//! buffers.
 
 mod counter;
 mod csv;
+mod finite;
 mod format;
 mod ipc;
 mod json;

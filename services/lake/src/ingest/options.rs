@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::index::IndexInfo;
+
 /// What to do about a table that exists, or doesn't.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IngestMode {
@@ -45,8 +47,9 @@ impl FromStr for IngestMode {
 pub struct IngestOptions {
     /// About a table that exists.
     pub mode: IngestMode,
-    /// The column whose values name rows. It must be there and never null; that its values are
-    /// unique is not checked (of several rows with a key, look-ups find the first).
+    /// The column whose values name rows. It must be there and never null. That its values are
+    /// unique is not checked here, but when the key is indexed: of several rows with a key,
+    /// look-ups find the first.
     pub key: Option<String>,
     /// Columns of float lists that are to become vectors (fixed-size lists of `float32`), with
     /// their dimension. Needed where the file can't say so itself: a Parquet list written without
@@ -98,6 +101,12 @@ pub struct IngestSummary {
     pub bytes: u64,
     /// The version of the table that has them.
     pub version: u64,
+    /// The table's columns.
+    pub columns: Vec<String>,
+    /// The one whose values name rows.
+    pub key: Option<String>,
+    /// The indexes that went with the rows they were on, of a table that was overwritten.
+    pub dropped_indexes: Vec<IndexInfo>,
     /// How long it took.
     pub took: Duration,
 }

@@ -27,8 +27,8 @@ pub(crate) fn batches(path: &Path, file_bytes: u64, read: &BytesRead) -> Result<
     let (path, read) = (path.to_owned(), read.clone());
     let mut rows_read = 0;
     Ok(Box::new(reader.map(move |batch| {
-        let batch =
-            batch.map_err(|error| bad_file(&path, format!("after row {rows_read}: {error}")))?;
+        let batch = batch
+            .map_err(|error| bad_file(&path, format!("from row {} on: {error}", rows_read + 1)))?;
         rows_read += batch.num_rows() as u64;
         let part = u128::from(file_bytes) * u128::from(rows_read) / u128::from(rows.max(1));
         read.set(part as u64);

@@ -7,13 +7,14 @@ use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::{Sender, channel};
 
 use super::counter::BytesRead;
 use super::options::IngestProgress;
 use super::source::Source;
 use super::target::Target;
 use crate::error::{LakeError, Result};
+use crate::stop::Stop;
 
 /// Batches that wait for the writer.
 const BATCHES_WAITING_MAX: usize = 2;
@@ -34,14 +35,25 @@ impl Outcome {
     pub(crate) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
+
+    /// Keeps `fault`; what the writer is to know of it.
+    fn fail(&self, fault: LakeError) -> DataFusionError {
+        let said = fault.to_string();
+        if let Ok(mut slot) = self.fault.lock() {
+            slot.get_or_insert(fault);
+        }
+        DataFusionError::Execution(said)
+    }
 }
 
 type Sent = std::result::Result<RecordBatch, DataFusionError>;
 
-/// Starts reading `sources` one after another; dropping the stream ends it.
+/// Starts reading `sources` one after another; dropping the stream ends it. When `stop` is pulled
+/// the stream fails, so that the writer takes back what it has written of the table at `uri`.
 pub(crate) fn pump(
     sources: Vec<Source>,
     target: Target,
+    (uri, stop): (&str, Stop),
     progress: impl Fn(IngestProgress) + Send + Sync + 'static,
 ) -> (SendableRecordBatchStream, Outcome) {
     let outcome = Outcome::default();
@@ -50,17 +62,21 @@ pub(crate) fn pump(
     let mine = outcome.clone();
     tokio::task::spawn_blocking(move || {
         if let Err(fault) = read_all(&sources, &target, &to_writer, &mine, &progress) {
-            let said = fault.to_string();
-            if let Ok(mut slot) = mine.fault.lock() {
-                *slot = Some(fault);
-            }
             // The writer may be gone already; then nobody needs to know.
-            let _ = to_writer.blocking_send(Err(DataFusionError::Execution(said)));
+            let _ = to_writer.blocking_send(Err(mine.fail(fault)));
         }
     });
-    let batches = futures::stream::unfold(from_reader, |mut from: Receiver<Sent>| async move {
-        from.recv().await.map(|batch| (batch, from))
-    });
+    let interrupted = LakeError::Interrupted { uri: uri.to_owned() };
+    let state = (from_reader, stop, outcome.clone(), Some(interrupted));
+    let batches =
+        futures::stream::unfold(state, |(mut from, stop, outcome, mut fault)| async move {
+            let batch: Option<Sent> = tokio::select! {
+                biased;
+                () = stop.pulled() => fault.take().map(|fault| Err(outcome.fail(fault))),
+                batch = from.recv() => batch,
+            };
+            batch.map(|batch| (batch, (from, stop, outcome, fault)))
+        });
     (Box::pin(RecordBatchStreamAdapter::new(schema, batches)), outcome)
 }
 

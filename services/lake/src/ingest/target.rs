@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use lance_core::datatypes::{Field as LanceField, LANCE_UNENFORCED_PRIMARY_KEY};
+use lance_core::is_system_column;
 
 use super::options::IngestOptions;
 use super::source::{Source, bad_file};
@@ -24,7 +25,7 @@ pub(crate) struct Target {
 impl Target {
     /// For a new table, or new contents of one: the columns of the first file.
     ///
-    /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `UnsupportedType`.
+    /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `ReservedColumn`, `UnsupportedType`.
     pub(crate) fn of_file(first: &Source, options: &IngestOptions) -> Result<Self> {
         let native = first.schema()?;
         let named = options.vectors.iter().map(|(column, _)| column).chain(&options.key);
@@ -36,6 +37,9 @@ impl Target {
         }
         let mut fields = Vec::with_capacity(native.fields().len());
         for field in native.fields() {
+            if is_system_column(field.name()) {
+                return Err(LakeError::ReservedColumn { column: field.name().clone() });
+            }
             let mut new = plain_field(field).as_ref().clone();
             let data_type = vector_type(&new, options)?;
             new = new.with_data_type(data_type);
@@ -121,8 +125,7 @@ impl Target {
     /// for messages. Errors: `BadFile`.
     pub(crate) fn bring(&self, batch: &RecordBatch, path: &Path, row: u64) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let place =
-            |column: &str| format!("rows {} to {}: column {column:?}", row + 1, row + rows as u64);
+        let place = |column: &str| format!("{}: column {column:?}", rows_said(row, rows as u64));
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         for field in self.schema.fields() {
             let name = field.name();
@@ -148,6 +151,14 @@ impl Target {
         }
         RecordBatch::try_new(self.schema.clone(), columns)
             .map_err(|error| bad_file(path, error.to_string()))
+    }
+}
+
+/// `row 1`, `rows 1 to 7`: the `rows` that follow the first `before`.
+fn rows_said(before: u64, rows: u64) -> String {
+    match rows {
+        1 => format!("row {}", before + 1),
+        _ => format!("rows {} to {}", before + 1, before + rows),
     }
 }
 

@@ -2,13 +2,12 @@
 //!
 //! Everything that can be wrong with the files' kinds and columns is checked before the first byte
 //! is written. Rows go into data files that no version refers to until the commit at the end; if
-//! reading or writing fails before that, Lance deletes the files, and what is left of a folder
-//! that was made for the table is removed here.
+//! reading or writing fails before that, or is interrupted, Lance deletes the files, and what is
+//! left of folders that were made for the table is removed here.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use lance::Dataset;
 use lance::dataset::{InsertBuilder, WriteDestination, WriteMode, WriteParams};
 use lance_file::version::LanceFileVersion;
 
@@ -18,6 +17,7 @@ use super::source::Source;
 use super::target::Target;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
+use crate::index::IndexInfo;
 use crate::lake::{Lake, normal_uri};
 use crate::table::{KEY_COLUMN_CONFIG, Table};
 
@@ -25,8 +25,9 @@ use crate::table::{KEY_COLUMN_CONFIG, Table};
 /// version. `progress` is called from the reading thread after each batch.
 ///
 /// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors),
-/// `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`, `StoreRefuses` (no
-/// space, read-only), and those of [`Lake::open`]. A failed ingest commits nothing.
+/// `ReservedColumn`, `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`,
+/// `StoreFull`, `StoreRefuses` (read-only), `Interrupted`, and those of [`Lake::open`]. A failed
+/// ingest commits nothing.
 pub async fn ingest(
     lake: &Lake,
     files: &[PathBuf],
@@ -36,12 +37,17 @@ pub async fn ingest(
 ) -> Result<IngestSummary> {
     let started = Instant::now();
     let uri = normal_uri(uri)?;
-    let existing = existing(lake, &uri, options.mode).await?;
-    let (sources, target) = prepared(files, existing.as_ref(), options).await?;
+    let stop = lake.stop();
+    let existing = stop.unless(&uri, existing(lake, &uri, options.mode)).await?;
+    let (sources, target) = stop.unless(&uri, prepared(files, existing.as_ref(), options)).await?;
     let params = write_params(lake, existing.as_ref(), options)?;
+    let dropped_indexes = match (&existing, options.mode) {
+        (Some(table), IngestMode::Overwrite) => indexes_of(table).await,
+        _ => Vec::new(),
+    };
     let bytes = sources.iter().map(|source| source.bytes).sum();
     let leftovers = Leftovers::before(&uri);
-    let (stream, outcome) = pump(sources, target, progress);
+    let (stream, outcome) = pump(sources, target, (&uri, stop.clone()), progress);
     let destination = match &existing {
         Some(table) => WriteDestination::Dataset(table.dataset().clone()),
         None => WriteDestination::Uri(&uri),
@@ -53,17 +59,25 @@ pub async fn ingest(
         (Ok(dataset), None) => dataset,
         (Err(error), fault) => {
             leftovers.remove();
-            return Err(fault.unwrap_or_else(|| diagnose(&uri, error)));
+            return Err(fault.unwrap_or_else(|| write_fault(&uri, error)));
         }
         (Ok(_), Some(fault)) => return Err(fault),
     };
-    if let Some(key) = &options.key {
-        record_key(lake, &mut dataset, key).await?;
+    let table = Table::new(lake.clone(), dataset.clone()).await?;
+    let key = options.key.as_deref().or(table.key_column());
+    // A new table has it in the schema already; an older one may name another in its configuration,
+    // which would win.
+    if let Some(key) = key.filter(|key| table.key_column() != Some(*key)) {
+        let update = dataset.update_config([(KEY_COLUMN_CONFIG, key)]).await;
+        update.map_err(|error| table.blame(error))?;
     }
     Ok(IngestSummary {
         rows: outcome.rows(),
         bytes,
         version: dataset.version_id(),
+        columns: table.schema().fields().iter().map(|field| field.name().clone()).collect(),
+        key: key.map(str::to_owned),
+        dropped_indexes,
         took: started.elapsed(),
     })
 }
@@ -77,6 +91,17 @@ async fn existing(lake: &Lake, uri: &str, mode: IngestMode) -> Result<Option<Tab
             Ok(None)
         }
         (Err(error), _) => Err(error),
+    }
+}
+
+/// Those that an overwriting drops. That they can't be told is no reason not to.
+async fn indexes_of(table: &Table) -> Vec<IndexInfo> {
+    match table.indexes().await {
+        Ok(indexes) => indexes.to_vec(),
+        Err(error) => {
+            tracing::warn!(%error, "the indexes that are dropped can't be told");
+            Vec::new()
+        }
     }
 }
 
@@ -143,33 +168,34 @@ fn write_params(
     })
 }
 
-/// A new table has its key in the schema already. An older one may name another in its
-/// configuration, which would win.
-async fn record_key(lake: &Lake, dataset: &mut Dataset, key: &str) -> Result<()> {
-    let table = Table::new(lake.clone(), dataset.clone()).await?;
-    if table.key_column() == Some(key) {
-        return Ok(());
+/// Where even the table's folder couldn't be made, what failed was making it.
+fn write_fault(uri: &str, error: lance::Error) -> LakeError {
+    match diagnose(uri, error) {
+        LakeError::Internal { uri, why } if !uri.contains("://") && !Path::new(&uri).exists() => {
+            LakeError::StoreRefuses { uri, why: format!("the folder can't be made here: {why}") }
+        }
+        other => other,
     }
-    dataset
-        .update_config([(KEY_COLUMN_CONFIG, key)])
-        .await
-        .map(drop)
-        .map_err(|error| diagnose(table.uri(), error))
 }
 
-/// The folder of a local table, as it was before the ingest.
+/// What there was of a local table's folders before the ingest.
 struct Leftovers {
-    /// `None` for object stores, which have no folders, and for tables that were there before.
+    /// Where the table is to be; `None` for object stores, which have no folders, and for tables
+    /// that were there before.
     folder: Option<PathBuf>,
-    was_there: bool,
+    /// Those of the folder and the folders around it that aren't there, innermost first.
+    made: Vec<PathBuf>,
 }
 
 impl Leftovers {
     fn before(uri: &str) -> Self {
         let folder = Path::new(uri);
         let is_table = folder.join("_versions").exists();
-        let local = !uri.contains("://") && !is_table;
-        Self { folder: local.then(|| folder.to_owned()), was_there: folder.exists() }
+        if uri.contains("://") || is_table {
+            return Self { folder: None, made: Vec::new() };
+        }
+        let made = folder.ancestors().take_while(|it| !it.exists()).map(Path::to_owned);
+        Self { folder: Some(folder.to_owned()), made: made.collect() }
     }
 
     /// Removes empty folders only: had someone else made the table meanwhile, it stays.
@@ -178,8 +204,8 @@ impl Leftovers {
         for sub in ["data", "_transactions", "_versions", "_deletions", "_indices"] {
             let _ = std::fs::remove_dir(folder.join(sub));
         }
-        if !self.was_there {
-            let _ = std::fs::remove_dir(folder);
+        for made in &self.made {
+            let _ = std::fs::remove_dir(made);
         }
     }
 }

@@ -15,4 +15,5 @@ pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::can_be_key;
 pub(crate) use partitions::Partitions;
 pub use text::TextQuery;
+pub(crate) use text::can_be_searched;
 pub use vector::VectorQuery;

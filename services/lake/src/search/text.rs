@@ -1,5 +1,6 @@
 //! Full-text search.
 
+use arrow::datatypes::DataType;
 use lance_index::scalar::FullTextSearchQuery;
 
 use super::hit::{ScoreHit, addresses, numbers, only_addresses};
@@ -27,8 +28,8 @@ impl Table {
     /// The best matches, best first. Rows that were added after the index was built are searched
     /// too (by scanning them).
     ///
-    /// Errors: `BadQuery` (no words, k = 0), `ColumnNotFound`, `NoIndex`, `BadFilter`, and those
-    /// of the store.
+    /// Errors: `BadQuery` (no words, k = 0), `ColumnNotFound`, `NoIndex`, `NoTextIndex`,
+    /// `UnsupportedType`, `BadFilter`, and those of the store.
     pub async fn search_text(&self, query: &TextQuery) -> Result<Vec<ScoreHit>> {
         if query.k == 0 {
             return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
@@ -61,21 +62,45 @@ impl Table {
 
     async fn text_columns(&self, wanted: Option<&str>) -> Result<Vec<String>> {
         if let Some(column) = wanted {
-            self.column_position(column)?;
+            let data_type = self.schema().fields()[self.column_position(column)?].data_type();
+            if !can_be_searched(data_type) {
+                return Err(LakeError::UnsupportedType {
+                    column: column.to_owned(),
+                    data_type: data_type.to_string(),
+                    why: "words are searched in strings or lists of strings".to_owned(),
+                });
+            }
         }
         let indexes = self.indexes().await?;
         let indexed =
             indexes.iter().filter(|index| index.is_text()).flat_map(|index| index.columns.iter());
         let columns: Vec<_> =
             indexed.filter(|column| wanted.is_none_or(|it| it == *column)).cloned().collect();
-        if columns.is_empty() {
-            return Err(LakeError::NoIndex {
-                uri: self.uri().to_owned(),
-                column: wanted.unwrap_or("COLUMN").to_owned(),
-                kind: "full-text",
-                flag: "--text",
-            });
+        if !columns.is_empty() {
+            return Ok(columns);
         }
-        Ok(columns)
+        let uri = self.uri().to_owned();
+        Err(match wanted {
+            Some(column) => LakeError::NoIndex { uri, column: column.to_owned() },
+            None => LakeError::NoTextIndex { uri, columns: self.columns_of_text() },
+        })
     }
+
+    fn columns_of_text(&self) -> Vec<String> {
+        let fields = self.schema().fields().iter();
+        let of_text = fields.filter(|field| can_be_searched(field.data_type()));
+        of_text.map(|field| field.name().clone()).collect()
+    }
+}
+
+/// Whether a column of `data_type` can have a full-text index: strings or lists of strings.
+pub(crate) fn can_be_searched(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) => is_text(item.data_type()),
+        other => is_text(other),
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8)
 }

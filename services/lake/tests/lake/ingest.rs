@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use address::RowAddr;
 use arrow::array::*;
 use arrow::datatypes::*;
-use lake::{IngestMode, IngestOptions, IngestProgress, Lake, Table, ingest};
+use lake::{
+    IndexRequest, IngestMode, IngestOptions, IngestProgress, Lake, Table, build_index, ingest,
+};
 use parquet::arrow::ArrowWriter;
 
 use crate::fixture::{Place, all, lake, names, rows};
@@ -142,6 +144,7 @@ async fn json_lists_of_one_length_become_vectors() {
     }
     write_text(&path, &text);
     let table = create(&lake(), &[path], &place.uri()).await;
+    assert_eq!(all(&table), ["i", "vector", "short", "tags"], "as the file names them");
     let data_type = |name: &str| table.schema().field_with_name(name).unwrap().data_type().clone();
     assert_eq!(data_type("vector"), DataType::new_fixed_size_list(DataType::Float32, 8, true));
     assert_eq!(data_type("short"), DataType::new_list(DataType::Float64, true));
@@ -215,6 +218,29 @@ async fn modes_keys_and_progress() {
     assert_eq!(lake.open_version(&place.uri(), 2).await.unwrap().row_count(), 30_000);
     let elsewhere = place.file("new").to_str().unwrap().to_owned();
     ingest(&lake, &[a], &elsewhere, &mode(IngestMode::Overwrite), |_| ()).await.unwrap();
+}
+
+#[tokio::test]
+async fn overwriting_says_which_indexes_are_gone() {
+    let place = Place::new();
+    let lake = lake();
+    let path = place.file("a.parquet");
+    write_parquet(&path, &[rows(0, 300)]);
+    let files = [path];
+    let options = IngestOptions { mode: IngestMode::Overwrite, ..Default::default() };
+    let made = ingest(&lake, &files, &place.uri(), &options, |_| ()).await.unwrap();
+    assert_eq!((made.dropped_indexes.len(), made.key.as_deref()), (0, None));
+    let key = IndexRequest::Key { column: "id".into() };
+    build_index(&lake, &place.uri(), &key, |_| ()).await.unwrap();
+    let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
+    let made = ingest(&lake, &files, &place.uri(), &append, |_| ()).await.unwrap();
+    assert_eq!((made.dropped_indexes.len(), made.key.as_deref()), (0, Some("id")));
+    let made = ingest(&lake, &files, &place.uri(), &options, |_| ()).await.unwrap();
+    assert_eq!(made.columns, ["id", "name", "text", "vector"]);
+    let dropped: Vec<_> = made.dropped_indexes.iter().map(|it| it.columns.as_slice()).collect();
+    assert_eq!((dropped, made.key.as_deref()), (vec![&["id".to_owned()][..]], Some("id")));
+    let table = lake.open(&place.uri()).await.unwrap();
+    assert_eq!((table.indexes().await.unwrap().len(), table.key_column()), (0, Some("id")));
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ async fn ragged_csv() {
     assert!(
         text_fails("a.csv", "a,b\n1,2\n3\n")
             .await
-            .ends_with("a.csv: line 3 has 1 fields, the header has 2")
+            .ends_with("a.csv: line 3 has 1 field, the header has 2")
     );
     let late: String = (0..30_000)
         .map(|i| if i == 25_000 { "1,2,3\n".into() } else { format!("{i},x\n") })
@@ -56,15 +56,23 @@ async fn ragged_csv() {
 
 #[tokio::test]
 async fn bad_json() {
-    assert!(text_fails("a.jsonl", "{\"a\":1}\n{\"a\":\n").await.contains("line 2 isn't"));
-    let late: String = (0..30_000)
-        .map(|i| if i == 25_000 { "{\"a\":\"x\"}\n".into() } else { format!("{{\"a\":{i}}}\n") })
-        .collect();
-    assert!(text_fails("a.jsonl", &late).await.contains("after row "));
-    let late: String = (0..30_000)
-        .map(|i| if i == 25_000 { "{\"b\":1}\n".into() } else { format!("{{\"a\":{i}}}\n") })
-        .collect();
-    assert!(text_fails("a.jsonl", &late).await.contains("'b'"));
+    let said = text_fails("a.jsonl", "{\"a\":1}\n\n{\"a\":\n").await;
+    assert!(
+        said.ends_with("line 3 isn't a JSON object: EOF while parsing a value (character 5)"),
+        "{said}"
+    );
+    let said = text_fails("a.jsonl", "{\"a\":1}\n[1]\n").await;
+    assert!(said.ends_with("line 2 isn't a JSON object, but another value"), "{said}");
+    let late = |bad: &str| -> String {
+        let line = |i| if i == 25_000 { format!("{bad}\n") } else { format!("{{\"a\":{i}}}\n") };
+        (0..30_000).map(line).collect()
+    };
+    let said = text_fails("a.jsonl", &late("{\"a\":\"x\"}")).await;
+    assert!(said.contains(r#"line 25001: column "a": can't read "x" as Int64 (types "#), "{said}");
+    let said = text_fails("a.jsonl", &late("{\"b\":1}")).await;
+    assert!(said.contains(r#"line 25001: column "b" is not among the columns"#), "{said}");
+    let said = text_fails("a.jsonl", &late("{\"a\":")).await;
+    assert!(said.contains("line 25001: "), "{said}");
 }
 
 #[tokio::test]
@@ -183,6 +191,22 @@ async fn a_place_that_cannot_be_written() {
     let error = ingest(&lake(), &[path], &place.uri(), &IngestOptions::default(), |_| ())
         .await
         .unwrap_err();
-    println!("{error:?}");
-    assert!(!error.to_string().contains('\n'));
+    assert!(matches!(error, LakeError::BadUri { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("a part of the path is a file, not a folder"), "{error}");
+    let error = ingest(&lake(), &[place.file("a.parquet")], "/proc/t", &Default::default(), |_| ())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LakeError::StoreRefuses { .. }), "{error:?}");
+    assert!(error.to_string().starts_with("/proc/t: the folder can't be made here"), "{error}");
+}
+
+#[tokio::test]
+async fn names_that_lance_keeps() {
+    for name in ["_rowid", "_rowaddr"] {
+        let place = Place::new();
+        let path = place.file("a.csv");
+        write_text(&path, &format!("a,{name}\n1,2\n"));
+        let error = fails(&place, &[path], &IngestOptions::default()).await;
+        assert!(matches!(&error, LakeError::ReservedColumn { column } if column == name));
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
-use lake::{IndexRequest, LakeError, build_index};
+use lake::{DuplicateKeys, IndexRequest, LakeError, build_index};
 
 use crate::fixture::{PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, write};
 
@@ -82,6 +82,34 @@ async fn keys_of_other_types() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn keys_that_several_rows_have_are_counted() {
+    let place = Place::new();
+    let names = |keys: std::ops::Range<u64>| -> RecordBatch {
+        let keys = StringArray::from_iter(keys.map(|i| (i % 7 > 0).then(|| format!("k{i:05}"))));
+        RecordBatch::try_from_iter_with_nullable([("key", Arc::new(keys) as ArrayRef, true)])
+            .unwrap()
+    };
+    // Over several batches and fragments; rows without a key don't count.
+    let mut dataset =
+        write(&place.uri(), &[names(0..20_000), names(20_000..30_000), names(0..10)], PLAIN).await;
+    let lake = lake();
+    let request = IndexRequest::Key { column: "key".into() };
+    let built = build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+    let duplicates = DuplicateKeys { keys: 8, rows: 16, example: "k00001".into() };
+    assert_eq!(built.duplicates, Some(duplicates));
+    let found = lake.open(&place.uri()).await.unwrap();
+    let found = found.lookup(None, &["k00001".into()]).await.unwrap();
+    assert_eq!(found, [Some(RowAddr::new(0, 1))], "as it is said: the first");
+    dataset.checkout_latest().await.unwrap();
+    dataset.delete("key < 'k00010'").await.unwrap();
+    let built = build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+    assert_eq!(built.duplicates, None, "deleted rows have no keys");
+    let scalar = IndexRequest::Scalar { column: "key".into() };
+    let built = build_index(&lake, &place.uri(), &scalar, |_| ()).await.unwrap();
+    assert_eq!(built.duplicates, None, "only keys should be unique");
 }
 
 #[tokio::test]

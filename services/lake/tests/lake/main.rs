@@ -6,6 +6,8 @@ mod blobs;
 mod filters;
 mod ingest;
 mod ingest_faults;
+mod ingest_text;
+mod interrupted;
 mod keys;
 mod rows;
 mod stores;

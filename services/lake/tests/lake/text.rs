@@ -16,8 +16,10 @@ async fn words_find_their_rows() {
         let lake = lake();
         let table = lake.open(&place.uri()).await.unwrap();
         match table.search_text(&query("oak", 5)).await {
-            Err(error @ LakeError::NoIndex { .. }) => {
-                assert!(error.to_string().contains("--text COLUMN"), "{error}")
+            Err(error @ LakeError::NoTextIndex { .. }) => {
+                let said = error.to_string();
+                assert!(said.contains(r#"its text columns are "name", "text"; "#), "{said}");
+                assert!(said.contains(&format!("--table {} --text name`", place.uri())), "{said}");
             }
             other => panic!("{other:?}"),
         }
@@ -68,6 +70,7 @@ async fn impossible_questions() {
     let on = |column: &str| TextQuery { column: Some(column.into()), ..query("oak", 5) };
     assert!(matches!(table.search_text(&on("nope")).await, Err(LakeError::ColumnNotFound { .. })));
     assert!(matches!(table.search_text(&on("name")).await, Err(LakeError::NoIndex { .. })));
+    assert!(matches!(table.search_text(&on("id")).await, Err(LakeError::UnsupportedType { .. })));
     let bad = IndexRequest::Text { column: "id".into() };
     assert!(matches!(
         build_index(&lake, &place.uri(), &bad, |_| ()).await,

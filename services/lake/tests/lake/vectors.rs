@@ -1,10 +1,11 @@
 //! Vector search against brute force.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use address::RowAddr;
-use arrow::array::AsArray;
-use arrow::datatypes::{Float32Type, UInt64Type};
+use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Float32Type, UInt64Type};
 use lake::{
     IndexRequest, LakeError, Metric, Table, VectorIndex, VectorIndexKind, VectorQuery, build_index,
 };
@@ -251,6 +252,13 @@ async fn indexes_that_cannot_be() {
     assert!(matches!(build(pq).await, LakeError::TooFewRows { rows: 100, needed: 256, .. }));
     let many = VectorIndex { partitions: Some(101), ..on("vector") };
     assert!(matches!(build(many).await, LakeError::BadQuery { .. }));
+    let hnsw = VectorIndex { kind: VectorIndexKind::IvfHnswSq, bits: Some(4), ..on("vector") };
+    let codes = VectorIndex { sub_vectors: Some(4), ..on("vector") };
+    for (index, kind) in [(hnsw, "ivf-rq"), (codes, "ivf-pq")] {
+        let error = build(index).await;
+        assert!(matches!(error, LakeError::BadQuery { .. }), "{error:?}");
+        assert!(error.to_string().contains(&format!("are a setting of {kind}")), "{error}");
+    }
     assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 1, "nothing was committed");
     // Small tables are no reason to fail.
     let request = IndexRequest::Vector(on("vector"));
@@ -259,4 +267,23 @@ async fn indexes_that_cannot_be() {
     let report = move |progress: lake::IndexProgress| seen.lock().unwrap().push(progress);
     build_index(&lake, &place.uri(), &request, report).await.unwrap();
     assert!(stages.lock().unwrap().iter().any(|it| it.ended), "progress is told");
+}
+
+#[tokio::test]
+async fn dimensions_that_a_kind_cannot_have() {
+    let place = Place::new();
+    let values = Float32Array::from_iter_values((0..300 * 12).map(|i| i as f32));
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let vectors: ArrayRef = Arc::new(FixedSizeListArray::new(item, 12, Arc::new(values), None));
+    write(&place.uri(), &[RecordBatch::try_from_iter([("v", vectors)]).unwrap()], PLAIN).await;
+    let build = |kind| {
+        let index = VectorIndex { column: "v".into(), kind, ..Default::default() };
+        let uri = place.uri();
+        async move { build_index(&lake(), &uri, &IndexRequest::Vector(index), |_| ()).await }
+    };
+    let error = build(VectorIndexKind::IvfRq).await.unwrap_err();
+    assert!(matches!(error, LakeError::BadQuery { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("choose ivf-pq or ivf-hnsw-sq"), "{error}");
+    build(VectorIndexKind::IvfPq).await.unwrap();
+    build(VectorIndexKind::IvfHnswSq).await.unwrap();
 }

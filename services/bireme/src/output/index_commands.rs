@@ -1,0 +1,106 @@
+//! The commands that make indexes again.
+
+use lake::{IndexInfo, Metric, VectorIndexKind};
+
+use super::shell_word;
+
+/// For a table at `uri` that has `columns`, `key` its key column, and had `indexes`. Several where
+/// the vector indexes are of several kinds: one call takes one. Sizes are left to their defaults,
+/// and what is on columns that are gone is left out.
+pub fn index_commands(
+    uri: &str,
+    columns: &[String],
+    key: Option<&str>,
+    indexes: &[IndexInfo],
+) -> Vec<String> {
+    // Columns by the settings that their indexes have in common.
+    let mut vectors: Vec<(String, String)> = Vec::new();
+    let (mut texts, mut scalars, mut keys) = (String::new(), String::new(), String::new());
+    for index in indexes {
+        let Some(column) = index.columns.first().filter(|it| columns.contains(it)) else {
+            continue;
+        };
+        let word = shell_word(column);
+        if index.is_vector() {
+            let (settings, column) = (settings_of(index), format!(" --vector {word}"));
+            match vectors.iter_mut().find(|(known, _)| *known == settings) {
+                Some((_, columns)) => columns.push_str(&column),
+                None => vectors.push((settings, column)),
+            }
+        } else if index.is_text() {
+            texts += &format!(" --text {word}");
+        } else if key == Some(column) {
+            keys += &format!(" --key {word}");
+        } else {
+            scalars += &format!(" --scalar {word}");
+        }
+    }
+    let others = texts + &scalars + &keys;
+    let mut commands: Vec<_> =
+        vectors.into_iter().map(|(settings, columns)| columns + &settings).collect();
+    match commands.first_mut() {
+        Some(first) => first.push_str(&others),
+        None if others.is_empty() => {}
+        None => commands.push(others),
+    }
+    let uri = shell_word(uri);
+    commands.iter().map(|options| format!("bireme index --table {uri}{options}")).collect()
+}
+
+/// Where they aren't the defaults.
+fn settings_of(index: &IndexInfo) -> String {
+    let mut settings = String::new();
+    if let Ok(kind) = index.kind.parse::<VectorIndexKind>()
+        && kind != VectorIndexKind::default()
+    {
+        settings += &format!(" --kind {kind}");
+    }
+    if let Some(metric) = index.metric.filter(|metric| *metric != Metric::default()) {
+        settings += &format!(" --metric {metric}");
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(column: &str, kind: &str, metric: Option<Metric>) -> IndexInfo {
+        IndexInfo {
+            name: format!("{column}_{kind}"),
+            columns: vec![column.to_owned()],
+            kind: kind.to_owned(),
+            metric,
+            rows_covered: 1,
+            rows_uncovered: 0,
+            bytes: None,
+        }
+    }
+
+    #[test]
+    fn what_was_there_is_asked_for_again() {
+        let columns = ["v", "w", "x", "text", "day", "id"].map(str::to_owned);
+        let indexes = [
+            index("v", "IVF_RQ", Some(Metric::Cosine)),
+            index("w", "IVF_PQ", Some(Metric::L2)),
+            index("x", "IVF_RQ", Some(Metric::Cosine)),
+            index("text", "Inverted", None),
+            index("day", "BTree", None),
+            index("id", "BTree", None),
+            index("gone", "BTree", None),
+        ];
+        assert_eq!(
+            index_commands("a b", &columns, Some("id"), &indexes),
+            [
+                "bireme index --table 'a b' --vector v --vector x --metric cosine --text text \
+                 --scalar day --key id",
+                "bireme index --table 'a b' --vector w --kind ivf-pq",
+            ]
+        );
+        assert_eq!(
+            index_commands("t", &columns, None, &indexes[5..]),
+            ["bireme index --table t --scalar id"]
+        );
+        assert_eq!(index_commands("t", &columns, None, &indexes[6..]), [""; 0]);
+    }
+}

@@ -1,0 +1,67 @@
+//! What to do about an error, where that takes more than a clause.
+
+use lance_core::{ROW_ADDR, is_system_column};
+
+use crate::words::listed;
+
+/// For a column that isn't there because it isn't one.
+pub(crate) fn reserved_hint(column: &str) -> &'static str {
+    match column {
+        "_distance" | "_score" => "; it comes by itself with the rows of a search",
+        ROW_ADDR => "; it comes by itself with every row",
+        column if is_system_column(column) => "; Lance keeps this name for itself",
+        _ => "",
+    }
+}
+
+/// For a table at `uri` whose `columns` could have a full-text index.
+pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
+    let Some(first) = columns.first() else {
+        return "it has no column of text".to_owned();
+    };
+    format!(
+        "its text columns are {}; build one with `bireme index --table {uri} --text {first}` \
+         (overwriting a table drops its indexes)",
+        listed(columns)
+    )
+}
+
+/// Where the store of `uri` takes its credentials from.
+pub(crate) fn credentials_hint(uri: &str) -> &'static str {
+    match uri.split("://").next() {
+        Some("s3" | "s3+ddb") => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give --storage \
+             aws_access_key_id=... and --storage aws_secret_access_key=...; a public bucket needs \
+             --storage aws_skip_signature=true"
+        }
+        Some("gs") => {
+            "set GOOGLE_APPLICATION_CREDENTIALS or give --storage google_service_account=FILE; a \
+             public bucket needs --storage google_skip_signature=true"
+        }
+        Some("az" | "abfss") => {
+            "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give --storage \
+             azure_storage_account_name=... and --storage azure_storage_account_key=..."
+        }
+        _ => "give them with --storage NAME=VALUE",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_fit_what_is_missing() {
+        assert_eq!(reserved_hint("name"), "");
+        assert!(reserved_hint("_rowaddr").contains("by itself"));
+        assert!(reserved_hint("_rowid").contains("Lance"));
+        assert_eq!(text_index_hint("t", &[]), "it has no column of text");
+        let columns = ["a".to_owned(), "b".to_owned()];
+        let hint = text_index_hint("t", &columns);
+        assert!(hint.starts_with(r#"its text columns are "a", "b"; "#), "{hint}");
+        assert!(hint.contains("--table t --text a`"), "{hint}");
+        assert!(credentials_hint("s3://b/t").contains("AWS_ACCESS_KEY_ID"));
+        assert!(credentials_hint("gs://b/t").contains("GOOGLE_APPLICATION_CREDENTIALS"));
+        assert!(credentials_hint("az://b/t").contains("AZURE_STORAGE_ACCOUNT_KEY"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Keys that more than one row has.
+//!
+//! The key column alone is sorted, on disk where it doesn't fit into [`SORT_BYTES`], so that equal
+//! keys come one after the other: exact, whatever the number of rows. A set of hashes would save the
+//! sort, but grows with the table, and a hash is no proof.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::partition;
+use arrow::util::display::array_value_to_string;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::scalar::ScalarValue;
+use futures::TryStreamExt;
+use lance::dataset::scanner::ColumnOrdering;
+
+use super::progress::Reporter;
+use crate::error::Result;
+use crate::table::Table;
+
+/// Memory of the sort; what is over goes to temporary files.
+const SORT_BYTES: usize = 256 << 20;
+
+/// The step's name, as Lance names its own.
+const STAGE: &str = "check_keys";
+
+/// Keys that aren't unique. Of the rows with such a key, look-ups find the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuplicateKeys {
+    /// How many keys more than one row has.
+    pub keys: u64,
+    /// How many rows have one of them.
+    pub rows: u64,
+    /// One of the keys, as look-ups take it.
+    pub example: String,
+}
+
+/// The duplicates among the live rows of `table`, nulls aside; `None` if there are none. Errors:
+/// `ColumnNotFound`, and those of the store.
+pub(crate) async fn find(
+    table: &Table,
+    column: &str,
+    reporter: &Reporter,
+) -> Result<Option<DuplicateKeys>> {
+    table.column_position(column)?;
+    let blame = |error| table.blame(error);
+    let plan = sorted(table, column).await.map_err(blame)?;
+    let mut tally = Tally::default();
+    let mut rows = 0;
+    let pool = Arc::new(FairSpillPool::new(SORT_BYTES));
+    let scan = async {
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+        let context = TaskContext::default().with_runtime(runtime);
+        let mut batches = plan.execute(0, Arc::new(context))?;
+        while let Some(batch) = batches.try_next().await? {
+            rows += batch.num_rows() as u64;
+            tally.add(batch.column(0))?;
+            reporter.report(STAGE, rows, false);
+        }
+        tally.end()
+    };
+    let found = scan.await.map_err(blame)?;
+    reporter.report(STAGE, rows, true);
+    Ok(found)
+}
+
+/// The column in ascending order, nulls first, as one partition.
+async fn sorted(table: &Table, column: &str) -> lance::Result<Arc<dyn ExecutionPlan>> {
+    let mut scanner = table.dataset().scan();
+    let order = ColumnOrdering::asc_nulls_first(column.to_owned());
+    scanner.project(&[column])?.order_by(Some(vec![order]))?;
+    Box::pin(scanner.create_plan()).await
+}
+
+/// Counts over sorted keys that come batch by batch.
+#[derive(Default)]
+struct Tally {
+    keys: u64,
+    rows: u64,
+    example: Option<String>,
+    /// The last key seen, and how many rows had it so far: the next batch may go on with it.
+    last: Option<(ArrayRef, u64)>,
+}
+
+impl Tally {
+    fn add(&mut self, column: &ArrayRef) -> lance::Result<()> {
+        let nulls = column.null_count();
+        let keys = column.slice(nulls, column.len() - nulls);
+        let runs = partition(std::slice::from_ref(&keys))?.ranges();
+        for (at, run) in runs.iter().enumerate() {
+            let mut length = run.len() as u64;
+            if at == 0
+                && let Some((last, before)) = self.last.take()
+            {
+                if is_same(&last, &keys)? {
+                    length += before;
+                } else {
+                    self.close(&last, before)?;
+                }
+            }
+            if at + 1 == runs.len() {
+                self.last = Some((keys.slice(run.start, 1), length));
+            } else if length > 1 {
+                self.close(&keys.slice(run.start, 1), length)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, key: &ArrayRef, rows: u64) -> lance::Result<()> {
+        if rows > 1 {
+            self.keys += 1;
+            self.rows += rows;
+            if self.example.is_none() {
+                self.example = Some(array_value_to_string(key, 0)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> lance::Result<Option<DuplicateKeys>> {
+        if let Some((key, rows)) = self.last.take() {
+            self.close(&key, rows)?;
+        }
+        let Self { keys, rows, example, .. } = self;
+        Ok(example.map(|example| DuplicateKeys { keys, rows, example }))
+    }
+}
+
+/// Whether two arrays begin alike.
+fn is_same(a: &ArrayRef, b: &ArrayRef) -> lance::Result<bool> {
+    Ok(ScalarValue::try_from_array(a, 0)? == ScalarValue::try_from_array(b, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BinaryArray, Int64Array};
+
+    use super::*;
+
+    fn tallied(batches: &[ArrayRef]) -> Option<(u64, u64, String)> {
+        let mut tally = Tally::default();
+        batches.iter().for_each(|batch| tally.add(batch).unwrap());
+        tally.end().unwrap().map(|it| (it.keys, it.rows, it.example))
+    }
+
+    fn numbers(numbers: &[Option<i64>]) -> ArrayRef {
+        Arc::new(Int64Array::from(numbers.to_vec()))
+    }
+
+    #[test]
+    fn runs_are_counted_across_batches() {
+        assert_eq!(tallied(&[]), None);
+        assert_eq!(tallied(&[numbers(&[Some(1), Some(2)]), numbers(&[Some(3)])]), None);
+        let batches = [
+            numbers(&[None, None]),
+            numbers(&[None, Some(1), Some(2)]),
+            numbers(&[Some(2)]),
+            numbers(&[]),
+            numbers(&[Some(2), Some(3), Some(4), Some(4)]),
+            numbers(&[Some(5), Some(6), Some(6)]),
+        ];
+        assert_eq!(tallied(&batches), Some((3, 7, "2".into())));
+        let hex: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"\x0a\xff", b"\x0a\xff"]));
+        assert_eq!(tallied(&[hex]), Some((1, 2, "0aff".into())), "as look-ups take it");
+    }
+}

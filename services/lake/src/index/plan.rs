@@ -1,0 +1,190 @@
+//! What is asked for, checked against the table and put into Lance's terms.
+
+use arrow::datatypes::DataType;
+use lance::index::vector::VectorIndexParams;
+use lance_index::scalar::{BuiltinIndexType, InvertedIndexParams, ScalarIndexParams};
+use lance_index::vector::bq::RQBuildParams;
+use lance_index::vector::hnsw::builder::HnswBuildParams;
+use lance_index::vector::ivf::IvfBuildParams;
+use lance_index::vector::pq::PQBuildParams;
+use lance_index::vector::sq::builder::SQBuildParams;
+use lance_index::{IndexParams, IndexType};
+
+use super::request::{
+    IndexRequest, VectorIndex, VectorIndexKind, default_partitions, default_sub_vectors,
+};
+use crate::error::{LakeError, Result};
+use crate::search::{can_be_key, can_be_searched};
+use crate::table::Table;
+use crate::words::counted;
+
+/// Rows that product quantization is trained on at least: one for each of its 256 centroids.
+const PQ_ROWS_MIN: u64 = 256;
+
+/// RaBitQ packs one bit a dimension into whole bytes.
+const RQ_DIMENSION_MULTIPLE: usize = 8;
+
+/// An index on one column.
+pub(crate) struct Plan {
+    pub column: String,
+    pub index_type: IndexType,
+    pub params: Box<dyn IndexParams>,
+    /// Part of the index's name.
+    pub sort: &'static str,
+}
+
+impl Plan {
+    /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadQuery`.
+    pub(crate) fn new(table: &Table, request: &IndexRequest) -> Result<Self> {
+        match request {
+            IndexRequest::Vector(vector) => Self::vector(table, vector),
+            IndexRequest::Text { column } => Self::text(table, column),
+            IndexRequest::Scalar { column } => Self::scalar(table, column),
+            IndexRequest::Key { column } => {
+                let data_type = column_type(table, column)?;
+                if !can_be_key(&data_type) {
+                    return Err(unsupported(
+                        column,
+                        &data_type,
+                        "keys are strings, integers or binary",
+                    ));
+                }
+                Self::scalar(table, column)
+            }
+        }
+    }
+
+    fn vector(table: &Table, wanted: &VectorIndex) -> Result<Self> {
+        let column = wanted.column.clone();
+        let dimension = table.vector_dimension(&column)?;
+        let rows = table.row_count();
+        let needed = if wanted.kind == VectorIndexKind::IvfPq { PQ_ROWS_MIN } else { 1 };
+        if rows < needed {
+            return Err(LakeError::TooFewRows {
+                column,
+                kind: wanted.kind.to_string(),
+                rows,
+                needed,
+            });
+        }
+        check_settings(wanted)?;
+        let partitions = wanted.partitions.unwrap_or_else(|| default_partitions(rows));
+        if partitions == 0 || partitions as u64 > rows {
+            return Err(bad(format!(
+                "{partitions} partitions for {}: choose 1 to {rows}",
+                counted(rows, "row")
+            )));
+        }
+        let ivf = IvfBuildParams::new(partitions);
+        let metric = wanted.metric.to_lance();
+        let params = match wanted.kind {
+            VectorIndexKind::IvfRq => {
+                VectorIndexParams::with_ivf_rq_params(metric, ivf, rabitq(wanted, dimension)?)
+            }
+            VectorIndexKind::IvfPq => {
+                VectorIndexParams::with_ivf_pq_params(metric, ivf, product(wanted, dimension)?)
+            }
+            VectorIndexKind::IvfHnswSq => VectorIndexParams::with_ivf_hnsw_sq_params(
+                metric,
+                ivf,
+                HnswBuildParams::default(),
+                SQBuildParams::default(),
+            ),
+        };
+        Ok(Self {
+            column,
+            index_type: params.index_type(),
+            params: Box::new(params),
+            sort: "vector",
+        })
+    }
+
+    fn text(table: &Table, column: &str) -> Result<Self> {
+        let data_type = column_type(table, column)?;
+        if !can_be_searched(&data_type) {
+            return Err(unsupported(
+                column,
+                &data_type,
+                "a full-text index is on strings or lists of strings",
+            ));
+        }
+        let params = Box::new(InvertedIndexParams::default());
+        Ok(Self {
+            column: column.to_owned(),
+            index_type: IndexType::Inverted,
+            params,
+            sort: "text",
+        })
+    }
+
+    fn scalar(table: &Table, column: &str) -> Result<Self> {
+        let data_type = column_type(table, column)?;
+        let (index_type, builtin) = match &data_type {
+            DataType::List(_) | DataType::LargeList(_) => {
+                (IndexType::LabelList, BuiltinIndexType::LabelList)
+            }
+            other if other.is_nested() || table.is_blob(column)? => {
+                return Err(unsupported(
+                    column,
+                    other,
+                    "a scalar index is on plain values or lists of them",
+                ));
+            }
+            _ => (IndexType::BTree, BuiltinIndexType::BTree),
+        };
+        let params = Box::new(ScalarIndexParams::for_builtin(builtin));
+        Ok(Self { column: column.to_owned(), index_type, params, sort: "scalar" })
+    }
+}
+
+fn bad(why: String) -> LakeError {
+    LakeError::BadQuery { why }
+}
+
+/// A setting of another kind would be passed over in silence. Errors: `BadQuery`.
+fn check_settings(wanted: &VectorIndex) -> Result<()> {
+    let kind = wanted.kind;
+    if wanted.bits.is_some() && kind != VectorIndexKind::IvfRq {
+        return Err(bad(format!("bits per dimension are a setting of ivf-rq, {kind} has none")));
+    }
+    if wanted.sub_vectors.is_some() && kind != VectorIndexKind::IvfPq {
+        return Err(bad(format!("sub-vectors are a setting of ivf-pq, {kind} has none")));
+    }
+    Ok(())
+}
+
+fn rabitq(wanted: &VectorIndex, dimension: usize) -> Result<RQBuildParams> {
+    let mut params = RQBuildParams::default();
+    params.num_bits = wanted.bits.unwrap_or(params.num_bits);
+    if !(1..=9).contains(&params.num_bits) {
+        return Err(bad(format!("{} bits per dimension: choose 1 to 9", params.num_bits)));
+    }
+    if !dimension.is_multiple_of(RQ_DIMENSION_MULTIPLE) {
+        return Err(bad(format!(
+            "column {:?} has {dimension} dimensions, ivf-rq needs a multiple of \
+             {RQ_DIMENSION_MULTIPLE}: choose ivf-pq or ivf-hnsw-sq",
+            wanted.column
+        )));
+    }
+    Ok(params)
+}
+
+fn product(wanted: &VectorIndex, dimension: usize) -> Result<PQBuildParams> {
+    let codes = wanted.sub_vectors.unwrap_or_else(|| default_sub_vectors(dimension));
+    if codes == 0 || !dimension.is_multiple_of(codes) {
+        return Err(bad(format!("{codes} sub-vectors don't divide {dimension} dimensions")));
+    }
+    Ok(PQBuildParams::new(codes, 8))
+}
+
+pub(crate) fn column_type(table: &Table, column: &str) -> Result<DataType> {
+    Ok(table.schema().fields()[table.column_position(column)?].data_type().clone())
+}
+
+fn unsupported(column: &str, data_type: &DataType, why: &str) -> LakeError {
+    LakeError::UnsupportedType {
+        column: column.to_owned(),
+        data_type: data_type.to_string(),
+        why: why.to_owned(),
+    }
+}

@@ -1,0 +1,128 @@
+//! Numbers that became infinite while text was read: `1e39` is no `float32`, yet Arrow's readers
+//! make an infinity of it in silence.
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, Float32Type, Float64Type};
+
+/// Where a number is that isn't finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotFinite {
+    /// The column's place.
+    pub column: usize,
+    /// The row within the batch.
+    pub row: usize,
+    /// For a vector: the place in it.
+    pub element: Option<usize>,
+}
+
+/// The first column's first infinity, however deep; in vectors also a NaN, which is no coordinate.
+pub(crate) fn find(batch: &RecordBatch) -> Option<NotFinite> {
+    batch.columns().iter().enumerate().find_map(|(column, array)| match array.data_type() {
+        DataType::FixedSizeList(_, size) => {
+            let size = usize::try_from(*size).ok().filter(|size| *size > 0)?;
+            let at = place(array.as_fixed_size_list().values(), true)?;
+            Some(NotFinite { column, row: at / size, element: Some(at % size) })
+        }
+        _ => Some(NotFinite { column, row: place(array, false)?, element: None }),
+    })
+}
+
+/// The rows of a plain column that are infinite.
+pub(crate) fn infinite_rows(array: &ArrayRef) -> Vec<usize> {
+    match array.data_type() {
+        DataType::Float16 => rows_of::<Float16Type>(array, |x| x.is_infinite()),
+        DataType::Float32 => rows_of::<Float32Type>(array, |x| x.is_infinite()),
+        DataType::Float64 => rows_of::<Float64Type>(array, |x| x.is_infinite()),
+        _ => Vec::new(),
+    }
+}
+
+fn rows_of<T: ArrowPrimitiveType>(array: &ArrayRef, bad: fn(T::Native) -> bool) -> Vec<usize> {
+    let values = array.as_primitive::<T>().values();
+    values.iter().enumerate().filter(|(_, value)| bad(**value)).map(|(at, _)| at).collect()
+}
+
+/// The first row of `array` with a number that isn't finite.
+fn place(array: &ArrayRef, in_vector: bool) -> Option<usize> {
+    match array.data_type() {
+        DataType::Float16 if in_vector => first::<Float16Type>(array, |x| !x.is_finite()),
+        DataType::Float32 if in_vector => first::<Float32Type>(array, |x| !x.is_finite()),
+        DataType::Float64 if in_vector => first::<Float64Type>(array, |x| !x.is_finite()),
+        DataType::Float16 => first::<Float16Type>(array, |x| x.is_infinite()),
+        DataType::Float32 => first::<Float32Type>(array, |x| x.is_infinite()),
+        DataType::Float64 => first::<Float64Type>(array, |x| x.is_infinite()),
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            let at = place(list.values(), in_vector)?;
+            list.offsets().partition_point(|start| *start as usize <= at).checked_sub(1)
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            let at = place(list.values(), in_vector)?;
+            list.offsets().partition_point(|start| *start as usize <= at).checked_sub(1)
+        }
+        DataType::FixedSizeList(_, size) => {
+            let at = place(array.as_fixed_size_list().values(), true)?;
+            at.checked_div(*size as usize)
+        }
+        DataType::Struct(_) => {
+            array.as_struct().columns().iter().filter_map(|it| place(it, in_vector)).min()
+        }
+        _ => None,
+    }
+}
+
+fn first<T: ArrowPrimitiveType>(array: &ArrayRef, bad: fn(T::Native) -> bool) -> Option<usize> {
+    array.as_primitive::<T>().values().iter().position(|value| bad(*value))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        FixedSizeListArray, Float32Array, Float64Array, ListArray, StringArray, StructArray,
+    };
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::Field;
+
+    use super::*;
+
+    fn found(array: ArrayRef) -> Option<(usize, Option<usize>)> {
+        let first: ArrayRef = Arc::new(StringArray::from_iter_values(vec!["x"; array.len()]));
+        let batch = RecordBatch::try_from_iter([("s", first), ("a", array)]).unwrap();
+        let found = find(&batch)?;
+        assert_eq!(found.column, 1);
+        Some((found.row, found.element))
+    }
+
+    fn item() -> Arc<Field> {
+        Arc::new(Field::new("item", DataType::Float32, true))
+    }
+
+    fn floats(values: &[f32]) -> ArrayRef {
+        Arc::new(Float32Array::from(values.to_vec()))
+    }
+
+    #[test]
+    fn infinities_are_found_and_in_vectors_nans() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        assert_eq!(found(floats(&[0.0, nan, 1.0])), None);
+        assert_eq!(found(floats(&[0.0, nan, -inf])), Some((2, None)));
+        let doubles: ArrayRef = Arc::new(Float64Array::from(vec![0.0, f64::INFINITY]));
+        assert_eq!(infinite_rows(&doubles), [1]);
+        assert_eq!(found(doubles), Some((1, None)));
+        let vectors = |values: &[f32]| -> ArrayRef {
+            Arc::new(FixedSizeListArray::new(item(), 2, floats(values), None))
+        };
+        assert_eq!(found(vectors(&[0.0, 1.0, 2.0, 3.0])), None);
+        assert_eq!(found(vectors(&[0.0, 1.0, 2.0, nan])), Some((1, Some(1))));
+        assert_eq!(found(vectors(&[0.0, 1.0, inf, nan])), Some((1, Some(0))));
+        let offsets = OffsetBuffer::from_lengths([1, 0, 2]);
+        let lists: ArrayRef =
+            Arc::new(ListArray::new(item(), offsets, floats(&[0.0, 1.0, inf]), None));
+        assert_eq!(found(lists.clone()), Some((2, None)));
+        let field = Arc::new(Field::new("l", lists.data_type().clone(), true));
+        assert_eq!(found(Arc::new(StructArray::from(vec![(field, lists)]))), Some((2, None)));
+    }
+}

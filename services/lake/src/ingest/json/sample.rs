@@ -1,0 +1,78 @@
+//! The first rows of a file, which its types are inferred from.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::key_order::KeyOrder;
+use super::lines::Lines;
+use crate::error::Result;
+use crate::ingest::source::bad_file;
+
+/// Rows that the types are inferred from, as long as they have at most [`BYTES_SAMPLED`].
+const ROWS_SAMPLED: usize = 1_000;
+
+/// Bytes that the types are inferred from.
+const BYTES_SAMPLED: u64 = 64 << 20;
+
+/// The first rows.
+pub(super) struct Sample {
+    /// Objects, at least one.
+    pub rows: Vec<Value>,
+    /// The order of their keys.
+    pub order: KeyOrder,
+    bytes: u64,
+}
+
+impl Sample {
+    /// Errors: `BadFile`, with the line that is no object.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let mut sample = Self { rows: Vec::new(), order: KeyOrder::default(), bytes: 0 };
+        let mut lines = Lines::open(path)?;
+        while sample.rows.len() < ROWS_SAMPLED && sample.bytes < BYTES_SAMPLED {
+            let Some((number, line)) = lines.next()? else { break };
+            sample.add(line).map_err(|why| bad_file(path, format!("line {number} {why}")))?;
+        }
+        if sample.rows.is_empty() {
+            return Err(bad_file(path, "no rows"));
+        }
+        Ok(sample)
+    }
+
+    fn add(&mut self, line: &str) -> std::result::Result<(), String> {
+        let value = serde_json::from_str(line).map_err(|error| not_an_object(&error))?;
+        if !matches!(value, Value::Object(_)) {
+            return Err("isn't a JSON object, but another value".to_owned());
+        }
+        self.order.learn(line).map_err(|error| not_an_object(&error))?;
+        self.rows.push(value);
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Of the rows, on average.
+    pub(super) fn row_bytes(&self) -> u64 {
+        self.bytes / (self.rows.len() as u64).max(1)
+    }
+
+    /// For each key with lists: their length, `None` if it isn't the same in all rows.
+    pub(super) fn list_lengths(&self) -> HashMap<&str, Option<usize>> {
+        let mut lengths: HashMap<&str, Option<usize>> = HashMap::new();
+        for (key, value) in self.rows.iter().filter_map(Value::as_object).flatten() {
+            if let Some(list) = value.as_array() {
+                let same = lengths.entry(key).or_insert(Some(list.len()));
+                *same = same.filter(|length| *length == list.len());
+            }
+        }
+        lengths
+    }
+}
+
+/// The parser's words, with the place in the line: it was given one line, and so always says that
+/// it is line 1.
+fn not_an_object(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
+    format!("isn't a JSON object: {what} (character {})", error.column())
+}

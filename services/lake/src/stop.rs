@@ -1,0 +1,65 @@
+//! A way to end long work early, in good order.
+
+use std::future::Future;
+
+use tokio::sync::watch;
+
+use crate::error::{LakeError, Result};
+
+/// Ends the ingests and index builds of a [`Lake`](crate::Lake): they remove what they have written,
+/// commit nothing, and fail with [`LakeError::Interrupted`]. What is being committed already is
+/// committed all the same, and succeeds. Clones share it; once pulled it stays pulled.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Sender<bool>);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self(watch::Sender::new(false))
+    }
+}
+
+impl Stop {
+    /// Ends the work.
+    pub fn pull(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Waits until it is pulled.
+    pub(crate) async fn pulled(&self) {
+        // It can't be closed: this very sender is still there.
+        let _ = self.0.subscribe().wait_for(|pulled| *pulled).await;
+    }
+
+    /// `work` on the table at `uri`, dropped half-way if it is pulled: not for commits. Errors:
+    /// `Interrupted`, and those of `work`.
+    pub(crate) async fn unless<T>(
+        &self,
+        uri: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.pulled() => Err(LakeError::Interrupted { uri: uri.to_owned() }),
+            done = work => done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_ends_when_any_clone_is_pulled() {
+        let stop = Stop::default();
+        assert_eq!(stop.unless("t", async { Ok(7) }).await.unwrap(), 7);
+        let clone = stop.clone();
+        let work = stop.unless("t", async {
+            clone.pull();
+            std::future::pending::<Result<()>>().await
+        });
+        assert!(matches!(work.await, Err(LakeError::Interrupted { .. })));
+        let late = stop.unless("t", async { Ok(()) }).await;
+        assert!(matches!(late, Err(LakeError::Interrupted { .. })), "before it begins");
+    }
+}
