@@ -1,7 +1,7 @@
 """One machine, one run: the drive's limit, Bireme, and its peers, interleaved.
 
     tables.py        makes the tables, once
-    fio.py           the limit: random reads of 4 KiB
+    fio.py           the limit: random reads of 4 KiB from the same slabs
     bireme.py        nodes, and `bireme bench` on them
     peer.py          the process that puts load on a peer (pylance, pyarrow)
     instructions.py  instructions a query, counted by callgrind

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import fio, goals, instructions, machine, plots, report, rounds, tables
+from . import goals, instructions, machine, plots, report, rounds, tables
 from .profile import Profile
 
 PIECES = ["tables", "rounds", "instructions", "report"]
@@ -33,8 +33,6 @@ def main() -> None:
         sys.exit("run as root: the page cache is dropped between measurements")
     if "tables" in arguments.pieces:
         tables.make(profile, arguments.bireme)
-        for folder in profile.drive_folders:
-            fio.lay_out(folder)
     with tempfile.TemporaryDirectory(prefix="bireme-bench-logs-") as logs:
         if "rounds" in arguments.pieces:
             results["machine"] = machine.describe(profile)

@@ -1,28 +1,21 @@
-"""The limit: what the drive does for random reads of 4 KiB, as fio measures it."""
+"""The limit: what the drive does for random reads of 4 KiB, as fio measures it.
+
+fio reads the very slabs that Bireme reads, as a drive (a virtual one above all) isn't equally fast everywhere.
+"""
 
 import json
 import resource
 import subprocess
 from pathlib import Path
 
-FILE_GIB = 6
-
-
-def lay_out(folder: Path) -> None:
-    """Writes the file that is read, so that no read finds a hole."""
-    file = folder / "fio"
-    if file.exists() and file.stat().st_size == FILE_GIB << 30:
-        return
-    print(f"writing {FILE_GIB} GiB for fio", flush=True)
-    command = ["fio", "--name=lay-out", f"--filename={file}", "--rw=write", "--bs=1m", "--direct=1"]
-    subprocess.run([*command, f"--size={FILE_GIB}g"], check=True, stdout=subprocess.DEVNULL)
-
-
-def random_reads(folder: Path, depth: int, jobs: int, seconds: float, rate: float | None = None) -> dict:
-    """Reads at `depth` over all jobs, as fast as they go or `rate` a second."""
+def random_reads(
+    slabs: list[Path], slab_bytes: int, depth: int, jobs: int, seconds: float, rate: float | None = None
+) -> dict:
+    """Reads the first `slab_bytes` of each slab at `depth` over all jobs, as fast as they go or `rate` a second."""
     jobs = min(jobs, depth)
     command = [
-        "fio", "--name=read", f"--filename={folder / 'fio'}", "--rw=randread", "--bs=4k", "--direct=1",
+        "fio", "--name=read", f"--filename={':'.join(map(str, slabs))}", f"--size={slab_bytes * len(slabs)}",
+        "--readonly", "--rw=randread", "--bs=4k", "--direct=1",
         "--ioengine=io_uring", "--fixedbufs", "--registerfiles", "--norandommap", "--randrepeat=0",
         f"--iodepth={depth // jobs}", f"--numjobs={jobs}", "--group_reporting",
         "--iodepth_batch_submit=16", "--iodepth_batch_complete_min=1", "--iodepth_batch_complete_max=64",

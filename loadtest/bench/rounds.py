@@ -56,8 +56,10 @@ class _Rounds:
         self.bireme = bireme
         self.results: dict[str, list[dict]] = {}
         self.tables = {name: profile.table(name) for name in ["vectors", "payload"]}
-        slabs = [folder / "slab" for folder in profile.drive_folders]
-        self.drive = self._tier(slabs, 0)
+        self.slabs = [folder / "slab" for folder in profile.drive_folders]
+        # Vectors are filled first; by then each slab holds its part of them, a sector each.
+        self.slab_bytes = profile.rows * 4096 // len(self.slabs)
+        self.drive = self._tier(self.slabs, 0)
         self.memory = self._tier([profile.memory_folder / "slab-0"], 0)
         slabs = [folder / "slab-ram" for folder in profile.drive_folders]
         self.ram = self._tier(slabs, profile.ram_tier_gib)
@@ -97,10 +99,10 @@ class _Rounds:
         best = max(it["iops"] for it in depths)
         self._step("drive_whole", lambda: self._fetch(self.drive, "vectors", seconds, *whole, "--sample", SAMPLE))
         self._step("drive_scored", lambda: self._fetch(self.drive, "vectors", seconds, *scored, "--sample", SAMPLE))
-        one = [*whole, "--rows", "1", "--concurrency", "1"]
+        one = [*whole, "--rows", "1", "--concurrency", "1", "--threads", "1"]
         self._note("fio_depth_1", self._fio(1))
         self._step("one_row_node", lambda: self._fetch(self.drive, "vectors", seconds, *one))
-        self._step("one_row_both", lambda: self._bench(self.drive, "take", "vectors", seconds, *one))
+        self._step("one_row_both", lambda: self._bench(self.drive, "take", "vectors", seconds, *one, "--connections", "1"))
         rate = best * RATE_PART
         self._note("fio_rate", self._fio(128, rate))
         fixed = [*whole, "--rows", str(RATE_BATCH), "--rate", str(rate / RATE_BATCH)]
@@ -137,8 +139,8 @@ class _Rounds:
         self._note("lance_whole", self._peer(self.tables["vectors"], "take", "--columns", "vector"))
 
     def _fio(self, depth: int, rate: float | None = None) -> dict:
-        folder = self.profile.drive_folders[0]
-        return fio.random_reads(folder, depth, self.profile.jobs, max(2.0, self.profile.seconds / 2), rate)
+        seconds = max(2.0, self.profile.seconds / 2)
+        return fio.random_reads(self.slabs, self.slab_bytes, depth, self.profile.jobs, seconds, rate)
 
     def _fetch(self, tier: Tier, table: str, seconds: float, *arguments: str) -> dict:
         return self._bench(tier, "fetch", table, seconds, "--io-endpoint", tier.io.endpoint, *arguments)
