@@ -78,6 +78,7 @@ impl Ring {
             return Err(StartError::Drives(files.len()));
         }
         check_media(&config.engine, files)?;
+        let config = &config.for_drives(files);
         let bufs: Vec<_> =
             (0..config.slots).map(|_| AlignedBuf::zeroed(config.slot_bytes)).collect();
         let (backend, engine) = start_backend(config, files, &bufs)?;
@@ -469,8 +470,7 @@ fn start_backend(
             Ok((AnyBackend::Sim(SimBackend::start(disk)), engine))
         }
         Engine::Pread => start_pread(config, files, None),
-        Engine::InPlace => Ok(start_in_place(files)),
-        Engine::Auto if files.iter().all(SlabFile::is_memory) => Ok(start_in_place(files)),
+        Engine::InPlace => Ok((AnyBackend::InPlace(InPlace::start(files)), EngineInUse::InPlace)),
         Engine::IoUring => {
             probe()?;
             Ok(start_uring(config, files, bufs)?)
@@ -480,10 +480,6 @@ fn start_backend(
             Err(why) => start_pread(config, files, Some(why)),
         },
     }
-}
-
-fn start_in_place(files: &[SlabFile]) -> (AnyBackend, EngineInUse) {
-    (AnyBackend::InPlace(InPlace::start(files)), EngineInUse::InPlace)
 }
 
 fn start_uring(

@@ -51,6 +51,7 @@ pub fn run(start: CoreStart) {
             }
         };
         let description = ring.describe().to_string();
+        let slots = ring.describe().slots;
         let read_max = config.slot_bytes;
         let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
         let reply_memory = shared.config.reply_memory.as_u64();
@@ -63,7 +64,7 @@ pub fn run(start: CoreStart) {
             sessions: RefCell::default(),
             requests: RefCell::default(),
             reply_memory: ReplyMemory::new(reply_memory),
-            reader: Rc::new(Reader::new(config.slots, read_max)),
+            reader: Rc::new(Reader::new(slots, read_max)),
             stats: CoreStats::default(),
             cpu,
             shared,
