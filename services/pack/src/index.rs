@@ -12,6 +12,7 @@
 use address::SECTOR_BYTES;
 
 use crate::PackError;
+use crate::checksum::crc32c;
 use crate::placement::{FixedRows, RowSpan, SectorSpan, VariableRows};
 use crate::shape::bit;
 
@@ -63,7 +64,7 @@ impl ExtentIndex {
         bytes: &[u8],
         validity: Option<Box<[u8]>>,
     ) -> Self {
-        let sums = bytes.chunks(SECTOR_BYTES).map(crc32c::crc32c).collect();
+        let sums = bytes.chunks(SECTOR_BYTES).map(crc32c).collect();
         Self { form, rows, placement, sums, validity }
     }
 
@@ -127,7 +128,7 @@ impl ExtentIndex {
     /// [`PackError::Checksum`] if they aren't the bytes written, or the extent has no such sector.
     pub fn check(&self, sector: u32, bytes: &[u8]) -> Result<(), PackError> {
         match self.sums.get(sector as usize) {
-            Some(&sum) if bytes.len() == SECTOR_BYTES && crc32c::crc32c(bytes) == sum => Ok(()),
+            Some(&sum) if bytes.len() == SECTOR_BYTES && crc32c(bytes) == sum => Ok(()),
             _ => Err(PackError::Checksum { sector }),
         }
     }

@@ -22,6 +22,7 @@
 use address::sectors_for;
 
 use crate::PackError;
+use crate::checksum::crc32c;
 use crate::index::{ExtentIndex, Form, Placement};
 use crate::placement::{FixedRows, LONG, SECTORS_MAX, VariableRows};
 
@@ -47,7 +48,7 @@ impl ExtentIndex {
             out.extend(variable.long.iter().flat_map(|(_, len)| len.to_le_bytes()));
         }
         out.extend(self.validity.iter().flatten());
-        let sum = crc32c::crc32c(&out);
+        let sum = crc32c(&out);
         out.extend(sum.to_le_bytes());
         out
     }
@@ -64,7 +65,7 @@ impl ExtentIndex {
 
 fn read(bytes: &[u8]) -> Result<ExtentIndex, &'static str> {
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or("truncated")?;
-    if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
+    if crc32c(body) != u32::from_le_bytes(*sum) {
         return Err("wrong checksum");
     }
     let mut rest = Rest(body);
@@ -163,7 +164,7 @@ mod tests {
     /// With a right checksum, whatever the bytes.
     fn sealed(mut bytes: Vec<u8>) -> Result<ExtentIndex, PackError> {
         let body = bytes.len() - 4;
-        let sum = crc32c::crc32c(&bytes[..body]).to_le_bytes();
+        let sum = crc32c(&bytes[..body]).to_le_bytes();
         bytes[body..].copy_from_slice(&sum);
         ExtentIndex::from_bytes(&bytes)
     }

@@ -15,6 +15,7 @@
 //! It doesn't know where extents are, who reads them, nor Lance.
 
 mod assemble;
+mod checksum;
 mod encode;
 mod error;
 mod gather;
