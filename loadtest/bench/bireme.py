@@ -85,13 +85,18 @@ class Bireme:
                 raise RuntimeError(f"a node didn't start:\n{log.read_text()[-2000:]}")
             time.sleep(0.05)
 
-    def run(self, query: Node, *arguments: str) -> dict:
-        """A command with --json, answered."""
+    def run(self, query: Node, *arguments: str) -> list[dict]:
+        """A command with --json: its answers, one or many."""
         command = [self.binary, *arguments, "--endpoint", query.endpoint, "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr}{done.stdout}")
-        return json.loads(done.stdout.strip().splitlines()[-1]) if arguments[0] != "bench" else json.loads(done.stdout)
+        decoder, text, answers = json.JSONDecoder(), done.stdout.strip(), []
+        while text:
+            answer, end = decoder.raw_decode(text)
+            answers.append(answer)
+            text = text[end:].lstrip()
+        return answers
 
     def ready(self, query: Node, tables: list[str]) -> None:
         """Waits until the query node has opened its tables."""
@@ -114,7 +119,7 @@ class Bireme:
     def bench(self, query: Node, kind: str, table: str, seconds: float, *arguments: str) -> dict:
         """Load, measured; see `bireme bench --help` for what the fields are."""
         command = ["bench", kind, table, "--seconds", str(seconds), *arguments]
-        report = self.run(query, *command)
+        [report] = self.run(query, *command)
         report["command"] = f"bireme {' '.join(command)}"
         return report
 

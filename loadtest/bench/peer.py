@@ -46,7 +46,7 @@ class Lance:
         }
         if it.refine:
             nearest["refine_factor"] = it.refine
-        return self.table.to_table(nearest=nearest, columns=[], with_row_id=True).num_rows
+        return self.table.to_table(nearest=nearest, columns=["_distance"], with_row_id=True).num_rows
 
 
 class Parquet:

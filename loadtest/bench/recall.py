@@ -28,8 +28,8 @@ def measure(profile: Profile, bireme: Bireme, query: Node, k: int, nprobes: int,
             file.write(str(question.tolist()))
             file.flush()
             arguments = ["--vector", file.name, "-k", str(k), "--nprobes", str(nprobes), "--refine", str(refine)]
-            answer = bireme.run(query, "search", "vectors", *arguments, "--columns", "id")
-            found["bireme"].append({row["id"] for row in answer["rows"]})
+            rows = bireme.run(query, "search", "vectors", *arguments, "--columns", "id")
+            found["bireme"].append({row["id"] for row in rows})
             nearest = {"column": "vector", "q": question, "k": k, "nprobes": nprobes, "refine_factor": refine}
             found["lance"].append(set(table.to_table(nearest=nearest, columns=["id"])["id"].to_pylist()))
     part = lambda sets: float(np.mean([len(mine & true) / k for mine, true in zip(sets, exact, strict=True)]))

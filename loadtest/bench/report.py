@@ -66,7 +66,8 @@ cores, {machine.get("memory_gib", "?")} GiB, Linux {machine.get("kernel", "?")};
 Load generator, query node, I/O node and drive share those cores. fio, Bireme and the peers take turns, round
 after round; each figure is the median of the rounds, each ratio the median of the ratios within a round. Rows are
 drawn without repeats. Slabs are read with O_DIRECT, so the page cache has no part in what Bireme reads; for cold
-runs of the peers it is dropped before. Reads of the drive are what the block layer counted.
+runs of the peers it is dropped before. fio reads the same slab as Bireme. Reads of the drive are what the block
+layer counted. "Slab in memory" is a tmpfs with huge pages: a drive that takes no time.
 """
 
 
