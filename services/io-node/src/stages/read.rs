@@ -173,22 +173,26 @@ fn put_from_ram(
     };
     let (start, end) = (piece.offset as usize, (piece.offset + piece.len) as usize);
     if sectors.len() == 1 {
-        let Some(sector) = core.ram.get(extent.key, sectors.start) else {
+        let base = sectors.start as usize * SECTOR_BYTES;
+        let placed = core.ram.look(extent.key, sectors.start, |sector| {
+            put(gather, 0, &sector[start - base..end - base])
+        });
+        let Some(placed) = placed else {
             core.stats.ram_misses.add(1);
             return Ok(false);
         };
         core.stats.ram_hits.add(1);
-        let base = sectors.start as usize * SECTOR_BYTES;
-        return put(gather, 0, &sector[start - base..end - base]).map(|()| true);
+        return placed.map(|()| true);
     }
-    let found: Option<Vec<_>> = sectors.clone().map(|s| core.ram.get(extent.key, s)).collect();
-    let Some(found) = found else {
-        core.stats.ram_misses.add(sectors.len() as u64);
-        return Ok(false);
-    };
-    core.stats.ram_hits.add(sectors.len() as u64);
     // A vector is scored whole, so its pieces are joined first.
-    let joined = found.concat();
+    let mut joined = Vec::with_capacity(sectors.len() * SECTOR_BYTES);
+    for sector in sectors.clone() {
+        if core.ram.look(extent.key, sector, |bytes| joined.extend_from_slice(bytes)).is_none() {
+            core.stats.ram_misses.add(sectors.len() as u64);
+            return Ok(false);
+        }
+    }
+    core.stats.ram_hits.add(sectors.len() as u64);
     let base = sectors.start as usize * SECTOR_BYTES;
     put(gather, 0, &joined[start - base..end - base]).map(|()| true)
 }
