@@ -6,7 +6,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use address::{DriveNo, SECTOR_BYTES};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
+use nix::sys::statvfs::fstatvfs;
 
 use crate::sim::SimDisk;
 use crate::{AlignedBuf, SlabError};
@@ -217,15 +218,32 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
                 Ok((size, kind.is_block_device()))
             }
         }
+        // Before allocating, which would fill the filesystem up before it fails.
+        Some(size) if !has_room(file, size).map_err(failed("stat"))? => {
+            Err(failed("allocate")(io::Error::from_raw_os_error(libc::ENOSPC)))
+        }
         Some(size) => match fallocate(file, FallocateFlags::empty(), 0, size as i64) {
             Ok(()) => Ok((size, true)),
             Err(nix::Error::EOPNOTSUPP | nix::Error::ENOSYS) => {
                 file.set_len(size.max(actual)).map_err(failed("grow"))?;
                 Ok((size, false))
             }
-            Err(errno) => Err(failed("allocate")(errno.into())),
+            Err(errno) => {
+                // What was allocated before it failed. If that can't be undone, the first error counts.
+                let _ = file.set_len(actual);
+                Err(failed("allocate")(errno.into()))
+            }
         },
     }
+}
+
+/// Whether the filesystem has room for what isn't allocated yet of `size` bytes.
+fn has_room(file: &File, size: u64) -> io::Result<bool> {
+    const BLOCK_BYTES: u64 = 512;
+    let allocated = file.metadata()?.blocks().saturating_mul(BLOCK_BYTES);
+    let filesystem = fstatvfs(file)?;
+    let free = filesystem.blocks_available().saturating_mul(filesystem.fragment_size());
+    Ok(size.saturating_sub(allocated) <= free)
 }
 
 /// Waits a second for the lock: the kernel clears up after the io_uring of a killed process only some
@@ -308,6 +326,12 @@ mod tests {
             SlabError::WrongType { .. }
         ));
         assert!(matches!(is(SlabFile::open(&path, sized(1 << 60))), SlabError::NoSpace { .. }));
+        // More than there is, and no more than a filesystem would try to allocate.
+        let free = fstatvfs(File::open(&path).unwrap()).unwrap();
+        let free = free.blocks_available() * free.fragment_size();
+        let more = (free + (1 << 30)).next_multiple_of(4096);
+        assert!(matches!(is(SlabFile::open(&path, sized(more))), SlabError::NoSpace { .. }));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing stays allocated");
         File::create(&path).unwrap();
         let existing = OpenOptions { direct: Direct::Prefer, ..Default::default() };
         assert!(matches!(is(SlabFile::open(&path, existing)), SlabError::TooSmall { .. }));

@@ -37,7 +37,7 @@ pub enum Watch {
     /// One I/O node.
     IoNode(FetchClient),
     /// A query node, and the I/O nodes behind it.
-    QueryNode(QueryClient),
+    QueryNode(Box<QueryClient>),
 }
 
 /// Samples being taken.

@@ -294,7 +294,7 @@ async fn measured(
     load: impl Workload,
 ) -> Result<(Measured, Counters)> {
     let before = Counters::of_status(&client.status().await?);
-    let measured = put(args, Watch::QueryNode(client.clone()), load).await?;
+    let measured = put(args, Watch::QueryNode(Box::new(client.clone())), load).await?;
     let after = Counters::of_status(&client.status().await?);
     Ok((measured, after.since(&before)))
 }

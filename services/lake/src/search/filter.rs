@@ -41,8 +41,11 @@ impl Table {
             let parsed = scanner.filter(text).and_then(|scanner| scanner.get_expr_filter());
             parsed.map_err(|error| bad(one_line(&error.to_string())))
         };
+        if let Some(at) = closes_too_often(filter) {
+            return Err(bad(format!("the `)` at character {at} closes nothing")));
+        }
         // Lance reads the first complete expression and drops what follows it. Within parentheses
-        // nothing may follow; what closes them itself reads differently.
+        // nothing may follow.
         let expr = parsed(filter)?;
         if parsed(&format!("({filter}\n)"))? != expr {
             return Err(bad("text is left over behind a complete expression".into()));
@@ -51,5 +54,52 @@ impl Table {
             scanner.filter_expr(expr);
         }
         Ok(())
+    }
+}
+
+/// Where a parenthesis closes that none opened, counted from 1; quoted text and comments don't count.
+fn closes_too_often(filter: &str) -> Option<usize> {
+    let mut open = 0usize;
+    let mut rest = filter.char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        let next = rest.peek().map(|(_, next)| *next);
+        match (c, next) {
+            ('(', _) => open += 1,
+            (')', _) if open == 0 => return Some(filter[..at].chars().count() + 1),
+            (')', _) => open -= 1,
+            // A doubled quote within ends one text and begins the next, which comes to the same.
+            ('\'' | '"' | '`', _) => while rest.next().is_some_and(|(_, inner)| inner != c) {},
+            ('-', Some('-')) => while rest.next().is_some_and(|(_, inner)| inner != '\n') {},
+            ('/', Some('*')) => {
+                rest.next();
+                let mut last = ' ';
+                for (_, inner) in rest.by_ref() {
+                    if (last, inner) == ('*', '/') {
+                        break;
+                    }
+                    last = inner;
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::closes_too_often;
+
+    #[test]
+    fn parentheses_are_counted_outside_of_text_and_comments() {
+        for fine in ["a < 1", "(a) AND (b OR (c))", "t = ')'", "t = 'it''s )' OR `)` = \")\"", ""] {
+            assert_eq!(closes_too_often(fine), None, "{fine}");
+        }
+        for fine in ["a -- )\n < 1", "a /* ) * / ) */ < 1", "((a)", "t = 'open )"] {
+            assert_eq!(closes_too_often(fine), None, "{fine}");
+        }
+        assert_eq!(closes_too_often("a < 1) OR b"), Some(6));
+        assert_eq!(closes_too_often("(a) /* ( */ ) x"), Some(13));
+        assert_eq!(closes_too_often("'é' = t) x"), Some(8));
     }
 }

@@ -64,7 +64,13 @@ async fn searches_name_what_is_wrong_with_them() {
     named(&fault(SearchRequest { k: 10_001, ..base() }).await, Reason::BadArgument, "10");
     let request = SearchRequest { filter: "id = = 3".into(), ..base() };
     named(&fault(request).await, Reason::BadFilter, "id = = 3");
-    for left_over in ["id < 9 adn id > 4", "id < 5) or (1=1", "id = 5; drop table t"] {
+    for left_over in [
+        "id < 9 adn id > 4",
+        "id < 5) or (1=1",
+        "id < 5) garbage",
+        "id < 5)))",
+        "id = 5; drop table t",
+    ] {
         let request = SearchRequest { filter: left_over.into(), ..base() };
         named(&fault(request).await, Reason::BadFilter, left_over);
     }
