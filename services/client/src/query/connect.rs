@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
@@ -98,8 +98,9 @@ impl QueryClient {
         match (status.code(), self.timeout) {
             // Faults of nodes carry details.
             _ if !status.details().is_empty() => fault,
-            // Nothing here cancels a call that is waited for, except tonic when its time is over.
-            (Code::Cancelled, Some(timeout)) => {
+            // Nothing here cancels a call that is waited for, except tonic when its time is over; a
+            // connection that breaks off does, too.
+            (Code::Cancelled, Some(timeout)) if !has_cause || has_expired(status) => {
                 let message = format!("no answer within {timeout:?}; allow more time");
                 Fault::new(Reason::DeadlineExceeded, message)
             }
@@ -117,6 +118,13 @@ impl QueryClient {
             _ => fault,
         }
     }
+}
+
+/// Whether tonic gave a call up because its time was over.
+fn has_expired(status: &Status) -> bool {
+    let first = std::error::Error::source(status);
+    let mut causes = std::iter::successors(first, |cause| cause.source());
+    causes.any(|cause| cause.is::<TimeoutExpired>())
 }
 
 fn no_query_node(endpoint: &Endpoint, why: &str) -> Fault {

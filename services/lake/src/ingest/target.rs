@@ -12,6 +12,7 @@ use super::options::IngestOptions;
 use super::source::{Source, bad_file};
 use crate::error::{LakeError, Result};
 use crate::schema::conform_array;
+use crate::search::can_be_key;
 use crate::table::Table;
 
 /// What all batches must become before they are written.
@@ -23,11 +24,20 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// For a new table, or new contents of one: the columns of the first file.
+    /// For a new table, or new contents of one: the columns of the first file. `key` is the key column
+    /// of the contents before, which stays one if it comes again and no other is named.
     ///
     /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `ReservedColumn`, `UnsupportedType`.
-    pub(crate) fn of_file(first: &Source, options: &IngestOptions) -> Result<Self> {
+    pub(crate) fn of_file(
+        first: &Source,
+        options: &IngestOptions,
+        key: Option<&str>,
+    ) -> Result<Self> {
         let native = first.schema()?;
+        let again = |key: &&str| {
+            native.field_with_name(key).is_ok_and(|field| can_be_key(field.data_type()))
+        };
+        let key = options.key.clone().or_else(|| key.filter(again).map(str::to_owned));
         let named = options.vectors.iter().map(|(column, _)| column).chain(&options.key);
         if let Some(column) =
             named.into_iter().find(|column| native.field_with_name(column).is_err())
@@ -43,7 +53,14 @@ impl Target {
             let mut new = plain_field(field).as_ref().clone();
             let data_type = vector_type(&new, options)?;
             new = new.with_data_type(data_type);
-            if options.key.as_ref() == Some(field.name()) {
+            if key.as_ref() == Some(field.name()) {
+                if !can_be_key(new.data_type()) {
+                    return Err(LakeError::UnsupportedType {
+                        column: new.name().clone(),
+                        data_type: new.data_type().to_string(),
+                        why: "keys are strings, integers or binary".to_owned(),
+                    });
+                }
                 let mut metadata = new.metadata().clone();
                 metadata.insert(LANCE_UNENFORCED_PRIMARY_KEY.to_owned(), "true".to_owned());
                 new = new.with_nullable(false).with_metadata(metadata);
@@ -56,7 +73,7 @@ impl Target {
             fields.push(new);
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, native.metadata().clone()));
-        Ok(Self { schema, key: options.key.clone(), may_lack: false })
+        Ok(Self { schema, key, may_lack: false })
     }
 
     /// For rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key).

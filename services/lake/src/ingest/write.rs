@@ -113,6 +113,7 @@ async fn prepared(
 ) -> Result<(Vec<Source>, Target)> {
     let (files, options) = (files.to_vec(), options.clone());
     let table = existing.filter(|_| options.mode == IngestMode::Append).cloned();
+    let key = existing.and_then(Table::key_column).map(str::to_owned);
     let work = move || {
         let sources = files.iter().map(|path| Source::new(path)).collect::<Result<Vec<_>>>()?;
         let Some(first) = sources.first() else {
@@ -120,7 +121,7 @@ async fn prepared(
         };
         let target = match &table {
             Some(table) => Target::of_table(table, &options)?,
-            None => Target::of_file(first, &options)?,
+            None => Target::of_file(first, &options, key.as_deref())?,
         };
         for source in &sources {
             target.check(source)?;

@@ -9,7 +9,8 @@ use address::RowAddr;
 use arrow::array::*;
 use arrow::datatypes::*;
 use lake::{
-    IndexRequest, IngestMode, IngestOptions, IngestProgress, Lake, Table, build_index, ingest,
+    IndexRequest, IngestMode, IngestOptions, IngestProgress, Lake, LakeError, Table, build_index,
+    ingest,
 };
 use parquet::arrow::ArrowWriter;
 
@@ -241,6 +242,17 @@ async fn overwriting_says_which_indexes_are_gone() {
     assert_eq!((dropped, made.key.as_deref()), (vec![&["id".to_owned()][..]], Some("id")));
     let table = lake.open(&place.uri()).await.unwrap();
     assert_eq!((table.indexes().await.unwrap().len(), table.key_column()), (0, Some("id")));
+    assert!(!table.schema().field_with_name("id").unwrap().is_nullable(), "still a key");
+}
+
+#[tokio::test]
+async fn a_key_is_of_a_type_that_can_be_looked_up() {
+    let place = Place::new();
+    let path = place.file("a.parquet");
+    write_parquet(&path, &[rows(0, 10)]);
+    let options = IngestOptions { key: Some("vector".into()), ..Default::default() };
+    let refused = ingest(&lake(), &[path], &place.uri(), &options, |_| ()).await.unwrap_err();
+    assert!(matches!(refused, LakeError::UnsupportedType { .. }), "{refused}");
 }
 
 #[tokio::test]
