@@ -68,9 +68,9 @@ def _queues(steps: dict, path: Path) -> None:
             axes.plot(seconds, [it[field] for it in samples], label=label)
         right = axes.twinx()
         right.plot(seconds, [it["reply_bytes"] / 2**20 for it in samples], color="grey", alpha=0.6)
-        right.set_ylabel("replies, MiB (grey)")
+        right.set(ylabel="replies, MiB (grey)", ylim=(0, None))
         axes.set(title=name, xlabel="seconds", ylabel="waiting", ylim=(0, None))
-        axes.legend(loc="upper right", fontsize="small")
+        axes.legend(loc="center right", fontsize="small")
     figure.tight_layout()
     _save(figure, path)
 
