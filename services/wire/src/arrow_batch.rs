@@ -105,18 +105,24 @@ impl ArrowBatch {
 
     /// Bytes of its header as a field.
     pub(crate) fn header_len(&self) -> usize {
-        field_len(HEADER_TAG, self.header.len())
+        present_len(HEADER_TAG, self.header.len())
+    }
+
+    /// Encodes everything but the body's bytes, which come last. Empty fields are left out.
+    fn put_up_to_body(&self, out: &mut impl BufMut) {
+        if !self.header.is_empty() {
+            begin_field(HEADER_TAG, self.header.len(), out);
+            out.put_slice(&self.header);
+        }
+        if self.body.len() > 0 {
+            begin_field(BODY_TAG, self.body.len(), out);
+        }
     }
 
     /// Encodes the batch behind `head`: buffers of `PIECE_BYTES_MIN` or more are pieces of their own.
     pub(crate) fn into_pieces(self, mut head: BytesMut) -> Vec<Bytes> {
         let mut pieces = Vec::new();
-        put_field(HEADER_TAG, &self.header, &mut head);
-        let body_len = self.body.len();
-        if body_len > 0 {
-            encoding::encode_key(BODY_TAG, WireType::LengthDelimited, &mut head);
-            encoding::encode_varint(body_len as u64, &mut head);
-        }
+        self.put_up_to_body(&mut head);
         match self.body {
             Body::Whole(bytes) => pieces.extend([head.split().freeze(), bytes]),
             Body::Parts(parts, _) => {
@@ -320,20 +326,20 @@ fn padding(len: usize) -> usize {
     len.next_multiple_of(BUFFER_ALIGNMENT) - len
 }
 
-/// A field of bytes, left out when empty.
-fn put_field(tag: u32, bytes: &[u8], out: &mut impl BufMut) {
-    if !bytes.is_empty() {
-        encoding::encode_key(tag, WireType::LengthDelimited, out);
-        encoding::encode_varint(bytes.len() as u64, out);
-        out.put_slice(bytes);
-    }
+/// What comes before the `len` bytes of a field: of bytes, or of a message.
+pub(crate) fn begin_field(tag: u32, len: usize, out: &mut impl BufMut) {
+    encoding::encode_key(tag, WireType::LengthDelimited, out);
+    encoding::encode_varint(len as u64, out);
 }
 
-fn field_len(tag: u32, len: usize) -> usize {
-    match len {
-        0 => 0,
-        _ => encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len,
-    }
+/// Bytes of such a field, with what comes before.
+pub(crate) fn field_len(tag: u32, len: usize) -> usize {
+    encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len
+}
+
+/// The same of a field that is left out when empty.
+fn present_len(tag: u32, len: usize) -> usize {
+    if len == 0 { 0 } else { field_len(tag, len) }
 }
 
 /// An Arrow buffer that a message keeps alive until it's sent.
@@ -364,12 +370,8 @@ impl PartialEq for Body {
 
 impl Message for ArrowBatch {
     fn encode_raw(&self, buf: &mut impl BufMut) {
-        put_field(HEADER_TAG, &self.header, buf);
-        if self.body.len() > 0 {
-            encoding::encode_key(BODY_TAG, WireType::LengthDelimited, buf);
-            encoding::encode_varint(self.body.len() as u64, buf);
-            self.body.put(buf);
-        }
+        self.put_up_to_body(buf);
+        self.body.put(buf);
     }
 
     fn merge_field(
@@ -392,7 +394,7 @@ impl Message for ArrowBatch {
     }
 
     fn encoded_len(&self) -> usize {
-        field_len(HEADER_TAG, self.header.len()) + field_len(BODY_TAG, self.body.len())
+        self.header_len() + present_len(BODY_TAG, self.body.len())
     }
 
     fn clear(&mut self) {

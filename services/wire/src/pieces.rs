@@ -13,8 +13,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
+use crate::arrow_batch::{begin_field, field_len};
 use crate::fetch::fetch_response::Kind;
 use crate::fetch::reply::Outcome;
 use crate::fetch::{FetchResponse, Reply};
@@ -32,16 +32,13 @@ pub fn grpc_pieces(response: FetchResponse) -> Vec<Bytes> {
         Some(Kind::Reply(Reply { id, outcome: Some(Outcome::Rows(rows)), missing, times })) => {
             let around = Reply { id, outcome: None, missing, times };
             let rows_len = rows.encoded_len();
-            let field_len = |tag, len: usize| key_len(tag) + encoded_len_varint(len as u64) + len;
             let reply_len = around.encoded_len() + field_len(ROWS_TAG, rows_len);
             let message_len = field_len(REPLY_TAG, reply_len);
             let head_len = message_len - rows_len + rows.header_len();
             let mut head = prefix(message_len, head_len);
-            encode_key(REPLY_TAG, WireType::LengthDelimited, &mut head);
-            encode_varint(reply_len as u64, &mut head);
+            begin_field(REPLY_TAG, reply_len, &mut head);
             around.encode_raw(&mut head);
-            encode_key(ROWS_TAG, WireType::LengthDelimited, &mut head);
-            encode_varint(rows_len as u64, &mut head);
+            begin_field(ROWS_TAG, rows_len, &mut head);
             rows.into_pieces(head)
         }
         _ => {

@@ -65,13 +65,16 @@ impl LoadArgs {
         self.concurrency.unwrap_or(default)
     }
 
-    /// How many at most; of a number that a rate divides to a time that can be counted.
-    fn requests(&self) -> u64 {
-        self.requests.unwrap_or(u64::MAX >> 32)
-    }
-
     fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
+    }
+
+    /// In which all requests are due at `rate`, if that is sooner.
+    fn time_at(&self, rate: f64) -> Duration {
+        let all = self.requests.map(|requests| requests as f64 / rate);
+        // What is too long to be counted is no sooner.
+        let all = all.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        all.map_or(self.time(), |all| all.min(self.time()))
     }
 }
 
@@ -98,11 +101,11 @@ pub async fn put<W: Workload>(load: &LoadArgs, watch: Watch, workload: W) -> Res
     let cpu = process::Usage::now().cpu_us;
     let began = Instant::now();
     let tally = match load.rate {
-        None => closed_loop(workload, load.concurrency(), load.time(), load.requests()).await,
-        Some(rate) => {
-            let time = load.time().min(Duration::from_secs_f64(load.requests() as f64 / rate));
-            fixed_rate(workload, rate, load.concurrency(), time).await
+        None => {
+            let requests = load.requests.unwrap_or(u64::MAX);
+            closed_loop(workload, load.concurrency(), load.time(), requests).await
         }
+        Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time_at(rate)).await,
     };
     let queues = match sampling {
         Some(sampling) => sampling.end().await,

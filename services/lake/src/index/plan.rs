@@ -14,7 +14,7 @@ use super::request::{
     IndexRequest, VectorIndex, VectorIndexKind, default_partitions, default_sub_vectors,
 };
 use crate::error::{LakeError, Result};
-use crate::search::{can_be_key, can_be_searched};
+use crate::search::{can_be_searched, check_key_type};
 use crate::table::Table;
 use crate::words::counted;
 
@@ -42,13 +42,7 @@ impl Plan {
             IndexRequest::Scalar { column } => Self::scalar(table, column),
             IndexRequest::Key { column } => {
                 let data_type = column_type(table, column)?;
-                if !can_be_key(&data_type) {
-                    return Err(unsupported(
-                        column,
-                        &data_type,
-                        "keys are strings, integers or binary",
-                    ));
-                }
+                check_key_type(column, &data_type)?;
                 Self::scalar(table, column)
             }
         }

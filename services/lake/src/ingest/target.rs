@@ -12,7 +12,7 @@ use super::options::IngestOptions;
 use super::source::{Source, bad_file};
 use crate::error::{LakeError, Result};
 use crate::schema::conform_array;
-use crate::search::can_be_key;
+use crate::search::{can_be_key, check_key_type};
 use crate::table::Table;
 
 /// What all batches must become before they are written.
@@ -54,13 +54,7 @@ impl Target {
             let data_type = vector_type(&new, options)?;
             new = new.with_data_type(data_type);
             if key.as_ref() == Some(field.name()) {
-                if !can_be_key(new.data_type()) {
-                    return Err(LakeError::UnsupportedType {
-                        column: new.name().clone(),
-                        data_type: new.data_type().to_string(),
-                        why: "keys are strings, integers or binary".to_owned(),
-                    });
-                }
+                check_key_type(new.name(), new.data_type())?;
                 let mut metadata = new.metadata().clone();
                 metadata.insert(LANCE_UNENFORCED_PRIMARY_KEY.to_owned(), "true".to_owned());
                 new = new.with_nullable(false).with_metadata(metadata);

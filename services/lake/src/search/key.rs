@@ -3,6 +3,8 @@
 use arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
 
+use crate::error::LakeError;
+
 /// The value that `text` writes in a column of `data_type`: strings as they are, integers in
 /// decimal, booleans as `true` or `false`, binary in hexadecimal digits, 16 bytes also as a UUID
 /// (`00112233-4455-...`). The error says what is wrong, in words for a user.
@@ -52,6 +54,18 @@ pub(crate) fn can_be_key(data_type: &DataType) -> bool {
         DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_)
     );
     integer_or_text || binary
+}
+
+/// Errors: `UnsupportedType`, for a column that rows can't be looked up by.
+pub(crate) fn check_key_type(column: &str, data_type: &DataType) -> Result<(), LakeError> {
+    match can_be_key(data_type) {
+        true => Ok(()),
+        false => Err(LakeError::UnsupportedType {
+            column: column.to_owned(),
+            data_type: data_type.to_string(),
+            why: "keys are strings, integers or binary".to_owned(),
+        }),
+    }
 }
 
 fn not_a(data_type: &DataType) -> String {

@@ -12,7 +12,7 @@ mod text;
 mod vector;
 
 pub use hit::{DistanceHit, ScoreHit};
-pub(crate) use key::can_be_key;
+pub(crate) use key::{can_be_key, check_key_type};
 pub(crate) use partitions::Partitions;
 pub use text::TextQuery;
 pub(crate) use text::can_be_searched;
