@@ -11,9 +11,10 @@
 //! allocated per row. Sectors are to be checked ([`ExtentIndex::check`]) before their bytes are put;
 //! bytes that are wrong nevertheless are an error, never a panic and never an invalid array.
 
+use arrow_buffer::MutableBuffer;
 use arrow_data::ArrayData;
 
-use crate::gather::{GatherRow, Malformed};
+use crate::gather::{GatherRow, Malformed, zeroed};
 use crate::index::{ExtentIndex, Form};
 use crate::layout::Solo;
 use crate::values::Values;
@@ -61,6 +62,20 @@ impl Assembler {
         projection: &[usize],
         rows: impl IntoIterator<Item = (&'a ExtentIndex, u32)>,
     ) -> Result<Self, PackError> {
+        Self::in_memory(layout, projection, rows, &mut zeroed)
+    }
+
+    /// The same, in memory that `used` gives: buffers of so many bytes, whatever they hold. It is
+    /// asked only where every byte is put before the end.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn in_memory<'a>(
+        layout: &PackLayout,
+        projection: &[usize],
+        rows: impl IntoIterator<Item = (&'a ExtentIndex, u32)>,
+        used: &mut dyn FnMut(usize) -> MutableBuffer,
+    ) -> Result<Self, PackError> {
         for (i, &column) in projection.iter().enumerate() {
             if column >= layout.fields.len() || projection[..i].contains(&column) {
                 return Err(PackError::Projection { column });
@@ -87,11 +102,18 @@ impl Assembler {
                 Target::Values(Some(values.ok_or(PackError::ReplyTooLarge { column })?))
             }
             Solo::Plain(_) | Solo::No => {
-                let mut gather =
-                    GatherRow::new(&layout.row, projection.iter().copied(), rows.len());
+                // Such rows are copied whole, and `finish` sees that all were.
+                let are_whole = matches!(layout.solo, Solo::Plain(_))
+                    && rows.iter().all(|row| row.form == Form::Plain);
+                let memory = if are_whole { used } else { &mut zeroed };
+                let columns = projection.iter().copied();
+                let mut gather = GatherRow::new(&layout.row, columns, rows.len(), memory);
                 if let Some(solo) = gather.solo_mut() {
                     let nulls = rows.iter().enumerate().filter(|(_, row)| row.is_null);
-                    nulls.for_each(|(position, _)| solo.set_null(position));
+                    for (position, _) in nulls {
+                        solo.set_null(position);
+                        solo.plain_mut(position, 1).into_iter().for_each(|place| place.fill(0));
+                    }
                 }
                 Target::Rows(gather)
             }

@@ -20,6 +20,10 @@ pub(crate) enum Malformed {
     TooLarge,
 }
 
+/// Gives so many bytes for a column of constant width, whatever they hold. A column that may have
+/// slots that are never set needs zeros.
+pub(crate) type Memory<'a> = &'a mut dyn FnMut(usize) -> MutableBuffer;
+
 pub(crate) struct Gather {
     physical: DataType,
     fixed: Option<usize>,
@@ -53,25 +57,27 @@ struct GatherField {
 }
 
 impl Gather {
-    /// Room for `slots` slots. Those of fixed width are zeros already, so that they can be set in
-    /// any order.
-    pub fn new(shape: &Shape, slots: usize) -> Self {
+    /// Room for `slots` slots. Those of fixed width lie in `memory` already, so that they can be set
+    /// in any order.
+    pub fn new(shape: &Shape, slots: usize, memory: Memory<'_>) -> Self {
         let values = match &shape.kind {
             Kind::Null => Values::Null,
             Kind::Boolean => Values::Boolean(vec![0; slots.div_ceil(8)]),
-            Kind::Plain(width) => Values::Plain(*width, zeroed(slots.saturating_mul(*width))),
+            Kind::Plain(width) => Values::Plain(*width, memory(slots.saturating_mul(*width))),
             Kind::Binary => {
                 Values::Binary(Offsets::new(&shape.physical, slots), MutableBuffer::new(0))
             }
             Kind::List(item) => {
-                let items = Box::new(Gather::new(item, 0));
+                let items = Box::new(Gather::new(item, 0, &mut zeroed));
                 Values::List(Offsets::new(&shape.physical, slots), items)
             }
             Kind::FixedList(len, item) => {
-                let items = Gather::new(item, slots.saturating_mul(*len));
+                let items = Gather::new(item, slots.saturating_mul(*len), memory);
                 Values::FixedList(*len, Box::new(items))
             }
-            Kind::Struct(row) => Values::Struct(GatherRow::new(row, 0..row.fields.len(), slots)),
+            Kind::Struct(row) => {
+                Values::Struct(GatherRow::new(row, 0..row.fields.len(), slots, memory))
+            }
         };
         let (physical, validity) = (shape.physical.clone(), Validity::default());
         Self { physical, fixed: shape.fixed, plain: shape.plain, validity, values }
@@ -239,11 +245,12 @@ impl GatherRow {
         row: &crate::shape::RowShape,
         projection: impl IntoIterator<Item = usize>,
         slots: usize,
+        memory: Memory<'_>,
     ) -> Self {
         let field = |bit: usize| GatherField {
             bit,
             slot: row.slots[bit],
-            gather: Gather::new(&row.fields[bit], slots),
+            gather: Gather::new(&row.fields[bit], slots, memory),
         };
         Self { tail: row.tail, fields: projection.into_iter().map(field).collect() }
     }
@@ -321,9 +328,9 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Zeros, which large allocations are when the system hands them out: no pass over them is made.
-/// (`MutableBuffer::from_len_zeroed` makes one, since it asks for a larger alignment.)
-pub(crate) fn zeroed(len: usize) -> MutableBuffer {
+/// Zeros in memory of their own. Large allocations are zeros when the system hands them out, and no
+/// pass over them is made. (`MutableBuffer::from_len_zeroed` makes one, since it asks for a larger alignment.)
+pub fn zeroed(len: usize) -> MutableBuffer {
     let words = vec![0u128; len.div_ceil(size_of::<u128>())];
     let mut buffer = Buffer::from_vec(words).into_mutable().unwrap_or_else(|shared| {
         // Never: the buffer was just made.

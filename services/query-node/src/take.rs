@@ -73,6 +73,8 @@ impl Take {
         let no_rows = with_addresses(&RecordBatch::new_empty(schema.clone()), std::iter::empty())?;
         let mut writer = IpcWriter::new(no_rows.schema_ref())?;
         let (mut from, mut rows_next) = (0, ROWS_FIRST);
+        // The last rows leave together with the stream's end: one message where there is one fetch.
+        let mut last = (Vec::new(), Vec::new());
         while from < self.addrs.len() {
             let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
             let deadline = deadline_of();
@@ -89,12 +91,16 @@ impl Take {
             rows_next = (MESSAGE_ROWS_BYTES / row_bytes).clamp(1, ROWS_MAX);
             let missing = fetched.missing.iter().map(|at| at + from as u32).collect();
             from += addrs.len();
-            if self.send_bytes(messages, bytes, missing).await.is_err() {
+            if from == self.addrs.len() {
+                last = (bytes, missing);
+            } else if self.send_bytes(messages, bytes, missing).await.is_err() {
                 return Ok(());
             }
         }
+        let (mut bytes, missing) = last;
+        bytes.extend(writer.finish()?);
         // A reader that has gone needs no end.
-        let _ = self.send_bytes(messages, writer.finish()?, Vec::new()).await;
+        let _ = self.send_bytes(messages, bytes, missing).await;
         Ok(())
     }
 

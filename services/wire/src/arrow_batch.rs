@@ -119,8 +119,13 @@ impl ArrowBatch {
         }
     }
 
-    /// Encodes the batch behind `head`: buffers of `PIECE_BYTES_MIN` or more are pieces of their own.
-    pub(crate) fn into_pieces(self, mut head: BytesMut) -> Vec<Bytes> {
+    /// Encodes the batch behind `head`: buffers of `PIECE_BYTES_MIN` or more are pieces of their own,
+    /// as `piece_of` makes them.
+    pub(crate) fn into_pieces(
+        self,
+        mut head: BytesMut,
+        piece_of: impl Fn(Buffer) -> Bytes,
+    ) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         self.put_up_to_body(&mut head);
         match self.body {
@@ -130,7 +135,7 @@ impl ArrowBatch {
                     let len = part.len();
                     match len >= PIECE_BYTES_MIN {
                         true => {
-                            pieces.extend([head.split().freeze(), Bytes::from_owner(Piece(part))]);
+                            pieces.extend([head.split().freeze(), piece_of(part)]);
                         }
                         false => head.put_slice(&part),
                     }
@@ -340,15 +345,6 @@ pub(crate) fn field_len(tag: u32, len: usize) -> usize {
 /// The same of a field that is left out when empty.
 fn present_len(tag: u32, len: usize) -> usize {
     if len == 0 { 0 } else { field_len(tag, len) }
-}
-
-/// An Arrow buffer that a message keeps alive until it's sent.
-struct Piece(Buffer);
-
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 impl Default for Body {

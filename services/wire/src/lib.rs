@@ -7,11 +7,13 @@
 mod arrow_batch;
 mod fault;
 mod pieces;
+mod received;
 mod schema;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use fault::{ERROR_DOMAIN, Fault, Reason};
 pub use pieces::grpc_pieces;
+pub use received::{Received, ReceivedError};
 pub use schema::{schema_from_bytes, schema_to_bytes};
 
 /// `bireme.fetch.v1`: the I/O tier.

@@ -11,6 +11,7 @@
 //!
 //! Fields of a protobuf message may come in any order; the rows come last.
 
+use arrow_buffer::Buffer;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -24,10 +25,11 @@ const REPLY_TAG: u32 = 3;
 const ROWS_TAG: u32 = 2;
 
 /// What a gRPC message begins with.
-const PREFIX_BYTES: usize = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// A response as a gRPC message, uncompressed, in pieces that follow each other.
-pub fn grpc_pieces(response: FetchResponse) -> Vec<Bytes> {
+/// A response as a gRPC message, uncompressed, in pieces that follow each other. `piece_of` gives the bytes
+/// of a large buffer, which it may take back once they are sent.
+pub fn grpc_pieces(response: FetchResponse, piece_of: impl Fn(Buffer) -> Bytes) -> Vec<Bytes> {
     match response.kind {
         Some(Kind::Reply(Reply { id, outcome: Some(Outcome::Rows(rows)), missing, times })) => {
             let around = Reply { id, outcome: None, missing, times };
@@ -39,7 +41,7 @@ pub fn grpc_pieces(response: FetchResponse) -> Vec<Bytes> {
             begin_field(REPLY_TAG, reply_len, &mut head);
             around.encode_raw(&mut head);
             begin_field(ROWS_TAG, rows_len, &mut head);
-            rows.into_pieces(head)
+            rows.into_pieces(head, piece_of)
         }
         _ => {
             let len = response.encoded_len();
@@ -71,7 +73,7 @@ mod tests {
     use crate::fetch::{Neighbors, StageTimes, Welcome};
 
     fn joined(response: FetchResponse) -> (usize, FetchResponse) {
-        let pieces = grpc_pieces(response);
+        let pieces = grpc_pieces(response, |buffer| Bytes::copy_from_slice(&buffer));
         let count = pieces.len();
         let mut bytes = Bytes::from(pieces.concat());
         assert_eq!(bytes.get_u8(), 0);

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 use wire::fetch::fetch_response::Kind;
-use wire::fetch::fetch_service_client::FetchServiceClient;
-use wire::fetch::{FetchRequest, FetchResponse, Welcome};
-use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
+use wire::fetch::{FetchRequest, Welcome};
+use wire::{Fault, Reason};
 
+use super::incoming::Incoming;
 use super::options::FetchOptions;
 use crate::endpoint::{Endpoint, root_cause, why};
 use crate::kind::is_query_node;
@@ -25,7 +24,7 @@ const FRAME_BYTES: u32 = 256 << 10;
 /// A stream that can be used.
 pub(super) struct Link {
     pub outgoing: mpsc::Sender<FetchRequest>,
-    pub incoming: Streaming<FetchResponse>,
+    pub incoming: Incoming,
     pub welcome: Welcome,
 }
 
@@ -46,13 +45,8 @@ impl Link {
         let channel = transport(endpoint, options).connect().await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
-        let response = FetchServiceClient::new(channel.clone())
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
-            .fetch(ReceiverStream::new(requests))
-            .await;
-        let mut incoming = match response {
-            Ok(response) => response.into_inner(),
+        let mut incoming = match Incoming::begin(channel.clone(), requests).await {
+            Ok(incoming) => incoming,
             Err(status) => return Err(no_io_node(endpoint, channel, &status).await),
         };
         let first = incoming.message().await;

@@ -22,6 +22,7 @@ mod backoff;
 mod credit;
 mod driver;
 mod handles;
+mod incoming;
 mod job;
 mod ledger;
 mod link;

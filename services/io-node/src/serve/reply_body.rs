@@ -12,7 +12,7 @@ use tonic::Status;
 use wire::grpc_pieces;
 
 use super::stream::give_credit;
-use crate::core::{HeldBytes, Outgoing, SessionNo};
+use crate::core::{HeldBytes, Outgoing, SessionNo, lend};
 
 /// The messages of one stream, each in pieces; then its status.
 pub struct ReplyBody {
@@ -74,7 +74,7 @@ impl Body for ReplyBody {
         match ready!(self.messages.poll_recv(cx)) {
             Some(Outgoing { response, credit_rows, held }) => {
                 give_credit(self.session, credit_rows);
-                self.pieces = grpc_pieces(response).into();
+                self.pieces = grpc_pieces(response, lend).into();
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
             }

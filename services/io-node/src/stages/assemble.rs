@@ -48,7 +48,8 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
             let parts = request.projection.parts.iter().enumerate();
             let assembler = |(at, part): (usize, &crate::table::Part)| {
                 let layout = &request.projection.pack(part).layout;
-                Assembler::new(layout, &part.columns, rows(at))
+                let mut used = |len| core.reply_memory.used_buffer(len);
+                Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
             };
             let assemblers = parts.map(assembler).collect::<Result<_, PackError>>();
             Gather::Rows(assemblers.map_err(|e| fault_of(&NodeError::from(e)))?)

@@ -1,0 +1,93 @@
+//! What an I/O node sends on a Fetch stream.
+//!
+//! tonic carries the call; its messages are decoded here ([`Received`]), since tonic's own decoder
+//! joins what belongs to a message before it decodes it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderValue, Method, Version};
+use http_body::Body as _;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::codec::{Codec, EncodeBody};
+use tonic::codegen::Service;
+use tonic::metadata::GRPC_CONTENT_TYPE;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+use wire::fetch::{FetchRequest, FetchResponse};
+use wire::{MESSAGE_BYTES_MAX, Received};
+
+/// Where Fetch is.
+const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
+
+/// The messages of one stream.
+pub(super) struct Incoming {
+    body: Body,
+    received: Received,
+}
+
+impl Incoming {
+    /// Begins a stream that sends `requests`.
+    pub async fn begin(
+        mut channel: Channel,
+        requests: mpsc::Receiver<FetchRequest>,
+    ) -> Result<Self, Status> {
+        let broken = |error: tonic::transport::Error| Status::from_error(Box::new(error));
+        poll_fn(|cx| channel.poll_ready(cx)).await.map_err(broken)?;
+        let encoder = ProstCodec::<FetchRequest, FetchResponse>::default().encoder();
+        let requests = ReceiverStream::new(requests).map(Ok);
+        let body = EncodeBody::new_client(encoder, requests, None, Some(MESSAGE_BYTES_MAX));
+        let mut request = http::Request::new(Body::new(body));
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = http::Uri::from_static(FETCH_PATH);
+        let grpc: HeaderValue = GRPC_CONTENT_TYPE;
+        request.headers_mut().insert(CONTENT_TYPE, grpc);
+        request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        let response = channel.call(request).await.map_err(broken)?;
+        let (head, body) = response.into_parts();
+        match Status::from_header_map(&head.headers) {
+            // A call that ends with its headers.
+            Some(status) if status.code() != Code::Ok => Err(status),
+            _ if head.status != http::StatusCode::OK => {
+                Err(Status::unknown(format!("it answered with HTTP status {}", head.status)))
+            }
+            _ => Ok(Self { body, received: Received::default() }),
+        }
+    }
+
+    /// The next message; `None` after the last one. May be dropped and called again.
+    pub async fn message(&mut self) -> Result<Option<FetchResponse>, Status> {
+        loop {
+            match self.received.next_message() {
+                Ok(Some(message)) => return Ok(Some(message)),
+                Ok(None) => {}
+                Err(error) => return Err(Status::internal(error.to_string())),
+            }
+            let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
+            let Some(frame) = frame.transpose()? else {
+                return self.end(Status::ok(""));
+            };
+            match frame.into_data() {
+                Ok(data) => self.received.push(data),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    return self.end(Status::from_header_map(&trailers).unwrap_or(Status::ok("")));
+                }
+            }
+        }
+    }
+
+    fn end(&self, status: Status) -> Result<Option<FetchResponse>, Status> {
+        match status.code() {
+            Code::Ok if self.received.is_empty() => Ok(None),
+            Code::Ok => Err(Status::internal("the stream ended within a message")),
+            _ => Err(status),
+        }
+    }
+}
