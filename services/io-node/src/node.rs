@@ -133,7 +133,11 @@ impl IoNode {
             let _guard = background.enter();
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
             let local_addr = listener.local_addr().map_err(os("listening"))?;
-            (local_addr, background.spawn(accept(listener, Arc::clone(&shared.mailboxes))))
+            let cores = Arc::clone(&shared.mailboxes);
+            let give =
+                move |core: usize, stream| drop(cores[core].send(Message::Connection(stream)));
+            let dealing = connections::deal(listener, shared.cores(), give);
+            (local_addr, background.spawn(dealing))
         };
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
         Ok(Self { local_addr, engine, shared, threads, acceptor, background: Some(background) })
@@ -277,24 +281,4 @@ fn start_cores(
         };
     }
     Ok((threads, engine))
-}
-
-/// Deals connections to the cores in turn.
-async fn accept(listener: TcpListener, cores: Arc<[Mailbox]>) {
-    for core in (0..cores.len()).cycle() {
-        let stream = loop {
-            match listener.accept().await {
-                Ok((stream, _)) => break stream,
-                // Out of descriptors, or a connection that went away: the next may do.
-                Err(error) => {
-                    tracing::warn!(%error, "can't accept a connection");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        };
-        match stream.into_std() {
-            Ok(stream) => drop(cores[core].send(Message::Connection(stream))),
-            Err(error) => tracing::warn!(%error, "can't deal a connection"),
-        }
-    }
 }

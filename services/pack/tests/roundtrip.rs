@@ -4,6 +4,7 @@
 mod arbitrary;
 
 use arrow_array::{Array, ArrayRef, UInt32Array, make_array};
+use arrow_buffer::MutableBuffer;
 use arrow_cast::cast;
 use arrow_schema::{Field, FieldRef};
 use arrow_select::concat::concat;
@@ -80,7 +81,13 @@ fn assemble(
     wanted: &[(usize, u32)],
 ) -> Vec<ArrayRef> {
     let rows = wanted.iter().map(|&(extent, row)| (&extents[extent].index, row));
-    let mut assembler = Assembler::new(layout, projection, rows).unwrap();
+    // What memory held before must not be seen.
+    let mut used = |len| {
+        let mut buffer = MutableBuffer::from_len_zeroed(len);
+        buffer.as_slice_mut().fill(0xab);
+        buffer
+    };
+    let mut assembler = Assembler::in_memory(layout, projection, rows, &mut used).unwrap();
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.shuffle(rng);
     for position in order {

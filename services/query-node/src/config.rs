@@ -21,6 +21,8 @@ pub struct QueryConfig {
     pub listen: SocketAddr,
     /// The node's name, for traces and status.
     pub name: String,
+    /// Cores that serve, each with a thread of its own; 0 for as many as the process may use.
+    pub cores: usize,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
     /// The I/O nodes; at least one.
@@ -43,7 +45,7 @@ pub struct QueryConfig {
     /// The deadline of requests that bring none.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// Streams, each on a connection of its own, to each I/O node.
+    /// Streams, each on a connection of its own, of each core to each I/O node.
     pub streams_per_io_node: usize,
     /// Batches that wait for one such stream at most; one more is refused.
     pub fetch_queue_max: usize,
@@ -114,6 +116,7 @@ impl Default for QueryConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             name: "query-0".into(),
+            cores: 0,
             tables: BTreeMap::new(),
             io_nodes: Vec::new(),
             storage: HashMap::new(),
@@ -173,6 +176,14 @@ impl QueryConfig {
             return Err(bad("limits.candidates_max", "must be at least limits.k_max".into()));
         }
         Ok(())
+    }
+
+    /// How many cores serve.
+    pub(crate) fn core_count(&self) -> usize {
+        match self.cores {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            cores => cores,
+        }
     }
 
     fn validate_tables(&self) -> Result<()> {

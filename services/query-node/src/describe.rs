@@ -31,7 +31,7 @@ pub fn summaries(state: &State) -> Vec<TableSummary> {
             (Some(_), None) => String::new(),
         },
     };
-    state.catalog.list().map(summary).collect()
+    state.shared.catalog.list().map(summary).collect()
 }
 
 /// One table's schema, size and indexes.
@@ -40,8 +40,9 @@ pub async fn describe_table(
     request: DescribeTableRequest,
     deadline: Deadline,
 ) -> Result<DescribeTableResponse> {
-    let open =
-        deadline.bound("open", state.catalog.open(&request.table, request.version).boxed()).await?;
+    let open = deadline
+        .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
+        .await?;
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
     let indexes = deadline.bound("describe", indexes).await?;
     let schema = open.table.schema();
@@ -78,6 +79,11 @@ pub async fn describe_table(
         indexes: indexes.collect(),
         key_column: open.key_column.clone().unwrap_or_default(),
         fragment_sizes: fragments.collect(),
-        error: state.catalog.fault(&open.name).map(|fault| fault.message).unwrap_or_default(),
+        error: state
+            .shared
+            .catalog
+            .fault(&open.name)
+            .map(|fault| fault.message)
+            .unwrap_or_default(),
     })
 }

@@ -16,13 +16,14 @@ use crate::state::State;
 
 /// Answers a Get.
 pub async fn get(state: &State, request: GetRequest, deadline: Deadline) -> Result<GetResponse> {
-    validate_keys(&request, &state.config)?;
+    validate_keys(&request, &state.shared.config)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
         field: "format",
         problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
     })?;
-    let open =
-        deadline.bound("open", state.catalog.open(&request.table, request.version).boxed()).await?;
+    let open = deadline
+        .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
+        .await?;
     let columns = open.columns(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
     let found = look_up(state, &open, &key, &request.keys, deadline).await?;

@@ -1,7 +1,5 @@
 //! The I/O nodes behind this node.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use address::RowAddr;
 use client::fetch::{FetchClient, FetchOptions};
 use placement::Members;
@@ -15,11 +13,11 @@ pub struct IoTier {
     members: Members,
     /// As the members are.
     clients: Vec<FetchClient>,
-    fallbacks: AtomicU64,
 }
 
 impl IoTier {
-    /// Starts connecting to all of them; those that aren't there yet are connected later.
+    /// Starts connecting to all of them, within a runtime; those that aren't there yet are connected
+    /// later.
     ///
     /// # Errors
     /// What is wrong with the configuration.
@@ -35,7 +33,7 @@ impl IoTier {
             Ok(FetchClient::new(endpoint, options())?)
         };
         let clients = members.as_slice().iter().map(client).collect::<Result<_>>()?;
-        Ok(Self { members, clients, fallbacks: AtomicU64::new(0) })
+        Ok(Self { members, clients })
     }
 
     /// The client of each I/O node, in the order of the configuration.
@@ -51,15 +49,5 @@ impl IoTier {
     /// Which I/O node owns the row at `addr`: its place among the clients.
     pub fn owner(&self, open: &OpenTable, addr: RowAddr) -> usize {
         self.members.owner(open.hash, open.chunk_of(addr))
-    }
-
-    /// Counts rows that were answered from the table because an I/O node could not.
-    pub fn count_fallback(&self, rows: usize) {
-        self.fallbacks.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// Rows answered from the table since the start, because an I/O node could not.
-    pub fn fallback_rows(&self) -> u64 {
-        self.fallbacks.load(Ordering::Relaxed)
     }
 }

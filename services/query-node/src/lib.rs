@@ -13,7 +13,7 @@
 //! (`placement`), streams and credits (`client`).
 
 mod config;
-mod cores;
+mod core;
 mod counted;
 mod deadline;
 mod describe;
@@ -29,6 +29,7 @@ mod status;
 mod tables;
 mod take;
 mod trace;
+mod turns;
 mod warm;
 
 pub use config::{IoNodeConfig, Limits, QueryConfig, TableConfig};

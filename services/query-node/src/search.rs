@@ -1,5 +1,7 @@
 //! Search: from a question to rows in rank order. Only calls the stages.
 
+use std::sync::Arc;
+
 use address::RowAddr;
 use futures::FutureExt;
 use wire::query::{SearchRequest, SearchResponse};
@@ -25,10 +27,12 @@ pub async fn search(
     deadline: Deadline,
 ) -> Result<SearchResponse> {
     let mut trace = Trace::start(request.explain);
-    let open =
-        deadline.bound("open", state.catalog.open(&request.table, request.version).boxed()).await?;
-    let question =
-        deadline.bound("validate", validate_search(request, &open, &state.config).boxed()).await?;
+    let open = deadline
+        .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
+        .await?;
+    let question = deadline
+        .bound("validate", validate_search(request, &open, &state.shared.config).boxed())
+        .await?;
     trace.stage("validate", || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, deadline, &mut trace).await?;
     let hits = by_index(state, &open, &question, deadline).await?;
@@ -44,7 +48,7 @@ pub async fn search(
 /// A row to be like becomes its vector.
 async fn look_up(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     question: Question,
     deadline: Deadline,
     trace: &mut Trace,
@@ -60,7 +64,7 @@ async fn look_up(
 /// Candidates become winners, by their exact distances.
 async fn refine(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     question: &Question,
     hits: &Hits,
     deadline: Deadline,
@@ -81,7 +85,7 @@ async fn refine(
 /// The winners' columns, with their addresses and numbers.
 async fn answer(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     columns: &[String],
     winners: &[(RowAddr, f32)],
     measure: Measure,

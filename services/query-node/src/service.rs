@@ -30,7 +30,7 @@ type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
     fn deadline<T>(&self, request: &Request<T>) -> Deadline {
-        Deadline::of(request.metadata(), self.0.config.timeout)
+        Deadline::of(request.metadata(), self.0.shared.config.timeout)
     }
 
     /// The deadline of a stream, and whether it is the caller's own.
@@ -39,7 +39,7 @@ impl Service {
     }
 
     fn answer<T>(&self, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
-        Ok(Response::new(self.0.count(answer)?))
+        Ok(Response::new(self.0.shared.count(answer)?))
     }
 }
 
@@ -72,14 +72,14 @@ impl QueryService for Service {
             let state = Arc::clone(&state);
             async move {
                 let deadline = deadline_of(asked, deadline, &state);
-                let answer = state.count(get(&state, request?, deadline).await);
+                let answer = state.shared.count(get(&state, request?, deadline).await);
                 Ok(answer.unwrap_or_else(|fault| GetResponse {
                     error: Some(query::Error::from(fault)),
                     ..Default::default()
                 }))
             }
         });
-        Ok(Response::new(answers.buffered(self.0.config.gets_in_flight).boxed()))
+        Ok(Response::new(answers.buffered(self.0.shared.config.gets_in_flight).boxed()))
     }
 
     async fn take(
@@ -89,12 +89,12 @@ impl QueryService for Service {
         let (deadline, asked) = self.stream_deadline(&request);
         let state = Arc::clone(&self.0);
         let take = Take::new(&state, request.into_inner(), deadline).await;
-        let take = take.or_else(|error| state.count(Err(error)))?;
+        let take = take.or_else(|error| state.shared.count(Err(error)))?;
         let (messages, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             let each = || deadline_of(asked, deadline, &state);
             let sent = take.send(&state, &messages, each).await;
-            if let Err(fault) = state.count(sent) {
+            if let Err(fault) = state.shared.count(sent) {
                 let _ = messages.send(Err(fault)).await;
             }
         });
@@ -123,7 +123,7 @@ impl QueryService for Service {
         let deadline = self.deadline(&request);
         let state = Arc::clone(&self.0);
         let warm = deadline.bound("open", Warm::new(&state, request.into_inner()).boxed()).await;
-        let warm = state.count(warm)?;
+        let warm = state.shared.count(warm)?;
         let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
@@ -143,7 +143,7 @@ impl QueryService for Service {
 /// The deadline of one piece of a stream's work: the caller's own is for the whole stream; without
 /// one, each piece has the default for itself.
 fn deadline_of(asked: bool, of_stream: Deadline, state: &State) -> Deadline {
-    if asked { of_stream } else { Deadline::after(state.config.timeout) }
+    if asked { of_stream } else { Deadline::after(state.shared.config.timeout) }
 }
 
 fn statuses<T: Send + 'static>(responses: mpsc::Receiver<Result<T, Fault>>) -> Responses<T> {

@@ -1,40 +1,53 @@
-//! What all requests share.
+//! What requests share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lake::Lake;
+use tokio::runtime::Handle;
 use wire::Fault;
 
 use crate::config::QueryConfig;
-use crate::cores::Cores;
 use crate::error::Result;
 use crate::io_tier::IoTier;
 use crate::tables::Catalog;
+use crate::turns::Turns;
 
-/// A query node's configuration, tables, I/O nodes, cores and counters.
+/// What the requests of one core share.
 pub struct State {
-    pub config: QueryConfig,
-    pub catalog: Catalog,
+    /// What they share with those of other cores.
+    pub shared: Arc<Shared>,
+    /// The core's own streams to the I/O nodes.
     pub tier: IoTier,
-    pub cores: Cores,
-    requests: AtomicU64,
-    errors: AtomicU64,
 }
 
-impl State {
-    /// Starts connecting to the I/O nodes; opens no table yet.
-    pub fn new(config: QueryConfig, lake: Lake) -> Result<Self> {
+/// A query node's configuration, tables, turns and counters.
+pub struct Shared {
+    pub config: QueryConfig,
+    pub catalog: Catalog,
+    pub turns: Turns,
+    requests: AtomicU64,
+    errors: AtomicU64,
+    fallback_rows: AtomicU64,
+}
+
+impl Shared {
+    /// Opens no table yet. `background` runs what Lance plans.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
         let concurrency = match config.search_concurrency {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => config.core_count(),
             concurrency => concurrency,
         };
         Ok(Self {
             catalog: Catalog::new(lake, &config),
-            tier: IoTier::new(&config)?,
-            cores: Cores::new(concurrency, config.search_queue_max),
+            turns: Turns::new(concurrency, config.search_queue_max, background),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            fallback_rows: AtomicU64::new(0),
             config,
         })
     }
@@ -52,6 +65,11 @@ impl State {
         })
     }
 
+    /// Counts rows that were answered from the table because an I/O node could not.
+    pub fn count_fallback(&self, rows: usize) {
+        self.fallback_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
     /// Requests answered since the start.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
@@ -60,5 +78,10 @@ impl State {
     /// Of those, with an error.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Rows answered from the tables since the start, because an I/O node could not.
+    pub fn fallback_rows(&self) -> u64 {
+        self.fallback_rows.load(Ordering::Relaxed)
     }
 }

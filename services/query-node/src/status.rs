@@ -19,14 +19,14 @@ pub async fn status(state: &State) -> StatusResponse {
     let io_nodes = join_all(state.tier.clients().iter().map(describe)).await;
     let usage = Usage::now();
     StatusResponse {
-        node: state.config.name.clone(),
+        node: state.shared.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         io_nodes,
         cpu_us: usage.cpu_us,
         resident_bytes: usage.resident_bytes,
-        search_queue: state.cores.waiting() as u32,
-        requests: state.requests(),
-        errors: state.errors(),
+        search_queue: state.shared.turns.waiting() as u32,
+        requests: state.shared.requests(),
+        errors: state.shared.errors(),
         tables: summaries(state),
     }
 }

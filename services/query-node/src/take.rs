@@ -41,7 +41,7 @@ impl Take {
     /// Checks a request. Rows that are missing, if that is an error, are found out before anything
     /// is sent.
     pub async fn new(state: &State, request: TakeRequest, deadline: Deadline) -> Result<Self> {
-        let addrs = validate_take(&request, &state.config)?;
+        let addrs = validate_take(&request, &state.shared.config)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
             Ok(OnMissing::Skip) => true,
@@ -50,7 +50,7 @@ impl Take {
                 return Err(QueryError::BadRequest { field: "on_missing", problem });
             }
         };
-        let open = state.catalog.open(&request.table, request.version).boxed();
+        let open = state.shared.catalog.open(&request.table, request.version).boxed();
         let open = deadline.bound("open", open).await?;
         let columns = open.columns(&request.columns)?;
         if !skip {

@@ -25,7 +25,7 @@ pub struct Warm {
 impl Warm {
     /// Checks a request.
     pub async fn new(state: &State, request: WarmRequest) -> Result<Self> {
-        let open = state.catalog.open(&request.table, request.version).await?;
+        let open = state.shared.catalog.open(&request.table, request.version).await?;
         let columns = match request.columns.is_empty() {
             true => Vec::new(),
             false => open.columns(&request.columns)?,

@@ -87,6 +87,7 @@ pub const IO_SCALARS: &[Scalar] = &[
 pub const QUERY_SCALARS: &[Scalar] = &[
     text("listen"),
     text("name"),
+    number("cores"),
     text("index_cache"),
     text("metadata_cache"),
     number("versions_max"),

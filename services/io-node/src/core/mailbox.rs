@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use address::{ByteOffset, DriveNo, ExtentKey};
 use ring::{AlignedBuf, WriteError};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use wire::Fault;
 
@@ -69,10 +68,4 @@ pub enum Message {
     Describe(oneshot::Sender<CoreSnapshot>),
     /// Finish what is under way, take nothing new.
     Stop,
-}
-
-/// A connection as the core's own runtime sees it.
-pub fn adopt(stream: std::net::TcpStream) -> std::io::Result<TcpStream> {
-    stream.set_nonblocking(true)?;
-    TcpStream::from_std(stream)
 }

@@ -9,7 +9,7 @@ use ring::{Ring, SlabFile};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
-use super::mailbox::{Message, adopt};
+use super::mailbox::Message;
 use super::{Core, CoreSnapshot, CoreStats, ReplyMemory, here, settle_in};
 use crate::error::NodeError;
 use crate::fetch;
@@ -89,7 +89,7 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
 
 /// Serves connections and obeys the mailbox until told to stop.
 async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
-    let (connections, incoming) = mpsc::unbounded_channel::<TcpStream>();
+    let (adopted, incoming) = mpsc::unbounded_channel::<TcpStream>();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));
     let mut is_stopping = false;
@@ -103,8 +103,8 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
         };
         let core = here();
         match message {
-            Some(Message::Connection(stream)) => match adopt(stream) {
-                Ok(stream) => drop(connections.send(stream)),
+            Some(Message::Connection(stream)) => match connections::adopt(stream) {
+                Ok(stream) => drop(adopted.send(stream)),
                 Err(error) => tracing::warn!(%error, "a connection can't be served"),
             },
             Some(Message::Write { drive, offset, buf, done }) => {

@@ -54,10 +54,7 @@ pub async fn serve(
         }
     };
     let fetch = FetchServer::new(shared, stopping.clone());
-    let incoming = UnboundedReceiverStream::new(connections).map(|stream| {
-        stream.set_nodelay(true)?;
-        Ok::<_, std::io::Error>(stream)
-    });
+    let incoming = UnboundedReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
     let stopped = async move {
         let _ = stopping.wait_for(|&stop| stop).await;
         health.set_not_serving::<FetchServer>().await;

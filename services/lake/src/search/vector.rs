@@ -41,19 +41,10 @@ impl Table {
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
     pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
-        if query.k == 0 {
-            return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
+        if let Some(found) = self.search_partitions(query).await? {
+            return Ok(found);
         }
-        let column = self.vector_column(query.column.as_deref()).await?;
-        let vector = self.query_vector(&column, &query.vector)?;
-        if let (None, Some(nprobes)) = (&query.filter, query.nprobes)
-            && let Some(partitions) = self.partitions(&column).await?
-        {
-            let found =
-                partitions.search(vector, query.k, nprobes, query.ef.map(|ef| ef.max(query.k)));
-            let found = async { nearest(&found.await?, query.k) };
-            return found.await.map_err(|error| self.blame(error));
-        }
+        let (column, vector) = self.checked(query).await?;
         let mut scanner = self.dataset().scan();
         only_addresses(self, &mut scanner, &[DISTANCE]).map_err(|error| self.blame(error))?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
@@ -70,6 +61,30 @@ impl Table {
             nearest(&[scanner.try_into_batch().await?], query.k)
         };
         search.await.map_err(|error| self.blame(error))
+    }
+
+    /// The same straight through the index's partitions, without planning; `None` where a search
+    /// needs more than them.
+    ///
+    /// Errors: as `search_vector`.
+    pub async fn search_partitions(&self, query: &VectorQuery) -> Result<Option<Vec<DistanceHit>>> {
+        let (column, vector) = self.checked(query).await?;
+        let (None, Some(nprobes)) = (&query.filter, query.nprobes) else { return Ok(None) };
+        let Some(partitions) = self.partitions(&column).await? else { return Ok(None) };
+        let ef = query.ef.map(|ef| ef.max(query.k));
+        let found = partitions.search(vector, query.k, nprobes, ef);
+        let found = async { nearest(&found.await?, query.k) };
+        found.await.map(Some).map_err(|error| self.blame(error))
+    }
+
+    /// The column and the vector, as the column has them.
+    async fn checked(&self, query: &VectorQuery) -> Result<(String, ArrayRef)> {
+        if query.k == 0 {
+            return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
+        }
+        let column = self.vector_column(query.column.as_deref()).await?;
+        let vector = self.query_vector(&column, &query.vector)?;
+        Ok((column, vector))
     }
 
     /// The index on `column`, if its partitions are all that a search needs; opened at the first call.

@@ -1,5 +1,7 @@
 //! Lookup: keys to row addresses, and a row to its vector.
 
+use std::sync::Arc;
+
 use address::RowAddr;
 use futures::FutureExt;
 
@@ -13,13 +15,14 @@ use crate::tables::OpenTable;
 /// For each key the address of its row, if it has one.
 pub async fn look_up(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     column: &str,
     keys: &[String],
     deadline: Deadline,
 ) -> Result<Vec<Option<RowAddr>>> {
-    let lookup = async { Ok(open.table.lookup(Some(column), keys).await?) }.boxed();
-    state.cores.run("lookup", deadline, lookup).await
+    let (open, column, keys) = (Arc::clone(open), column.to_owned(), keys.to_vec());
+    let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) }.boxed();
+    state.shared.turns.in_background("lookup", deadline, lookup).await
 }
 
 /// The address of the row with `key`.
@@ -28,7 +31,7 @@ pub async fn look_up(
 /// [`QueryError::KeyAbsent`].
 pub async fn row_like(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     column: &str,
     key: &str,
     deadline: Deadline,
@@ -47,7 +50,7 @@ pub async fn row_like(
 /// [`QueryError::BadVector`] for a row without one.
 pub async fn vector_of(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     addr: RowAddr,
     column: &str,
     deadline: Deadline,

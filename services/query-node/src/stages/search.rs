@@ -1,5 +1,7 @@
 //! Search: the indexes alone, giving row addresses and approximate distances or scores.
 
+use std::sync::Arc;
+
 use address::RowAddr;
 use arrow_schema::DataType;
 use client::fetch::Metric;
@@ -38,32 +40,45 @@ pub struct Hits {
 /// Searches; `Like` has become `Vector` before.
 pub async fn search(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     question: &Question,
     deadline: Deadline,
 ) -> Result<Hits> {
-    let search = async {
-        match &question.by {
-            By::Vector { column, vector } => by_vector(open, question, column, vector).await,
-            By::Text { column, words } => by_words(open, question, column, words).await,
-            By::Filter { filter } => by_filter(open, question, filter).await,
-            // Nothing is like a row whose vector was not looked up.
-            By::Like { .. } => by_filter(open, question, "false").await,
+    let (turns, open) = (&state.shared.turns, Arc::clone(open));
+    let filter = question.filter.clone();
+    let k = question.k;
+    match &question.by {
+        By::Vector { column, vector } => {
+            by_vector(state, open, question, column, vector, deadline).await
         }
+        By::Text { column, words } => {
+            let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
+            let search = async move { by_words(&open, &query).await }.boxed();
+            turns.in_background("search", deadline, search).await
+        }
+        By::Filter { filter } => {
+            let filter = filter.clone();
+            let search = async move { by_filter(&open, &filter, k).await }.boxed();
+            turns.in_background("search", deadline, search).await
+        }
+        // Nothing is like a row whose vector was not looked up.
+        By::Like { .. } => Ok(Hits { rows: Vec::new(), measure: Measure::Distance, refine: None }),
     }
-    .boxed();
-    state.cores.run("search", deadline, search).await
 }
 
+/// On this core where the index's partitions can be searched without a plan: Lance compares vectors
+/// on threads of its own.
 async fn by_vector(
-    open: &OpenTable,
+    state: &State,
+    open: Arc<OpenTable>,
     question: &Question,
     column: &str,
     vector: &[f32],
+    deadline: Deadline,
 ) -> Result<Hits> {
     let refine = match question.refine_factor {
         0 => None,
-        _ => refinable(open, column).await?,
+        _ => deadline.bound("search", refinable(&open, column).boxed()).await?,
     };
     let factor = if refine.is_some() { question.refine_factor } else { 1 };
     let query = VectorQuery {
@@ -74,7 +89,16 @@ async fn by_vector(
         ef: None,
         filter: question.filter.clone(),
     };
-    let found = open.table.search_vector(&query).await?;
+    let turns = &state.shared.turns;
+    let direct = async { Ok(open.table.search_partitions(&query).await?) }.boxed();
+    let found = match turns.here("search", deadline, direct).await? {
+        Some(found) => found,
+        None => {
+            let (open, query) = (Arc::clone(&open), query);
+            let search = async move { Ok(open.table.search_vector(&query).await?) }.boxed();
+            turns.in_background("search", deadline, search).await?
+        }
+    };
     let rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
     Ok(Hits { rows, measure: Measure::Distance, refine })
 }
@@ -102,21 +126,14 @@ fn is_single(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, _))
 }
 
-async fn by_words(
-    open: &OpenTable,
-    question: &Question,
-    column: &Option<String>,
-    words: &str,
-) -> Result<Hits> {
-    let (column, words, k) = (column.clone(), words.to_owned(), question.k);
-    let filter = question.filter.clone();
-    let found = open.table.search_text(&TextQuery { column, words, k, filter }).await?;
+async fn by_words(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
+    let found = open.table.search_text(query).await?;
     let rows = found.into_iter().map(|hit| (hit.addr, hit.score)).collect();
     Ok(Hits { rows, measure: Measure::Score, refine: None })
 }
 
-async fn by_filter(open: &OpenTable, question: &Question, filter: &str) -> Result<Hits> {
-    let found = open.table.search_filter(filter, question.k).await?;
+async fn by_filter(open: &OpenTable, filter: &str, k: usize) -> Result<Hits> {
+    let found = open.table.search_filter(filter, k).await?;
     let rows = found.into_iter().map(|addr| (addr, 0.0)).collect();
     Ok(Hits { rows, measure: Measure::Nothing, refine: None })
 }

@@ -112,7 +112,7 @@ impl Fetched {
 /// The rows at `addrs`.
 pub async fn fetch_rows(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     columns: &[String],
     deadline: Deadline,
@@ -151,7 +151,7 @@ pub struct Scoring<'a> {
 /// Exact distances of the rows at `addrs`: of each I/O node at least the `k` nearest.
 pub async fn score_rows(
     state: &State,
-    open: &OpenTable,
+    open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     scoring: Scoring<'_>,
     deadline: Deadline,
@@ -201,7 +201,7 @@ struct Answer {
 /// What is asked of one I/O node.
 struct Asked<'a> {
     state: &'a State,
-    open: &'a OpenTable,
+    open: &'a Arc<OpenTable>,
     columns: &'a [String],
     share: Share,
     rerank: Option<&'a Rerank>,
@@ -262,7 +262,7 @@ impl Asked<'_> {
                     Reason::NodeUnavailable => debug!(%node, "the table answers: {fault}"),
                     _ => warn!(%node, "the table answers: {fault}"),
                 }
-                self.state.tier.count_fallback(self.share.addrs.len());
+                self.state.shared.count_fallback(self.share.addrs.len());
                 Ok(None)
             }
         }
@@ -279,8 +279,10 @@ impl Asked<'_> {
     }
 
     async fn read_table(&self) -> Result<(RecordBatch, Vec<u32>)> {
-        let read = table_rows(self.open, &self.share.addrs, self.columns).boxed();
-        self.state.cores.run("fetch", self.deadline, read).await
+        let (open, addrs) = (Arc::clone(self.open), self.share.addrs.clone());
+        let columns = self.columns.to_vec();
+        let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
+        self.state.shared.turns.in_background("fetch", self.deadline, read).await
     }
 }
 

@@ -1,0 +1,68 @@
+//! Connections, dealt to the cores of a node.
+//!
+//! Both nodes serve a connection whole on one core, from socket to socket: one task accepts, and each
+//! core's own runtime takes over what it is dealt.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long to wait when nothing can be accepted: out of descriptors, mostly.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Accepts connections for as long as it is polled, and deals them to `cores` in turn.
+pub async fn deal(listener: TcpListener, cores: usize, give: impl Fn(usize, std::net::TcpStream)) {
+    for core in (0..cores).cycle() {
+        let stream = loop {
+            match listener.accept().await {
+                Ok((stream, _)) => break stream,
+                // Out of descriptors, or a connection that went away: the next may do.
+                Err(error) => {
+                    tracing::warn!(%error, "can't accept a connection");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        };
+        match stream.into_std() {
+            Ok(stream) => give(core, stream),
+            Err(error) => tracing::warn!(%error, "can't deal a connection"),
+        }
+    }
+}
+
+/// A connection that was dealt, as the runtime of this thread sees it.
+///
+/// # Errors
+/// When the system has no more room for it.
+pub fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    TcpStream::from_std(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_core_gets_every_second_of_two() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (given, mut taken) = mpsc::unbounded_channel();
+        let dealer = tokio::spawn(deal(listener, 2, move |core, stream| {
+            given.send((core, stream)).unwrap();
+        }));
+        for expected in [0, 1, 0, 1] {
+            let caller = TcpStream::connect(address).await.unwrap();
+            let (core, stream) = taken.recv().await.unwrap();
+            assert_eq!(core, expected);
+            let stream = adopt(stream).unwrap();
+            assert!(stream.nodelay().unwrap());
+            assert_eq!(stream.peer_addr().unwrap(), caller.local_addr().unwrap());
+        }
+        dealer.abort();
+    }
+}

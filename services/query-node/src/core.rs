@@ -1,0 +1,134 @@
+//! One core: a thread with a runtime of its own, a gRPC server and streams to the I/O nodes.
+//!
+//! A request stays on the core whose connection it came over, from socket to socket; what Lance has to
+//! plan or read runs in the background (`turns.rs`).
+
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Server;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use wire::query::query_service_server::QueryServiceServer;
+use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
+
+use crate::error::{QueryError, Result};
+use crate::io_tier::IoTier;
+use crate::service::Service;
+use crate::state::{Shared, State};
+
+/// The service's name, for health and reflection.
+const SERVICE: &str = "bireme.query.v1.QueryService";
+
+/// HTTP/2 windows, in bytes.
+const WINDOW_BYTES: u32 = 8 << 20;
+
+/// Requests that one connection may have outstanding.
+const CONNECTION_REQUESTS_MAX: u32 = 4096;
+
+/// How often an idle connection is asked for a sign of life.
+const KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What a core is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Serve.
+    Serving,
+    /// Take no more connections, and end once those there are have ended.
+    Draining,
+    /// End now.
+    Stopped,
+}
+
+/// What starts a core beside what it shares.
+pub struct CoreStart<H> {
+    /// Its place among the node's cores.
+    pub number: usize,
+    /// What it is to do; it stops when nobody can tell any more.
+    pub phase: watch::Receiver<Phase>,
+    /// Answers for all cores.
+    pub health: HealthServer<H>,
+    /// Told once, when it has ended.
+    pub ended: mpsc::UnboundedSender<Result<()>>,
+}
+
+/// Starts a core's thread; what comes back takes the connections that it is dealt.
+///
+/// # Errors
+/// A thread that can't be had.
+pub fn start<H: Health>(
+    shared: &Arc<Shared>,
+    start: CoreStart<H>,
+) -> Result<mpsc::UnboundedSender<std::net::TcpStream>> {
+    let os = |error: std::io::Error| QueryError::Server(format!("starting a core: {error}"));
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(os)?;
+    let tier = {
+        let _entered = runtime.enter();
+        IoTier::new(&shared.config)?
+    };
+    let state = Arc::new(State { shared: Arc::clone(shared), tier });
+    let (dealt, connections) = mpsc::unbounded_channel();
+    std::thread::Builder::new()
+        .name(format!("bireme-query-{}", start.number))
+        .spawn(move || run(runtime, state, connections, start))
+        .map_err(os)?;
+    Ok(dealt)
+}
+
+fn run<H: Health>(
+    runtime: Runtime,
+    state: Arc<State>,
+    connections: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    start: CoreStart<H>,
+) {
+    let CoreStart { mut phase, health, ended, .. } = start;
+    let served = runtime.block_on(async {
+        tokio::select! {
+            served = serve(state, connections, phase.clone(), health) => served,
+            _ = phase.wait_for(|&phase| phase == Phase::Stopped) => Ok(()),
+        }
+    });
+    // What still runs is nobody's.
+    runtime.shutdown_background();
+    let _ = ended.send(served);
+}
+
+async fn serve<H: Health>(
+    state: Arc<State>,
+    connections: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    mut phase: watch::Receiver<Phase>,
+    health: HealthServer<H>,
+) -> Result<()> {
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(SERVICE)
+        .with_service_name("grpc.health.v1.Health")
+        .build_v1()
+        .map_err(|error| QueryError::Server(error.to_string()))?;
+    let service = QueryServiceServer::new(Service(state))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let router = Server::builder()
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(2 * WINDOW_BYTES)
+        .max_concurrent_streams(CONNECTION_REQUESTS_MAX)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(service);
+    let adopted = UnboundedReceiverStream::new(connections).filter_map(adopt);
+    let draining = async move { drop(phase.wait_for(|&phase| phase != Phase::Serving).await) };
+    let served = router.serve_with_incoming_shutdown(adopted, draining).await;
+    served.map_err(|error| QueryError::Server(error.to_string()))
+}
+
+/// One that can't be served is dropped, and the next may do.
+fn adopt(stream: std::net::TcpStream) -> Option<std::io::Result<TcpStream>> {
+    let adopted = connections::adopt(stream);
+    let adopted = adopted.inspect_err(|error| tracing::warn!(%error, "a connection is dropped"));
+    adopted.ok().map(Ok)
+}
