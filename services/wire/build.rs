@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .bytes(".")
         // Hand-written, so that Arrow buffers go into the frame without being joined first.
         .extern_path(".bireme.fetch.v1.ArrowBatch", "crate::ArrowBatch")
+        .codec_path("crate::Codec")
         .compile_protos(&files, &[root])?;
     Ok(())
 }

@@ -31,6 +31,7 @@ use crate::exit::Exit;
 use crate::usage::Parsed;
 
 fn main() -> ExitCode {
+    process::keep_freed_memory();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (json, outcome) = match usage::parse(&arguments) {
         Ok(Parsed::Run(cli)) => (cli.json, commands::run(*cli)),

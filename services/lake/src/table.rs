@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use tokio::sync::OnceCell;
@@ -225,7 +225,8 @@ impl Table {
 
     /// The table's indexes; read from the store at the first call, kept from then on.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
-        let load = || IndexInfo::load_all(self);
+        // Boxed, since its state is large and every search would carry it.
+        let load = || IndexInfo::load_all(self).boxed();
         self.inner.indexes.get_or_try_init(load).await.cloned()
     }
 

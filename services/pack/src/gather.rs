@@ -330,7 +330,7 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
 
 /// Zeros in memory of their own. Large allocations are zeros when the system hands them out, and no
 /// pass over them is made. (`MutableBuffer::from_len_zeroed` makes one, since it asks for a larger alignment.)
-pub fn zeroed(len: usize) -> MutableBuffer {
+pub(crate) fn zeroed(len: usize) -> MutableBuffer {
     let words = vec![0u128; len.div_ceil(size_of::<u128>())];
     let mut buffer = Buffer::from_vec(words).into_mutable().unwrap_or_else(|shared| {
         // Never: the buffer was just made.

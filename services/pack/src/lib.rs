@@ -35,7 +35,6 @@ mod wire;
 
 pub use assemble::Assembler;
 pub use error::PackError;
-pub use gather::zeroed;
 pub use index::{Extent, ExtentIndex, Form};
 pub use layout::{PackLayout, VectorElement, VectorType};
 pub use physical::{physical_type, to_logical};

@@ -1,4 +1,8 @@
-//! What this process has used, by its own accounting.
+//! What this process has used, by its own accounting, and how it keeps memory.
+
+mod allocator;
+
+pub use allocator::keep_freed_memory;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -90,7 +90,7 @@ impl QueryService for Service {
         let state = Arc::clone(&self.0);
         let take = Take::new(&state, request.into_inner(), deadline).await;
         let take = take.or_else(|error| state.shared.count(Err(error)))?;
-        let (messages, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
+        let (messages, mut responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             let each = || deadline_of(asked, deadline, &state);
             let sent = take.send(&state, &messages, each).await;
@@ -98,7 +98,15 @@ impl QueryService for Service {
                 let _ = messages.send(Err(fault)).await;
             }
         });
-        Ok(Response::new(statuses(responses)))
+        // With the first message at hand, headers, rows and trailers of a small answer leave in one
+        // write; each would wake the caller for itself.
+        match responses.recv().await {
+            Some(Err(fault)) => Err(fault.into()),
+            first => {
+                let first = stream::iter(first.and_then(Result::ok).map(Ok));
+                Ok(Response::new(first.chain(statuses(responses)).boxed()))
+            }
+        }
     }
 
     async fn list_tables(

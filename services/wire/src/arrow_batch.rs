@@ -103,9 +103,9 @@ impl ArrowBatch {
         .map_err(|e| damaged(&e))
     }
 
-    /// Bytes of its header as a field.
-    pub(crate) fn header_len(&self) -> usize {
-        present_len(HEADER_TAG, self.header.len())
+    /// Bytes of its body, which ends the message.
+    pub(crate) fn body_len(&self) -> usize {
+        self.body.len()
     }
 
     /// Encodes everything but the body's bytes, which come last. Empty fields are left out.
@@ -390,7 +390,7 @@ impl Message for ArrowBatch {
     }
 
     fn encoded_len(&self) -> usize {
-        self.header_len() + present_len(BODY_TAG, self.body.len())
+        present_len(HEADER_TAG, self.header.len()) + present_len(BODY_TAG, self.body.len())
     }
 
     fn clear(&mut self) {

@@ -5,16 +5,20 @@
 //! they are served.
 
 mod arrow_batch;
+mod codec;
 mod fault;
 mod pieces;
 mod received;
 mod schema;
+mod spares;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
+pub use codec::Codec;
 pub use fault::{ERROR_DOMAIN, Fault, Reason};
 pub use pieces::grpc_pieces;
 pub use received::{Received, ReceivedError};
 pub use schema::{schema_from_bytes, schema_to_bytes};
+pub use spares::Spares;
 
 /// `bireme.fetch.v1`: the I/O tier.
 #[allow(missing_docs, clippy::all)]

@@ -5,11 +5,12 @@
 //! goes around the rows is encoded, and the rows' large Arrow buffers are pieces as they are.
 //!
 //! ```text
-//! gRPC: compressed? (1) · length (4) · FetchResponse { reply { id, missing, times, rows {
+//! gRPC: compressed? (1) · length (4) · FetchResponse { padding · reply { id, missing, times, rows {
 //!     header · body: buffer │ pad · buffer │ pad · ... } } }
 //! ```
 //!
-//! Fields of a protobuf message may come in any order; the rows come last.
+//! Fields of a protobuf message may come in any order; the rows come last, behind padding that lets them
+//! begin at a multiple of 64 bytes of the message: who joins it in aligned memory can leave them there.
 
 use arrow_buffer::Buffer;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,6 +25,15 @@ use crate::fetch::{FetchResponse, Reply};
 const REPLY_TAG: u32 = 3;
 const ROWS_TAG: u32 = 2;
 
+/// A field that FetchResponse reserves, and receivers skip.
+const PADDING_TAG: u32 = 15;
+
+/// Where rows begin, as a multiple; Arrow's own alignment.
+const ROWS_ALIGNMENT: usize = 64;
+
+/// The shortest padding: a field of no bytes.
+const PADDING_BYTES_MIN: usize = 2;
+
 /// What a gRPC message begins with.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
@@ -35,9 +45,10 @@ pub fn grpc_pieces(response: FetchResponse, piece_of: impl Fn(Buffer) -> Bytes) 
             let around = Reply { id, outcome: None, missing, times };
             let rows_len = rows.encoded_len();
             let reply_len = around.encoded_len() + field_len(ROWS_TAG, rows_len);
-            let message_len = field_len(REPLY_TAG, reply_len);
-            let head_len = message_len - rows_len + rows.header_len();
-            let mut head = prefix(message_len, head_len);
+            let before_len = field_len(REPLY_TAG, reply_len) - rows.body_len();
+            let padding = padding_before(before_len);
+            let mut head = prefix(padding + before_len + rows.body_len(), padding + before_len);
+            put_padding(padding, &mut head);
             begin_field(REPLY_TAG, reply_len, &mut head);
             around.encode_raw(&mut head);
             begin_field(ROWS_TAG, rows_len, &mut head);
@@ -50,6 +61,19 @@ pub fn grpc_pieces(response: FetchResponse, piece_of: impl Fn(Buffer) -> Bytes) 
             vec![whole.freeze()]
         }
     }
+}
+
+/// Bytes of padding, its tag and length included, before what takes `len` bytes up to the rows.
+fn padding_before(len: usize) -> usize {
+    let end = (len + PADDING_BYTES_MIN).next_multiple_of(ROWS_ALIGNMENT);
+    end - len
+}
+
+fn put_padding(bytes: usize, head: &mut BytesMut) {
+    // Of less than 128 bytes, so that the length is one.
+    let zeros = bytes - PADDING_BYTES_MIN;
+    begin_field(PADDING_TAG, zeros, head);
+    head.put_bytes(0, zeros);
 }
 
 /// The beginning of a message of `len` bytes, with room for what follows in the first piece.

@@ -1,24 +1,37 @@
-//! Responses on their way in, without joining what belongs to one message.
+//! Responses on their way in, each joined in the memory that its rows stay in.
 //!
-//! tonic's decoder copies the data of all HTTP/2 frames into one buffer of its own, and Arrow then wants
-//! its arrays aligned: two copies of all rows. Here the frames' data stay where they are until the message
-//! is whole; then the rows are copied once, to memory of their own.
+//! tonic's decoder joins a message in new memory, wherever that puts its rows, and Arrow then copies them
+//! to where they are aligned: two copies, and the kernel zeroes the pages of both. Here what a frame
+//! brings is copied at once, while the cache has it, to a buffer that was used before; the sender sees to
+//! it that the rows are aligned there (`pieces.rs`).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
+use arrow_buffer::MutableBuffer;
+use bytes::{Buf, Bytes};
 use prost::{DecodeError, Message};
 
 use crate::MESSAGE_BYTES_MAX;
 use crate::fetch::FetchResponse;
 use crate::pieces::PREFIX_BYTES;
+use crate::spares::Spares;
 
-/// The data of a response body that came and were not decoded yet.
-#[derive(Debug, Default)]
+/// What has come of a response body.
+#[derive(Debug)]
 pub struct Received {
-    data: Rope,
-    /// Length of the message that is coming, in bytes, once its prefix is there.
-    message: Option<usize>,
+    spares: Arc<Spares>,
+    /// Of a prefix that isn't whole yet.
+    prefix: Vec<u8>,
+    coming: Option<Coming>,
+    messages: VecDeque<FetchResponse>,
+}
+
+/// A message of which a part has come.
+#[derive(Debug)]
+struct Coming {
+    buffer: MutableBuffer,
+    filled: usize,
 }
 
 /// Data that are no message.
@@ -36,97 +49,70 @@ pub enum ReceivedError {
 }
 
 impl Received {
-    /// Adds what one frame brought.
-    pub fn push(&mut self, data: Bytes) {
-        self.data.push(data);
+    /// Nothing yet; large messages will lie in memory of `spares`.
+    pub fn new(spares: Arc<Spares>) -> Self {
+        Self { spares, prefix: Vec::new(), coming: None, messages: VecDeque::new() }
+    }
+
+    /// Takes what one frame brought.
+    ///
+    /// # Errors
+    /// [`ReceivedError`]; nothing that follows can be made sense of then.
+    pub fn push(&mut self, mut data: Bytes) -> Result<(), ReceivedError> {
+        loop {
+            match &mut self.coming {
+                Some(coming) => {
+                    coming.fill(&mut data);
+                    if !coming.is_whole() {
+                        return Ok(());
+                    }
+                }
+                None => {
+                    let missing = PREFIX_BYTES - self.prefix.len();
+                    self.prefix.extend_from_slice(&data.split_to(missing.min(data.len())));
+                    let Ok([compressed, len @ ..]) = <[u8; PREFIX_BYTES]>::try_from(&*self.prefix)
+                    else {
+                        return Ok(());
+                    };
+                    if compressed != 0 {
+                        return Err(ReceivedError::Compressed);
+                    }
+                    let len = u32::from_be_bytes(len) as usize;
+                    if len > MESSAGE_BYTES_MAX {
+                        return Err(ReceivedError::TooLarge(len));
+                    }
+                    self.prefix.clear();
+                    self.coming = Some(Coming { buffer: self.spares.take(len), filled: 0 });
+                }
+            }
+            if let Some(whole) = self.coming.take_if(|coming| coming.is_whole()) {
+                let bytes = self.spares.lend(whole.buffer.into());
+                self.messages.push_back(FetchResponse::decode(bytes)?);
+            }
+        }
+    }
+
+    /// The next message that is whole.
+    pub fn next_message(&mut self) -> Option<FetchResponse> {
+        self.messages.pop_front()
     }
 
     /// Whether nothing is left, not even a part of a message.
     pub fn is_empty(&self) -> bool {
-        self.data.len == 0 && self.message.is_none()
-    }
-
-    /// The next message, if all of it has come.
-    ///
-    /// # Errors
-    /// [`ReceivedError`]; nothing that follows can be made sense of then.
-    pub fn next_message(&mut self) -> Result<Option<FetchResponse>, ReceivedError> {
-        let len = match self.message {
-            Some(len) => len,
-            None if self.data.len < PREFIX_BYTES => return Ok(None),
-            None => {
-                if self.data.get_u8() != 0 {
-                    return Err(ReceivedError::Compressed);
-                }
-                let len = self.data.get_u32() as usize;
-                if len > MESSAGE_BYTES_MAX {
-                    return Err(ReceivedError::TooLarge(len));
-                }
-                *self.message.insert(len)
-            }
-        };
-        if self.data.len < len {
-            return Ok(None);
-        }
-        self.message = None;
-        Ok(Some(FetchResponse::decode(self.data.split_to(len))?))
+        self.prefix.is_empty() && self.coming.is_none() && self.messages.is_empty()
     }
 }
 
-/// Bytes in pieces, none of them empty.
-#[derive(Debug, Default)]
-struct Rope {
-    pieces: VecDeque<Bytes>,
-    len: usize,
-}
-
-impl Rope {
-    fn push(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.len += piece.len();
-            self.pieces.push_back(piece);
-        }
+impl Coming {
+    fn fill(&mut self, data: &mut Bytes) {
+        let len = data.len().min(self.buffer.len() - self.filled);
+        let place = &mut self.buffer.as_slice_mut()[self.filled..self.filled + len];
+        data.copy_to_slice(place);
+        self.filled += len;
     }
 
-    fn split_to(&mut self, len: usize) -> Rope {
-        let mut front = Rope::default();
-        while front.len < len {
-            let Some(piece) = self.pieces.front_mut() else { break };
-            let taken = match piece.len() <= len - front.len {
-                true => self.pieces.pop_front().unwrap_or_default(),
-                false => piece.split_to(len - front.len),
-            };
-            self.len -= taken.len();
-            front.push(taken);
-        }
-        front
-    }
-}
-
-impl Buf for Rope {
-    fn remaining(&self) -> usize {
-        self.len
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.pieces.front().map_or(&[], |piece| piece)
-    }
-
-    fn advance(&mut self, count: usize) {
-        assert!(count <= self.len, "{count} bytes of {} that there are", self.len);
-        self.split_to(count);
-    }
-
-    /// Copies nothing of what lies in one piece; else everything, to memory that is aligned for Arrow.
-    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        assert!(len <= self.len, "{len} bytes of {} that there are", self.len);
-        let mut rope = self.split_to(len);
-        if rope.pieces.len() <= 1 {
-            return rope.pieces.pop_front().unwrap_or_default();
-        }
-        let mut joined = BytesMut::with_capacity(len);
-        rope.pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
-        joined.freeze()
+    fn is_whole(&self) -> bool {
+        self.filled == self.buffer.len()
     }
 }
 
@@ -167,15 +153,13 @@ mod tests {
             let sent = responses(&rows);
             let pieces = |sent| grpc_pieces(sent, |buffer| Bytes::copy_from_slice(&buffer));
             let mut bytes = Bytes::from(sent.iter().cloned().flat_map(pieces).collect::<Vec<_>>().concat());
-            let (mut received, mut came) = (Received::default(), Vec::new());
+            let (mut received, mut came) = (Received::new(Arc::default()), Vec::new());
             for cut in cuts.iter().cycle() {
                 if bytes.is_empty() {
                     break;
                 }
-                received.push(bytes.split_to((*cut).min(bytes.len())));
-                while let Some(message) = received.next_message().unwrap() {
-                    came.push(message);
-                }
+                received.push(bytes.split_to((*cut).min(bytes.len()))).unwrap();
+                came.extend(std::iter::from_fn(|| received.next_message()));
             }
             prop_assert!(received.is_empty());
             prop_assert_eq!(came, sent);
@@ -183,18 +167,48 @@ mod tests {
 
         #[test]
         fn any_bytes_are_messages_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut received = Received::default();
-            bytes.chunks(7).for_each(|data| received.push(Bytes::copy_from_slice(data)));
-            while let Ok(Some(_)) = received.next_message() {}
+            let mut received = Received::new(Arc::default());
+            let mut push = |data| received.push(Bytes::copy_from_slice(data));
+            let _ = bytes.chunks(7).try_for_each(&mut push);
+        }
+    }
+
+    /// Rows of several megabytes are where Arrow wants them, and their memory is used again.
+    #[test]
+    fn large_rows_stay_where_they_were_joined() {
+        for missing in 0..40 {
+            let spares = Arc::new(Spares::default());
+            let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..100_000));
+            let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+            let rows = ArrowBatch::from_record_batch(&batch).unwrap();
+            // Makes what comes before the rows longer, byte by byte.
+            let (outcome, missing) = (Some(Outcome::Rows(rows)), (0..missing).collect());
+            let kind = Kind::Reply(Reply { id: 7, outcome, missing, ..Default::default() });
+            let sent = FetchResponse { kind: Some(kind) };
+            let mut received = Received::new(Arc::clone(&spares));
+            for piece in grpc_pieces(sent, |buffer| Bytes::copy_from_slice(&buffer)) {
+                received.push(piece).unwrap();
+            }
+            let Some(FetchResponse { kind: Some(Kind::Reply(reply)) }) = received.next_message()
+            else {
+                panic!("no reply")
+            };
+            let Some(Outcome::Rows(rows)) = reply.outcome else { panic!("no rows") };
+            let back = rows.to_record_batch(&batch.schema()).unwrap();
+            assert_eq!(back, batch);
+            // They would not be, had Arrow copied them elsewhere.
+            drop(rows);
+            assert_eq!(spares.bytes(), 0);
+            drop(back);
+            assert!(spares.bytes() > 800_000);
         }
     }
 
     #[test]
     fn what_is_no_message_is_said() {
         let problem = |bytes: &'static [u8]| {
-            let mut received = Received::default();
-            received.push(Bytes::from_static(bytes));
-            received.next_message().unwrap_err().to_string()
+            let mut received = Received::new(Arc::default());
+            received.push(Bytes::from_static(bytes)).unwrap_err().to_string()
         };
         assert_eq!(problem(&[1, 0, 0, 0, 0]), "a message is compressed");
         let too_large = "a message of 4294967295 bytes is larger than any may be";
@@ -204,10 +218,11 @@ mod tests {
 
     #[test]
     fn a_part_of_a_message_is_not_nothing() {
-        let mut received = Received::default();
-        assert!(received.is_empty());
-        received.push(Bytes::from_static(&[0, 0, 0, 0, 1]));
-        assert!(received.next_message().unwrap().is_none());
-        assert!(!received.is_empty());
+        for part in [&[0][..], &[0, 0, 0, 0, 2, 0]] {
+            let mut received = Received::new(Arc::default());
+            assert!(received.is_empty());
+            received.push(Bytes::from_static(part)).unwrap();
+            assert!(received.next_message().is_none() && !received.is_empty());
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! What an I/O node sends on a Fetch stream.
 //!
-//! tonic carries the call; its messages are decoded here ([`Received`]), since tonic's own decoder
-//! joins what belongs to a message before it decodes it.
+//! tonic carries the call; its messages are joined and decoded here ([`Received`]), because tonic's own
+//! decoder has a second copy made of all rows.
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Version};
@@ -13,14 +14,13 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
-use tonic::codec::{Codec, EncodeBody};
+use tonic::codec::{Codec as _, EncodeBody};
 use tonic::codegen::Service;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{MESSAGE_BYTES_MAX, Received};
+use wire::{Codec, MESSAGE_BYTES_MAX, Received};
 
 /// Where Fetch is.
 const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
@@ -39,7 +39,7 @@ impl Incoming {
     ) -> Result<Self, Status> {
         let broken = |error: tonic::transport::Error| Status::from_error(Box::new(error));
         poll_fn(|cx| channel.poll_ready(cx)).await.map_err(broken)?;
-        let encoder = ProstCodec::<FetchRequest, FetchResponse>::default().encoder();
+        let encoder = Codec::<FetchRequest, FetchResponse>::default().encoder();
         let requests = ReceiverStream::new(requests).map(Ok);
         let body = EncodeBody::new_client(encoder, requests, None, Some(MESSAGE_BYTES_MAX));
         let mut request = http::Request::new(Body::new(body));
@@ -57,24 +57,25 @@ impl Incoming {
             _ if head.status != http::StatusCode::OK => {
                 Err(Status::unknown(format!("it answered with HTTP status {}", head.status)))
             }
-            _ => Ok(Self { body, received: Received::default() }),
+            _ => Ok(Self { body, received: Received::new(Arc::default()) }),
         }
     }
 
     /// The next message; `None` after the last one. May be dropped and called again.
     pub async fn message(&mut self) -> Result<Option<FetchResponse>, Status> {
         loop {
-            match self.received.next_message() {
-                Ok(Some(message)) => return Ok(Some(message)),
-                Ok(None) => {}
-                Err(error) => return Err(Status::internal(error.to_string())),
+            if let Some(message) = self.received.next_message() {
+                return Ok(Some(message));
             }
             let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
             let Some(frame) = frame.transpose()? else {
                 return self.end(Status::ok(""));
             };
             match frame.into_data() {
-                Ok(data) => self.received.push(data),
+                Ok(data) => {
+                    let pushed = self.received.push(data);
+                    pushed.map_err(|error| Status::internal(error.to_string()))?;
+                }
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
                     return self.end(Status::from_header_map(&trailers).unwrap_or(Status::ok("")));

@@ -24,7 +24,7 @@ use crate::node::Shared;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
-pub use reply_memory::{HeldBytes, ReplyMemory, lend};
+pub use reply_memory::{HeldBytes, ReplyMemory};
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, run};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};

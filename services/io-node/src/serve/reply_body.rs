@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use tonic::Status;
 use wire::grpc_pieces;
 
 use super::stream::give_credit;
-use crate::core::{HeldBytes, Outgoing, SessionNo, lend};
+use crate::core::{HeldBytes, Outgoing, SessionNo, here};
 
 /// The messages of one stream, each in pieces; then its status.
 pub struct ReplyBody {
@@ -74,7 +75,8 @@ impl Body for ReplyBody {
         match ready!(self.messages.poll_recv(cx)) {
             Some(Outgoing { response, credit_rows, held }) => {
                 give_credit(self.session, credit_rows);
-                self.pieces = grpc_pieces(response, lend).into();
+                let spares = Arc::clone(&here().reply_memory.spares);
+                self.pieces = grpc_pieces(response, |buffer| spares.lend(buffer)).into();
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
             }

@@ -12,15 +12,14 @@ use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::codec::Codec;
+use tonic::codec::Codec as _;
 use tonic::codegen::Service;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::server::NamedService;
 use tonic::{Status, Streaming};
-use tonic_prost::ProstCodec;
-use wire::MESSAGE_BYTES_MAX;
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
+use wire::{Codec, MESSAGE_BYTES_MAX};
 
 use super::edge::Edge;
 use super::reply_body::ReplyBody;
@@ -52,7 +51,7 @@ impl FetchServer {
         if request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
             return Status::unimplemented("send messages uncompressed").into_http();
         }
-        let decoder = ProstCodec::<FetchResponse, FetchRequest>::default().decoder();
+        let decoder = Codec::<FetchResponse, FetchRequest>::default().decoder();
         let asked =
             Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES_MAX));
         let replies: ReplyBody = stream::begin(&self.shared, asked, self.stopping.clone());

@@ -30,8 +30,8 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let rows = |part: usize| request.sources[part].iter().filter_map(move |&s| index(part, s));
     let bytes: u64 = (0..request.sources.len())
         .flat_map(&rows)
-        .filter_map(|(index, row)| index.span(row))
-        .map(|span| u64::from(span.len))
+        .filter_map(|(index, row)| index.len_of(row))
+        .map(u64::from)
         .sum();
     let held = match request.rerank {
         Some(_) => None,
@@ -48,7 +48,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
             let parts = request.projection.parts.iter().enumerate();
             let assembler = |(at, part): (usize, &crate::table::Part)| {
                 let layout = &request.projection.pack(part).layout;
-                let mut used = |len| core.reply_memory.used_buffer(len);
+                let mut used = |len| core.reply_memory.spares.take(len);
                 Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
             };
             let assemblers = parts.map(assembler).collect::<Result<_, PackError>>();

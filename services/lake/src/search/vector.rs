@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, Int8Array, RecordBatch, UInt8Array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
+use futures::FutureExt;
 
 use super::hit::{DistanceHit, addresses, numbers, only_addresses};
 use super::partitions::Partitions;
@@ -94,7 +95,8 @@ impl Table {
             DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
             _ => return Ok(None),
         }
-        let open = || async {
+        // Once a version; boxed, since its state is large and every search would carry it.
+        let open = async {
             let indexes = self.indexes().await?;
             match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
                 Some(index) => Partitions::open(self, column, &index.name)
@@ -103,7 +105,7 @@ impl Table {
                 None => Ok(None),
             }
         };
-        let opened = self.partitions_of(position).get_or_try_init(open).await?;
+        let opened = self.partitions_of(position).get_or_try_init(|| open.boxed()).await?;
         Ok(opened.as_ref())
     }
 

@@ -19,7 +19,9 @@ pub fn plan(addrs: &[RowAddr], owner_of: impl Fn(RowAddr) -> usize) -> Vec<Share
     for (place, &addr) in (0..).zip(addrs) {
         let owner = owner_of(addr);
         let at = shares.iter().position(|share| share.owner == owner).unwrap_or_else(|| {
-            shares.push(Share { owner, places: Vec::new(), addrs: Vec::new() });
+            let rest = addrs.len() - place as usize;
+            let (places, addrs) = (Vec::with_capacity(rest), Vec::with_capacity(rest));
+            shares.push(Share { owner, places, addrs });
             shares.len() - 1
         });
         shares[at].places.push(place);

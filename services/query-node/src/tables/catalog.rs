@@ -81,12 +81,13 @@ impl Catalog {
         })?;
         let current = match entry.state().current {
             Some(current) => Ok(current),
-            None => self.open_current(entry, Waited::ForOthers).await,
+            // Opening is rare, and its state is large: boxed, it isn't part of every request's.
+            None => self.open_current(entry, Waited::ForOthers).boxed().await,
         };
         match (version, current) {
             (0, current) => current,
             (version, Ok(current)) if current.version() == version => Ok(current),
-            (version, Ok(_)) => self.open_version(entry, version).await,
+            (version, Ok(_)) => self.open_version(entry, version).boxed().await,
             (_, Err(error)) => Err(error),
         }
     }
@@ -181,7 +182,7 @@ impl Catalog {
             OpenTable::new(&entry.name, table, entry.config.key.as_deref()).map(Arc::new)
         };
         let open = async { open.await.map_err(Fault::from) };
-        let opened = self.versions.try_get_with(name, open).await;
+        let opened = self.versions.try_get_with(name, open.boxed()).await;
         opened.map_err(|fault| QueryError::Fault(Fault::clone(&fault)))
     }
 }
