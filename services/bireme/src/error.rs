@@ -179,6 +179,7 @@ impl From<NodeError> for CliError {
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
             }
+            NodeError::NotOurs { .. } => Self::new(Exit::Refused, "DRIVE_NOT_EMPTY", message),
             NodeError::RowsTooLarge { .. } => Self::usage(message),
             NodeError::AnotherTable { .. } => {
                 Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)

@@ -215,7 +215,7 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
     up(&["--ram-tier", "900TiB"], 2, "--ram-tier is 900.0 TiB");
     up(&["--io-cores", "5000"], 2, "--io-cores is 5000");
     up(&["--ready-file", "/nowhere/ready"], 3, "--ready-file");
-    let drive = format!("{}:64MiB", text(&folder.path().join("slab")));
+    let drive = format!("{}:96MiB", text(&folder.path().join("slab")));
     let io = |more: &[&str], exit, name| {
         let command = ["io", "--listen", "127.0.0.1:0", "--drive", &drive];
         names(&[&command[..], more].concat(), exit, name);
@@ -423,6 +423,24 @@ fn what_cannot_start_or_be_reached_is_named() {
     let config = folder.path().join("io.toml");
     std::fs::write(&config, "listn = \"127.0.0.1:0\"\n").unwrap();
     names(&["io", "--config", text(&config)], 2, "listn");
+}
+
+#[test]
+fn a_drive_with_something_else_on_it_is_left_alone() {
+    let folder = folder();
+    let slab = folder.path().join("slab");
+    std::fs::write(&slab, "dear diary").unwrap();
+    let drive = format!("{}:128MiB", text(&slab));
+    let io = ["io", "--listen", "127.0.0.1:0", "--drive", &drive, "--allow-buffered"];
+    names(&io, 6, "did not write");
+    let table = folder.path().join("words");
+    let sample = sample();
+    said(&["ingest", text(&sample), "--table", text(&table)]);
+    let words = format!("words={}", text(&table));
+    let up =
+        ["up", "--table", &words, "--cache-dir", text(folder.path()), "--listen", "127.0.0.1:0"];
+    names(&up, 6, "--cache-dir");
+    assert_eq!(std::fs::read_to_string(&slab).unwrap(), "dear diary");
 }
 
 #[test]

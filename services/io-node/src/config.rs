@@ -28,6 +28,8 @@ pub struct IoConfig {
     pub engine: EngineChoice,
     /// Whether a filesystem without O_DIRECT will do; its reads then go through the page cache.
     pub allow_buffered: bool,
+    /// Whether a drive with something else on it than a slab is overwritten.
+    pub overwrite: bool,
     /// The RAM tier over all cores; 0 turns it off.
     pub ram_tier: ByteSize,
     /// Reads in flight at most, a core.
@@ -97,6 +99,7 @@ impl Default for IoConfig {
             pin: true,
             engine: EngineChoice::Auto,
             allow_buffered: false,
+            overwrite: false,
             ram_tier: ByteSize::mib(256),
             slots: 256,
             read_max: ByteSize::kib(32),

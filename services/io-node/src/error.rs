@@ -1,9 +1,13 @@
 //! What goes wrong on an I/O node, and how it is said on the wire.
 
+use std::path::PathBuf;
+
 use lake::LakeError;
 use pack::PackError;
 use ring::{SlabError, StartError};
 use wire::{Fault, Reason};
+
+use crate::slab::NotOurs;
 
 /// Why an I/O node can't start, or a request can't be answered.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,17 @@ pub enum NodeError {
     /// A drive's slab can't be used.
     #[error(transparent)]
     Slab(#[from] SlabError),
+    /// A drive holds what is not to be overwritten.
+    #[error(
+        "the drive {} is left alone: {why}; name another, or give --overwrite to lose what is on it",
+        path.display()
+    )]
+    NotOurs {
+        /// The drive.
+        path: PathBuf,
+        /// What is there.
+        why: NotOurs,
+    },
     /// A ring can't start.
     #[error("the ring of core {core} can't start: {source}")]
     Ring {
@@ -93,6 +108,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         NodeError::RowsTooLarge { .. } => Fault::new(Reason::TooLarge, error.to_string()),
         NodeError::Config { .. }
         | NodeError::Slab(_)
+        | NodeError::NotOurs { .. }
         | NodeError::Ring { .. }
         | NodeError::Listen { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),

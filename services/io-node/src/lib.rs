@@ -5,6 +5,7 @@
 //! serve/     gRPC, streams     ─► fetch.rs ─► stages/   decode, locate, RAM tier, coalesce, read,
 //!                                                       assemble, rerank, reply
 //! table/     opened versions, packs, projections        fill/   chunks onto the drives
+//! slab/      whose a drive is
 //! ```
 //!
 //! A batch is served whole on the core whose connection it came over. Between cores there are only
@@ -18,6 +19,7 @@ mod fetch;
 mod fill;
 mod node;
 mod serve;
+mod slab;
 mod stages;
 mod table;
 mod table_rows;

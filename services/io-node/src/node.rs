@@ -19,6 +19,7 @@ use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, Filler};
+use crate::slab::{HEAD_SECTORS, Superblock, claim, owner};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
 
@@ -85,11 +86,21 @@ impl IoNode {
     /// had; a port that is taken. Nothing is left running.
     pub fn start(config: IoConfig) -> Result<Self, NodeError> {
         config.validate()?;
+        let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
+        let owners = owners.collect::<Result<Vec<_>, _>>()?;
         let slabs = open_slabs(&config)?;
-        if let Some(slab) = slabs.iter().find(|slab| slab.len() < config.segment.as_u64()) {
+        let least = HEAD_SECTORS * SECTOR_BYTES as u64 + config.segment.as_u64();
+        if let Some(slab) = slabs.iter().find(|slab| slab.len() < least) {
             let (path, len, segment) = (slab.path().display(), slab.len(), config.segment);
-            let problem = format!("{path} has {len} bytes, less than a segment of {segment}");
+            let problem = format!(
+                "{path} has {len} bytes, less than {least}: a segment of {segment}, and a MiB before it"
+            );
             return Err(NodeError::Config { field: "drives", problem });
+        }
+        let segment = config.segment.as_u64() / SECTOR_BYTES as u64;
+        for (slab, uuid) in slabs.iter().zip(owners) {
+            let Superblock { uuid, .. } = claim(slab, uuid, segment)?;
+            tracing::info!(path = %slab.path().display(), %uuid, "the slab is this node's");
         }
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
@@ -103,7 +114,6 @@ impl IoNode {
             cpus.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let mailboxes: Arc<[Mailbox]> = mailboxes.into();
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.len() / SECTOR_BYTES as u64).collect();
-        let segment = config.segment.as_u64() / SECTOR_BYTES as u64;
         let (filler, fills) = Filler::new(
             Arc::clone(&mailboxes),
             segment,

@@ -34,6 +34,7 @@ mod values;
 mod wire;
 
 pub use assemble::Assembler;
+pub use checksum::crc32c;
 pub use error::PackError;
 pub use index::{Extent, ExtentIndex, Form};
 pub use layout::{PackLayout, VectorElement, VectorType};

@@ -150,6 +150,17 @@ impl SlabFile {
         self.0.is_memory
     }
 
+    /// Writes the slab's first sectors, to stay: for who marks a slab before a ring is started on it.
+    ///
+    /// # Errors
+    /// [`SlabError`]; a simulated drive has no such thing.
+    pub fn write_head(&self, head: &AlignedBuf) -> Result<(), SlabError> {
+        let file = self.file().ok_or_else(|| io::ErrorKind::Unsupported.into());
+        let written =
+            file.and_then(|file| file.write_all_at(head, 0).and_then(|()| file.sync_data()));
+        written.map_err(|error| SlabError::of(&self.0.path, "writing its head", self.0.len, error))
+    }
+
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.0.medium {
             Medium::File(file) => Some(file),

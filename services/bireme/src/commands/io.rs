@@ -37,8 +37,8 @@ from the file, else they have their defaults. A file:
   [storage]
   aws_endpoint = \"http://minio:9000\"
 
-A drive is overwritten. It starts empty, also after a restart, and fills as rows are asked for, or
-ahead of that by `bireme warm`: what is on it can be lost, and is filled again from the tables.
+A drive with anything on it but Bireme's own cache is refused, unless --overwrite is given. The cache
+starts empty, also after a restart, and fills as rows are asked for, or ahead of that by `bireme warm`.
 Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.
@@ -70,6 +70,9 @@ pub struct IoArgs {
     /// Read through the page cache where the filesystem has no O_DIRECT
     #[arg(long)]
     allow_buffered: bool,
+    /// Overwrite a drive that has something else on it than Bireme's cache
+    #[arg(long)]
+    overwrite: bool,
     /// The RAM tier; 0 turns it off [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     ram_tier: Option<ByteSize>,
@@ -101,6 +104,7 @@ impl IoArgs {
         config.ram_tier = self.ram_tier.unwrap_or(config.ram_tier);
         config.pin &= !self.no_pin;
         config.allow_buffered |= self.allow_buffered;
+        config.overwrite |= self.overwrite;
         if let Some(name) = &self.name {
             config.name.clone_from(name);
         }

@@ -225,6 +225,8 @@ fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
             .hint("where `bireme up` is running already, a second one needs its own --name"),
+        NodeError::NotOurs { .. } => CliError::from(error)
+            .hint("that is a flag of `bireme io`, here name another folder with --cache-dir"),
         NodeError::Slab(_) => {
             CliError::from(error).hint("--cache-size and --cache-dir say how large and where")
         }

@@ -66,6 +66,7 @@ pub const IO_SCALARS: &[Scalar] = &[
     flag("pin"),
     text("engine"),
     flag("allow_buffered"),
+    flag("overwrite"),
     text("ram_tier"),
     number("slots"),
     text("read_max"),

@@ -17,6 +17,7 @@ use super::segments::{Allocation, Room, SegmentNo, Segments};
 use super::task::{Step, forget, publish, scan, write};
 use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
+use crate::slab::HEAD_SECTORS;
 use crate::table::OpenTable;
 
 /// A chunk of one of a table's packs.
@@ -166,7 +167,7 @@ impl Filler {
             cores,
             fills_max,
             queue_max,
-            segments: Segments::new(segment_sectors, drive_sectors),
+            segments: Segments::new(HEAD_SECTORS, segment_sectors, drive_sectors),
             segment_bytes: segment_sectors * SECTOR_BYTES as u64,
             stats,
             slabs,

@@ -1,7 +1,7 @@
 //! Where extents go on a drive: a log of segments, reclaimed whole.
 //!
 //! ```text
-//! slab   | segment 0 | segment 1 | segment 2 | ...        each `segment_sectors` long
+//! slab   | head | segment 0 | segment 1 | segment 2 | ... each `segment_sectors` long
 //! segment| extent | extent |    extent    | unused tail   filled front to back
 //! ```
 //!
@@ -47,6 +47,7 @@ pub enum Allocation {
 /// The segments of all drives.
 #[derive(Debug)]
 pub struct Segments {
+    head_sectors: u64,
     segment_sectors: u64,
     drives: Vec<DriveSegments>,
     next_drive: usize,
@@ -68,13 +69,14 @@ struct Segment {
 }
 
 impl Segments {
-    /// All segments free. `drive_sectors` has each drive's slab length; a tail shorter than a
-    /// segment is unused.
-    pub fn new(segment_sectors: u64, drive_sectors: &[u64]) -> Self {
+    /// All segments free. `drive_sectors` has each drive's slab length; the first `head_sectors` are
+    /// left alone, and a tail shorter than a segment is unused.
+    pub fn new(head_sectors: u64, segment_sectors: u64, drive_sectors: &[u64]) -> Self {
         let drives = drive_sectors
             .iter()
             .map(|&sectors| {
-                let count = u32::try_from(sectors / segment_sectors).unwrap_or(u32::MAX);
+                let count = sectors.saturating_sub(head_sectors) / segment_sectors;
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
                 DriveSegments {
                     free: (0..count).collect(),
                     open: None,
@@ -83,7 +85,7 @@ impl Segments {
                 }
             })
             .collect();
-        Self { segment_sectors, drives, next_drive: 0 }
+        Self { head_sectors, segment_sectors, drives, next_drive: 0 }
     }
 
     /// Room for an extent of `sectors`, on the drives in turn; a drive that would have to reclaim
@@ -98,7 +100,8 @@ impl Segments {
             if let Some((index, first)) = self.drives[at].append(sectors, self.segment_sectors) {
                 self.next_drive = (at + 1) % count;
                 let drive = DriveNo(at as u16);
-                let first = SectorNo(u64::from(index) * self.segment_sectors + first);
+                let start = self.head_sectors + u64::from(index) * self.segment_sectors;
+                let first = SectorNo(start + first);
                 return Allocation::Room(Room { segment: SegmentNo { drive, index }, first });
             }
         }
@@ -182,10 +185,10 @@ mod tests {
 
     #[test]
     fn extents_fill_segments_front_to_back_on_the_drives_in_turn() {
-        let mut segments = Segments::new(10, &[25, 20]);
+        let mut segments = Segments::new(3, 10, &[28, 23]);
         let given: Vec<_> = [6, 6, 4, 5, 10].map(|s| segments.allocate(s)).into();
         let expected =
-            [room(0, 0, 0), room(1, 0, 0), room(0, 0, 6), room(1, 1, 10), room(0, 1, 10)];
+            [room(0, 0, 3), room(1, 0, 3), room(0, 0, 9), room(1, 1, 13), room(0, 1, 13)];
         assert_eq!(given, expected);
         assert_eq!(segments.used_sectors(DriveNo(0)), 20);
         assert_eq!(segments.allocate(11), Allocation::TooLong);
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_oldest_segment_without_writes_is_reclaimed() {
-        let mut segments = Segments::new(10, &[20]);
+        let mut segments = Segments::new(0, 10, &[20]);
         assert_eq!(segments.allocate(10), room(0, 0, 0));
         assert_eq!(segments.allocate(10), room(0, 1, 10));
         assert_eq!(segments.allocate(1), Allocation::Busy);

@@ -1,0 +1,140 @@
+//! The drives' slabs: whose they are, before anything is written to them.
+//!
+//! ```text
+//! slab   | superblock · zeros | segment 0 | segment 1 | ...
+//!          HEAD_SECTORS
+//! ```
+
+mod superblock;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use address::SECTOR_BYTES;
+use ring::{AlignedBuf, SlabFile};
+use uuid::Uuid;
+
+use crate::error::NodeError;
+
+pub use superblock::{NotOurs, Superblock};
+
+/// What lies before the first segment: a MiB, within which every filesystem and partition table has
+/// something to be known by.
+pub const HEAD_SECTORS: u64 = 256;
+
+/// Who has a drive: nobody (`None`), or the slab of this uuid. Looked at before the drive is opened as a
+/// slab, since a file is then made as long as it is to be. A drive that can't be read is nobody's here;
+/// opening it says why.
+///
+/// # Errors
+/// [`NodeError::NotOurs`] for a drive with anything else on it, unless that may be overwritten.
+pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Uuid>, NodeError> {
+    let Ok(mut head) = head(path) else { return Ok(None) };
+    if head.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    head.resize(head.len().max(SECTOR_BYTES), 0);
+    match Superblock::from_sector(&head.as_chunks().0[0]) {
+        Ok(found) => Ok(Some(found.uuid)),
+        Err(_) if overwrite => Ok(None),
+        Err(why) => Err(NodeError::NotOurs { path: path.into(), why }),
+    }
+}
+
+/// The first bytes of a file or block device, as many as there are.
+fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let kind = std::fs::metadata(path)?.file_type();
+    let mut head = Vec::new();
+    // Others aren't drives, and may have no end.
+    if kind.is_file() || kind.is_block_device() {
+        File::open(path)?.take(HEAD_SECTORS * SECTOR_BYTES as u64).read_to_end(&mut head)?;
+    }
+    Ok(head)
+}
+
+/// Marks a slab as this node's, under the uuid that it has or a new one.
+///
+/// # Errors
+/// [`NodeError::Slab`] if it can't be written.
+pub fn claim(
+    slab: &SlabFile,
+    uuid: Option<Uuid>,
+    segment_sectors: u64,
+) -> Result<Superblock, NodeError> {
+    let uuid = uuid.unwrap_or_else(Uuid::new_v4);
+    let sectors = slab.len() / SECTOR_BYTES as u64;
+    let superblock = Superblock { uuid, segment_sectors, sectors };
+    let mut head = AlignedBuf::for_sectors(HEAD_SECTORS as usize);
+    head[..SECTOR_BYTES].copy_from_slice(&superblock.to_sector());
+    slab.write_head(&head)?;
+    Ok(superblock)
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::{Direct, OpenOptions};
+
+    use super::*;
+
+    /// As a node does it.
+    fn take(path: &Path, segment: u64, overwrite: bool) -> Result<Superblock, NodeError> {
+        let uuid = owner(path, overwrite)?;
+        let options =
+            OpenOptions { size: Some(4 << 20), direct: Direct::Prefer, ..Default::default() };
+        claim(&SlabFile::open(path, options)?, uuid, segment)
+    }
+
+    #[test]
+    fn an_empty_slab_is_taken_and_known_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slab");
+        let first = take(&path, 64, false).unwrap();
+        assert_eq!((first.segment_sectors, first.sectors), (64, 1024));
+        // Divided otherwise, it is the same slab.
+        let again = take(&path, 128, false).unwrap();
+        assert_eq!((again.uuid, again.segment_sectors), (first.uuid, 128));
+        std::fs::write(&path, []).unwrap();
+        assert_ne!(take(&path, 64, false).unwrap().uuid, first.uuid);
+    }
+
+    #[test]
+    fn somebody_elses_bytes_are_refused_and_kept_until_they_may_go() {
+        let folder = tempfile::tempdir().unwrap();
+        // A short text; where ext4, LVM and btrfs have their marks; the last byte that is looked at.
+        for (len, at) in
+            [(20, 0), (4 << 20, 1080), (4 << 20, 536), (2 << 20, 65_600), (1 << 20, (1 << 20) - 1)]
+        {
+            let path = folder.path().join(format!("{at}"));
+            let mut theirs = vec![0; len];
+            theirs[at] = 0x53;
+            std::fs::write(&path, &theirs).unwrap();
+            let error = take(&path, 64, false).unwrap_err().to_string();
+            assert!(error.contains(path.to_str().unwrap()), "{error}");
+            assert!(error.contains("did not write") && error.contains("--overwrite"), "{error}");
+            assert!(std::fs::read(&path).unwrap() == theirs, "{at}");
+            take(&path, 64, true).unwrap();
+            take(&path, 64, false).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_damaged_superblock_is_not_overwritten_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slab");
+        take(&path, 64, false).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[40] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let error = take(&path, 64, false).unwrap_err().to_string();
+        assert!(error.contains("superblock is damaged"), "{error}");
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+
+    #[test]
+    fn what_is_no_drive_is_left_to_its_opening() {
+        assert_eq!(owner(Path::new("/dev/zero"), false).unwrap(), None);
+        assert_eq!(owner(Path::new("/nowhere/slab"), false).unwrap(), None);
+    }
+}
