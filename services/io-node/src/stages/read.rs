@@ -54,6 +54,8 @@ pub struct Reader {
     sink: Rc<dyn ReadSink>,
     /// Wakes [`drive`] when pieces wait and slots may be free.
     work: Arc<Notify>,
+    /// Whether it was woken already, and hasn't run yet.
+    woken: Cell<bool>,
     /// Kept for their allocations.
     wants: RefCell<Vec<Want<Piece>>>,
     planned: RefCell<Vec<PlannedRead>>,
@@ -83,6 +85,7 @@ pub async fn drive() {
     loop {
         submit_here();
         work.notified().await;
+        here().reader.woken.set(false);
     }
 }
 
@@ -150,7 +153,7 @@ fn want_parts(
         }
     }
     if !waiting.is_empty() {
-        core.reader.work.notify_one();
+        core.reader.wake();
     }
     Ok(())
 }
@@ -218,9 +221,17 @@ impl Reader {
             sectors_max: (read_max / SECTOR_BYTES) as u32,
             sink: Rc::new(Completions),
             work: Arc::default(),
+            woken: Cell::new(false),
             wants: RefCell::default(),
             planned: RefCell::default(),
             ended: RefCell::default(),
+        }
+    }
+
+    /// Once is enough, however many completions say so.
+    fn wake(&self) {
+        if !self.woken.replace(true) {
+            self.work.notify_one();
         }
     }
 
@@ -307,7 +318,7 @@ impl Reader {
     fn done(&self, core: &Core, tag: usize, outcome: Result<&[u8], ReadError>) {
         self.busy.set(self.busy.get() - 1);
         if !self.waiting.borrow().is_empty() {
-            self.work.notify_one();
+            self.wake();
         }
         let (first, mut wants) = {
             let entry = &mut self.in_flight.borrow_mut().places[tag];

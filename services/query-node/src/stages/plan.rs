@@ -13,6 +13,14 @@ pub struct Share {
     pub addrs: Vec<RowAddr>,
 }
 
+/// All of `addrs` to the only node.
+pub fn all_to_one(addrs: &[RowAddr]) -> Vec<Share> {
+    if addrs.is_empty() {
+        return Vec::new();
+    }
+    vec![Share { owner: 0, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
+}
+
 /// Deals `addrs` to their owners; the order within a share is that of the request.
 pub fn plan(addrs: &[RowAddr], owner_of: impl Fn(RowAddr) -> usize) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
@@ -45,5 +53,7 @@ mod tests {
         };
         assert_eq!(shares, [share(1, &[0, 2, 3], &[5, 9, 5]), share(0, &[1, 4], &[2, 4])]);
         assert_eq!(plan(&[], |_| 0), []);
+        assert_eq!(all_to_one(&addrs), plan(&addrs, |_| 0));
+        assert_eq!(all_to_one(&[]), []);
     }
 }

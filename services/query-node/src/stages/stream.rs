@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 use wire::{Fault, Reason};
 
 use super::assemble::{Part, assemble};
-use super::plan::{Share, plan};
+use super::plan::{Share, all_to_one, plan};
 use super::score::Vectors;
 use super::table::table_rows;
 use crate::counted::counted;
@@ -109,6 +109,13 @@ impl Fetched {
     }
 }
 
+fn shares(state: &State, open: &OpenTable, addrs: &[RowAddr]) -> Vec<Share> {
+    match state.tier.clients().len() {
+        1 => all_to_one(addrs),
+        _ => plan(addrs, |addr| state.tier.owner(open, addr)),
+    }
+}
+
 /// The rows at `addrs`.
 pub async fn fetch_rows(
     state: &State,
@@ -122,7 +129,7 @@ pub async fn fetch_rows(
     if addrs.is_empty() {
         return Ok(Fetched { rows: RecordBatch::new_empty(wire_schema), missing: vec![], cost });
     }
-    let shares = plan(addrs, |addr| state.tier.owner(open, addr));
+    let shares = shares(state, open, addrs);
     let asked = |share| Asked { state, open, columns, share, rerank: None, deadline };
     let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
     let mut parts = Vec::new();
@@ -161,7 +168,7 @@ pub async fn score_rows(
     let in_place = open.can_score_in_place(column);
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
     let query = &Query::new(query.to_vec(), metric);
-    let shares = plan(addrs, |addr| state.tier.owner(open, addr));
+    let shares = shares(state, open, addrs);
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
         Asked { state, open, columns, share, rerank, deadline }.distances(query).boxed()
