@@ -45,6 +45,7 @@ pub struct IoConfig {
     /// Rows that wait for a read at most, a core; what is over it is shed.
     pub queue_rows_max: usize,
     /// Memory of replies that are gathered or wait for slow readers, a core; what is over it is shed.
+    /// Beside it up to 32 MiB a core of what was given back are kept for the next ones.
     pub reply_memory: ByteSize,
     /// Fills at the same time.
     pub fills: usize,

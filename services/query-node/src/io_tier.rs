@@ -1,5 +1,7 @@
 //! The I/O nodes behind this node.
 
+use std::sync::Arc;
+
 use address::RowAddr;
 use client::fetch::{FetchClient, FetchOptions};
 use placement::Members;
@@ -23,9 +25,11 @@ impl IoTier {
     /// What is wrong with the configuration.
     pub fn new(config: &QueryConfig) -> Result<Self> {
         let members = config.members()?;
+        let spares = Arc::default();
         let options = || FetchOptions {
             streams: config.streams_per_io_node,
             queue_batches_max: config.fetch_queue_max,
+            spares: Arc::clone(&spares),
             ..Default::default()
         };
         let client = |member: &placement::Member| {

@@ -20,7 +20,7 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, MESSAGE_BYTES_MAX, Received};
+use wire::{Codec, MESSAGE_BYTES_MAX, Received, Spares};
 
 /// Where Fetch is.
 const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
@@ -32,10 +32,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Begins a stream that sends `requests`.
+    /// Begins a stream that sends `requests`; large answers lie in memory of `spares`.
     pub async fn begin(
         mut channel: Channel,
         requests: mpsc::Receiver<FetchRequest>,
+        spares: &Arc<Spares>,
     ) -> Result<Self, Status> {
         let broken = |error: tonic::transport::Error| Status::from_error(Box::new(error));
         poll_fn(|cx| channel.poll_ready(cx)).await.map_err(broken)?;
@@ -57,7 +58,7 @@ impl Incoming {
             _ if head.status != http::StatusCode::OK => {
                 Err(Status::unknown(format!("it answered with HTTP status {}", head.status)))
             }
-            _ => Ok(Self { body, received: Received::new(Arc::default()) }),
+            _ => Ok(Self { body, received: Received::new(Arc::clone(spares)) }),
         }
     }
 

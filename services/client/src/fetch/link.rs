@@ -45,7 +45,7 @@ impl Link {
         let channel = transport(endpoint, options).connect().await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
-        let mut incoming = match Incoming::begin(channel.clone(), requests).await {
+        let mut incoming = match Incoming::begin(channel.clone(), requests, &options.spares).await {
             Ok(incoming) => incoming,
             Err(status) => return Err(no_io_node(endpoint, channel, &status).await),
         };

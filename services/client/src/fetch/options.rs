@@ -1,8 +1,9 @@
 //! Settings of a [`FetchClient`](super::FetchClient).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use wire::{Fault, Reason};
+use wire::{Fault, Reason, Spares};
 
 /// HTTP/2 allows windows up to this.
 const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
@@ -33,6 +34,9 @@ pub struct FetchOptions {
     pub backoff_max: Duration,
     /// Seed of the pauses' jitter, so that a simulation repeats itself.
     pub jitter_seed: u64,
+    /// Where the memory of large replies comes from, and goes to once their rows are dropped. Clients of
+    /// one core may share it, which bounds what is kept for all of them.
+    pub spares: Arc<Spares>,
 }
 
 impl Default for FetchOptions {
@@ -49,6 +53,7 @@ impl Default for FetchOptions {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             jitter_seed: rand::random(),
+            spares: Arc::default(),
         }
     }
 }
