@@ -37,6 +37,7 @@ mod search;
 mod stop;
 mod table;
 mod take;
+mod within;
 mod words;
 
 pub use deleted::DeletedRows;
@@ -53,3 +54,4 @@ pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
 pub use table::Table;
+pub use within::within;

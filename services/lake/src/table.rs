@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::columns;
@@ -22,6 +24,7 @@ use crate::index::info::IndexInfo;
 use crate::lake::Lake;
 use crate::schema::{is_blob, served_schema};
 use crate::search::Partitions;
+use crate::within::within;
 
 /// Fragments whose counts are looked up at the same time when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
@@ -49,6 +52,8 @@ struct Inner {
     indexes: OnceCell<Arc<Vec<IndexInfo>>>,
     /// By column.
     partitions: Vec<OnceCell<Option<Partitions>>>,
+    /// Where what Lance starts for this table lives: the runtime that opened it.
+    runtime: Handle,
 }
 
 impl std::fmt::Debug for Table {
@@ -82,6 +87,7 @@ impl Table {
         let partitions = schema.fields().iter().map(|_| OnceCell::new()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
+                runtime: Handle::current(),
                 lake,
                 dataset,
                 uri,
@@ -149,12 +155,12 @@ impl Table {
     /// Errors: `FragmentNotFound`, and those of the store.
     pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
         let at = self.position(fragment)?;
-        let load = || async {
+        let load = async {
             let vector = self.inner.fragments[at].get_deletion_vector().await;
             vector.map(|vector| Arc::new(DeletedRows::new(vector)))
         };
         self.inner.deleted[at]
-            .get_or_try_init(load)
+            .get_or_try_init(|| self.within(load.boxed()))
             .await
             .cloned()
             .map_err(|error| self.blame(error))
@@ -226,8 +232,13 @@ impl Table {
     /// The table's indexes; read from the store at the first call, kept from then on.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
         // Boxed, since its state is large and every search would carry it.
-        let load = || IndexInfo::load_all(self).boxed();
+        let load = || self.within(IndexInfo::load_all(self).boxed());
         self.inner.indexes.get_or_try_init(load).await.cloned()
+    }
+
+    /// Loads what is kept with the table.
+    pub(crate) fn within<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+        within(&self.inner.runtime, load)
     }
 
     /// The index of the column at `position`, once it was opened for direct search.

@@ -328,8 +328,8 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Zeros in memory of their own. Large allocations are zeros when the system hands them out, and no
-/// pass over them is made. (`MutableBuffer::from_len_zeroed` makes one, since it asks for a larger alignment.)
+/// Zeros in memory of their own. What the system hands out is zeros already, and no pass over it is
+/// made. (`MutableBuffer::from_len_zeroed` makes one, since it asks for a larger alignment.)
 pub(crate) fn zeroed(len: usize) -> MutableBuffer {
     let words = vec![0u128; len.div_ceil(size_of::<u128>())];
     let mut buffer = Buffer::from_vec(words).into_mutable().unwrap_or_else(|shared| {

@@ -135,7 +135,7 @@ impl ExtentIndex {
 
     /// Brings a sector's checksum near. Asked for some sectors at a time, these reads of memory overlap;
     /// [`check`](Self::check) alone waits for each.
-    pub fn expect(&self, sector: u32) {
+    pub fn prefetch_sum(&self, sector: u32) {
         std::hint::black_box(self.sums.get(sector as usize).copied());
     }
 

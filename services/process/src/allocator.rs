@@ -11,7 +11,7 @@ const HEAP_BYTES_MAX: i32 = 32 << 20;
 /// Has freed memory kept for what is allocated next.
 ///
 /// Replies of a megabyte come and go a thousand times a second. glibc would return their pages each time,
-/// and the kernel would zero them again: a third of a client's CPU (`docs/performance.md`). A process's
+/// and the kernel would zero them again: much of a client's CPU (`docs/performance.md`). A process's
 /// resident memory stays near its peak for that. Does nothing where there is no glibc.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -67,7 +67,15 @@ pub fn start<H: Health>(
     let runtime = Builder::new_current_thread().enable_all().build().map_err(os)?;
     let tier = {
         let _entered = runtime.enter();
-        IoTier::new(&shared.config)?
+        IoTier::new(&shared.config)
+    };
+    let tier = match tier {
+        Ok(tier) => tier,
+        Err(error) => {
+            // Dropping it would block, which the caller's runtime forbids.
+            runtime.shutdown_background();
+            return Err(error);
+        }
     };
     let state = Arc::new(State { shared: Arc::clone(shared), tier });
     let (dealt, connections) = mpsc::unbounded_channel();

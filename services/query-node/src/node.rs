@@ -90,11 +90,12 @@ impl QueryNode {
         self.dealer.abort();
         self.phase.send_replace(Phase::Draining);
         let all_ended = async {
-            // Every core has a sender, and drops it at its end.
+            let mut all = Ok(());
+            // Every core has a sender, and drops it at its end. One that broke doesn't cut the others short.
             while let Some(ended) = self.ended.recv().await {
-                ended?;
+                all = all.and(ended);
             }
-            Ok(())
+            all
         };
         match tokio::time::timeout(patience, all_ended).await {
             Ok(ended) => ended,

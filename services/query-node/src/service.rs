@@ -101,11 +101,12 @@ impl QueryService for Service {
         // With the first message at hand, headers, rows and trailers of a small answer leave in one
         // write; each would wake the caller for itself.
         match responses.recv().await {
-            Some(Err(fault)) => Err(fault.into()),
-            first => {
-                let first = stream::iter(first.and_then(Result::ok).map(Ok));
+            Some(Ok(first)) => {
+                let first = stream::iter([Ok(first)]);
                 Ok(Response::new(first.chain(statuses(responses)).boxed()))
             }
+            Some(Err(fault)) => Err(fault.into()),
+            None => Err(Status::internal("the rows were not sent; this is a defect")),
         }
     }
 

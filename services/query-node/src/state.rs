@@ -43,7 +43,7 @@ impl Shared {
             concurrency => concurrency,
         };
         Ok(Self {
-            catalog: Catalog::new(lake, &config),
+            catalog: Catalog::new(lake, &config, background.clone()),
             turns: Turns::new(concurrency, config.search_queue_max, background),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),

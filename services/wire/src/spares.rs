@@ -3,6 +3,7 @@
 //! A reply is a megabyte or two, and comes and goes a thousand times a second: new memory for each would
 //! have to be zeroed by the kernel, page by page, and costs as much as copying the rows.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -22,12 +23,13 @@ pub struct Spares(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    buffers: Vec<MutableBuffer>,
+    /// The oldest first.
+    buffers: VecDeque<MutableBuffer>,
     bytes: usize,
 }
 
 impl Spares {
-    /// A buffer of `len` bytes, aligned for any Arrow array. It holds what it held before.
+    /// A buffer of `len` bytes. It holds what it held before.
     pub fn take(&self, len: usize) -> MutableBuffer {
         let spare = (len >= SPARE_BYTES_MIN).then(|| self.with(|kept| kept.take(len))).flatten();
         let mut buffer = spare.unwrap_or_else(|| MutableBuffer::with_capacity(len));
@@ -37,10 +39,7 @@ impl Spares {
 
     /// The bytes of `buffer`, which comes back here once they are no longer used.
     pub fn lend(self: &Arc<Self>, buffer: Buffer) -> Bytes {
-        match buffer.len() >= SPARE_BYTES_MIN {
-            true => Bytes::from_owner(Lent { buffer, to: Arc::clone(self) }),
-            false => Bytes::copy_from_slice(&buffer),
-        }
+        Bytes::from_owner(Lent { buffer, to: Arc::clone(self) })
     }
 
     /// Bytes kept for the next one.
@@ -58,17 +57,23 @@ impl Kept {
     fn take(&mut self, len: usize) -> Option<MutableBuffer> {
         let fits = |buffer: &MutableBuffer| (len..=len * 2).contains(&buffer.capacity());
         let at = self.buffers.iter().rposition(fits)?;
-        let buffer = self.buffers.swap_remove(at);
+        let buffer = self.buffers.remove(at)?;
         self.bytes -= buffer.capacity();
         Some(buffer)
     }
 
     fn put(&mut self, buffer: MutableBuffer) {
-        let bytes = self.bytes + buffer.capacity();
-        if bytes <= BYTES_MAX && self.buffers.len() < COUNT_MAX {
-            self.bytes = bytes;
-            self.buffers.push(buffer);
+        let bytes = buffer.capacity();
+        if !(SPARE_BYTES_MIN..=BYTES_MAX).contains(&bytes) {
+            return;
         }
+        // Those that nobody took for longest go: replies may be of another size now.
+        while self.bytes + bytes > BYTES_MAX || self.buffers.len() == COUNT_MAX {
+            let Some(oldest) = self.buffers.pop_front() else { break };
+            self.bytes -= oldest.capacity();
+        }
+        self.bytes += bytes;
+        self.buffers.push_back(buffer);
     }
 }
 
@@ -123,6 +128,8 @@ mod tests {
             drop(lent);
             assert!(spares.bytes() <= BYTES_MAX);
             assert!(spares.with(|kept| kept.buffers.len()) <= COUNT_MAX);
+            // What came last is there, whatever came before.
+            assert!(spares.with(|kept| kept.take(len)).is_some());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, TE};
-use http::{HeaderValue, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::Body as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -55,9 +55,13 @@ impl Incoming {
         match Status::from_header_map(&head.headers) {
             // A call that ends with its headers.
             Some(status) if status.code() != Code::Ok => Err(status),
-            _ if head.status != http::StatusCode::OK => {
+            _ if head.status == StatusCode::NOT_FOUND => {
+                Err(Status::unimplemented("it has no such service"))
+            }
+            _ if head.status != StatusCode::OK => {
                 Err(Status::unknown(format!("it answered with HTTP status {}", head.status)))
             }
+            _ if !is_grpc(&head.headers) => Err(Status::unknown("it speaks no gRPC")),
             _ => Ok(Self { body, received: Received::new(Arc::clone(spares)) }),
         }
     }
@@ -92,4 +96,9 @@ impl Incoming {
             _ => Err(status),
         }
     }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let grpc: HeaderValue = GRPC_CONTENT_TYPE;
+    headers.get(CONTENT_TYPE).is_some_and(|found| found.as_bytes().starts_with(grpc.as_bytes()))
 }

@@ -24,14 +24,24 @@ pub use superblock::{NotOurs, Superblock};
 /// something to be known by.
 pub const HEAD_SECTORS: u64 = 256;
 
+/// The errno of a sector that can't be read.
+const EIO: i32 = 5;
+
 /// Who has a drive: nobody (`None`), or the slab of this uuid. Looked at before the drive is opened as a
-/// slab, since a file is then made as long as it is to be. A drive that can't be read is nobody's here;
-/// opening it says why.
+/// slab, since a file is then made as long as it is to be. What isn't there is nobody's.
 ///
 /// # Errors
-/// [`NodeError::NotOurs`] for a drive with anything else on it, unless that may be overwritten.
+/// [`NodeError::NotOurs`] for a drive with anything else on it, or whose beginning can't be read, unless
+/// that may be overwritten.
 pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Uuid>, NodeError> {
-    let Ok(mut head) = head(path) else { return Ok(None) };
+    let mut head = match head(path) {
+        Ok(head) => head,
+        // What is damaged may be somebody's; of all else opening says what is wrong.
+        Err(error) if error.raw_os_error() == Some(EIO) && !overwrite => {
+            return Err(NodeError::NotOurs { path: path.into(), why: NotOurs::Unreadable });
+        }
+        Err(_) => return Ok(None),
+    };
     if head.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }

@@ -37,6 +37,9 @@ pub enum NotOurs {
     /// Another program's, or nobody's.
     #[error("it holds something that Bireme did not write")]
     Foreign,
+    /// A sector of it can't be read.
+    #[error("its beginning can't be read")]
+    Unreadable,
     /// Ours once.
     #[error("its superblock is damaged")]
     Damaged,

@@ -348,7 +348,7 @@ impl Reader {
 /// Where a piece is; `None` for an extent that isn't, which grace rules out.
 fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
     let extent = directory.extent(piece.extent)?;
-    extent.index.expect(piece.first_sector());
+    extent.index.prefetch_sum(piece.first_sector());
     let first = extent.first.plus(piece.first_sector().into());
     Some(Want { drive: extent.drive, first, sectors: piece.sectors(), piece })
 }

@@ -105,7 +105,8 @@ impl Table {
                 None => Ok(None),
             }
         };
-        let opened = self.partitions_of(position).get_or_try_init(|| open.boxed()).await?;
+        let opened =
+            self.partitions_of(position).get_or_try_init(|| self.within(open.boxed())).await?;
         Ok(opened.as_ref())
     }
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, LakeError, fault_of};
+use lake::{Lake, LakeError, fault_of, within};
 use moka::future::Cache;
+use tokio::runtime::Handle;
 use tracing::{info, warn};
 use wire::Fault;
 
@@ -26,6 +27,8 @@ pub struct Catalog {
     entries: BTreeMap<String, Entry>,
     /// By name, generation and version.
     versions: Cache<(String, u64, u64), Arc<OpenTable>>,
+    /// Where open tables live: longer than the core that asked first.
+    background: Handle,
 }
 
 /// One configured table.
@@ -61,13 +64,13 @@ pub struct Listed<'a> {
 
 impl Catalog {
     /// Opens nothing yet.
-    pub fn new(lake: Lake, config: &QueryConfig) -> Self {
+    pub fn new(lake: Lake, config: &QueryConfig, background: Handle) -> Self {
         let entry = |(name, config): (&String, &TableConfig)| {
             let (state, opening) = Default::default();
             (name.clone(), Entry { name: name.clone(), config: config.clone(), state, opening })
         };
         let entries = config.tables.iter().map(entry).collect();
-        Self { lake, entries, versions: Cache::new(config.versions_max) }
+        Self { lake, entries, versions: Cache::new(config.versions_max), background }
     }
 
     /// One version of a table; 0 for the current one.
@@ -82,12 +85,17 @@ impl Catalog {
         let current = match entry.state().current {
             Some(current) => Ok(current),
             // Opening is rare, and its state is large: boxed, it isn't part of every request's.
-            None => self.open_current(entry, Waited::ForOthers).boxed().await,
+            None => {
+                let open = self.open_current(entry, Waited::ForOthers).boxed();
+                within(&self.background, open).await
+            }
         };
         match (version, current) {
             (0, current) => current,
             (version, Ok(current)) if current.version() == version => Ok(current),
-            (version, Ok(_)) => self.open_version(entry, version).boxed().await,
+            (version, Ok(_)) => {
+                within(&self.background, self.open_version(entry, version).boxed()).await
+            }
             (_, Err(error)) => Err(error),
         }
     }
