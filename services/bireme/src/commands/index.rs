@@ -118,7 +118,7 @@ pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
         stop: stop.clone(),
         ..Default::default()
     });
-    runtime::stoppable(&stop, build_all(&lake, &args, out)).await?
+    runtime::stoppable(&stop, Box::pin(build_all(&lake, &args, out))).await?
 }
 
 async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()> {

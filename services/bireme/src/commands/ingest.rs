@@ -105,7 +105,7 @@ pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
         shown.set_position(progress.bytes_read);
         shown.set_message(output::counted(progress.rows, "row", "rows"));
     });
-    let done = runtime::stoppable(&stop, done).await;
+    let done = runtime::stoppable(&stop, Box::pin(done)).await;
     bar.finish_and_clear();
     tell(&args.table, &done??, out)
 }
