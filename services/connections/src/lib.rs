@@ -31,14 +31,15 @@ pub async fn deal(listener: TcpListener, cores: usize, give: impl Fn(usize, std:
     }
 }
 
-/// A connection that was dealt, as the runtime of this thread sees it.
-///
-/// # Errors
-/// When the system has no more room for it.
-pub fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-    stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)?;
-    TcpStream::from_std(stream)
+/// A connection that was dealt, as the runtime of this thread sees it; one that can't be served is
+/// dropped, and the next may do.
+pub fn adopt(stream: std::net::TcpStream) -> Option<TcpStream> {
+    let adopt = || -> io::Result<TcpStream> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        TcpStream::from_std(stream)
+    };
+    adopt().inspect_err(|error| tracing::warn!(%error, "a connection can't be served")).ok()
 }
 
 #[cfg(test)]

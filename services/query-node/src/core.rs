@@ -3,9 +3,10 @@
 //! A request stays on the core whose connection it came over, from socket to socket; what Lance has to
 //! plan or read runs in the background (`turns.rs`).
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
@@ -30,7 +31,7 @@ const WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_REQUESTS_MAX: u32 = 4096;
 
 /// How often an idle connection is asked for a sign of life.
-const KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// What a core is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,32 +59,41 @@ pub struct CoreStart<H> {
 /// Starts a core's thread; what comes back takes the connections that it is dealt.
 ///
 /// # Errors
-/// A thread that can't be had.
+/// A thread or a runtime that can't be had, and what is wrong with the I/O nodes.
 pub fn start<H: Health>(
     shared: &Arc<Shared>,
     start: CoreStart<H>,
 ) -> Result<mpsc::UnboundedSender<std::net::TcpStream>> {
-    let os = |error: std::io::Error| QueryError::Server(format!("starting a core: {error}"));
+    let (dealt, connections) = mpsc::unbounded_channel();
+    let (started, outcome) = std::sync::mpsc::channel();
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name(format!("bireme-query-{}", start.number))
+        .spawn(move || match prepare(shared) {
+            Ok((runtime, state)) => {
+                let _ = started.send(Ok(()));
+                run(runtime, state, connections, start);
+            }
+            Err(error) => drop(started.send(Err(error))),
+        })
+        .map_err(os)?;
+    // A thread that panics drops its end.
+    outcome.recv().unwrap_or_else(|_| Err(os(io::Error::other("its thread ended"))))?;
+    Ok(dealt)
+}
+
+fn os(error: io::Error) -> QueryError {
+    QueryError::Server(format!("starting a core: {error}"))
+}
+
+/// On the core's own thread: a runtime that is dropped waits, which another runtime's tasks must not.
+fn prepare(shared: Arc<Shared>) -> Result<(Runtime, Arc<State>)> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(os)?;
     let tier = {
         let _entered = runtime.enter();
-        IoTier::new(&shared.config)
+        IoTier::new(&shared.config)?
     };
-    let tier = match tier {
-        Ok(tier) => tier,
-        Err(error) => {
-            // Dropping it would block, which the caller's runtime forbids.
-            runtime.shutdown_background();
-            return Err(error);
-        }
-    };
-    let state = Arc::new(State { shared: Arc::clone(shared), tier });
-    let (dealt, connections) = mpsc::unbounded_channel();
-    std::thread::Builder::new()
-        .name(format!("bireme-query-{}", start.number))
-        .spawn(move || run(runtime, state, connections, start))
-        .map_err(os)?;
-    Ok(dealt)
+    Ok((runtime, Arc::new(State { shared, tier })))
 }
 
 fn run<H: Health>(
@@ -128,15 +138,9 @@ async fn serve<H: Health>(
         .add_service(health)
         .add_service(reflection)
         .add_service(service);
-    let adopted = UnboundedReceiverStream::new(connections).filter_map(adopt);
+    let adopted = UnboundedReceiverStream::new(connections);
+    let adopted = adopted.filter_map(|stream| connections::adopt(stream).map(Ok::<_, io::Error>));
     let draining = async move { drop(phase.wait_for(|&phase| phase != Phase::Serving).await) };
     let served = router.serve_with_incoming_shutdown(adopted, draining).await;
     served.map_err(|error| QueryError::Server(error.to_string()))
-}
-
-/// One that can't be served is dropped, and the next may do.
-fn adopt(stream: std::net::TcpStream) -> Option<std::io::Result<TcpStream>> {
-    let adopted = connections::adopt(stream);
-    let adopted = adopted.inspect_err(|error| tracing::warn!(%error, "a connection is dropped"));
-    adopted.ok().map(Ok)
 }

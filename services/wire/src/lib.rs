@@ -35,5 +35,8 @@ pub mod query {
 /// The descriptors of both services, for gRPC server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+/// Where Fetch is called: both sides do without tonic's codec of its messages.
+pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
+
 /// The largest message that either side accepts, in bytes: a reply of `batch_rows_max` wide rows.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

@@ -13,10 +13,10 @@ use crate::machine::free_bytes;
 /// What is left free on the disk, beside a twentieth of what is free.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// The smallest cache: eight segments that hold an extent each.
+/// The smallest cache: seven segments that hold an extent each, and the superblock.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// Segments that a small slab is divided into.
+/// Segments that a small slab would be divided into, were there no superblock.
 const SEGMENTS_MIN: u64 = 8;
 
 /// The longest segment, and the unit of sizes.

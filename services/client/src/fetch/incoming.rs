@@ -20,10 +20,7 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, MESSAGE_BYTES_MAX, Received, Spares};
-
-/// Where Fetch is.
-const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
+use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, Received, Spares};
 
 /// The messages of one stream.
 pub(super) struct Incoming {

@@ -103,10 +103,9 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
         };
         let core = here();
         match message {
-            Some(Message::Connection(stream)) => match connections::adopt(stream) {
-                Ok(stream) => drop(adopted.send(stream)),
-                Err(error) => tracing::warn!(%error, "a connection can't be served"),
-            },
+            Some(Message::Connection(stream)) => {
+                connections::adopt(stream).into_iter().for_each(|it| drop(adopted.send(it)));
+            }
             Some(Message::Write { drive, offset, buf, done }) => {
                 let write = core.ring.write(drive, offset, buf);
                 writes.push(async move {

@@ -19,15 +19,12 @@ use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, MESSAGE_BYTES_MAX};
+use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX};
 
 use super::edge::Edge;
 use super::reply_body::ReplyBody;
 use super::stream;
 use crate::node::Shared;
-
-/// Where Fetch is.
-const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
 /// `bireme.fetch.v1.FetchService`.
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use arrow::array::{ArrayRef, Float32Array, Int8Array, RecordBatch, UInt8Array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::hit::{DistanceHit, addresses, numbers, only_addresses};
 use super::partitions::Partitions;
@@ -42,9 +43,16 @@ impl Table {
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
     pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
-        if let Some(found) = self.search_partitions(query).await? {
-            return Ok(found);
+        match self.direct_search(query).await? {
+            Some(search) => search.await,
+            None => self.planned_search(query).await,
         }
+    }
+
+    /// The same through Lance's scanner, whatever the index: it plans each search anew.
+    ///
+    /// Errors: as `search_vector`.
+    pub async fn planned_search(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
         let (column, vector) = self.checked(query).await?;
         let mut scanner = self.dataset().scan();
         only_addresses(self, &mut scanner, &[DISTANCE]).map_err(|error| self.blame(error))?;
@@ -64,18 +72,23 @@ impl Table {
         search.await.map_err(|error| self.blame(error))
     }
 
-    /// The same straight through the index's partitions, without planning; `None` where a search
-    /// needs more than them.
+    /// The same straight through the index's partitions, without planning, to be awaited; `None` where
+    /// a search needs more than them.
     ///
     /// Errors: as `search_vector`.
-    pub async fn search_partitions(&self, query: &VectorQuery) -> Result<Option<Vec<DistanceHit>>> {
+    pub async fn direct_search<'a>(
+        &'a self,
+        query: &VectorQuery,
+    ) -> Result<Option<BoxFuture<'a, Result<Vec<DistanceHit>>>>> {
         let (column, vector) = self.checked(query).await?;
         let (None, Some(nprobes)) = (&query.filter, query.nprobes) else { return Ok(None) };
         let Some(partitions) = self.partitions(&column).await? else { return Ok(None) };
-        let ef = query.ef.map(|ef| ef.max(query.k));
-        let found = partitions.search(vector, query.k, nprobes, ef);
-        let found = async { nearest(&found.await?, query.k) };
-        found.await.map(Some).map_err(|error| self.blame(error))
+        let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
+        let search = async move {
+            let found = partitions.search(vector, k, nprobes, ef).await;
+            found.and_then(|found| nearest(&found, k)).map_err(|error| self.blame(error))
+        };
+        Ok(Some(search.boxed()))
     }
 
     /// The column and the vector, as the column has them.

@@ -90,12 +90,12 @@ async fn by_vector(
         filter: question.filter.clone(),
     };
     let turns = &state.shared.turns;
-    let direct = async { Ok(open.table.search_partitions(&query).await?) }.boxed();
-    let found = match turns.here("search", deadline, direct).await? {
-        Some(found) => found,
+    let direct = async { Ok(open.table.direct_search(&query).await?) }.boxed();
+    let found = match deadline.bound("search", direct).await? {
+        Some(search) => turns.here("search", deadline, async { Ok(search.await?) }.boxed()).await?,
         None => {
-            let (open, query) = (Arc::clone(&open), query);
-            let search = async move { Ok(open.table.search_vector(&query).await?) }.boxed();
+            let open = Arc::clone(&open);
+            let search = async move { Ok(open.table.planned_search(&query).await?) }.boxed();
             turns.in_background("search", deadline, search).await?
         }
     };
