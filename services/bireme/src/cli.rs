@@ -8,6 +8,7 @@ use crate::commands::describe::DescribeArgs;
 use crate::commands::get::GetArgs;
 use crate::commands::index::IndexArgs;
 use crate::commands::ingest::IngestArgs;
+use crate::commands::inspect::InspectArgs;
 use crate::commands::io::IoArgs;
 use crate::commands::query::QueryArgs;
 use crate::commands::search::SearchArgs;
@@ -76,6 +77,8 @@ pub enum Command {
     Warm(WarmArgs),
     /// The nodes, their caches and counters
     Status(StatusArgs),
+    /// What a drive's slab holds, while no I/O node serves it
+    Inspect(InspectArgs),
     /// Put load on a running endpoint and measure it
     Bench(BenchArgs),
     /// Print a completion script for a shell

@@ -80,6 +80,11 @@ impl CliError {
         Self::new(Exit::Refused, "DISK_FULL", message)
     }
 
+    /// A drive that doesn't have what was written to it.
+    pub fn damaged(message: impl Into<String>) -> Self {
+        Self::new(Exit::Other, "DRIVE_DAMAGED", message)
+    }
+
     /// The output can't be written.
     pub fn output(error: &io::Error) -> Self {
         match error.kind() {
@@ -180,6 +185,7 @@ impl From<NodeError> for CliError {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
             }
             NodeError::NotOurs { .. } => Self::new(Exit::Refused, "DRIVE_NOT_EMPTY", message),
+            NodeError::NoSlab { .. } => Self::new(Exit::NotFound, "NO_SLAB", message),
             NodeError::RowsTooLarge { .. } => Self::usage(message),
             NodeError::AnotherTable { .. } => {
                 Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)

@@ -70,6 +70,15 @@ impl Directory {
         self.by_key.insert(key, no)
     }
 
+    /// Adds what was on the drives before, to a replica without any of it.
+    pub fn restore(&mut self, extents: &[Arc<Extent>]) {
+        self.by_key.reserve(extents.len());
+        self.places.reserve(extents.len());
+        for extent in extents {
+            self.insert(Arc::clone(extent));
+        }
+    }
+
     /// Makes an extent unfindable. Its place stays until [`Directory::vacate`].
     pub fn forget(&mut self, key: ExtentKey) -> Option<ExtentNo> {
         self.by_key.remove(&key)

@@ -66,6 +66,14 @@ pub enum NodeError {
         /// What is there.
         why: NotOurs,
     },
+    /// A drive that is to be looked at, and has no slab.
+    #[error("{} is no I/O node's slab: {why}", path.display())]
+    NoSlab {
+        /// The drive.
+        path: PathBuf,
+        /// What it has instead.
+        why: String,
+    },
     /// A ring can't start.
     #[error("the ring of core {core} can't start: {source}")]
     Ring {
@@ -109,6 +117,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         NodeError::Config { .. }
         | NodeError::Slab(_)
         | NodeError::NotOurs { .. }
+        | NodeError::NoSlab { .. }
         | NodeError::Ring { .. }
         | NodeError::Listen { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),

@@ -5,7 +5,7 @@
 //! serve/     gRPC, streams     ─► fetch.rs ─► stages/   decode, locate, RAM tier, coalesce, read,
 //!                                                       assemble, rerank, reply
 //! table/     opened versions, packs, projections        fill/   chunks onto the drives
-//! slab/      whose a drive is
+//! slab/      whose a drive is, and what of it outlives the process
 //! ```
 //!
 //! A batch is served whole on the core whose connection it came over. Between cores there are only
@@ -27,3 +27,4 @@ mod table_rows;
 pub use config::{DriveConfig, EngineChoice, IoConfig};
 pub use error::NodeError;
 pub use node::IoNode;
+pub use slab::{Superblock, inspect};

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use address::SECTOR_BYTES;
 use lake::{Lake, LakeOptions};
@@ -12,6 +13,7 @@ use ring::{Direct, Engine, OpenOptions, RingConfig, SlabFile};
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::task::JoinHandle as TaskHandle;
 
 use crate::config::{EngineChoice, IoConfig};
@@ -19,7 +21,7 @@ use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, Filler};
-use crate::slab::{HEAD_SECTORS, Superblock, claim, owner};
+use crate::slab::{Found, HEAD_SECTORS, Superblock, claim, owner, recover};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
 
@@ -86,6 +88,7 @@ impl IoNode {
     /// had; a port that is taken. Nothing is left running.
     pub fn start(config: IoConfig) -> Result<Self, NodeError> {
         config.validate()?;
+        let started = Instant::now();
         let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
         let owners = owners.collect::<Result<Vec<_>, _>>()?;
         let slabs = open_slabs(&config)?;
@@ -98,10 +101,13 @@ impl IoNode {
             return Err(NodeError::Config { field: "drives", problem });
         }
         let segment = config.segment.as_u64() / SECTOR_BYTES as u64;
-        for (slab, uuid) in slabs.iter().zip(owners) {
-            let Superblock { uuid, .. } = claim(slab, uuid, segment)?;
-            tracing::info!(path = %slab.path().display(), %uuid, "the slab is this node's");
-        }
+        let claimed = slabs.iter().zip(owners).map(|(slab, found)| {
+            let superblock = claim(slab, found, segment)?;
+            let (path, uuid) = (slab.path().display(), superblock.uuid);
+            tracing::info!(%path, %uuid, "the slab is this node's");
+            Ok(superblock)
+        });
+        let superblocks = claimed.collect::<Result<Vec<_>, NodeError>>()?;
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
         let background = tokio::runtime::Builder::new_multi_thread()
@@ -113,15 +119,12 @@ impl IoNode {
         let (mailboxes, mails): (Vec<_>, Vec<_>) =
             cpus.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let mailboxes: Arc<[Mailbox]> = mailboxes.into();
-        let sectors: Vec<_> = slabs.iter().map(|slab| slab.len() / SECTOR_BYTES as u64).collect();
-        let (filler, fills) = Filler::new(
+        let (mut filler, fills) = Filler::new(
             Arc::clone(&mailboxes),
-            segment,
-            &sectors,
+            superblocks.clone(),
             config.fills,
             config.fill_queue_max,
         );
-        background.spawn(filler.run());
         let shared = Arc::new(Shared {
             tables: Registry::new(Lake::new(lake_options(&config)), config.tables_max),
             table_reader: TableReader::new(
@@ -139,6 +142,10 @@ impl IoNode {
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
             shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
         })?;
+        let found = recover_all(&shared.slabs, &superblocks);
+        let restored = background.block_on(filler.restore(found));
+        tracing::info!(extents = restored, took = ?started.elapsed(), "what the drives hold is found again");
+        background.spawn(filler.run());
         let (local_addr, acceptor) = {
             let _guard = background.enter();
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
@@ -173,17 +180,31 @@ impl IoNode {
         self.shared.slabs.iter().map(|slab| (slab.path(), slab.len()))
     }
 
-    /// Takes no more connections, ends the streams once their batches are answered, and drains the
-    /// rings; what isn't done within `limit` is given up.
+    /// Extents on its drives.
+    pub fn extents(&self) -> u64 {
+        self.shared.fills.stats().extents.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more connections, records what is cached, ends the streams once their batches are answered,
+    /// and drains the rings; what isn't done within `limit` is given up.
     pub fn stop(mut self, limit: Duration) {
         self.acceptor.abort();
+        let deadline = Instant::now() + limit;
+        if let Some(background) = &self.background {
+            let _guard = background.enter();
+            let mut stopped = self.shared.fills.stop();
+            // The rings still run; half of the time is the streams'.
+            let until = Instant::now() + limit / 2;
+            while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
+                std::thread::sleep(POLL);
+            }
+        }
         for mailbox in self.shared.mailboxes.iter() {
             let _ = mailbox.send(Message::Stop);
         }
-        let deadline = std::time::Instant::now() + limit;
         for thread in self.threads.drain(..) {
-            while !thread.is_finished() && std::time::Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(2));
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(POLL);
             }
             if thread.is_finished() {
                 let _ = thread.join();
@@ -205,6 +226,19 @@ impl Drop for IoNode {
             background.shutdown_background();
         }
     }
+}
+
+/// Between two looks whether something has stopped.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Reads the drives' journals, all drives at the same time.
+fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Found>> {
+    std::thread::scope(|scope| {
+        let drives = slabs.iter().zip(superblocks);
+        let readers: Vec<_> =
+            drives.map(|(slab, superblock)| scope.spawn(|| recover(slab, superblock))).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap_or_default()).collect()
+    })
 }
 
 fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {

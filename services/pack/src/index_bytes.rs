@@ -28,6 +28,9 @@ use crate::placement::{FixedRows, LONG, SECTORS_MAX, VariableRows};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BXI1");
 
+/// What comes before the checksums.
+const HEAD_BYTES: usize = 24;
+
 impl ExtentIndex {
     /// The index as bytes that [`ExtentIndex::from_bytes`] reads.
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -36,7 +39,7 @@ impl ExtentIndex {
             Placement::Variable(variable) => (0, Some(variable)),
         };
         let long = variable.map_or(0, |v| v.long.len() as u32);
-        let mut out = Vec::with_capacity(self.ram_bytes() + 28);
+        let mut out = Vec::with_capacity(self.bytes_len());
         out.extend(MAGIC.to_le_bytes());
         out.extend([self.form as u8, u8::from(self.validity.is_some()), 0, 0]);
         for word in [self.rows, self.sectors(), width, long] {
@@ -51,6 +54,19 @@ impl ExtentIndex {
         let sum = crc32c(&out);
         out.extend(sum.to_le_bytes());
         out
+    }
+
+    /// How many bytes [`ExtentIndex::to_bytes`] makes.
+    pub fn bytes_len(&self) -> usize {
+        let rows = match &self.placement {
+            Placement::Fixed(_) => 0,
+            Placement::Variable(variable) => variable.lens.len() * 2 + variable.long.len() * 4,
+        };
+        HEAD_BYTES
+            + self.sums.len() * 4
+            + rows
+            + self.validity.as_ref().map_or(0, |bits| bits.len())
+            + 4
     }
 
     /// Reads what [`ExtentIndex::to_bytes`] wrote. All that other calls rely on is checked, also
@@ -177,7 +193,7 @@ mod tests {
         let lens = 24 + 18 * 4;
         assert_eq!(&bytes[lens..lens + 6], [3, 0, 255, 255, 5, 0]);
         assert_eq!(&bytes[lens + 6..lens + 10], 70_000u32.to_le_bytes());
-        assert_eq!(bytes.len(), lens + 14);
+        assert_eq!((bytes.len(), index().bytes_len()), (lens + 14, lens + 14));
         assert_eq!(ExtentIndex::from_bytes(&bytes).unwrap(), index());
     }
 

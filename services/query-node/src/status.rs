@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::fetch::FetchClient;
 use futures::future::join_all;
 use process::Usage;
-use wire::fetch::DescribeResponse;
+use wire::fetch::{DescribeResponse, DriveState};
 use wire::query::{IoNode, StatusResponse};
 
 use crate::describe::summaries;
@@ -39,6 +39,11 @@ async fn describe(client: &FetchClient) -> IoNode {
     }
 }
 
+fn drives_in(node: &DescribeResponse, state: DriveState) -> Vec<String> {
+    let drives = node.drives.iter().filter(|drive| drive.state() == state);
+    drives.map(|drive| drive.path.clone()).collect()
+}
+
 fn described(endpoint: String, node: DescribeResponse) -> IoNode {
     let cores = |count: fn(&wire::fetch::Core) -> u64| node.cores.iter().map(count).sum();
     IoNode {
@@ -58,6 +63,8 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         queued: cores(|core| core.queued.into()),
         in_flight: cores(|core| core.in_flight.into()),
         reply_bytes: cores(|core| core.reply_bytes),
+        read_only_drives: drives_in(&node, DriveState::ReadOnly),
+        retired_drives: drives_in(&node, DriveState::Retired),
         engine: node.engine,
     }
 }

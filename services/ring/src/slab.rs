@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use address::{DriveNo, SECTOR_BYTES};
+use address::{ByteOffset, DriveNo, SECTOR_BYTES};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use nix::sys::statvfs::fstatvfs;
@@ -153,12 +153,28 @@ impl SlabFile {
     /// Writes the slab's first sectors, to stay: for who marks a slab before a ring is started on it.
     ///
     /// # Errors
-    /// [`SlabError`]; a simulated drive has no such thing.
+    /// [`SlabError`].
     pub fn write_head(&self, head: &AlignedBuf) -> Result<(), SlabError> {
-        let file = self.file().ok_or_else(|| io::ErrorKind::Unsupported.into());
-        let written =
-            file.and_then(|file| file.write_all_at(head, 0).and_then(|()| file.sync_data()));
+        let written = match &self.0.medium {
+            Medium::File(file) => file.write_all_at(head, 0).and_then(|()| file.sync_data()),
+            Medium::Simulated(disk, drive) => {
+                disk.put(*drive, ByteOffset(0), head);
+                Ok(())
+            }
+        };
         written.map_err(|error| SlabError::of(&self.0.path, "writing its head", self.0.len, error))
+    }
+
+    /// Fills `buf` from `offset`, whole sectors, on the calling thread: for who reads a slab before a ring
+    /// is started on it.
+    ///
+    /// # Errors
+    /// Those of the drive, and an end before the buffer's.
+    pub fn read_at(&self, offset: ByteOffset, buf: &mut AlignedBuf) -> io::Result<()> {
+        match &self.0.medium {
+            Medium::File(file) => file.read_exact_at(buf, offset.0),
+            Medium::Simulated(disk, drive) => disk.read_at(*drive, offset, buf),
+        }
     }
 
     pub(crate) fn file(&self) -> Option<&File> {

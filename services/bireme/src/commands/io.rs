@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::arguments::{DriveSpec, StorageArgs, parse_duration};
 use crate::error::{CliError, Result};
-use crate::output::{Output, bytes};
+use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_log};
 use crate::settings::{IO_SCALARS, environment, layered};
@@ -38,7 +38,8 @@ from the file, else they have their defaults. A file:
   aws_endpoint = \"http://minio:9000\"
 
 A drive with anything on it but Bireme's own cache is refused, unless --overwrite is given. The cache
-starts empty, also after a restart, and fills as rows are asked for, or ahead of that by `bireme warm`.
+fills as rows are asked for, or ahead of that by `bireme warm`, and is found again after a restart, as long
+as `segment` stays the same.
 Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.
@@ -158,6 +159,7 @@ fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
             "endpoint": endpoint,
             "engine": node.engine(),
             "drives": drives.map(drive).collect::<Vec<_>>(),
+            "extents": node.extents(),
         }))?;
     } else {
         let name = &node.config().name;
@@ -165,7 +167,10 @@ fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
         for (path, size) in drives {
             out.line(format_args!("drive {} ({})", path.display(), bytes(size)))?;
         }
-        out.line("The cache starts empty, and fills as rows are asked for, or by `bireme warm`.")?;
+        out.line(format_args!(
+            "{} found again; the cache fills as rows are asked for, or by `bireme warm`.",
+            counted(node.extents(), "extent", "extents"),
+        ))?;
     }
     out.flush()
 }

@@ -6,6 +6,7 @@ pub mod describe;
 pub mod get;
 pub mod index;
 pub mod ingest;
+pub mod inspect;
 pub mod io;
 pub mod query;
 pub mod search;
@@ -28,6 +29,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Index(args) => runtime::run(index::run(args, out)),
         Command::Up(args) => up::run(*args, out),
         Command::Io(args) => io::run(&args, out),
+        Command::Inspect(args) => inspect::run(&args, out),
         Command::Query(args) => query::run(&args, out),
         Command::Search(args) => runtime::run(search::run(*args, out)),
         Command::Get(args) => runtime::run(get::run(args, out)),

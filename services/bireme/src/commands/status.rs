@@ -60,6 +60,16 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     for node in status.io_nodes.iter().filter(|node| !node.reachable) {
         out.line(format_args!("\n{} does not answer: {}", node.endpoint, node.error))?;
     }
+    for node in &status.io_nodes {
+        for (drives, what) in [
+            (&node.read_only_drives, "takes no more writes: what it has is served"),
+            (&node.retired_drives, "failed and is not used any more: its rows come from the table"),
+        ] {
+            for drive in drives {
+                out.line(format_args!("\ndrive {drive} of {} {what}", node.endpoint))?;
+            }
+        }
+    }
     for table in status.tables.iter().filter(|table| !table.error.is_empty()) {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
@@ -105,6 +115,8 @@ fn to_json(status: &StatusResponse) -> Value {
             "table_rows": node.table_rows,
             "cpu_us": node.cpu_us,
             "resident_bytes": node.resident_bytes,
+            "read_only_drives": node.read_only_drives,
+            "retired_drives": node.retired_drives,
         })
     };
     let table = |table: &TableSummary| {

@@ -53,6 +53,20 @@ pub enum Message {
         /// Dropped once no request holds one of them.
         done: mpsc::Sender<()>,
     },
+    /// These extents were on the drives when the node started; find them.
+    Restored {
+        /// The extents.
+        extents: Arc<[Arc<Extent>]>,
+        /// Dropped once that is so.
+        done: mpsc::Sender<()>,
+    },
+    /// Have what was written to a drive stay there.
+    Sync {
+        /// The drive.
+        drive: DriveNo,
+        /// Gets the outcome.
+        done: oneshot::Sender<Result<(), WriteError>>,
+    },
     /// Write this through the core's ring.
     Write {
         /// The drive.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use ring::{Ring, SlabFile};
 use tokio::net::TcpStream;
@@ -93,11 +94,11 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));
     let mut is_stopping = false;
-    let mut writes = FuturesUnordered::new();
+    let mut transfers = FuturesUnordered::new();
     loop {
         let message = tokio::select! {
             message = mail.recv() => message,
-            Some(()) = writes.next() => continue,
+            Some(()) = transfers.next() => continue,
             // What is under way may still need its mail.
             _ = &mut server, if is_stopping => break,
         };
@@ -108,9 +109,15 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
             }
             Some(Message::Write { drive, offset, buf, done }) => {
                 let write = core.ring.write(drive, offset, buf);
-                writes.push(async move {
-                    let _ = done.send(write.await.map(drop).map_err(|returned| returned.error));
-                });
+                let outcome = async move { write.await.map(drop).map_err(|refused| refused.error) };
+                transfers.push(
+                    outcome.map(|outcome| done.send(outcome).unwrap_or_default()).boxed_local(),
+                );
+            }
+            Some(Message::Sync { drive, done }) => {
+                let sync = core.ring.sync(drive);
+                transfers
+                    .push(sync.map(|outcome| done.send(outcome).unwrap_or_default()).boxed_local());
             }
             Some(Message::Stop) | None => {
                 is_stopping = true;
@@ -119,7 +126,7 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
             Some(other) => obey(&core, other),
         }
     }
-    while writes.next().await.is_some() {}
+    while transfers.next().await.is_some() {}
     let ring = here().ring.clone();
     ring.drain().await;
 }
@@ -142,7 +149,11 @@ fn obey(core: &Core, message: Message) {
             hold(core, places, Some(done));
         }
         Message::Describe(to) => drop(to.send(snapshot(core))),
-        Message::Connection(_) | Message::Write { .. } | Message::Stop => {}
+        Message::Restored { extents, done } => {
+            core.directory.borrow_mut().restore(&extents);
+            drop(done);
+        }
+        Message::Connection(_) | Message::Write { .. } | Message::Sync { .. } | Message::Stop => {}
     }
 }
 

@@ -5,29 +5,27 @@
 //! steps (`task.rs`) report back here, where all bookkeeping is done without a lock.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use address::{ChunkId, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
+use address::{DriveNo, ExtentKey, SECTOR_BYTES};
+use ring::WriteError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::segments::{Allocation, Room, SegmentNo, Segments};
-use super::task::{Step, forget, publish, scan, write};
+use super::chunk::{Chunk, FillKey, TableChunk};
+use super::health::{DriveState, Health, Trouble};
+use super::restore;
+use super::segments::{Allocation, BlockRoom, Room, SegmentNo, Segments};
+use super::task::{self, Step, forget, publish, scan, write};
+use super::unrecorded::{Unrecorded, record_sectors};
 use crate::core::mailbox::Mailbox;
-use crate::directory::Extent;
-use crate::slab::HEAD_SECTORS;
+use crate::directory::{Extent, KeyHasher};
+use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, to_block};
+use crate::slab::{Found, Superblock, segment_start};
 use crate::table::OpenTable;
-
-/// A chunk of one of a table's packs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FillKey {
-    /// The pack's number in the table.
-    pub pack: usize,
-    /// The chunk.
-    pub chunk: ChunkId,
-}
 
 /// What came of an ask.
 #[derive(Clone, Debug)]
@@ -53,20 +51,26 @@ pub struct FillStats {
     pub failed: AtomicU64,
     /// Bytes written since the start.
     pub bytes_written: AtomicU64,
+    /// Extents dropped since the start because their bytes could not be served.
+    pub dropped: AtomicU64,
     /// Segments reclaimed since the start.
     pub reclaimed: AtomicU64,
 }
 
-/// How full each drive's slab is, in bytes.
-#[derive(Debug)]
-pub struct SlabUse(Vec<AtomicU64>);
+/// One drive, for other threads to read.
+#[derive(Debug, Default)]
+struct DriveGauges {
+    used_bytes: AtomicU64,
+    /// A [`DriveState`].
+    state: AtomicU8,
+}
 
 /// Asks of the filler, from any thread.
 #[derive(Clone)]
 pub struct FillHandle {
     asks: mpsc::Sender<Ask>,
     stats: Arc<FillStats>,
-    slabs: Arc<SlabUse>,
+    drives: Arc<[DriveGauges]>,
 }
 
 /// How long a chunk that could not be filled is let be after the first failure; twice as long after each
@@ -82,22 +86,32 @@ const FAILED_MAX: usize = 1 << 16;
 type Waiter = oneshot::Sender<FillOutcome>;
 
 enum Ask {
-    Fill { table: Arc<OpenTable>, key: FillKey, waiter: Option<Waiter> },
-    Bad(Arc<Extent>),
+    Fill { name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter> },
+    Bad(Arc<Extent>, Trouble),
+    Stop(oneshot::Sender<()>),
 }
 
 impl FillHandle {
     /// Has a chunk filled some time. Does not wait; when too many wait already the next miss asks
     /// again.
     pub fn ask(&self, table: &Arc<OpenTable>, key: FillKey) {
-        let table = Arc::clone(table);
-        let _ = self.asks.try_send(Ask::Fill { table, key, waiter: None });
+        if let Some((name, chunk)) = TableChunk::new(table, key) {
+            let _ = self.asks.try_send(Ask::Fill { name, chunk: Box::new(chunk), waiter: None });
+        }
     }
 
     /// Has a chunk filled and says when that is done. Waits for a place in the queue.
     pub async fn fill(&self, table: &Arc<OpenTable>, key: FillKey) -> FillOutcome {
+        match TableChunk::new(table, key) {
+            Some((name, chunk)) => self.fill_with(name, Box::new(chunk)).await,
+            None => FillOutcome::Failed("the table has no such fragment".into()),
+        }
+    }
+
+    /// Has an extent filled with a chunk.
+    pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
         let (waiter, outcome) = oneshot::channel();
-        let ask = Ask::Fill { table: Arc::clone(table), key, waiter: Some(waiter) };
+        let ask = Ask::Fill { name, chunk, waiter: Some(waiter) };
         let stopped = || FillOutcome::Failed("the node is shutting down".into());
         if self.asks.send(ask).await.is_err() {
             return stopped();
@@ -105,9 +119,24 @@ impl FillHandle {
         outcome.await.unwrap_or_else(|_| stopped())
     }
 
-    /// Drops an extent whose bytes are wrong; the next miss fills it again, elsewhere.
-    pub fn bad_extent(&self, extent: &Arc<Extent>) {
-        let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent)));
+    /// Drops an extent whose bytes can't be served; the next miss fills it again, elsewhere. When too many
+    /// wait already the next read of it says so again.
+    pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
+        let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent), trouble));
+    }
+
+    /// Has what is written already recorded in the drives' journals, and nothing begun any more. Done when
+    /// what it returns says so.
+    pub fn stop(&self) -> oneshot::Receiver<()> {
+        let (stopped, done) = oneshot::channel();
+        let asks = self.asks.clone();
+        // The queue may be full, and drains.
+        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Stop(stopped))
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { drop(asks.send(ask).await) });
+        }
+        done
     }
 
     /// What the filler counts.
@@ -115,9 +144,18 @@ impl FillHandle {
         &self.stats
     }
 
-    /// Bytes of a drive that hold extents.
+    /// Bytes of a drive that hold extents and journals.
     pub fn used_bytes(&self, drive: DriveNo) -> u64 {
-        self.slabs.0[usize::from(drive.0)].load(Ordering::Relaxed)
+        self.drives[usize::from(drive.0)].used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How a drive is used.
+    pub fn drive_state(&self, drive: DriveNo) -> DriveState {
+        match self.drives[usize::from(drive.0)].state.load(Ordering::Relaxed) {
+            0 => DriveState::Serving,
+            1 => DriveState::ReadOnly,
+            _ => DriveState::Retired,
+        }
     }
 }
 
@@ -127,13 +165,14 @@ pub struct Filler {
     cores: Arc<[Mailbox]>,
     fills_max: usize,
     queue_max: usize,
+    slabs: Vec<Superblock>,
     segments: Segments,
-    segment_bytes: u64,
+    segment_sectors: u64,
     stats: Arc<FillStats>,
-    slabs: Arc<SlabUse>,
+    gauges: Arc<[DriveGauges]>,
     steps: JoinSet<Step>,
     /// Fills that wait for their turn.
-    queued: VecDeque<(ExtentKey, Arc<OpenTable>, FillKey)>,
+    queued: VecDeque<(ExtentKey, Box<dyn Chunk>)>,
     /// Fills from ask to end, with who wants to know.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
     scanning: usize,
@@ -143,34 +182,44 @@ pub struct Filler {
     /// Encoded extents that wait for room.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
     reclaiming: Option<SegmentNo>,
-    placed: HashMap<ExtentKey, (SegmentNo, SectorNo)>,
-    by_segment: HashMap<SegmentNo, Vec<ExtentKey>>,
+    /// What every core finds.
+    placed: HashMap<ExtentKey, Arc<Extent>, BuildHasherDefault<KeyHasher>>,
+    /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
+    by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
+    /// Of each drive: what isn't in its journal yet, and whether a block is being written.
+    unrecorded: Vec<(Unrecorded, bool)>,
+    health: Vec<Health>,
+    stopping: Option<oneshot::Sender<()>>,
     next_core: usize,
 }
 
 impl Filler {
-    /// A filler over drives of these many sectors, at first empty.
+    /// A filler over these slabs, all divided into segments of the same length. It knows nothing of what
+    /// they hold before [`Filler::restore`].
     pub fn new(
         cores: Arc<[Mailbox]>,
-        segment_sectors: u64,
-        drive_sectors: &[u64],
+        slabs: Vec<Superblock>,
         fills_max: usize,
         queue_max: usize,
     ) -> (Self, FillHandle) {
         let (sender, asks) = mpsc::channel(queue_max);
         let stats = Arc::new(FillStats::default());
-        let slabs = Arc::new(SlabUse(drive_sectors.iter().map(|_| AtomicU64::new(0)).collect()));
+        let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
         let handle =
-            FillHandle { asks: sender, stats: Arc::clone(&stats), slabs: Arc::clone(&slabs) };
+            FillHandle { asks: sender, stats: Arc::clone(&stats), drives: Arc::clone(&gauges) };
+        let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
+        let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
+        // Epochs of journals that can't be read are unknown; by the clock none comes twice.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let filler = Self {
             asks,
             cores,
             fills_max,
             queue_max,
-            segments: Segments::new(HEAD_SECTORS, segment_sectors, drive_sectors),
-            segment_bytes: segment_sectors * SECTOR_BYTES as u64,
+            segments: Segments::new(segment_sectors, &sectors, since.as_micros() as u64),
+            segment_sectors,
             stats,
-            slabs,
+            gauges,
             steps: JoinSet::new(),
             queued: VecDeque::new(),
             under_way: HashMap::new(),
@@ -179,20 +228,46 @@ impl Filler {
             failed: HashMap::new(),
             homeless: VecDeque::new(),
             reclaiming: None,
-            placed: HashMap::new(),
+            placed: HashMap::default(),
             by_segment: HashMap::new(),
+            unrecorded: slabs.iter().map(|_| Default::default()).collect(),
+            health: slabs.iter().map(|_| Health::default()).collect(),
+            slabs,
+            stopping: None,
             next_core: 0,
         };
         (filler, handle)
     }
 
-    /// Fills until nobody can ask any more.
+    /// Takes over what the slabs hold, and makes every core find it. To be called first; how many extents.
+    pub async fn restore(&mut self, found: Vec<Vec<Found>>) -> usize {
+        let restored = restore::plan(found, self.segment_sectors);
+        self.segments.restore(restored.kept);
+        for segment in restored.unreadable {
+            self.segments.distrust(segment);
+        }
+        self.placed.reserve(restored.extents.len());
+        for extent in restored.extents.iter() {
+            self.placed.insert(extent.key, Arc::clone(extent));
+            self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+        }
+        task::restore(&self.cores, &restored.extents).wait().await;
+        for drive in 0..self.slabs.len() {
+            self.count_used(DriveNo(drive as u16));
+        }
+        self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
+        restored.extents.len()
+    }
+
+    /// Fills until it is told to stop, or nobody can ask any more.
     pub async fn run(mut self) {
-        loop {
+        while self.stopping.is_none() || self.is_busy() {
+            let takes = self.stopping.is_none() && self.queued.len() < self.queue_max;
             tokio::select! {
-                ask = self.asks.recv(), if self.queued.len() < self.queue_max => match ask {
-                    Some(Ask::Fill { table, key, waiter }) => self.asked(table, key, waiter),
-                    Some(Ask::Bad(extent)) => self.drop_extent(&extent),
+                ask = self.asks.recv(), if takes => match ask {
+                    Some(Ask::Fill { name, chunk, waiter }) => self.asked(name, chunk, waiter),
+                    Some(Ask::Bad(extent, trouble)) => self.drop_extent(&extent, trouble),
+                    Some(Ask::Stop(stopped)) => self.stopping = Some(stopped),
                     None => break,
                 },
                 Some(step) = self.steps.join_next() => match step {
@@ -200,16 +275,22 @@ impl Filler {
                     Err(error) => tracing::error!(%error, "a step of a fill panicked"),
                 },
             }
-            self.start_scans();
-            self.house();
+            if self.stopping.is_none() {
+                self.start_scans();
+                self.house();
+            }
+            self.record();
             self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
             self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
         }
     }
 
-    fn asked(&mut self, table: Arc<OpenTable>, key: FillKey, waiter: Option<Waiter>) {
-        let Some(fragment) = table.fragment(key.chunk.fragment) else { return };
-        let name = fragment.extent(key.pack, key.chunk.index);
+    /// Whether something is written, or waits to be recorded.
+    fn is_busy(&self) -> bool {
+        self.writing > 0 || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
+    }
+
+    fn asked(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
         if self.placed.contains_key(&name) {
             waiter.into_iter().for_each(|w| drop(w.send(FillOutcome::Found)));
         } else if let Some(waiters) = self.under_way.get_mut(&name) {
@@ -218,16 +299,16 @@ impl Filler {
             // A miss; who asks by Warm gets another try.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
-            self.queued.push_back((name, table, key));
+            self.queued.push_back((name, chunk));
         }
     }
 
     fn start_scans(&mut self) {
         // What is scanned counts until it is written: it is in memory.
         while self.scanning + self.homeless.len() + self.writing < self.fills_max {
-            let Some((name, table, key)) = self.queued.pop_front() else { break };
+            let Some((name, chunk)) = self.queued.pop_front() else { break };
             self.scanning += 1;
-            self.steps.spawn(scan(name, table, key, self.segment_bytes));
+            self.steps.spawn(scan(name, chunk, self.segment_sectors * SECTOR_BYTES as u64));
         }
     }
 
@@ -244,37 +325,114 @@ impl Filler {
                 self.writing -= 1;
                 match outcome {
                     Ok(()) => {
+                        self.health[usize::from(extent.drive.0)].written();
                         let told = publish(&self.cores, &extent);
                         self.steps.spawn(async move {
                             told.wait().await;
                             Step::Published { extent, bytes }
                         });
                     }
-                    Err(why) => {
-                        self.segments.written(extent.segment);
-                        self.end(extent.key, FillOutcome::Failed(why.into()));
+                    Err(error) => {
+                        self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
+                        if self.health[usize::from(extent.drive.0)].write_failed(&error) {
+                            self.degrade(extent.drive, &error);
+                        }
+                        self.end(extent.key, FillOutcome::Failed(error.to_string().into()));
                     }
                 }
             }
             Step::Published { extent, bytes } => {
-                self.segments.written(extent.segment);
-                self.placed.insert(extent.key, (extent.segment, extent.first));
-                self.by_segment.entry(extent.segment).or_default().push(extent.key);
+                let key = extent.key;
+                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(&extent));
+                self.unrecorded[usize::from(extent.drive.0)].0.push(Arc::clone(&extent));
+                self.placed.insert(key, extent);
                 self.stats.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-                self.end(extent.key, FillOutcome::Filled(bytes));
+                self.end(key, FillOutcome::Filled(bytes));
             }
-            Step::Forgotten { segment } => {
+            Step::Recorded { segment, extents, record_sectors, outcome } => {
+                self.unrecorded[usize::from(segment.drive.0)].1 = false;
+                self.segments.settle(segment, extents, record_sectors);
+                self.count_used(segment.drive);
+                self.journal_written(segment.drive, outcome);
+            }
+            Step::Emptied { segment, outcome } => {
                 self.reclaiming = None;
-                self.stats.reclaimed.fetch_add(1, Ordering::Relaxed);
-                self.segments.release(segment);
+                if self.journal_written(segment.drive, outcome) {
+                    self.stats.reclaimed.fetch_add(1, Ordering::Relaxed);
+                    self.segments.release(segment);
+                }
             }
         }
+    }
+
+    /// Whether a journal was written; a drive on which that fails takes nothing more.
+    fn journal_written(&mut self, drive: DriveNo, outcome: Result<(), WriteError>) -> bool {
+        if let Err(error) = &outcome
+            && self.health[usize::from(drive.0)].journal_failed(error)
+        {
+            self.degrade(drive, error);
+        }
+        outcome.is_ok()
+    }
+
+    /// A drive is used less from now on, or not at all.
+    fn degrade(&mut self, drive: DriveNo, why: &dyn std::fmt::Display) {
+        let state = self.health[usize::from(drive.0)].state();
+        self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
+        self.segments.close(drive);
+        // What isn't in its journal yet will not be.
+        self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
+        if state != DriveState::Retired {
+            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; what it has is served");
+            return;
+        }
+        let keys: Vec<_> =
+            self.placed.extract_if(|_, extent| extent.drive == drive).map(|(key, _)| key).collect();
+        self.by_segment.retain(|segment, _| segment.drive != drive);
+        let extents = keys.len();
+        tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");
+        drop(forget(&self.cores, keys));
+    }
+
+    /// Starts to write what waits for it into the drives' journals, one block a drive at a time.
+    fn record(&mut self) {
+        for drive in 0..self.unrecorded.len() {
+            let (waiting, busy) = &mut self.unrecorded[drive];
+            let Some((segment, extents)) = (!*busy).then(|| waiting.take()).flatten() else {
+                continue;
+            };
+            *busy = true;
+            let start = segment_start(segment.index, self.segment_sectors);
+            let records: Vec<_> = extents
+                .iter()
+                .map(|extent| {
+                    let first = (extent.first.0 - start.0) as u32;
+                    Record { key: extent.key, first, index: &extent.index }
+                })
+                .collect();
+            let reserved = extents.iter().map(|extent| record_sectors(&extent.index)).sum();
+            let bytes = extents.iter().map(|extent| record_bytes(&extent.index)).sum();
+            let room = self.segments.next_block(segment, block_sectors(bytes));
+            let block = to_block(&self.block_id(segment, &room), &records);
+            let (core, drive) = (self.any_core(), segment.drive);
+            let extents = extents.len() as u32;
+            self.steps.spawn(async move {
+                let outcome = task::record(&core, drive, room.first, block).await;
+                Step::Recorded { segment, extents, record_sectors: reserved, outcome }
+            });
+        }
+    }
+
+    fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {
+        let uuid = self.slabs[usize::from(segment.drive.0)].uuid;
+        BlockId { uuid, segment: segment.index, epoch: room.epoch, number: room.number }
     }
 
     /// Gives extents that wait for room a place, and reclaims where there is none.
     fn house(&mut self) {
         while let Some((_, extent)) = self.homeless.front() {
-            match self.segments.allocate(u64::from(extent.index.sectors())) {
+            let record = record_sectors(&extent.index);
+            match self.segments.allocate(u64::from(extent.index.sectors()), record) {
                 Allocation::Room(room) => {
                     if let Some((name, extent)) = self.homeless.pop_front() {
                         self.place(name, extent, room);
@@ -285,6 +443,11 @@ impl Filler {
                         let bytes = extent.bytes.len();
                         let why = format!("a chunk of {bytes} bytes is longer than a segment");
                         self.end(name, FillOutcome::Failed(why.into()));
+                    }
+                }
+                Allocation::NoDrive => {
+                    if let Some((name, _)) = self.homeless.pop_front() {
+                        self.end(name, FillOutcome::Failed("no drive takes writes".into()));
                     }
                 }
                 Allocation::Reclaim(segment) => {
@@ -299,11 +462,9 @@ impl Filler {
     }
 
     fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room) {
-        let used = self.segments.used_sectors(room.segment.drive) * SECTOR_BYTES as u64;
-        self.slabs.0[usize::from(room.segment.drive.0)].store(used, Ordering::Relaxed);
+        self.count_used(room.segment.drive);
         self.writing += 1;
-        self.next_core = (self.next_core + 1) % self.cores.len();
-        let core = self.cores[self.next_core].clone();
+        let core = self.any_core();
         let placed = Extent {
             key: name,
             index: extent.index,
@@ -314,29 +475,60 @@ impl Filler {
         self.steps.spawn(write(core, Arc::new(placed), extent.bytes));
     }
 
+    fn count_used(&self, drive: DriveNo) {
+        let used = self.segments.used_sectors(drive) * SECTOR_BYTES as u64;
+        self.gauges[usize::from(drive.0)].used_bytes.store(used, Ordering::Relaxed);
+    }
+
+    /// The cores in turn.
+    fn any_core(&mut self) -> Mailbox {
+        self.next_core = (self.next_core + 1) % self.cores.len();
+        self.cores[self.next_core].clone()
+    }
+
     fn reclaim(&mut self, segment: SegmentNo) {
         self.reclaiming = Some(segment);
-        let keys = self.by_segment.remove(&segment).unwrap_or_default();
-        self.placed.retain(|_, (place, _)| *place != segment);
+        let extents = self.by_segment.remove(&segment).unwrap_or_default();
+        let here = |extent: &Arc<Extent>| {
+            self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
+        };
+        let keys: Vec<_> = extents.iter().filter(|it| here(it)).map(|it| it.key).collect();
+        for key in &keys {
+            self.placed.remove(key);
+        }
         let told = forget(&self.cores, keys);
+        let room = self.segments.empty(segment);
+        let block = to_block(&self.block_id(segment, &room), &[]);
+        let core = self.any_core();
         self.steps.spawn(async move {
             told.wait().await;
-            Step::Forgotten { segment }
+            let outcome = task::empty(&core, segment.drive, room.first, block).await;
+            Step::Emptied { segment, outcome }
         });
     }
 
-    fn drop_extent(&mut self, extent: &Extent) {
-        let (key, segment) = (extent.key, extent.segment);
+    fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
+        let drive = extent.drive;
+        if trouble == Trouble::Late {
+            // Its bytes may be right: only the drive is judged by it.
+            return self.read_failed(drive, trouble);
+        }
         // A late report may be of bytes that were replaced since.
-        if self.placed.get(&key) != Some(&(segment, extent.first)) {
-            return;
+        if self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent)) {
+            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
+            self.placed.remove(&extent.key);
+            self.stats.dropped.fetch_add(1, Ordering::Relaxed);
+            // Its room comes back with its segment, so nobody waits for this. The journal still has it: found
+            // again after a restart, it is found wrong again.
+            drop(forget(&self.cores, vec![extent.key]));
+            self.read_failed(drive, trouble);
         }
-        self.placed.remove(&key);
-        if let Some(keys) = self.by_segment.get_mut(&segment) {
-            keys.retain(|k| *k != key);
+    }
+
+    fn read_failed(&mut self, drive: DriveNo, trouble: Trouble) {
+        if self.health[usize::from(drive.0)].read_failed(trouble, Instant::now()) {
+            self.degrade(drive, &trouble);
         }
-        // Its room comes back with its segment, so nobody waits for this.
-        drop(forget(&self.cores, vec![key]));
     }
 
     /// Keeps misses of a chunk that can't be filled from scanning it again at once.

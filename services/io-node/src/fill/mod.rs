@@ -3,12 +3,22 @@
 //! ```text
 //! a miss, or Warm ─► filler (one owner: which fills run, which extents are where)
 //!     ─► scan: the table's rows (lake) ─► encode: the pack's layout ─► segments: room on a drive
-//!     ─► write: through a core's ring ─► every core's directory
+//!     ─► write: through a core's ring ─► every core's directory ─► the segment's journal (`slab`)
 //! ```
+//!
+//! The journal comes last and holds up nobody: what isn't in it when the process ends is filled again.
 
+mod chunk;
+#[cfg(test)]
+mod crash_tests;
 mod filler;
+mod health;
+mod restore;
 mod segments;
 mod task;
+mod unrecorded;
 
-pub use filler::{FillHandle, FillKey, FillOutcome, Filler};
+pub use chunk::FillKey;
+pub use filler::{FillHandle, FillOutcome, Filler};
+pub use health::{DriveState, Trouble};
 pub use segments::SegmentNo;

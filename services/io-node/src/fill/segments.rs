@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! slab   | head | segment 0 | segment 1 | segment 2 | ... each `segment_sectors` long
-//! segment| extent | extent |    extent    | unused tail   filled front to back
+//! segment| extent | extent |  free  | journal           extents front to back, the journal back to front
 //! ```
 //!
 //! Pure bookkeeping, one owner. A segment is free, open (one a drive, being filled) or sealed.
 //! When a drive has no free segment its oldest sealed one without writes under way is reclaimed: the
-//! caller first makes every core forget its extents, then gives it back with [`Segments::release`].
+//! caller first makes every core forget its extents, empties its journal on the drive
+//! ([`Segments::empty`]), then gives it back with [`Segments::release`].
 
 use std::collections::VecDeque;
 
 use address::{DriveNo, SectorNo};
+
+use crate::slab;
 
 /// One segment of one drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,26 +34,40 @@ pub struct Room {
     pub first: SectorNo,
 }
 
+/// Room for a block of a segment's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRoom {
+    /// The segment's use.
+    pub epoch: u64,
+    /// Which block of it.
+    pub number: u32,
+    /// The block's first sector on the drive.
+    pub first: SectorNo,
+}
+
 /// What came of asking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// Room, with a write counted as under way in its segment until [`Segments::written`].
+    /// Room, with an extent counted as under way in its segment until [`Segments::settle`].
     Room(Room),
     /// There is none until this segment, the oldest, is emptied and released.
     Reclaim(SegmentNo),
-    /// There is none, and every segment has writes under way: try again after one has ended.
+    /// There is none, and every segment has extents under way: try again after one has ended.
     Busy,
-    /// The extent is longer than a segment.
+    /// The extent with its record is longer than a segment.
     TooLong,
+    /// No drive takes extents any more.
+    NoDrive,
 }
 
 /// The segments of all drives.
 #[derive(Debug)]
 pub struct Segments {
-    head_sectors: u64,
     segment_sectors: u64,
     drives: Vec<DriveSegments>,
     next_drive: usize,
+    /// Higher than that of every segment in use.
+    next_epoch: u64,
 }
 
 #[derive(Debug)]
@@ -60,49 +77,114 @@ struct DriveSegments {
     /// Oldest first.
     sealed: VecDeque<u32>,
     segments: Vec<Segment>,
+    is_closed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
+    /// 0 before its first use.
+    epoch: u64,
+    /// Of extents, from its front.
     used_sectors: u64,
-    writes: u32,
+    /// Of the journal's blocks, from its end.
+    journal_sectors: u64,
+    blocks: u32,
+    /// Kept free for the records of extents under way.
+    reserved_sectors: u64,
+    under_way: u32,
+}
+
+/// A segment as its journal has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Which.
+    pub segment: SegmentNo,
+    /// Its use.
+    pub epoch: u64,
+    /// From its front to the end of its last extent.
+    pub used_sectors: u64,
+    /// Of its journal.
+    pub journal_sectors: u64,
+    /// Blocks of its journal.
+    pub blocks: u32,
 }
 
 impl Segments {
-    /// All segments free. `drive_sectors` has each drive's slab length; the first `head_sectors` are
-    /// left alone, and a tail shorter than a segment is unused.
-    pub fn new(head_sectors: u64, segment_sectors: u64, drive_sectors: &[u64]) -> Self {
+    /// All segments free, over slabs of these many sectors; a tail shorter than a segment is unused.
+    /// Epochs begin at `first_epoch`.
+    pub fn new(segment_sectors: u64, drive_sectors: &[u64], first_epoch: u64) -> Self {
         let drives = drive_sectors
             .iter()
             .map(|&sectors| {
-                let count = sectors.saturating_sub(head_sectors) / segment_sectors;
-                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                let count = slab::segments(sectors, segment_sectors);
                 DriveSegments {
                     free: (0..count).collect(),
                     open: None,
                     sealed: VecDeque::new(),
                     segments: vec![Segment::default(); count as usize],
+                    is_closed: false,
                 }
             })
             .collect();
-        Self { head_sectors, segment_sectors, drives, next_drive: 0 }
+        Self { segment_sectors, drives, next_drive: 0, next_epoch: first_epoch.max(1) }
     }
 
-    /// Room for an extent of `sectors`, on the drives in turn; a drive that would have to reclaim
-    /// is passed over while another has room.
-    pub fn allocate(&mut self, sectors: u64) -> Allocation {
-        if sectors > self.segment_sectors {
+    /// Takes over segments that were filled before, in any order; to be called once, first. The newest of
+    /// a drive is filled on.
+    pub fn restore(&mut self, mut kept: Vec<Kept>) {
+        kept.sort_by_key(|kept| kept.epoch);
+        for &Kept { segment, epoch, used_sectors, journal_sectors, blocks } in &kept {
+            self.next_epoch = self.next_epoch.max(epoch + 1);
+            let drive = self.drive(segment);
+            let place = &mut drive.segments[segment.index as usize];
+            *place = Segment { epoch, used_sectors, journal_sectors, blocks, ..Segment::default() };
+            if used_sectors > 0 {
+                drive.free.retain(|&free| free != segment.index);
+                drive.sealed.push_back(segment.index);
+            }
+        }
+        for drive in &mut self.drives {
+            drive.open = drive.sealed.pop_back();
+        }
+    }
+
+    /// Keeps a segment from use until it is reclaimed, since nobody knows what its journal says.
+    pub fn distrust(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        drive.free.retain(|&free| free != segment.index);
+        drive.sealed.push_front(segment.index);
+    }
+
+    /// Gives a drive no extents any more, and takes none of it back.
+    pub fn close(&mut self, drive: DriveNo) {
+        self.drives[usize::from(drive.0)].is_closed = true;
+    }
+
+    /// Room for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in turn; a
+    /// drive that would have to reclaim is passed over while another has room.
+    pub fn allocate(&mut self, sectors: u64, record_sectors: u64) -> Allocation {
+        // What an emptied segment's journal begins with.
+        if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
             return Allocation::TooLong;
+        }
+        if self.drives.iter().all(|drive| drive.is_closed) {
+            return Allocation::NoDrive;
         }
         let count = self.drives.len();
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
-            if let Some((index, first)) = self.drives[at].append(sectors, self.segment_sectors) {
+            if let Some((index, first)) =
+                self.drives[at].append(sectors, record_sectors, self.segment_sectors)
+            {
+                let segment = &mut self.drives[at].segments[index as usize];
+                if segment.epoch == 0 {
+                    segment.epoch = self.next_epoch;
+                    self.next_epoch += 1;
+                }
                 self.next_drive = (at + 1) % count;
-                let drive = DriveNo(at as u16);
-                let start = self.head_sectors + u64::from(index) * self.segment_sectors;
-                let first = SectorNo(start + first);
-                return Allocation::Room(Room { segment: SegmentNo { drive, index }, first });
+                let start = slab::segment_start(index, self.segment_sectors);
+                let segment = SegmentNo { drive: DriveNo(at as u16), index };
+                return Allocation::Room(Room { segment, first: start.plus(first) });
             }
         }
         for turn in 0..count {
@@ -114,36 +196,74 @@ impl Segments {
         Allocation::Busy
     }
 
-    /// A write into `segment` has ended, well or not.
-    pub fn written(&mut self, segment: SegmentNo) {
-        let segment = &mut self.drive(segment).segments[segment.index as usize];
-        segment.writes = segment.writes.saturating_sub(1);
+    /// Room for a block of `sectors` in a segment with extents under way, of what was kept for their records.
+    pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
+        let end =
+            slab::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
+        let place = self.segment(segment);
+        place.journal_sectors += sectors;
+        place.blocks += 1;
+        let first = SectorNo(end.0 - place.journal_sectors);
+        BlockRoom { epoch: place.epoch, number: place.blocks - 1, first }
     }
 
-    /// Takes an emptied segment back, after no core knows an extent in it any more.
+    /// `extents` in `segment` are under way no more, written down or given up; so much had been kept for
+    /// their records.
+    pub fn settle(&mut self, segment: SegmentNo, extents: u32, record_sectors: u64) {
+        let place = self.segment(segment);
+        place.under_way = place.under_way.saturating_sub(extents);
+        place.reserved_sectors = place.reserved_sectors.saturating_sub(record_sectors);
+    }
+
+    /// Forgets what a segment held, and gives it the next epoch: the block to be written, of
+    /// [`EMPTY_BLOCK_SECTORS`], before it is released.
+    pub fn empty(&mut self, segment: SegmentNo) -> BlockRoom {
+        let epoch = self.next_epoch;
+        self.next_epoch += 1;
+        *self.segment(segment) = Segment { epoch, ..Segment::default() };
+        self.next_block(segment, EMPTY_BLOCK_SECTORS)
+    }
+
+    /// Takes an emptied segment back.
     pub fn release(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.sealed.retain(|&index| index != segment.index);
-        drive.segments[segment.index as usize] = Segment::default();
         drive.free.push_back(segment.index);
     }
 
-    /// Bytes of `drive` that extents were given, reclaimed segments not counted.
+    /// Sectors of `drive` that extents and journals were given, reclaimed segments not counted.
     pub fn used_sectors(&self, drive: DriveNo) -> u64 {
-        self.drives[usize::from(drive.0)].segments.iter().map(|s| s.used_sectors).sum()
+        let segments = &self.drives[usize::from(drive.0)].segments;
+        segments.iter().map(|segment| segment.used_sectors + segment.journal_sectors).sum()
     }
 
     fn drive(&mut self, segment: SegmentNo) -> &mut DriveSegments {
         &mut self.drives[usize::from(segment.drive.0)]
     }
+
+    fn segment(&mut self, segment: SegmentNo) -> &mut Segment {
+        &mut self.drive(segment).segments[segment.index as usize]
+    }
 }
+
+/// Length of a block without records.
+pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
 impl DriveSegments {
     /// Room in the open segment, or in a free one that becomes it: the segment and the sector in it.
-    fn append(&mut self, sectors: u64, segment_sectors: u64) -> Option<(u32, u64)> {
+    fn append(
+        &mut self,
+        sectors: u64,
+        record_sectors: u64,
+        segment_sectors: u64,
+    ) -> Option<(u32, u64)> {
+        if self.is_closed {
+            return None;
+        }
         let index = match self.open {
             Some(open)
-                if self.segments[open as usize].used_sectors + sectors <= segment_sectors =>
+                if self.segments[open as usize].taken() + sectors + record_sectors
+                    <= segment_sectors =>
             {
                 open
             }
@@ -157,13 +277,17 @@ impl DriveSegments {
         let segment = &mut self.segments[index as usize];
         let first = segment.used_sectors;
         segment.used_sectors += sectors;
-        segment.writes += 1;
+        segment.reserved_sectors += record_sectors;
+        segment.under_way += 1;
         Some((index, first))
     }
 
     /// The oldest segment that nothing is being written to; the open one if it is the only one.
     fn oldest_idle(&mut self) -> Option<u32> {
-        let idle = |&index: &u32| self.segments[index as usize].writes == 0;
+        if self.is_closed {
+            return None;
+        }
+        let idle = |&index: &u32| self.segments[index as usize].under_way == 0;
         if let Some(index) = self.sealed.iter().copied().find(idle) {
             return Some(index);
         }
@@ -174,37 +298,112 @@ impl DriveSegments {
     }
 }
 
+impl Segment {
+    /// Sectors that are in use, or kept for use.
+    fn taken(&self) -> u64 {
+        self.used_sectors + self.journal_sectors + self.reserved_sectors
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::HEAD_SECTORS;
+
+    /// Over slabs of these many sectors behind the head.
+    fn segments(segment_sectors: u64, lens: &[u64]) -> Segments {
+        let lens: Vec<_> = lens.iter().map(|len| HEAD_SECTORS + len).collect();
+        Segments::new(segment_sectors, &lens, 1)
+    }
+
+    fn segment(drive: u16, index: u32) -> SegmentNo {
+        SegmentNo { drive: DriveNo(drive), index }
+    }
 
     fn room(drive: u16, index: u32, first: u64) -> Allocation {
-        let segment = SegmentNo { drive: DriveNo(drive), index };
-        Allocation::Room(Room { segment, first: SectorNo(first) })
+        let first = SectorNo(HEAD_SECTORS + first);
+        Allocation::Room(Room { segment: segment(drive, index), first })
     }
 
     #[test]
-    fn extents_fill_segments_front_to_back_on_the_drives_in_turn() {
-        let mut segments = Segments::new(3, 10, &[28, 23]);
-        let given: Vec<_> = [6, 6, 4, 5, 10].map(|s| segments.allocate(s)).into();
-        let expected =
-            [room(0, 0, 3), room(1, 0, 3), room(0, 0, 9), room(1, 1, 13), room(0, 1, 13)];
-        assert_eq!(given, expected);
-        assert_eq!(segments.used_sectors(DriveNo(0)), 20);
-        assert_eq!(segments.allocate(11), Allocation::TooLong);
+    fn extents_fill_segments_front_to_back_and_drives_in_turn() {
+        // The last 3 sectors of drive 1 are too few for a segment.
+        let mut segments = segments(10, &[20, 13]);
+        let given = [5, 5, 4, 4, 7].map(|sectors| segments.allocate(sectors, 1));
+        let last = Allocation::Busy;
+        assert_eq!(given, [room(0, 0, 0), room(1, 0, 0), room(0, 1, 10), room(0, 1, 14), last]);
+        assert_eq!(segments.used_sectors(DriveNo(0)), 13);
+        assert_eq!(segments.allocate(9, 1), Allocation::TooLong);
     }
 
     #[test]
-    fn the_oldest_segment_without_writes_is_reclaimed() {
-        let mut segments = Segments::new(0, 10, &[20]);
-        assert_eq!(segments.allocate(10), room(0, 0, 0));
-        assert_eq!(segments.allocate(10), room(0, 1, 10));
-        assert_eq!(segments.allocate(1), Allocation::Busy);
-        let second = SegmentNo { drive: DriveNo(0), index: 1 };
-        segments.written(second);
-        assert_eq!(segments.allocate(1), Allocation::Reclaim(second));
-        segments.release(second);
-        assert_eq!(segments.allocate(1), room(0, 1, 10));
-        assert_eq!(segments.used_sectors(DriveNo(0)), 11);
+    fn journals_grow_from_the_end_in_the_room_kept_for_them() {
+        let mut segments = segments(10, &[10]);
+        assert_eq!(segments.allocate(3, 1), room(0, 0, 0));
+        assert_eq!(segments.allocate(2, 2), room(0, 0, 3));
+        // 5 of extents, 3 kept: there is room for a sector and its record, and not for more.
+        assert_eq!(segments.allocate(2, 1), Allocation::Busy);
+        let block = |epoch, number, first: u64| BlockRoom {
+            epoch,
+            number,
+            first: SectorNo(HEAD_SECTORS + first),
+        };
+        // Both in one block, of less than was kept.
+        assert_eq!(segments.next_block(segment(0, 0), 2), block(1, 0, 8));
+        segments.settle(segment(0, 0), 2, 3);
+        assert_eq!(segments.allocate(2, 1), room(0, 0, 5));
+        assert_eq!(segments.next_block(segment(0, 0), 1), block(1, 1, 7));
+        assert_eq!(segments.used_sectors(DriveNo(0)), 10);
+    }
+
+    #[test]
+    fn the_oldest_segment_with_nothing_under_way_is_reclaimed() {
+        let mut segments = segments(10, &[20]);
+        assert_eq!(segments.allocate(8, 1), room(0, 0, 0));
+        assert_eq!(segments.allocate(8, 1), room(0, 1, 10));
+        assert_eq!(segments.allocate(1, 1), Allocation::Busy);
+        segments.next_block(segment(0, 1), 1);
+        segments.settle(segment(0, 1), 1, 1);
+        assert_eq!(segments.allocate(1, 1), Allocation::Reclaim(segment(0, 1)));
+        // The third use of a segment, and so the third epoch.
+        let block = BlockRoom { epoch: 3, number: 0, first: SectorNo(HEAD_SECTORS + 19) };
+        assert_eq!(segments.empty(segment(0, 1)), block);
+        segments.release(segment(0, 1));
+        assert_eq!(segments.allocate(1, 1), room(0, 1, 10));
+        assert_eq!(segments.used_sectors(DriveNo(0)), 10);
+    }
+
+    #[test]
+    fn a_closed_drive_is_passed_over() {
+        let mut segments = segments(10, &[10, 10]);
+        segments.close(DriveNo(0));
+        assert_eq!(segments.allocate(8, 1), room(1, 0, 0));
+        segments.settle(segment(1, 0), 1, 0);
+        assert_eq!(segments.allocate(8, 1), Allocation::Reclaim(segment(1, 0)));
+        segments.close(DriveNo(1));
+        assert_eq!(segments.allocate(1, 1), Allocation::NoDrive);
+    }
+
+    #[test]
+    fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
+        let mut segments = segments(10, &[40]);
+        let kept = |index, epoch, used_sectors| Kept {
+            segment: segment(0, index),
+            epoch,
+            used_sectors,
+            journal_sectors: 1,
+            blocks: 1,
+        };
+        // The third was emptied, and not used since.
+        segments.restore(vec![kept(0, 7, 4), kept(1, 5, 8), kept(2, 8, 0)]);
+        segments.distrust(segment(0, 3));
+        assert_eq!(segments.allocate(4, 1), room(0, 0, 4));
+        assert_eq!(segments.allocate(7, 1), room(0, 2, 20));
+        assert_eq!(segments.next_block(segment(0, 2), 1).epoch, 8);
+        assert_eq!(segments.allocate(7, 1), Allocation::Reclaim(segment(0, 3)));
+        assert_eq!(segments.empty(segment(0, 3)).epoch, 9);
+        segments.release(segment(0, 3));
+        assert_eq!(segments.allocate(7, 1), room(0, 3, 30));
+        assert_eq!(segments.allocate(7, 1), Allocation::Reclaim(segment(0, 1)));
     }
 }

@@ -3,18 +3,16 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use address::{ByteOffset, ExtentKey, SECTOR_BYTES};
+use address::{ByteOffset, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
 use futures::future::join_all;
-use ring::AlignedBuf;
+use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
-use super::filler::FillKey;
+use super::chunk::Chunk;
 use super::segments::SegmentNo;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
-use crate::error::NodeError;
-use crate::table::{BoundedRows, OpenTable};
 
 /// One write, in bytes: long enough for the drive's full bandwidth, short enough that reads never
 /// wait long behind it.
@@ -36,7 +34,7 @@ pub enum Step {
         /// Its length.
         bytes: u64,
         /// What came of it.
-        outcome: Result<(), String>,
+        outcome: Result<(), WriteError>,
     },
     /// Every core finds the extent.
     Published {
@@ -45,50 +43,34 @@ pub enum Step {
         /// Its length.
         bytes: u64,
     },
-    /// No core holds an extent of the segment any more.
-    Forgotten {
+    /// Extents are in their segment's journal, or not.
+    Recorded {
         /// The segment.
         segment: SegmentNo,
+        /// How many.
+        extents: u32,
+        /// What was kept in the segment for their records.
+        record_sectors: u64,
+        /// What came of it.
+        outcome: Result<(), WriteError>,
+    },
+    /// No core holds an extent of the segment any more, and its journal is empty, to stay so.
+    Emptied {
+        /// The segment.
+        segment: SegmentNo,
+        /// What came of it.
+        outcome: Result<(), WriteError>,
     },
 }
 
-/// Reads a chunk's rows from the table and encodes them.
-///
-/// Those of a blob column only as far as they fit `bytes_max`, a segment.
-pub async fn scan(name: ExtentKey, table: Arc<OpenTable>, key: FillKey, bytes_max: u64) -> Step {
+/// Reads a chunk and encodes it.
+pub async fn scan(name: ExtentKey, chunk: Box<dyn Chunk>, bytes_max: u64) -> Step {
     // A panic in a library below ends this fill, not the filler's count of fills.
-    let extent = match AssertUnwindSafe(encoded(&table, key, bytes_max)).catch_unwind().await {
+    let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
         Ok(extent) => extent.map_err(|error| error.to_string()),
         Err(_) => Err("reading the table panicked".into()),
     };
     Step::Scanned { name, extent }
-}
-
-async fn encoded(
-    table: &Arc<OpenTable>,
-    key: FillKey,
-    bytes_max: u64,
-) -> Result<pack::Extent, NodeError> {
-    let FillKey { pack, chunk } = key;
-    let rows = table.fragment(chunk.fragment).map_or(0..0, |f| f.rows_of(chunk.index));
-    let columns = &table.packs()[pack].columns;
-    let batch = if table.packs()[pack].is_blob {
-        let mut read = BoundedRows::new(rows.len(), bytes_max);
-        for piece in read.pieces() {
-            let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
-            read.push(table.table().read_chunk(chunk.fragment, piece, columns).await?)?;
-        }
-        read.joined()?
-    } else {
-        table.table().read_chunk(chunk.fragment, rows, columns).await?
-    };
-    let table = Arc::clone(table);
-    // Encoding a chunk is milliseconds of pure CPU.
-    let encode = move || table.packs()[pack].layout.encode(batch.columns());
-    match tokio::task::spawn_blocking(encode).await {
-        Ok(extent) => Ok(extent?),
-        Err(error) => Err(NodeError::Os { doing: "encoding a chunk", source: error.into() }),
-    }
 }
 
 /// Writes an extent through a core's ring.
@@ -97,24 +79,70 @@ pub async fn write(core: Mailbox, extent: Arc<Extent>, bytes: Vec<u8>) -> Step {
     let pieces = bytes.chunks(WRITE_BYTES).enumerate().map(|(at, piece)| {
         let mut buf = AlignedBuf::zeroed(piece.len());
         buf.as_mut_slice().copy_from_slice(piece);
-        let offset = ByteOffset(start + (at * WRITE_BYTES) as u64);
-        let (done, written) = oneshot::channel();
-        let sent = core.send(Message::Write { drive: extent.drive, offset, buf, done });
-        async move {
-            match (sent, written.await) {
-                (Ok(()), Ok(outcome)) => outcome.map_err(|error| error.to_string()),
-                _ => Err("the node is shutting down".to_owned()),
-            }
-        }
+        write_at(&core, extent.drive, ByteOffset(start + (at * WRITE_BYTES) as u64), buf)
     });
     // All of them, also after one has failed: the room is not free before the last write has ended.
     let outcome = join_all(pieces).await.into_iter().collect();
     Step::Written { extent, bytes: bytes.len() as u64, outcome }
 }
 
+/// Writes a block of a journal, once all that it speaks of is on the drive to stay.
+pub async fn record(
+    core: &Mailbox,
+    drive: DriveNo,
+    first: SectorNo,
+    block: AlignedBuf,
+) -> Result<(), WriteError> {
+    sync(core, drive).await?;
+    write_at(core, drive, first.byte_offset(), block).await
+}
+
+/// Writes the block that ends a segment's old journal, to stay before the segment is overwritten.
+pub async fn empty(
+    core: &Mailbox,
+    drive: DriveNo,
+    first: SectorNo,
+    block: AlignedBuf,
+) -> Result<(), WriteError> {
+    write_at(core, drive, first.byte_offset(), block).await?;
+    sync(core, drive).await
+}
+
+/// Queued when this returns; done when what it returns is.
+fn write_at(
+    core: &Mailbox,
+    drive: DriveNo,
+    offset: ByteOffset,
+    buf: AlignedBuf,
+) -> impl Future<Output = Result<(), WriteError>> + use<> {
+    let (done, written) = oneshot::channel();
+    outcome(core.send(Message::Write { drive, offset, buf, done }).is_ok(), written)
+}
+
+fn sync(core: &Mailbox, drive: DriveNo) -> impl Future<Output = Result<(), WriteError>> + use<> {
+    let (done, synced) = oneshot::channel();
+    outcome(core.send(Message::Sync { drive, done }).is_ok(), synced)
+}
+
+async fn outcome(
+    sent: bool,
+    done: oneshot::Receiver<Result<(), WriteError>>,
+) -> Result<(), WriteError> {
+    match (sent, done.await) {
+        (true, Ok(outcome)) => outcome,
+        // The node is shutting down.
+        _ => Err(WriteError::Closed),
+    }
+}
+
 /// Makes every core find an extent.
 pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Told {
     tell(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
+}
+
+/// Makes every core find what was on the drives before.
+pub fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> Told {
+    tell(cores, |done| Message::Restored { extents: Arc::clone(extents), done })
 }
 
 /// Makes every core forget extents: told when this returns, done when what it returns says so. What

@@ -8,6 +8,7 @@ use wire::fetch::{Core as CoreState, DescribeResponse, Drive};
 
 use crate::core::CoreSnapshot;
 use crate::core::mailbox::Message;
+use crate::fill::DriveState;
 use crate::node::Shared;
 
 /// Asks every core and adds up.
@@ -35,6 +36,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         fills_running: fills.running.load(Ordering::Relaxed),
         fills_done: fills.done.load(Ordering::Relaxed),
         fills_failed: fills.failed.load(Ordering::Relaxed),
+        extents_dropped: fills.dropped.load(Ordering::Relaxed),
         cpu_us: process.cpu_us,
         resident_bytes: process.resident_bytes,
         cores: cores.into_iter().map(core).collect(),
@@ -61,6 +63,12 @@ fn drives(shared: &Shared) -> Vec<Drive> {
         used_bytes: shared.fills.used_bytes(DriveNo(at as u16)),
         direct: slab.is_direct(),
         queue_depth: shared.queue_depths[at],
+        state: match shared.fills.drive_state(DriveNo(at as u16)) {
+            DriveState::Serving => wire::fetch::DriveState::Serving,
+            DriveState::ReadOnly => wire::fetch::DriveState::ReadOnly,
+            DriveState::Retired => wire::fetch::DriveState::Retired,
+        }
+        .into(),
     };
     shared.slabs.iter().enumerate().map(drive).collect()
 }

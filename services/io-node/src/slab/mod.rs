@@ -1,10 +1,13 @@
-//! The drives' slabs: whose they are, before anything is written to them.
+//! The drives' slabs: whose they are, and what of them outlives the process.
 //!
 //! ```text
 //! slab   | superblock · zeros | segment 0 | segment 1 | ...
-//!          HEAD_SECTORS
+//!          HEAD_SECTORS         extents ──►   ◄── journal
 //! ```
 
+pub mod inspect;
+pub mod journal;
+mod recover;
 mod superblock;
 
 use std::fs::File;
@@ -12,12 +15,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use address::SECTOR_BYTES;
+use address::{SECTOR_BYTES, SectorNo};
 use ring::{AlignedBuf, SlabFile};
 use uuid::Uuid;
 
 use crate::error::NodeError;
 
+pub use recover::{Found, recover};
 pub use superblock::{NotOurs, Superblock};
 
 /// What lies before the first segment: a MiB, within which every filesystem and partition table has
@@ -27,13 +31,13 @@ pub const HEAD_SECTORS: u64 = 256;
 /// The errno of a sector that can't be read.
 const EIO: i32 = 5;
 
-/// Who has a drive: nobody (`None`), or the slab of this uuid. Looked at before the drive is opened as a
+/// Who has a drive: nobody (`None`), or the slab that it says. Looked at before the drive is opened as a
 /// slab, since a file is then made as long as it is to be. What isn't there is nobody's.
 ///
 /// # Errors
 /// [`NodeError::NotOurs`] for a drive with anything else on it, or whose beginning can't be read, unless
 /// that may be overwritten.
-pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Uuid>, NodeError> {
+pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Superblock>, NodeError> {
     let mut head = match head(path) {
         Ok(head) => head,
         // What is damaged may be somebody's; of all else opening says what is wrong.
@@ -47,7 +51,7 @@ pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Uuid>, NodeError> {
     }
     head.resize(head.len().max(SECTOR_BYTES), 0);
     match Superblock::from_sector(&head.as_chunks().0[0]) {
-        Ok(found) => Ok(Some(found.uuid)),
+        Ok(found) => Ok(Some(found)),
         Err(_) if overwrite => Ok(None),
         Err(why) => Err(NodeError::NotOurs { path: path.into(), why }),
     }
@@ -64,22 +68,41 @@ fn head(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Marks a slab as this node's, under the uuid that it has or a new one.
+/// Marks a slab as this node's. One that was divided into segments of the same length keeps its uuid, and
+/// with it what it holds; any other begins empty.
 ///
 /// # Errors
 /// [`NodeError::Slab`] if it can't be written.
 pub fn claim(
     slab: &SlabFile,
-    uuid: Option<Uuid>,
+    found: Option<Superblock>,
     segment_sectors: u64,
 ) -> Result<Superblock, NodeError> {
-    let uuid = uuid.unwrap_or_else(Uuid::new_v4);
     let sectors = slab.len() / SECTOR_BYTES as u64;
+    let kept = found.filter(|found| found.segment_sectors == segment_sectors);
+    if let (Some(found), None) = (found, kept) {
+        let [was, is] = [found.segment_sectors, segment_sectors].map(|it| it * SECTOR_BYTES as u64);
+        let path = slab.path().display();
+        tracing::warn!(%path, was, is, "the slab is divided anew, and begins empty");
+    }
+    let uuid = kept.map_or_else(Uuid::new_v4, |found| found.uuid);
     let superblock = Superblock { uuid, segment_sectors, sectors };
-    let mut head = AlignedBuf::for_sectors(HEAD_SECTORS as usize);
-    head[..SECTOR_BYTES].copy_from_slice(&superblock.to_sector());
-    slab.write_head(&head)?;
+    if found != Some(superblock) {
+        let mut head = AlignedBuf::for_sectors(HEAD_SECTORS as usize);
+        head[..SECTOR_BYTES].copy_from_slice(&superblock.to_sector());
+        slab.write_head(&head)?;
+    }
     Ok(superblock)
+}
+
+/// How many segments a slab of `sectors` has.
+pub fn segments(sectors: u64, segment_sectors: u64) -> u32 {
+    u32::try_from(sectors.saturating_sub(HEAD_SECTORS) / segment_sectors).unwrap_or(u32::MAX)
+}
+
+/// The first sector of a segment.
+pub fn segment_start(index: u32, segment_sectors: u64) -> SectorNo {
+    SectorNo(HEAD_SECTORS + u64::from(index) * segment_sectors)
 }
 
 #[cfg(test)]
@@ -90,10 +113,10 @@ mod tests {
 
     /// As a node does it.
     fn take(path: &Path, segment: u64, overwrite: bool) -> Result<Superblock, NodeError> {
-        let uuid = owner(path, overwrite)?;
+        let found = owner(path, overwrite)?;
         let options =
             OpenOptions { size: Some(4 << 20), direct: Direct::Prefer, ..Default::default() };
-        claim(&SlabFile::open(path, options)?, uuid, segment)
+        claim(&SlabFile::open(path, options)?, found, segment)
     }
 
     #[test]
@@ -102,9 +125,11 @@ mod tests {
         let path = folder.path().join("slab");
         let first = take(&path, 64, false).unwrap();
         assert_eq!((first.segment_sectors, first.sectors), (64, 1024));
-        // Divided otherwise, it is the same slab.
-        let again = take(&path, 128, false).unwrap();
-        assert_eq!((again.uuid, again.segment_sectors), (first.uuid, 128));
+        assert_eq!(take(&path, 64, false).unwrap(), first);
+        // Divided otherwise, it is another slab: the old one's journals are none of its.
+        let other = take(&path, 128, false).unwrap();
+        assert_eq!(other.segment_sectors, 128);
+        assert_ne!(other.uuid, first.uuid);
         std::fs::write(&path, []).unwrap();
         assert_ne!(take(&path, 64, false).unwrap().uuid, first.uuid);
     }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use address::{DriveNo, SECTOR_BYTES, SectorNo};
+use address::{SECTOR_BYTES, SectorNo};
 use pack::PackError;
 use ring::{ReadError, ReadSink};
 use tokio::sync::Notify;
@@ -23,6 +23,7 @@ use crate::core::{Core, Gather, Request, RequestNo, Source, here};
 use crate::directory::{Directory, Extent, ExtentNo};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::settle;
+use crate::fill::Trouble;
 
 /// Consecutive bytes of one row, within one read.
 #[derive(Clone, Copy, Debug)]
@@ -328,9 +329,8 @@ impl Reader {
         match outcome {
             Ok(bytes) => deliver(core, first, bytes, &wants, &mut ended),
             Err(error) => {
-                tracing::warn!(%error, "a read failed; its rows are answered from the table");
                 core.stats.bad_sectors.add(1);
-                refuse(core, &wants, &mut ended);
+                refuse(core, &wants, error.into(), &mut ended);
             }
         }
         wants.clear();
@@ -378,7 +378,7 @@ fn deliver(
             if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
                 // The checksum holds, so what was written was wrong.
                 tracing::error!(%error, extent = ?extent.key, "a row can't be decoded");
-                core.shared.fills.bad_extent(extent);
+                core.shared.fills.bad_extent(extent, Trouble::Undecodable);
                 request.refused[usize::from(piece.part)].insert(piece.position);
             }
         }
@@ -390,12 +390,14 @@ fn deliver(
 }
 
 /// Pieces that could not be read: their rows will come from the table.
-fn refuse(core: &Core, wants: &[Want<Piece>], ended: &mut Vec<RequestNo>) {
+fn refuse(core: &Core, wants: &[Want<Piece>], trouble: Trouble, ended: &mut Vec<RequestNo>) {
     let mut requests = core.requests.borrow_mut();
     let directory = core.directory.borrow();
     for Want { piece, .. } in wants {
-        if let Some(extent) = directory.extent(piece.extent) {
-            core.shared.fills.bad_extent(extent);
+        if let Some(extent) = directory.extent(piece.extent)
+            && trouble.is_of_the_drive()
+        {
+            core.shared.fills.bad_extent(extent, trouble);
         }
         let Some(request) = requests.get_mut(piece.request) else { continue };
         request.refused[usize::from(piece.part)].insert(piece.position);
@@ -436,7 +438,8 @@ impl Checks {
                     Ok(()) => core.ram.admit(extent.key, sector, sector_bytes),
                     Err(_) => {
                         self.bad |= bit;
-                        report_bad(core, extent, sector);
+                        core.stats.bad_sectors.add(1);
+                        core.shared.fills.bad_extent(extent, Trouble::Checksum);
                     }
                 }
             }
@@ -444,11 +447,4 @@ impl Checks {
         }
         all
     }
-}
-
-fn report_bad(core: &Core, extent: &Arc<Extent>, sector: u32) {
-    let (DriveNo(drive), SectorNo(place)) = (extent.drive, extent.first.plus(sector.into()));
-    tracing::warn!(drive, sector = place, extent = ?extent.key, "checksum mismatch; the extent is dropped and filled again");
-    core.stats.bad_sectors.add(1);
-    core.shared.fills.bad_extent(extent);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -167,6 +168,19 @@ impl SimDisk {
     pub fn put(&self, drive: DriveNo, at: ByteOffset, data: &[u8]) {
         let at = at.0 as usize;
         self.lock().drive(drive).bytes[at..at + data.len()].copy_from_slice(data);
+    }
+
+    /// Reads past all rings, as [`SlabFile::read_at`](crate::SlabFile::read_at) does.
+    pub(crate) fn read_at(&self, drive: DriveNo, at: ByteOffset, buf: &mut [u8]) -> io::Result<()> {
+        let mut state = self.lock();
+        let first = SectorNo(at.0 / SECTOR_BYTES as u64);
+        let past = first.plus(address::sectors_for(buf.len() as u64));
+        if state.bad_sectors.range((drive, first)..(drive, past)).next().is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let held = state.drive(drive).bytes.get(at.0 as usize..).and_then(|it| it.get(..buf.len()));
+        buf.copy_from_slice(held.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 
     /// The reads since the last call, in the order of submission.

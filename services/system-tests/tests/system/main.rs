@@ -10,6 +10,7 @@ mod fetch_oracle;
 mod members;
 mod overload;
 mod reads;
+mod restart;
 mod store;
 mod types;
 mod words;

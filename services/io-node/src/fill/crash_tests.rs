@@ -1,0 +1,281 @@
+//! The filler over simulated drives that crash, from one seed: what is found again is whole and right.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use address::{DriveNo, ExtentKey, PackKey, SECTOR_BYTES};
+use arrow_array::{ArrayRef, Int64Array};
+use arrow_schema::{DataType, Field};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use pack::PackLayout;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use ring::sim::{SimConfig, SimDisk, SimFaults};
+use ring::{AlignedBuf, Engine, Ring, RingConfig, SlabFile};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::chunk::Chunk;
+use super::{FillHandle, FillOutcome, Filler};
+use crate::core::mailbox::{Mailbox, Message};
+use crate::directory::{Directory, Extent};
+use crate::error::NodeError;
+use crate::slab::{HEAD_SECTORS, Superblock, claim, recover};
+
+const SEGMENT_SECTORS: u64 = 32;
+const SEGMENTS: u64 = 6;
+const DRIVES: usize = 2;
+const CORES: usize = 2;
+/// More than fit the drives.
+const NAMES: u32 = 60;
+
+/// What an extent of this name holds, in every test: of 1 to 9 sectors.
+fn encoded(name: ExtentKey) -> pack::Extent {
+    let rows = 300 + i64::from(name.chunk % 9) * 512;
+    let first = i64::from(name.chunk) << 32;
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + rows));
+    let field = Arc::new(Field::new("a", DataType::Int64, false));
+    PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap()
+}
+
+struct Made(ExtentKey);
+
+impl Chunk for Made {
+    fn encoded(self: Box<Self>, _: u64) -> BoxFuture<'static, Result<pack::Extent, NodeError>> {
+        async move {
+            tokio::task::yield_now().await;
+            Ok(encoded(self.0))
+        }
+        .boxed()
+    }
+}
+
+fn name(chunk: u32) -> ExtentKey {
+    ExtentKey { pack: PackKey(77), chunk }
+}
+
+/// A core as the filler knows it: its ring and its replica of the directory.
+async fn core(
+    ring: Ring,
+    directory: Rc<RefCell<Directory>>,
+    mut mail: mpsc::UnboundedReceiver<Message>,
+) {
+    while let Some(message) = mail.recv().await {
+        match message {
+            Message::Write { drive, offset, buf, done } => {
+                let write = ring.write(drive, offset, buf);
+                tokio::task::spawn_local(async move {
+                    let outcome = write.await.map(drop).map_err(|refused| refused.error);
+                    done.send(outcome).unwrap_or_default();
+                });
+            }
+            Message::Sync { drive, done } => {
+                let sync = ring.sync(drive);
+                tokio::task::spawn_local(async move { done.send(sync.await).unwrap_or_default() });
+            }
+            Message::Filled { extent, .. } => drop(directory.borrow_mut().insert(extent)),
+            Message::Restored { extents, .. } => directory.borrow_mut().restore(&extents),
+            Message::Forget { keys, .. } => {
+                for &key in keys.iter() {
+                    directory.borrow_mut().forget(key);
+                }
+            }
+            _ => unreachable!("the filler sends nothing else"),
+        }
+    }
+}
+
+/// A node's life between two crashes.
+struct Life {
+    fills: FillHandle,
+    cores: Arc<[Mailbox]>,
+    directories: Vec<Rc<RefCell<Directory>>>,
+    restored: usize,
+}
+
+impl Life {
+    /// To be called within a `LocalSet`.
+    async fn begin(disk: &SimDisk) -> Self {
+        let slabs = disk.slabs();
+        let superblocks: Vec<_> = slabs.iter().map(superblock).collect();
+        let config = RingConfig {
+            slots: 4,
+            engine: Engine::Simulated(disk.clone()),
+            ..RingConfig::default()
+        };
+        let (mut cores, mut directories) = (Vec::new(), Vec::new());
+        for _ in 0..CORES {
+            let (to, mail) = mpsc::unbounded_channel();
+            let directory = Rc::<RefCell<Directory>>::default();
+            let ring = Ring::start(&config, &slabs).unwrap();
+            tokio::task::spawn_local(core(ring, Rc::clone(&directory), mail));
+            cores.push(to);
+            directories.push(directory);
+        }
+        let cores: Arc<[Mailbox]> = cores.into();
+        let found = slabs.iter().zip(&superblocks).map(|(slab, of)| recover(slab, of)).collect();
+        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, 3, 16);
+        let restored = filler.restore(found).await;
+        tokio::task::spawn_local(filler.run());
+        Self { fills, cores, directories, restored }
+    }
+
+    /// What a core finds, each extent whole and of the right bytes.
+    fn found(&self, disk: &SimDisk) -> BTreeMap<u32, (u16, u64)> {
+        let slabs = disk.slabs();
+        let mut replicas = self.directories.iter().map(|directory| {
+            let directory = directory.borrow();
+            let find = |chunk| {
+                let extent = Arc::clone(directory.extent(directory.find(name(chunk))?)?);
+                assert_whole(&slabs, &extent);
+                Some((chunk, (extent.drive.0, extent.first.0)))
+            };
+            (0..NAMES).filter_map(find).collect::<BTreeMap<_, _>>()
+        });
+        let first = replicas.next().unwrap();
+        assert!(replicas.all(|other| other == first));
+        first
+    }
+
+    async fn stop(self) {
+        let _ = self.fills.stop().await;
+        assert!(self.cores.iter().all(|core| !core.is_closed()));
+    }
+}
+
+fn superblock(slab: &SlabFile) -> Superblock {
+    let mut head = AlignedBuf::for_sectors(1);
+    slab.read_at(address::ByteOffset(0), &mut head).unwrap();
+    let found = Superblock::from_sector(&head.as_chunks().0[0]).ok();
+    claim(slab, found, SEGMENT_SECTORS).unwrap()
+}
+
+fn assert_whole(slabs: &[SlabFile], extent: &Extent) {
+    let truth = encoded(extent.key);
+    assert_eq!(extent.index, truth.index);
+    let mut bytes = AlignedBuf::for_sectors(extent.index.sectors() as usize);
+    slabs[usize::from(extent.drive.0)].read_at(extent.first.byte_offset(), &mut bytes).unwrap();
+    assert!(bytes.as_slice() == truth.bytes, "{:?} is not whole", extent.key);
+}
+
+fn disk(seed: u64) -> SimDisk {
+    let bytes = (HEAD_SECTORS + SEGMENTS * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
+    SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
+}
+
+/// Runs one life in a runtime of its own, so that everything of it is gone afterwards.
+fn live<T>(life: impl AsyncFnOnce() -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, life())
+}
+
+/// Some turns of the runtime.
+async fn turns(count: u32) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn after_a_clean_stop_all_is_found_again_and_filled_on() {
+    for seed in 0..20 {
+        let disk = disk(seed);
+        let mut before = BTreeMap::new();
+        for round in 0..4 {
+            before = live(async || {
+                let life = Life::begin(&disk).await;
+                assert_eq!(life.found(&disk), before, "seed {seed}");
+                assert_eq!(life.restored, before.len());
+                for chunk in round * 7..round * 7 + 20 {
+                    let outcome =
+                        life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
+                    let is_new = !before.contains_key(&chunk);
+                    assert!(matches!(outcome, FillOutcome::Filled(_)) == is_new, "{outcome:?}");
+                }
+                let filled = life.found(&disk);
+                life.stop().await;
+                filled
+            });
+            assert!(!before.is_empty());
+        }
+    }
+}
+
+#[test]
+fn after_a_crash_at_any_instant_what_is_found_is_whole_and_what_was_recorded_is_found() {
+    for seed in 0..150 {
+        let disk = disk(seed);
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut most = 0;
+        for round in 0..8 {
+            let loses_power = random.random_bool(0.7);
+            let turns_until_crash = random.random_range(1..1500);
+            disk.set_faults(SimFaults {
+                short_writes_per_mille: random.random_range(0..200),
+                interrupts_per_mille: random.random_range(0..100),
+                ..SimFaults::default()
+            });
+            let asked: Vec<u32> = (0..80).map(|_| random.random_range(0..NAMES)).collect();
+            let (found, filled) = live(async || {
+                let life = Life::begin(&disk).await;
+                let found = life.found(&disk);
+                assert_eq!(life.restored, found.len());
+                let fills = life.fills.clone();
+                tokio::task::spawn_local(async move {
+                    for chunk in asked {
+                        let _ = fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
+                    }
+                });
+                turns(turns_until_crash).await;
+                let filled = life.found(&disk);
+                if loses_power {
+                    disk.crash();
+                }
+                (found, filled)
+            });
+            most = most.max(found.len());
+            // Nothing is found that wasn't filled, and a place has one name.
+            let places: HashMap<_, _> = found.iter().map(|(name, place)| (place, name)).collect();
+            assert_eq!(places.len(), found.len(), "seed {seed}, round {round}");
+            assert!(round > 0 || found.is_empty());
+            drop(filled);
+        }
+        assert!(most > 0, "seed {seed}: nothing was ever found again");
+    }
+}
+
+#[test]
+fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
+    let disk = disk(3);
+    let first = live(async || {
+        let life = Life::begin(&disk).await;
+        for chunk in 0..20 {
+            life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
+        }
+        let filled = life.found(&disk);
+        life.stop().await;
+        filled
+    });
+    // The end of drive 0's first segment, where its journal begins; unreadable in drive 1's.
+    let end = (HEAD_SECTORS + SEGMENT_SECTORS) * SECTOR_BYTES as u64;
+    disk.flip_bit(DriveNo(0), address::ByteOffset(end - 100), 3);
+    disk.break_sector(DriveNo(1), address::SectorNo(end / SECTOR_BYTES as u64 - 1));
+    let lost = |&place: &(u16, u64)| place.1 < HEAD_SECTORS + SEGMENT_SECTORS;
+    let kept: BTreeMap<_, _> =
+        first.clone().into_iter().filter(|(_, place)| !lost(place)).collect();
+    assert!(kept.len() < first.len() && !kept.is_empty());
+    live(async || {
+        let life = Life::begin(&disk).await;
+        assert_eq!(life.found(&disk), kept);
+        // What is lost is filled again, in time also where the journal couldn't be read.
+        for chunk in (0..NAMES).chain(0..20) {
+            let outcome = life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
+            assert!(!matches!(outcome, FillOutcome::Failed(_)), "{outcome:?}");
+        }
+        life.found(&disk);
+        life.stop().await;
+    });
+}

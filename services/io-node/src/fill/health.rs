@@ -1,0 +1,182 @@
+//! What becomes of a drive that fails: judged by what reads and writes say, never by a single bad sector.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ring::{Fault, ReadError, WriteError};
+
+/// How a drive is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DriveState {
+    /// Read and filled.
+    #[default]
+    Serving,
+    /// It takes no writes: what it has is served, nothing is added.
+    ReadOnly,
+    /// Nothing of it is used any more.
+    Retired,
+}
+
+/// Why an extent's bytes can't be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// A sector is not what was written.
+    #[error("a sector does not match its checksum")]
+    Checksum,
+    /// The bytes are as written, and no rows.
+    #[error("a row can't be decoded")]
+    Undecodable,
+    /// It can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The drive did not answer in time.
+    #[error("the drive did not answer in time")]
+    Late,
+}
+
+impl Trouble {
+    /// Whether it says something of the drive, and not of the ring or the kernel's shortages.
+    pub fn is_of_the_drive(&self) -> bool {
+        match self {
+            Self::Read(ReadError::Io { fault, .. }) => {
+                !matches!(fault, Fault::Busy | Fault::Misuse)
+            }
+            Self::Read(error) => matches!(error, ReadError::PastEnd { .. }),
+            Self::Checksum | Self::Undecodable | Self::Late => true,
+        }
+    }
+}
+
+/// Extents that may fail within [`READ_WINDOW`] before the drive is retired.
+const READ_FAILURES_MAX: usize = 32;
+
+/// How long a failed extent counts.
+const READ_WINDOW: Duration = Duration::from_secs(60);
+
+/// Writes that may fail one after another before the drive takes no more.
+const WRITE_FAILURES_MAX: u32 = 3;
+
+/// One drive's record.
+#[derive(Debug, Default)]
+pub struct Health {
+    state: DriveState,
+    read_failures: VecDeque<Instant>,
+    write_failures: u32,
+}
+
+impl Health {
+    /// How it is used.
+    pub fn state(&self) -> DriveState {
+        self.state
+    }
+
+    /// An extent failed. Whether that changed how the drive is used.
+    pub fn read_failed(&mut self, trouble: Trouble, now: Instant) -> bool {
+        if trouble == Trouble::Undecodable {
+            return false;
+        }
+        while self.read_failures.front().is_some_and(|&then| now - then > READ_WINDOW) {
+            self.read_failures.pop_front();
+        }
+        self.read_failures.push_back(now);
+        let is_gone = matches!(trouble, Trouble::Read(ReadError::Io { fault: Fault::Gone, .. }));
+        match is_gone || self.read_failures.len() >= READ_FAILURES_MAX {
+            true => self.become_state(DriveState::Retired),
+            false => false,
+        }
+    }
+
+    /// An extent was written.
+    pub fn written(&mut self) {
+        self.write_failures = 0;
+    }
+
+    /// An extent could not be written. Whether that changed how the drive is used.
+    pub fn write_failed(&mut self, error: &WriteError) -> bool {
+        self.write_failures += 1;
+        match error {
+            WriteError::Closed => false,
+            WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
+            _ if self.write_failures >= WRITE_FAILURES_MAX => self.journal_failed(error),
+            _ => false,
+        }
+    }
+
+    /// A journal could not be written, or what was written not made to stay: nobody knows what the drive has
+    /// of it, so nothing is added. Whether that changed how the drive is used.
+    pub fn journal_failed(&mut self, error: &WriteError) -> bool {
+        match error {
+            WriteError::Closed => false,
+            WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
+            _ => self.become_state(DriveState::ReadOnly),
+        }
+    }
+
+    /// Only ever to the worse.
+    fn become_state(&mut self, state: DriveState) -> bool {
+        let worse = state as u8 > self.state as u8;
+        if worse {
+            self.state = state;
+        }
+        worse
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::{ByteOffset, DriveNo};
+
+    use super::*;
+
+    fn read(errno: i32) -> Trouble {
+        let (drive, offset) = (DriveNo(0), ByteOffset(0));
+        Trouble::Read(ReadError::Io { drive, offset, errno, fault: Fault::of(errno) })
+    }
+
+    fn write(errno: i32) -> WriteError {
+        let (drive, offset) = (DriveNo(0), ByteOffset(0));
+        WriteError::Io { drive, offset, errno, fault: Fault::of(errno) }
+    }
+
+    const EIO: i32 = 5;
+    const ENODEV: i32 = 19;
+
+    #[test]
+    fn a_bad_sector_now_and_then_is_no_bad_drive() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        for minute in 0..1000 {
+            let now = start + Duration::from_secs(2) * minute;
+            assert!(!health.read_failed([read(EIO), Trouble::Checksum][minute as usize % 2], now));
+            assert!(!health.read_failed(Trouble::Undecodable, now));
+        }
+        assert_eq!(health.state(), DriveState::Serving);
+    }
+
+    #[test]
+    fn many_at_a_time_are_and_so_is_a_drive_that_is_gone() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        let changes = (0..40).filter(|_| health.read_failed(Trouble::Late, now)).count();
+        assert_eq!((changes, health.state()), (1, DriveState::Retired));
+        for gone in [
+            Health::read_failed(&mut Health::default(), read(ENODEV), now),
+            Health::write_failed(&mut Health::default(), &write(ENODEV)),
+        ] {
+            assert!(gone);
+        }
+    }
+
+    #[test]
+    fn writes_that_fail_in_a_row_end_writing_and_not_reading() {
+        let mut health = Health::default();
+        let full = WriteError::NoSpace { drive: DriveNo(0), offset: ByteOffset(0) };
+        assert!(!health.write_failed(&full) && !health.write_failed(&write(EIO)));
+        health.written();
+        assert!(!health.write_failed(&full) && !health.write_failed(&full));
+        assert!(health.write_failed(&full));
+        assert_eq!(health.state(), DriveState::ReadOnly);
+        assert!(!health.journal_failed(&write(EIO)) && !health.write_failed(&WriteError::Closed));
+        assert!(health.journal_failed(&write(ENODEV)));
+        assert_eq!(health.state(), DriveState::Retired);
+    }
+}

@@ -1,0 +1,102 @@
+//! Extents that are on a drive and not in its journal yet.
+//!
+//! While a drive writes one block of a journal, what is filled meanwhile waits here, and goes into the next
+//! block together: the slower the drive's flushes, the more extents share one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use address::SECTOR_BYTES;
+
+use super::segments::SegmentNo;
+use crate::directory::Extent;
+use crate::slab::journal::{BLOCK_SECTORS_MAX, block_sectors, record_bytes};
+
+/// Sectors to keep for an extent's record, were it alone in its block.
+pub fn record_sectors(index: &pack::ExtentIndex) -> u64 {
+    block_sectors(record_bytes(index))
+}
+
+/// Those of one drive, oldest first.
+#[derive(Debug, Default)]
+pub struct Unrecorded {
+    waiting: VecDeque<Arc<Extent>>,
+}
+
+impl Unrecorded {
+    /// One more.
+    pub fn push(&mut self, extent: Arc<Extent>) {
+        self.waiting.push_back(extent);
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Those to go into one block: of one segment, and as many as fit.
+    pub fn take(&mut self) -> Option<(SegmentNo, Vec<Arc<Extent>>)> {
+        let segment = self.waiting.front()?.segment;
+        let mut room = BLOCK_SECTORS_MAX as usize * SECTOR_BYTES;
+        let mut is_full = false;
+        let mut taken = Vec::new();
+        self.waiting.retain(|extent| {
+            let bytes = record_bytes(&extent.index);
+            // One that is longer than a block has one of its own.
+            let fits = bytes <= room || taken.is_empty();
+            if extent.segment != segment || is_full || !fits {
+                is_full |= extent.segment == segment;
+                return true;
+            }
+            room = room.saturating_sub(bytes);
+            taken.push(Arc::clone(extent));
+            false
+        });
+        Some((segment, taken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::{DriveNo, ExtentKey, PackKey, SectorNo};
+    use arrow_array::{ArrayRef, BinaryArray};
+    use arrow_schema::{DataType, Field};
+    use pack::PackLayout;
+
+    use super::*;
+
+    /// With rows of one byte: two bytes of index each.
+    fn extent(chunk: u32, segment: u32, rows: usize) -> Arc<Extent> {
+        let column: ArrayRef = Arc::new(BinaryArray::from_iter_values(vec![b"x"; rows]));
+        let field = Arc::new(Field::new("a", DataType::Binary, false));
+        let index = PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap().index;
+        Arc::new(Extent {
+            key: ExtentKey { pack: PackKey(0), chunk },
+            index,
+            drive: DriveNo(0),
+            first: SectorNo(0),
+            segment: SegmentNo { drive: DriveNo(0), index: segment },
+        })
+    }
+
+    #[test]
+    fn a_block_is_of_one_segment_and_of_what_fits_in_order() {
+        let mut unrecorded = Unrecorded::default();
+        // Of segment 1 the second is too long for any block, the third too long to join the fourth.
+        for (chunk, segment, rows) in
+            [(0, 1, 3), (1, 2, 3), (2, 1, 700_000), (3, 1, 400_000), (4, 1, 200_000), (5, 1, 3)]
+        {
+            unrecorded.push(extent(chunk, segment, rows));
+        }
+        let mut blocks = Vec::new();
+        while let Some((segment, extents)) = unrecorded.take() {
+            let chunks: Vec<_> = extents.iter().map(|extent| extent.key.chunk).collect();
+            blocks.push((segment.index, chunks));
+        }
+        assert_eq!(
+            blocks,
+            [(1, vec![0]), (2, vec![1]), (1, vec![2]), (1, vec![3]), (1, vec![4, 5])]
+        );
+        assert_eq!(unrecorded.len(), 0);
+    }
+}

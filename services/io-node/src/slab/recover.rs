@@ -1,0 +1,84 @@
+//! What a slab holds, read from its segments' journals: when a node starts, and to inspect it.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use address::{ByteOffset, SECTOR_BYTES};
+use ring::{AlignedBuf, SlabFile};
+
+use super::journal::{Journal, Reading, read};
+use super::{Superblock, segment_start, segments};
+
+/// Threads that read and decode a drive's journals.
+pub const READERS: u32 = 8;
+
+/// A segment's share that is read at first: more than the journal of one full of large extents has.
+const FIRST_READ_SHARE: u64 = 512;
+
+/// The least and the most that is read at first, in sectors.
+const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
+
+/// One segment's journal.
+#[derive(Debug)]
+pub struct Found {
+    /// The segment.
+    pub segment: u32,
+    /// What is in it; why it can't be read.
+    pub journal: io::Result<Journal>,
+}
+
+/// Reads the journals of all segments that have one, several at a time, and those that can't be read.
+pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
+    let count = segments(superblock.sectors, superblock.segment_sectors);
+    let next = AtomicU32::new(0);
+    let found = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..READERS.min(count) {
+            scope.spawn(|| {
+                let mut buf = AlignedBuf::for_sectors(0);
+                loop {
+                    let segment = next.fetch_add(1, Ordering::Relaxed);
+                    if segment >= count {
+                        return;
+                    }
+                    let journal = segment_journal(slab, superblock, segment, &mut buf);
+                    if !matches!(&journal, Ok(journal) if journal.blocks == 0)
+                        && let Ok(mut found) = found.lock()
+                    {
+                        found.push(Found { segment, journal });
+                    }
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap_or_default()
+}
+
+/// Reads one segment's journal, in a buffer that is used again.
+fn segment_journal(
+    slab: &SlabFile,
+    superblock: &Superblock,
+    segment: u32,
+    buf: &mut AlignedBuf,
+) -> io::Result<Journal> {
+    let segment_sectors = superblock.segment_sectors;
+    let (least, most) = FIRST_READ_SECTORS;
+    let first = (segment_sectors / FIRST_READ_SHARE).clamp(least, most).min(segment_sectors);
+    let end = segment_start(segment, segment_sectors).plus(segment_sectors).byte_offset().0;
+    let mut wanted = first as usize * SECTOR_BYTES;
+    loop {
+        if buf.len() != wanted {
+            *buf = AlignedBuf::zeroed(wanted);
+        }
+        slab.read_at(ByteOffset(end - wanted as u64), buf)?;
+        match read(superblock.uuid, segment, segment_sectors, buf) {
+            Reading::Whole(journal) => return Ok(journal),
+            // Twice as much at least, so that a long journal takes few reads.
+            Reading::More(more) => {
+                let doubled = more.max(wanted * 2);
+                wanted = doubled.min(segment_sectors as usize * SECTOR_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A node that comes back: its drives still have what it cached, and no wrong byte comes of it.
+
+use std::path::Path;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use bytesize::ByteSize;
+use client::fetch::{FetchClient, FetchOptions};
+use io_node::inspect::Inspection;
+use lance::Dataset;
+use tempfile::TempDir;
+
+use crate::cluster::{Io, endpoint, folder, io_config, soon, start_io, stop_io, total};
+use crate::types::Maker;
+
+const ROWS: usize = 2000;
+const ROWS_PER_FRAGMENT: u32 = 250;
+
+async fn table(folder: &Path) -> (String, RecordBatch) {
+    let uri = folder.join("table").to_str().unwrap().to_owned();
+    let batch = Maker::new(5, ROWS).all_types();
+    let reader = arrow_array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    let params = lance::dataset::WriteParams {
+        data_storage_version: Some(lance_file::version::LanceFileVersion::V2_2),
+        max_rows_per_file: ROWS_PER_FRAGMENT as usize,
+        ..Default::default()
+    };
+    Dataset::write(reader, &uri, Some(params)).await.unwrap();
+    (uri, batch)
+}
+
+/// With room for all of the table.
+const SLAB: ByteSize = ByteSize::mib(128);
+
+/// A node over a folder that another had before.
+async fn start_over(folder: TempDir) -> Io {
+    let mut config = io_config(folder.path());
+    config.drives[0].size = Some(SLAB);
+    let node = start_io(config).await;
+    let client = FetchClient::new(endpoint(node.local_addr()), FetchOptions::default()).unwrap();
+    Io { node, client, folder }
+}
+
+/// All rows of the column that every row is known by.
+async fn check(io: &Io, uri: &str, truth: &RecordBatch) {
+    let projection = io.open(uri, 1, &["id", "text"]).await;
+    let addrs = (0..ROWS as u32)
+        .map(|row| RowAddr::new(row / ROWS_PER_FRAGMENT, row % ROWS_PER_FRAGMENT))
+        .collect();
+    let rows =
+        io.client.fetch(&projection, addrs, None, soon()).await.unwrap().into_rows().unwrap();
+    for column in ["id", "text"] {
+        let field = truth.schema().field_with_name(column).unwrap().clone();
+        let got = pack::restore(&rows[column], &field).unwrap();
+        assert_eq!(&got, &truth[column], "{column}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_cached_is_served_from_the_drive_after_a_restart() {
+    let tables = folder();
+    let (uri, truth) = table(tables.path()).await;
+    let io = start_over(folder()).await;
+    io.warm(&uri, 1).await;
+    let before = io.describe().await;
+    let Io { node, folder, .. } = io;
+    stop_io(node).await;
+
+    let slab = Inspection::open(&folder.path().join("slab")).unwrap();
+    let extents: usize = slab.segments().iter().map(|segment| segment.extents()).sum();
+    assert_eq!(extents as u64, before.extents);
+    assert_eq!(slab.verify(|_| {}), []);
+    drop(slab);
+
+    let io = start_over(folder).await;
+    let after = io.describe().await;
+    assert_eq!(after.extents, before.extents);
+    // The last of the journals may have been written after it was asked.
+    assert!(after.drives[0].used_bytes >= before.drives[0].used_bytes);
+    check(&io, &uri, &truth).await;
+    io.warm(&uri, 1).await;
+    let after = io.describe().await;
+    assert_eq!((total(&after, |c| c.table_rows), total(&after, |c| c.bad_sectors)), (0, 0));
+    assert_eq!(total(&after, |c| c.drive_write_bytes), 0, "nothing is filled twice");
+    assert!(total(&after, |c| c.drive_reads) > 0);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slab_as_it_was_at_some_moment_never_makes_a_wrong_row() {
+    let tables = folder();
+    let (uri, truth) = table(tables.path()).await;
+    let io = start_over(folder()).await;
+    let images = folder();
+    // Taken while it is written, front to back: worse than any power loss, as what was written later may be
+    // there and what was written before may not.
+    let image = |number: usize| images.path().join(number.to_string());
+    let slab = io.folder.path().join("slab");
+    let copies = async {
+        for number in 0..6 {
+            std::fs::create_dir(image(number)).unwrap();
+            tokio::fs::copy(&slab, image(number).join("slab")).await.unwrap();
+        }
+    };
+    tokio::join!(copies, io.warm(&uri, 1));
+    io.stop().await;
+    for number in 0..6 {
+        let mut config = io_config(&image(number));
+        config.drives[0].size = Some(SLAB);
+        let node = start_io(config).await;
+        let client =
+            FetchClient::new(endpoint(node.local_addr()), FetchOptions::default()).unwrap();
+        let io = Io { node, client, folder: folder() };
+        check(&io, &uri, &truth).await;
+        io.stop().await;
+    }
+}
