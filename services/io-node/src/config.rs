@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
@@ -10,7 +11,7 @@ use serde::Deserialize;
 
 use crate::error::NodeError;
 
-/// An I/O node's configuration. Sizes are written as people write them: `64GiB`, `256MiB`.
+/// An I/O node's configuration. Sizes and durations are written as people write them: `64GiB`, `500ms`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IoConfig {
@@ -36,6 +37,9 @@ pub struct IoConfig {
     pub slots: u32,
     /// The longest read; a multiple of 4 KiB, at most 256 KiB.
     pub read_max: ByteSize,
+    /// How long a drive may take to answer a read before the rows are taken from the table.
+    #[serde(with = "humantime_serde")]
+    pub read_timeout: Duration,
     /// A segment of the slab, reclaimed whole; also the longest extent.
     pub segment: ByteSize,
     /// Rows that one stream may have outstanding.
@@ -104,6 +108,7 @@ impl Default for IoConfig {
             ram_tier: ByteSize::mib(256),
             slots: 256,
             read_max: ByteSize::kib(32),
+            read_timeout: Duration::from_millis(500),
             segment: ByteSize::mib(64),
             credit_rows: 64 << 10,
             batch_rows_max: 4096,
@@ -148,6 +153,9 @@ impl IoConfig {
         }
         if !self.segment.as_u64().is_multiple_of(sector) || self.segment < ByteSize::mib(1) {
             return bad("segment", "must be a multiple of 4KiB, at least 1MiB".into());
+        }
+        if self.read_timeout < Duration::from_millis(2) {
+            return bad("read_timeout", "must be at least 2ms".into());
         }
         if self.credit_rows < self.batch_rows_max {
             return bad("credit_rows", "must be at least batch_rows_max".into());
@@ -198,6 +206,7 @@ mod tests {
         assert_eq!(field(with(|c| c.drives[0].size = Some(ByteSize::mib(1)))), "drives");
         assert_eq!(field(with(|c| c.read_max = ByteSize::b(5000))), "read_max");
         assert_eq!(field(with(|c| c.segment = ByteSize::b(4096))), "segment");
+        assert_eq!(field(with(|c| c.read_timeout = Duration::ZERO)), "read_timeout");
         assert_eq!(field(with(|c| c.credit_rows = 1)), "credit_rows");
         assert_eq!(field(with(|c| c.fills = 0)), "fills");
     }

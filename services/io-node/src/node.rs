@@ -7,26 +7,23 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use address::SECTOR_BYTES;
 use lake::{Lake, LakeOptions};
-use ring::{Direct, Engine, OpenOptions, RingConfig, SlabFile};
+use ring::sim::SimDisk;
+use ring::{Engine, RingConfig, SlabFile};
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::task::JoinHandle as TaskHandle;
 
-use crate::config::{EngineChoice, IoConfig};
+use crate::config::{DriveConfig, IoConfig};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, Filler};
-use crate::slab::{Found, HEAD_SECTORS, Superblock, claim, owner, recover};
+use crate::slab::{Drives, recover_all};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
-
-/// Bytes of a slab file that is neither there nor given a size.
-const SLAB_BYTES_DEFAULT: u64 = 4 << 30;
 
 /// What all cores of a node share. Nothing of it is locked on the way of a fetch.
 pub struct Shared {
@@ -44,6 +41,8 @@ pub struct Shared {
     pub mailboxes: Arc<[Mailbox]>,
     /// The drives.
     pub slabs: Vec<SlabFile>,
+    /// What carries their reads and writes out.
+    engine: Engine,
     /// How each drive's queue depth was found.
     pub queue_depths: Vec<u32>,
 }
@@ -56,15 +55,10 @@ impl Shared {
 
     /// What each core's ring is to be.
     pub fn ring_config(&self) -> RingConfig {
-        let engine = match self.config.engine {
-            EngineChoice::Auto => Engine::Auto,
-            EngineChoice::IoUring => Engine::IoUring,
-            EngineChoice::Pread => Engine::Pread,
-        };
         RingConfig {
             slots: self.config.slots,
             slot_bytes: self.config.read_max.as_u64() as usize,
-            engine,
+            engine: self.engine.clone(),
             ..RingConfig::default()
         }
     }
@@ -81,33 +75,33 @@ pub struct IoNode {
 }
 
 impl IoNode {
-    /// Opens the drives, starts a ring a core, and listens. Returns once the node serves.
+    /// Opens the drives, starts a ring a core, finds what the drives hold, and listens. Returns once the
+    /// node serves.
     ///
     /// # Errors
     /// A configuration that contradicts itself; a drive that can't be used; a ring that can't be
     /// had; a port that is taken. Nothing is left running.
     pub fn start(config: IoConfig) -> Result<Self, NodeError> {
         config.validate()?;
+        let drives = Drives::open(&config)?;
+        Self::start_on(config, drives)
+    }
+
+    /// The same on simulated drives, which go wrong as a test wants.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_simulated(mut config: IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
+        let drives = Drives::simulated(&config, disk)?;
+        let configured = |slab: &SlabFile| DriveConfig { path: slab.path().into(), size: None };
+        config.drives = drives.slabs.iter().map(configured).collect();
+        config.validate()?;
+        Self::start_on(config, drives)
+    }
+
+    fn start_on(config: IoConfig, drives: Drives) -> Result<Self, NodeError> {
         let started = Instant::now();
-        let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
-        let owners = owners.collect::<Result<Vec<_>, _>>()?;
-        let slabs = open_slabs(&config)?;
-        let least = HEAD_SECTORS * SECTOR_BYTES as u64 + config.segment.as_u64();
-        if let Some(slab) = slabs.iter().find(|slab| slab.len() < least) {
-            let (path, len, segment) = (slab.path().display(), slab.len(), config.segment);
-            let problem = format!(
-                "{path} has {len} bytes, less than {least}: a segment of {segment}, and a MiB before it"
-            );
-            return Err(NodeError::Config { field: "drives", problem });
-        }
-        let segment = config.segment.as_u64() / SECTOR_BYTES as u64;
-        let claimed = slabs.iter().zip(owners).map(|(slab, found)| {
-            let superblock = claim(slab, found, segment)?;
-            let (path, uuid) = (slab.path().display(), superblock.uuid);
-            tracing::info!(%path, %uuid, "the slab is this node's");
-            Ok(superblock)
-        });
-        let superblocks = claimed.collect::<Result<Vec<_>, NodeError>>()?;
+        let Drives { slabs, superblocks, engine } = drives;
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
         let background = tokio::runtime::Builder::new_multi_thread()
@@ -137,6 +131,7 @@ impl IoNode {
             mailboxes,
             queue_depths: slabs.iter().map(queue_depth).collect(),
             slabs,
+            engine,
             config,
         });
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
@@ -231,16 +226,6 @@ impl Drop for IoNode {
 /// Between two looks whether something has stopped.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Reads the drives' journals, all drives at the same time.
-fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Found>> {
-    std::thread::scope(|scope| {
-        let drives = slabs.iter().zip(superblocks);
-        let readers: Vec<_> =
-            drives.map(|(slab, superblock)| scope.spawn(|| recover(slab, superblock))).collect();
-        readers.into_iter().map(|reader| reader.join().unwrap_or_default()).collect()
-    })
-}
-
 fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
 }
@@ -254,20 +239,6 @@ fn lake_options(config: &IoConfig) -> LakeOptions {
         metadata_cache_bytes: cache - cache / 8,
         ..LakeOptions::default()
     }
-}
-
-fn open_slabs(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
-    let direct = if config.allow_buffered { Direct::Prefer } else { Direct::Require };
-    let open = |drive: &crate::config::DriveConfig| {
-        let size = match drive.size {
-            Some(size) => Some(size.as_u64() / SECTOR_BYTES as u64 * SECTOR_BYTES as u64),
-            None if drive.path.exists() => None,
-            None => Some(SLAB_BYTES_DEFAULT),
-        };
-        let options = OpenOptions { size, direct, ..OpenOptions::default() };
-        Ok(SlabFile::open(&drive.path, options)?)
-    };
-    config.drives.iter().map(open).collect()
 }
 
 /// 0 where the system doesn't tell.

@@ -70,6 +70,7 @@ pub const IO_SCALARS: &[Scalar] = &[
     text("ram_tier"),
     number("slots"),
     text("read_max"),
+    text("read_timeout"),
     text("segment"),
     number("credit_rows"),
     number("batch_rows_max"),

@@ -55,6 +55,7 @@ pub fn run(start: CoreStart) {
         let slots = ring.describe().slots;
         let read_max = config.slot_bytes;
         let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
+        let read_timeout = shared.config.read_timeout;
         let reply_memory = shared.config.reply_memory.as_u64();
         settle_in(Rc::new(Core {
             number,
@@ -72,6 +73,7 @@ pub fn run(start: CoreStart) {
         }));
         let _ = started.send(Ok(description));
         tokio::spawn(read::drive());
+        tokio::spawn(read::watch(read_timeout));
         live(mail).await;
     });
 }

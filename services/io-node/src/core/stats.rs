@@ -48,6 +48,8 @@ counters! {
     table_rows,
     /// Sectors whose checksum was wrong, or whose read failed.
     bad_sectors,
+    /// Reads that were given up because the drive did not answer in time.
+    late_reads,
     /// Pieces that shared a read with another piece.
     shared_pieces,
     /// Batches dropped because their deadline had passed or their caller had gone.

@@ -23,7 +23,7 @@ use super::{FillHandle, FillOutcome, Filler};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::{Directory, Extent};
 use crate::error::NodeError;
-use crate::slab::{HEAD_SECTORS, Superblock, claim, recover};
+use crate::slab::{HEAD_SECTORS, Superblock, claim, recover_all};
 
 const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
@@ -116,7 +116,7 @@ impl Life {
             directories.push(directory);
         }
         let cores: Arc<[Mailbox]> = cores.into();
-        let found = slabs.iter().zip(&superblocks).map(|(slab, of)| recover(slab, of)).collect();
+        let found = recover_all(&slabs, &superblocks);
         let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, 3, 16);
         let restored = filler.restore(found).await;
         tokio::task::spawn_local(filler.run());

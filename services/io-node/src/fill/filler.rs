@@ -88,6 +88,7 @@ type Waiter = oneshot::Sender<FillOutcome>;
 enum Ask {
     Fill { name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter> },
     Bad(Arc<Extent>, Trouble),
+    Late(DriveNo),
     Stop(oneshot::Sender<()>),
 }
 
@@ -123,6 +124,11 @@ impl FillHandle {
     /// wait already the next read of it says so again.
     pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
         let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent), trouble));
+    }
+
+    /// Says that a drive did not answer reads in time.
+    pub fn late(&self, drive: DriveNo) {
+        let _ = self.asks.try_send(Ask::Late(drive));
     }
 
     /// Has what is written already recorded in the drives' journals, and nothing begun any more. Done when
@@ -267,6 +273,7 @@ impl Filler {
                 ask = self.asks.recv(), if takes => match ask {
                     Some(Ask::Fill { name, chunk, waiter }) => self.asked(name, chunk, waiter),
                     Some(Ask::Bad(extent, trouble)) => self.drop_extent(&extent, trouble),
+                    Some(Ask::Late(drive)) => self.late(drive),
                     Some(Ask::Stop(stopped)) => self.stopping = Some(stopped),
                     None => break,
                 },
@@ -509,10 +516,6 @@ impl Filler {
 
     fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
         let drive = extent.drive;
-        if trouble == Trouble::Late {
-            // Its bytes may be right: only the drive is judged by it.
-            return self.read_failed(drive, trouble);
-        }
         // A late report may be of bytes that were replaced since.
         if self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent)) {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
@@ -521,13 +524,15 @@ impl Filler {
             // Its room comes back with its segment, so nobody waits for this. The journal still has it: found
             // again after a restart, it is found wrong again.
             drop(forget(&self.cores, vec![extent.key]));
-            self.read_failed(drive, trouble);
+            if self.health[usize::from(drive.0)].read_failed(trouble, Instant::now()) {
+                self.degrade(drive, &trouble);
+            }
         }
     }
 
-    fn read_failed(&mut self, drive: DriveNo, trouble: Trouble) {
-        if self.health[usize::from(drive.0)].read_failed(trouble, Instant::now()) {
-            self.degrade(drive, &trouble);
+    fn late(&mut self, drive: DriveNo) {
+        if self.health[usize::from(drive.0)].was_late(Instant::now()) {
+            self.degrade(drive, &"it does not answer in time");
         }
     }
 

@@ -30,9 +30,6 @@ pub enum Trouble {
     /// It can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The drive did not answer in time.
-    #[error("the drive did not answer in time")]
-    Late,
 }
 
 impl Trouble {
@@ -43,7 +40,7 @@ impl Trouble {
                 !matches!(fault, Fault::Busy | Fault::Misuse)
             }
             Self::Read(error) => matches!(error, ReadError::PastEnd { .. }),
-            Self::Checksum | Self::Undecodable | Self::Late => true,
+            Self::Checksum | Self::Undecodable => true,
         }
     }
 }
@@ -54,6 +51,10 @@ const READ_FAILURES_MAX: usize = 32;
 /// How long a failed extent counts.
 const READ_WINDOW: Duration = Duration::from_secs(60);
 
+/// Seconds with late reads, within [`READ_WINDOW`], after which the drive is retired: a pause now and then
+/// is what drives behind a network have.
+const LATE_SECONDS_MAX: usize = 30;
+
 /// Writes that may fail one after another before the drive takes no more.
 const WRITE_FAILURES_MAX: u32 = 3;
 
@@ -62,6 +63,8 @@ const WRITE_FAILURES_MAX: u32 = 3;
 pub struct Health {
     state: DriveState,
     read_failures: VecDeque<Instant>,
+    /// Of each second that had a late read, the first.
+    late: VecDeque<Instant>,
     write_failures: u32,
 }
 
@@ -76,12 +79,22 @@ impl Health {
         if trouble == Trouble::Undecodable {
             return false;
         }
-        while self.read_failures.front().is_some_and(|&then| now - then > READ_WINDOW) {
-            self.read_failures.pop_front();
-        }
+        forget_old(&mut self.read_failures, now);
         self.read_failures.push_back(now);
         let is_gone = matches!(trouble, Trouble::Read(ReadError::Io { fault: Fault::Gone, .. }));
         match is_gone || self.read_failures.len() >= READ_FAILURES_MAX {
+            true => self.become_state(DriveState::Retired),
+            false => false,
+        }
+    }
+
+    /// Reads were not answered in time. Whether that changed how the drive is used.
+    pub fn was_late(&mut self, now: Instant) -> bool {
+        forget_old(&mut self.late, now);
+        if self.late.back().is_none_or(|&last| now - last >= Duration::from_secs(1)) {
+            self.late.push_back(now);
+        }
+        match self.late.len() >= LATE_SECONDS_MAX {
             true => self.become_state(DriveState::Retired),
             false => false,
         }
@@ -123,6 +136,12 @@ impl Health {
     }
 }
 
+fn forget_old(failures: &mut VecDeque<Instant>, now: Instant) {
+    while failures.front().is_some_and(|&then| now - then > READ_WINDOW) {
+        failures.pop_front();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use address::{ByteOffset, DriveNo};
@@ -156,7 +175,7 @@ mod tests {
     #[test]
     fn many_at_a_time_are_and_so_is_a_drive_that_is_gone() {
         let (mut health, now) = (Health::default(), Instant::now());
-        let changes = (0..40).filter(|_| health.read_failed(Trouble::Late, now)).count();
+        let changes = (0..40).filter(|_| health.read_failed(Trouble::Checksum, now)).count();
         assert_eq!((changes, health.state()), (1, DriveState::Retired));
         for gone in [
             Health::read_failed(&mut Health::default(), read(ENODEV), now),
@@ -164,6 +183,17 @@ mod tests {
         ] {
             assert!(gone);
         }
+    }
+
+    #[test]
+    fn a_pause_is_borne_and_a_drive_that_stays_slow_is_not() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        // A pause of five seconds every minute.
+        assert!((0..50_000).all(|ms| !health.was_late(at(ms / 5000 * 60_000 + ms % 5000))));
+        assert!((0..290).all(|tenth| !health.was_late(at(1_000_000 + tenth * 100))));
+        assert!(health.was_late(at(1_029_000)));
+        assert_eq!(health.state(), DriveState::Retired);
     }
 
     #[test]

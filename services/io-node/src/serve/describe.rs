@@ -91,5 +91,6 @@ fn core(core: CoreSnapshot) -> CoreState {
         dropped: core.dropped,
         shed: core.shed,
         reply_bytes: core.reply_bytes,
+        late_reads: core.late_reads,
     }
 }

@@ -5,6 +5,7 @@
 //!          HEAD_SECTORS         extents ──►   ◄── journal
 //! ```
 
+mod drives;
 pub mod inspect;
 pub mod journal;
 mod recover;
@@ -21,7 +22,8 @@ use uuid::Uuid;
 
 use crate::error::NodeError;
 
-pub use recover::{Found, recover};
+pub use drives::Drives;
+pub use recover::{Found, recover_all};
 pub use superblock::{NotOurs, Superblock};
 
 /// What lies before the first segment: a MiB, within which every filesystem and partition table has

@@ -1,6 +1,7 @@
 //! What a slab holds, read from its segments' journals: when a node starts, and to inspect it.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +27,19 @@ pub struct Found {
     pub segment: u32,
     /// What is in it; why it can't be read.
     pub journal: io::Result<Journal>,
+}
+
+/// Reads the journals of these slabs, all at the same time.
+pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Found>> {
+    std::thread::scope(|scope| {
+        let drives = slabs.iter().zip(superblocks);
+        let readers: Vec<_> =
+            drives.map(|(slab, superblock)| scope.spawn(|| recover(slab, superblock))).collect();
+        readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// Reads the journals of all segments that have one, several at a time, and those that can't be read.

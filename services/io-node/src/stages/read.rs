@@ -9,12 +9,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use address::{SECTOR_BYTES, SectorNo};
+use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use pack::PackError;
 use ring::{ReadError, ReadSink};
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 use wire::{Fault, Reason};
 
 use super::coalesce::{PlannedRead, Want, plan_reads};
@@ -41,7 +42,12 @@ pub struct Piece {
 
 /// A read in flight.
 struct InFlight {
+    drive: DriveNo,
     first: SectorNo,
+    since: Instant,
+    /// Whether it was seen to be late once.
+    is_suspect: bool,
+    /// Empty once it was given up.
     wants: Vec<Want<Piece>>,
 }
 
@@ -57,11 +63,25 @@ pub struct Reader {
     work: Arc<Notify>,
     /// Whether it was woken already, and hasn't run yet.
     woken: Cell<bool>,
+    /// Of each drive, the reads in flight that were given up.
+    stuck: RefCell<Vec<u32>>,
     /// Kept for their allocations.
     wants: RefCell<Vec<Want<Piece>>>,
     planned: RefCell<Vec<PlannedRead>>,
     ended: RefCell<Vec<RequestNo>>,
 }
+
+/// What left the queue and is not read.
+#[derive(Default)]
+struct Popped {
+    /// Requests whose deadline has passed.
+    late: Vec<RequestNo>,
+    /// Pieces on drives that don't answer.
+    stuck: Vec<Piece>,
+}
+
+/// The share of the slots that a drive may hold without answering before it is asked for no more.
+const STUCK_SHARE: u32 = 8;
 
 #[derive(Default)]
 struct InFlightTable {
@@ -87,6 +107,17 @@ pub async fn drive() {
         submit_here();
         work.notified().await;
         here().reader.woken.set(false);
+    }
+}
+
+/// Looks after reads that a drive does not answer, for as long as the core lives.
+pub async fn watch(limit: Duration) {
+    let mut looks = tokio::time::interval(limit / 2);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let core = here();
+        core.reader.give_up(&core, limit);
     }
 }
 
@@ -223,6 +254,7 @@ impl Reader {
             sink: Rc::new(Completions),
             work: Arc::default(),
             woken: Cell::new(false),
+            stuck: RefCell::default(),
             wants: RefCell::default(),
             planned: RefCell::default(),
             ended: RefCell::default(),
@@ -249,13 +281,14 @@ impl Reader {
     /// Hands pieces that wait to the ring, as far as slots are free.
     pub fn submit(&self, core: &Core) {
         while self.busy.get() < self.slots && !self.waiting.borrow().is_empty() {
-            let late = self.pop(core);
+            let now = Instant::now();
+            let Popped { late, stuck } = self.pop(core, now);
             let mut wants = self.wants.borrow_mut();
             let mut planned = self.planned.borrow_mut();
             planned.clear();
             plan_reads(&mut wants, self.sectors_max, &mut planned);
             for read in planned.iter() {
-                self.start(core, read, &wants[read.wants.clone()]);
+                self.start(core, read, now, &wants[read.wants.clone()]);
             }
             drop((wants, planned));
             for no in late {
@@ -263,12 +296,15 @@ impl Reader {
                 let what = "the deadline passed before the rows were read";
                 reply::fail(core, no, Fault::new(Reason::DeadlineExceeded, what));
             }
+            let mut ended = Vec::new();
+            stuck.into_iter().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+            ended.into_iter().for_each(|no| settle(core, no));
         }
     }
 
-    /// Takes as many pieces as there are free slots; requests whose deadline has passed come back.
-    fn pop(&self, core: &Core) -> Vec<RequestNo> {
-        let (mut late, now) = (Vec::new(), Instant::now());
+    /// Takes as many pieces as there are free slots; what is not to be read comes back.
+    fn pop(&self, core: &Core, now: Instant) -> Popped {
+        let mut popped = Popped::default();
         let mut requests = core.requests.borrow_mut();
         let directory = core.directory.borrow();
         let mut waiting = self.waiting.borrow_mut();
@@ -279,25 +315,37 @@ impl Reader {
             let Some(piece) = waiting.pop_front() else { break };
             let Some(request) = requests.get_mut(piece.request) else { continue };
             if request.deadline.is_some_and(|deadline| deadline <= now) {
-                if late.last() != Some(&piece.request) {
-                    late.push(piece.request);
+                if popped.late.last() != Some(&piece.request) {
+                    popped.late.push(piece.request);
                 }
                 continue;
             }
-            wants.extend(place(&directory, piece));
+            match place(&directory, piece) {
+                Some(want) if self.is_stuck(want.drive) => popped.stuck.push(piece),
+                want => wants.extend(want),
+            }
         }
-        late
+        popped
     }
 
-    fn start(&self, core: &Core, read: &PlannedRead, wants: &[Want<Piece>]) {
+    /// Whether so many reads of a drive were given up, and have not ended, that it is not asked for more.
+    fn is_stuck(&self, drive: DriveNo) -> bool {
+        let stuck = self.stuck.borrow();
+        stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)
+    }
+
+    fn start(&self, core: &Core, read: &PlannedRead, since: Instant, wants: &[Want<Piece>]) {
         let tag = {
             let mut table = self.in_flight.borrow_mut();
+            let (drive, first, is_suspect) = (read.drive, read.first, false);
             let tag = table.free.pop().unwrap_or_else(|| {
-                table.places.push(InFlight { first: read.first, wants: Vec::new() });
+                let wants = Vec::new();
+                table.places.push(InFlight { drive, first, since, is_suspect, wants });
                 table.places.len() as u32 - 1
             });
             let entry = &mut table.places[tag as usize];
-            entry.first = read.first;
+            (entry.drive, entry.first, entry.since, entry.is_suspect) =
+                (drive, first, since, is_suspect);
             entry.wants.extend_from_slice(wants);
             tag
         };
@@ -321,16 +369,19 @@ impl Reader {
         if !self.waiting.borrow().is_empty() {
             self.wake();
         }
-        let (first, mut wants) = {
+        let (drive, first, mut wants) = {
             let entry = &mut self.in_flight.borrow_mut().places[tag];
-            (entry.first, std::mem::take(&mut entry.wants))
+            (entry.drive, entry.first, std::mem::take(&mut entry.wants))
         };
+        if wants.is_empty() {
+            self.stuck.borrow_mut()[usize::from(drive.0)] -= 1;
+        }
         let mut ended = self.ended.take();
         match outcome {
             Ok(bytes) => deliver(core, first, bytes, &wants, &mut ended),
             Err(error) => {
                 core.stats.bad_sectors.add(1);
-                refuse(core, &wants, error.into(), &mut ended);
+                refuse(core, &wants, Some(error.into()), &mut ended);
             }
         }
         wants.clear();
@@ -342,6 +393,56 @@ impl Reader {
             settle(core, no);
         }
         self.ended.replace(ended);
+    }
+}
+
+impl Reader {
+    /// Gives up the reads that have been in flight for `limit`: their rows come from the table, and what
+    /// the drive brings after all is thrown away. A slot is free again only once the drive has ended.
+    ///
+    /// A read is given up when it is late for the second time, so that a pause of this process is not
+    /// taken for one of the drive.
+    pub fn give_up(&self, core: &Core, limit: Duration) {
+        if self.busy.get() == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let (mut late, mut drives) = (Vec::new(), Vec::new());
+        for entry in &mut self.in_flight.borrow_mut().places {
+            if !entry.wants.is_empty()
+                && now - entry.since >= limit
+                && std::mem::replace(&mut entry.is_suspect, true)
+            {
+                late.push(std::mem::take(&mut entry.wants));
+                drives.push(entry.drive);
+            }
+        }
+        core.stats.late_reads.add(late.len() as u64);
+        let all_stuck = {
+            let mut stuck = self.stuck.borrow_mut();
+            for drive in &drives {
+                let at = usize::from(drive.0);
+                let len = stuck.len().max(at + 1);
+                stuck.resize(len, 0);
+                stuck[at] += 1;
+            }
+            stuck.iter().sum::<u32>() >= self.slots
+        };
+        drives.sort_unstable();
+        drives.dedup();
+        drives.into_iter().for_each(|drive| core.shared.fills.late(drive));
+        let mut ended = Vec::new();
+        for wants in late {
+            refuse(core, &wants, None, &mut ended);
+        }
+        if all_stuck {
+            // No slot comes free before a drive answers.
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            waiting.into_iter().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+        }
+        for no in ended {
+            settle(core, no);
+        }
     }
 }
 
@@ -390,21 +491,29 @@ fn deliver(
 }
 
 /// Pieces that could not be read: their rows will come from the table.
-fn refuse(core: &Core, wants: &[Want<Piece>], trouble: Trouble, ended: &mut Vec<RequestNo>) {
+fn refuse(
+    core: &Core,
+    wants: &[Want<Piece>],
+    trouble: Option<Trouble>,
+    ended: &mut Vec<RequestNo>,
+) {
+    for want in wants {
+        refuse_piece(core, want.piece, trouble, ended);
+    }
+}
+
+fn refuse_piece(core: &Core, piece: Piece, trouble: Option<Trouble>, ended: &mut Vec<RequestNo>) {
+    if let Some(trouble) = trouble.filter(Trouble::is_of_the_drive)
+        && let Some(extent) = core.directory.borrow().extent(piece.extent)
+    {
+        core.shared.fills.bad_extent(extent, trouble);
+    }
     let mut requests = core.requests.borrow_mut();
-    let directory = core.directory.borrow();
-    for Want { piece, .. } in wants {
-        if let Some(extent) = directory.extent(piece.extent)
-            && trouble.is_of_the_drive()
-        {
-            core.shared.fills.bad_extent(extent, trouble);
-        }
-        let Some(request) = requests.get_mut(piece.request) else { continue };
-        request.refused[usize::from(piece.part)].insert(piece.position);
-        request.pieces_left -= 1;
-        if request.pieces_left == 0 {
-            ended.push(piece.request);
-        }
+    let Some(request) = requests.get_mut(piece.request) else { return };
+    request.refused[usize::from(piece.part)].insert(piece.position);
+    request.pieces_left -= 1;
+    if request.pieces_left == 0 {
+        ended.push(piece.request);
     }
 }
 

@@ -12,6 +12,7 @@ use futures::StreamExt;
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
 use lake::Lake;
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
+use ring::sim::{SimConfig, SimDisk};
 use tempfile::TempDir;
 use wire::fetch::{DescribeResponse, WarmRequest};
 
@@ -64,7 +65,24 @@ impl Io {
         let folder = folder();
         let mut config = io_config(folder.path());
         change(&mut config);
-        let node = start_io(config).await;
+        Self::with(start_io(config).await, folder)
+    }
+
+    /// On simulated drives of 64 MiB each.
+    pub async fn simulated(drives: usize, change: impl FnOnce(&mut IoConfig)) -> (Self, SimDisk) {
+        let folder = folder();
+        let config = SimConfig { drives: vec![64 << 20; drives], ..SimConfig::default() };
+        let disk = SimDisk::new(config);
+        let mut config = io_config(folder.path());
+        config.segment = ByteSize::mib(4);
+        change(&mut config);
+        let on = disk.clone();
+        let start = move || IoNode::start_simulated(config, &on).unwrap();
+        (Self::with(tokio::task::spawn_blocking(start).await.unwrap(), folder), disk)
+    }
+
+    /// A client of a node, and the node's folder.
+    pub fn with(node: IoNode, folder: TempDir) -> Self {
         let endpoint = endpoint(node.local_addr());
         let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
         Self { node, client, folder }

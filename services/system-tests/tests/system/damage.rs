@@ -15,9 +15,19 @@ use bytesize::ByteSize;
 use lance::Dataset;
 use lance::dataset::WriteParams;
 
+use ring::sim::SimFaults;
+use wire::fetch::DriveState;
+
 use crate::cluster::{Io, folder, soon, total};
 
 const DIMENSION: usize = 256;
+
+/// Few, so that there are many extents.
+const ROWS_PER_FRAGMENT: u32 = 250;
+
+fn addr(id: u32) -> RowAddr {
+    RowAddr::new(id / ROWS_PER_FRAGMENT, id % ROWS_PER_FRAGMENT)
+}
 
 /// Each vector's elements are its row's id.
 async fn write(uri: &str, rows: usize) {
@@ -30,12 +40,14 @@ async fn write(uri: &str, rows: usize) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let schema = batch.schema();
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
-    Dataset::write(reader, uri, Some(WriteParams::default())).await.unwrap();
+    let max_rows_per_file = ROWS_PER_FRAGMENT as usize;
+    let params = WriteParams { max_rows_per_file, ..Default::default() };
+    Dataset::write(reader, uri, Some(params)).await.unwrap();
 }
 
 async fn check(io: &Io, uri: &str, ids: &[u32]) {
     let projection = io.open(uri, 1, &["vector", "id"]).await;
-    let addrs = ids.iter().map(|&id| RowAddr::new(0, id)).collect();
+    let addrs = ids.iter().map(|&id| addr(id)).collect();
     let rows = io.client.fetch(&projection, addrs, None, soon()).await.unwrap().into_rows();
     let rows = rows.unwrap();
     let got = rows["id"].as_primitive::<Int64Type>().values();
@@ -118,7 +130,7 @@ async fn callers_that_go_away_leave_the_node_well() {
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector"]).await;
     for round in 0..200u32 {
-        let addrs = (0..500).map(|i| RowAddr::new(0, (i * 7 + round) % 5000)).collect();
+        let addrs = (0..500).map(|i| addr((i * 7 + round) % 5000)).collect();
         let fetch = io.client.fetch(&projection, addrs, None, soon());
         // Some are dropped before they are sent, some while reads are in flight.
         let patience = std::time::Duration::from_micros(u64::from(round) * 10);
@@ -146,8 +158,98 @@ async fn a_late_batch_costs_no_read() {
     let projection = io.open(&uri, 1, &["vector"]).await;
     let before = total(&io.describe().await, |c| c.drive_reads);
     let late = client::fetch::Instant::now() - std::time::Duration::from_millis(1);
-    let fetch = io.client.fetch(&projection, vec![RowAddr::new(0, 1)], None, late);
+    let fetch = io.client.fetch(&projection, vec![addr(1)], None, late);
     assert_eq!(fetch.await.unwrap_err().reason, wire::Reason::DeadlineExceeded);
     assert_eq!(total(&io.describe().await, |c| c.drive_reads), before);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_does_not_answer_is_not_waited_for() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 3000).await;
+    let timeout = std::time::Duration::from_millis(50);
+    let (io, disk) = Io::simulated(1, |config| config.read_timeout = timeout).await;
+    io.warm(&uri, 1).await;
+    check(&io, &uri, &[1, 2, 3]).await;
+    disk.hold(true);
+    let ids: Vec<u32> = (0..3000).step_by(17).collect();
+    check(&io, &uri, &ids).await;
+    let late = io.describe().await;
+    assert!(total(&late, |c| c.late_reads) > 0 && total(&late, |c| c.table_rows) > 0);
+    disk.hold(false);
+    // What it brings now is of no use to anybody; what is asked from now on is.
+    check(&io, &uri, &ids).await;
+    let after = io.describe().await;
+    assert_eq!(total(&after, |c| c.table_rows), total(&late, |c| c.table_rows));
+    assert_eq!(after.drives[0].state(), DriveState::Serving);
+    assert_eq!(after.extents_dropped, 0);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 12_000).await;
+    let (io, disk) = Io::simulated(2, |_| {}).await;
+    let ids: Vec<u32> = (0..12_000).step_by(29).collect();
+    for (drive, others) in [(0, DriveState::Serving), (1, DriveState::Retired)] {
+        io.warm(&uri, 1).await;
+        check(&io, &uri, &ids).await;
+        for sector in 0..(64 << 20) / 4096 {
+            disk.break_sector(address::DriveNo(drive), address::SectorNo(sector));
+        }
+        // Each extent that is found bad counts, and is filled again, half of them on the bad drive.
+        for _ in 0..60 {
+            check(&io, &uri, &ids).await;
+            let state = io.describe().await.drives[usize::from(drive)].state();
+            if state == DriveState::Retired {
+                break;
+            }
+            // A write of a sector mends it; this drive does not keep what it is given.
+            for sector in 0..(64 << 20) / 4096 {
+                disk.break_sector(address::DriveNo(drive), address::SectorNo(sector));
+            }
+        }
+        let described = io.describe().await;
+        assert_eq!(described.drives[usize::from(drive)].state(), DriveState::Retired);
+        assert_eq!(described.drives[1 - usize::from(drive)].state(), others);
+        assert!(described.extents_dropped > 0);
+    }
+    // With none left rows come straight from the table.
+    let before = total(&io.describe().await, |c| c.drive_reads);
+    check(&io, &uri, &ids).await;
+    let described = io.describe().await;
+    assert_eq!((total(&described, |c| c.drive_reads), described.extents), (before, 0));
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_drive_serves_what_it_has() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 12_000).await;
+    let (io, disk) = Io::simulated(1, |_| {}).await;
+    let (cached, other): (Vec<u32>, Vec<u32>) = ((0..500).collect(), (6000..6500).collect());
+    check(&io, &uri, &cached).await;
+    while io.describe().await.fills_running > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    disk.set_faults(SimFaults { is_full: true, ..SimFaults::default() });
+    for _ in 0..200 {
+        check(&io, &uri, &other).await;
+        if io.describe().await.drives[0].state() == DriveState::ReadOnly {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let before = io.describe().await;
+    assert_eq!(before.drives[0].state(), DriveState::ReadOnly);
+    check(&io, &uri, &cached).await;
+    let after = io.describe().await;
+    assert_eq!(total(&before, |c| c.table_rows), total(&after, |c| c.table_rows));
+    assert!(total(&before, |c| c.drive_reads) < total(&after, |c| c.drive_reads));
     io.stop().await;
 }

@@ -5,12 +5,11 @@ use std::path::Path;
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use bytesize::ByteSize;
-use client::fetch::{FetchClient, FetchOptions};
 use io_node::inspect::Inspection;
 use lance::Dataset;
 use tempfile::TempDir;
 
-use crate::cluster::{Io, endpoint, folder, io_config, soon, start_io, stop_io, total};
+use crate::cluster::{Io, folder, io_config, soon, start_io, stop_io, total};
 use crate::types::Maker;
 
 const ROWS: usize = 2000;
@@ -36,9 +35,7 @@ const SLAB: ByteSize = ByteSize::mib(128);
 async fn start_over(folder: TempDir) -> Io {
     let mut config = io_config(folder.path());
     config.drives[0].size = Some(SLAB);
-    let node = start_io(config).await;
-    let client = FetchClient::new(endpoint(node.local_addr()), FetchOptions::default()).unwrap();
-    Io { node, client, folder }
+    Io::with(start_io(config).await, folder)
 }
 
 /// All rows of the column that every row is known by.
@@ -107,10 +104,7 @@ async fn a_slab_as_it_was_at_some_moment_never_makes_a_wrong_row() {
     for number in 0..6 {
         let mut config = io_config(&image(number));
         config.drives[0].size = Some(SLAB);
-        let node = start_io(config).await;
-        let client =
-            FetchClient::new(endpoint(node.local_addr()), FetchOptions::default()).unwrap();
-        let io = Io { node, client, folder: folder() };
+        let io = Io::with(start_io(config).await, folder());
         check(&io, &uri, &truth).await;
         io.stop().await;
     }

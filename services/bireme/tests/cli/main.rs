@@ -1,5 +1,7 @@
 //! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
 
+mod killed;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -441,6 +443,11 @@ fn a_drive_with_something_else_on_it_is_left_alone() {
         ["up", "--table", &words, "--cache-dir", text(folder.path()), "--listen", "127.0.0.1:0"];
     names(&up, 6, "--cache-dir");
     assert_eq!(std::fs::read_to_string(&slab).unwrap(), "dear diary");
+    std::fs::write(&slab, [b'x'; 8192]).unwrap();
+    names(&["inspect", text(&slab)], 3, "did not write");
+    std::fs::write(&slab, [0; 8192]).unwrap();
+    names(&["inspect", text(&slab)], 3, "is empty");
+    names(&["inspect", "/nowhere/slab"], 3, "/nowhere/slab");
 }
 
 #[test]
@@ -459,6 +466,7 @@ fn every_command_explains_itself() {
         "warm",
         "status",
         "bench",
+        "inspect",
         "completions",
     ];
     let help = said(&["--help"]);

@@ -1,0 +1,112 @@
+//! An I/O node that is killed under load, again and again: it finds what it cached, whole, and never serves a
+//! wrong row. BIREME_KILLS says how often; a soak takes a thousand.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use address::RowAddr;
+use arrow_array::cast::AsArray;
+use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use serde_json::Value;
+
+use super::{folder, json, said, text};
+
+const FRAGMENTS: u32 = 8;
+const ROWS_PER_FRAGMENT: u32 = 4000;
+const CALLERS: u64 = 4;
+
+/// What the row holds: bytes that don't compress, so that a chunk is as large as it looks.
+fn words(id: u32) -> String {
+    let mut bytes = [0; 300];
+    StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+struct Io {
+    process: Child,
+    client: FetchClient,
+    extents: u64,
+}
+
+impl Io {
+    /// On a drive that has room for some of the table.
+    fn start(drive: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"))
+            .args(["io", "--listen", "127.0.0.1:0", "--no-pin", "--ram-tier", "0", "--json"])
+            .args(["--drive", &format!("{drive}:19MiB")])
+            .env("BIREME_IO_SEGMENT", "3MiB")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let serving: Value = serde_json::from_str(&line).unwrap();
+        let endpoint = serving["endpoint"].as_str().unwrap().parse().unwrap();
+        let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
+        Self { process, client, extents: serving["extents"].as_u64().unwrap() }
+    }
+}
+
+/// Asks for random rows until the node is gone; how many came, all of them right.
+async fn ask(client: FetchClient, uri: String, seed: u64) -> usize {
+    let (mut random, mut rows) = (StdRng::seed_from_u64(seed), 0);
+    let soon = || Instant::now() + Duration::from_secs(20);
+    let table = TableVersion { uri: &uri, version: u64::from(FRAGMENTS), identity: "" };
+    let Ok(projection) = client.open(table, &["words".into()], soon()).await else { return 0 };
+    loop {
+        let ids: Vec<_> =
+            (0..40).map(|_| random.random_range(0..FRAGMENTS * ROWS_PER_FRAGMENT)).collect();
+        let addr = |&id| RowAddr::new(id / ROWS_PER_FRAGMENT, id % ROWS_PER_FRAGMENT);
+        let addrs = ids.iter().map(addr).collect();
+        let Ok(reply) = client.fetch(&projection, addrs, None, soon()).await else { return rows };
+        let reply = reply.into_rows().unwrap();
+        for (got, &id) in reply["words"].as_string::<i32>().iter().zip(&ids) {
+            assert_eq!(got, Some(words(id).as_str()), "row {id}");
+        }
+        rows += ids.len();
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
+    let kills = std::env::var("BIREME_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let folder = folder();
+    let table = folder.path().join("table");
+    for fragment in 0..FRAGMENTS {
+        let path = folder.path().join("rows.jsonl");
+        let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+        for id in fragment * ROWS_PER_FRAGMENT..(fragment + 1) * ROWS_PER_FRAGMENT {
+            writeln!(file, r#"{{"words":"{}"}}"#, words(id)).unwrap();
+        }
+        file.into_inner().unwrap();
+        let mode = if fragment == 0 { "create" } else { "append" };
+        said(&["ingest", text(&path), "--table", text(&table), "--mode", mode]);
+    }
+    let drive = folder.path().join("slab");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _within = runtime.enter();
+    let mut random = StdRng::seed_from_u64(1);
+    let (mut rows, mut found) = (0, 0);
+    for kill in 0..kills {
+        let mut io = Io::start(text(&drive));
+        assert_eq!(io.extents, found, "after {kill} kills");
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| runtime.spawn(ask(io.client.clone(), text(&table).into(), random.random())))
+            .collect();
+        std::thread::sleep(Duration::from_millis(random.random_range(50..600)));
+        io.process.kill().unwrap();
+        io.process.wait().unwrap();
+        for caller in callers {
+            rows += runtime.block_on(caller).unwrap();
+        }
+        let inspected = &json(&["inspect", text(&drive), "--verify"])[0];
+        assert!(inspected["bad_extents"].as_array().unwrap().is_empty(), "{inspected}");
+        let segments = inspected["segments"].as_array().unwrap();
+        found = segments.iter().map(|segment| segment["extents"].as_u64().unwrap()).sum();
+    }
+    assert!(rows > 0 && found > 0, "{rows} rows, {found} extents");
+}

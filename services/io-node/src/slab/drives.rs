@@ -1,0 +1,93 @@
+//! A node's drives, opened and claimed: what its cores' rings are started on.
+
+use address::{ByteOffset, SECTOR_BYTES};
+use ring::sim::SimDisk;
+use ring::{AlignedBuf, Direct, Engine, OpenOptions, SlabFile};
+
+use super::{HEAD_SECTORS, Superblock, claim, owner};
+use crate::config::{DriveConfig, EngineChoice, IoConfig};
+use crate::error::NodeError;
+
+/// Bytes of a slab file that is neither there nor given a size.
+const SLAB_BYTES_DEFAULT: u64 = 4 << 30;
+
+/// All drives of a node.
+pub struct Drives {
+    /// Open and locked.
+    pub slabs: Vec<SlabFile>,
+    /// Of each slab.
+    pub superblocks: Vec<Superblock>,
+    /// What carries reads and writes out.
+    pub engine: Engine,
+}
+
+impl Drives {
+    /// Opens the configured drives, all of which are found to be this node's or nobody's before the first
+    /// one is changed.
+    ///
+    /// # Errors
+    /// A drive that can't be used, is somebody else's, or too small.
+    pub fn open(config: &IoConfig) -> Result<Self, NodeError> {
+        let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
+        let owners = owners.collect::<Result<Vec<_>, _>>()?;
+        let slabs = config.drives.iter().map(|drive| open(drive, config));
+        let slabs = slabs.collect::<Result<Vec<_>, _>>()?;
+        let engine = match config.engine {
+            EngineChoice::Auto => Engine::Auto,
+            EngineChoice::IoUring => Engine::IoUring,
+            EngineChoice::Pread => Engine::Pread,
+        };
+        Self::claim(config, slabs, owners, engine)
+    }
+
+    /// A simulated disk's drives.
+    ///
+    /// # Errors
+    /// One that is too small.
+    pub fn simulated(config: &IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
+        let slabs = disk.slabs();
+        let owner = |slab: &SlabFile| {
+            let mut head = AlignedBuf::for_sectors(1);
+            slab.read_at(ByteOffset(0), &mut head).ok()?;
+            Superblock::from_sector(&head.as_chunks().0[0]).ok()
+        };
+        let owners = slabs.iter().map(owner).collect();
+        Self::claim(config, slabs, owners, Engine::Simulated(disk.clone()))
+    }
+
+    fn claim(
+        config: &IoConfig,
+        slabs: Vec<SlabFile>,
+        owners: Vec<Option<Superblock>>,
+        engine: Engine,
+    ) -> Result<Self, NodeError> {
+        let least = HEAD_SECTORS * SECTOR_BYTES as u64 + config.segment.as_u64();
+        if let Some(slab) = slabs.iter().find(|slab| slab.len() < least) {
+            let (path, len, segment) = (slab.path().display(), slab.len(), config.segment);
+            let problem = format!(
+                "{path} has {len} bytes, less than {least}: a segment of {segment}, and a MiB before it"
+            );
+            return Err(NodeError::Config { field: "drives", problem });
+        }
+        let segment_sectors = config.segment.as_u64() / SECTOR_BYTES as u64;
+        let claimed = slabs.iter().zip(owners).map(|(slab, found)| {
+            let superblock = claim(slab, found, segment_sectors)?;
+            let (path, uuid) = (slab.path().display(), superblock.uuid);
+            tracing::info!(%path, %uuid, "the slab is this node's");
+            Ok(superblock)
+        });
+        let superblocks = claimed.collect::<Result<Vec<_>, NodeError>>()?;
+        Ok(Self { slabs, superblocks, engine })
+    }
+}
+
+fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
+    let direct = if config.allow_buffered { Direct::Prefer } else { Direct::Require };
+    let size = match drive.size {
+        Some(size) => Some(size.as_u64() / SECTOR_BYTES as u64 * SECTOR_BYTES as u64),
+        None if drive.path.exists() => None,
+        None => Some(SLAB_BYTES_DEFAULT),
+    };
+    let options = OpenOptions { size, direct, ..OpenOptions::default() };
+    Ok(SlabFile::open(&drive.path, options)?)
+}
