@@ -79,7 +79,7 @@ pub enum Command {
     Status(StatusArgs),
     /// What a drive's slab holds, while no I/O node serves it
     Inspect(InspectArgs),
-    /// Put load on a running endpoint and measure it
+    /// Put load on a running endpoint and measure it; measure parts of an I/O node
     Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),

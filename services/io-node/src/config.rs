@@ -53,6 +53,8 @@ pub struct IoConfig {
     pub reply_memory: ByteSize,
     /// Fills at the same time.
     pub fills: usize,
+    /// Which misses fill their chunk.
+    pub admission: Admission,
     /// Fills that wait at most; a miss over it is answered but fills nothing.
     pub fill_queue_max: usize,
     /// Batches answered from the table at the same time.
@@ -94,6 +96,18 @@ pub enum EngineChoice {
     Pread,
 }
 
+/// Which misses fill their chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Admission {
+    /// Each.
+    #[default]
+    Always,
+    /// The second of a chunk within about as many chunks as the drives hold: what is asked for once is never
+    /// written.
+    SecondTouch,
+}
+
 impl Default for IoConfig {
     fn default() -> Self {
         Self {
@@ -115,6 +129,7 @@ impl Default for IoConfig {
             queue_rows_max: 1 << 20,
             reply_memory: ByteSize::mib(512),
             fills: 2,
+            admission: Admission::Always,
             fill_queue_max: 4096,
             table_reads: 4,
             table_queue_max: 1024,

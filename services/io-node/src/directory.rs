@@ -6,6 +6,7 @@
 //! when its extent was forgotten has ended (see `core/grace.rs`), so a place never names another
 //! extent than the one it was taken for.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use address::{DriveNo, ExtentKey, SectorNo};
 use pack::ExtentIndex;
 
-use crate::fill::SegmentNo;
+use crate::fill::{HEAT_MAX, SegmentNo};
 
 /// A chunk of a pack, on a drive.
 #[derive(Debug)]
@@ -38,8 +39,17 @@ pub struct ExtentNo(u32);
 #[derive(Default)]
 pub struct Directory {
     by_key: HashMap<ExtentKey, ExtentNo, BuildHasherDefault<KeyHasher>>,
-    places: Vec<Option<Arc<Extent>>>,
+    places: Vec<Place>,
     free: Vec<ExtentNo>,
+}
+
+#[derive(Default)]
+struct Place {
+    extent: Option<Arc<Extent>>,
+    /// Batches that read it, up to [`HEAT_MAX`].
+    heat: Cell<u8>,
+    /// The last of them: the end of its serial number.
+    reader: Cell<u32>,
 }
 
 impl Directory {
@@ -50,20 +60,36 @@ impl Directory {
 
     /// The extent at a place that a request under way holds.
     pub fn extent(&self, no: ExtentNo) -> Option<&Arc<Extent>> {
-        self.places.get(no.0 as usize)?.as_ref()
+        self.places.get(no.0 as usize)?.extent.as_ref()
+    }
+
+    /// The same for a batch that reads it, which counts once however many of its rows it reads.
+    pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
+        let place = self.places.get(no.0 as usize)?;
+        if place.reader.replace(serial as u32) != serial as u32 {
+            place.heat.set((place.heat.get() + 1).min(HEAT_MAX));
+        }
+        place.extent.as_ref()
+    }
+
+    /// How many batches have read an extent, up to [`HEAT_MAX`].
+    pub fn heat(&self, key: ExtentKey) -> u8 {
+        self.find(key).map_or(0, |no| self.places[no.0 as usize].heat.get())
     }
 
     /// Adds an extent; one that is there already under the key stays where requests hold it, and
     /// its place is returned to be vacated after a grace.
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<ExtentNo> {
         let key = extent.key;
+        // No request has this number.
+        let place = Place { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {
             Some(no) => {
-                self.places[no.0 as usize] = Some(extent);
+                self.places[no.0 as usize] = place;
                 no
             }
             None => {
-                self.places.push(Some(extent));
+                self.places.push(place);
                 ExtentNo(self.places.len() as u32 - 1)
             }
         };
@@ -87,7 +113,7 @@ impl Directory {
     /// Frees places that no request holds any more.
     pub fn vacate(&mut self, places: &[ExtentNo]) {
         for &no in places {
-            self.places[no.0 as usize] = None;
+            self.places[no.0 as usize] = Place::default();
             self.free.push(no);
         }
     }
@@ -95,13 +121,13 @@ impl Directory {
     /// RAM of this replica without what replicas share, in bytes.
     pub fn replica_bytes(&self) -> usize {
         self.by_key.capacity() * (size_of::<(ExtentKey, ExtentNo)>() + 1)
-            + self.places.capacity() * size_of::<Option<Arc<Extent>>>()
+            + self.places.capacity() * size_of::<Place>()
     }
 
     /// RAM of what replicas share, in bytes.
     pub fn shared_bytes(&self) -> usize {
         let bytes = |extent: &Arc<Extent>| size_of::<Extent>() + extent.index.ram_bytes();
-        self.places.iter().flatten().map(bytes).sum()
+        self.places.iter().filter_map(|place| place.extent.as_ref()).map(bytes).sum()
     }
 }
 

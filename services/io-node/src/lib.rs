@@ -24,7 +24,8 @@ mod stages;
 mod table;
 mod table_rows;
 
-pub use config::{DriveConfig, EngineChoice, IoConfig};
+pub use config::{Admission, DriveConfig, EngineChoice, IoConfig};
 pub use error::NodeError;
+pub use fill::simulate;
 pub use node::IoNode;
-pub use slab::{Superblock, inspect};
+pub use slab::{LaidOut, Superblock, inspect, lay_out};

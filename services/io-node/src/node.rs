@@ -20,7 +20,7 @@ use crate::config::{DriveConfig, IoConfig};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreStart, run};
 use crate::error::NodeError;
-use crate::fill::{FillHandle, Filler};
+use crate::fill::{FillHandle, FillLimits, Filler};
 use crate::slab::{Drives, recover_all};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
@@ -72,6 +72,7 @@ pub struct IoNode {
     threads: Vec<JoinHandle<()>>,
     acceptor: TaskHandle<()>,
     background: Option<Runtime>,
+    recovery: (usize, Duration, Duration),
 }
 
 impl IoNode {
@@ -116,8 +117,11 @@ impl IoNode {
         let (mut filler, fills) = Filler::new(
             Arc::clone(&mailboxes),
             superblocks.clone(),
-            config.fills,
-            config.fill_queue_max,
+            FillLimits {
+                fills_max: config.fills,
+                queue_max: config.fill_queue_max,
+                admission: config.admission,
+            },
         );
         let shared = Arc::new(Shared {
             tables: Registry::new(Lake::new(lake_options(&config)), config.tables_max),
@@ -137,8 +141,11 @@ impl IoNode {
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
             shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
         })?;
+        let reading = Instant::now();
         let found = recover_all(&shared.slabs, &superblocks);
+        let read = Instant::now();
         let restored = background.block_on(filler.restore(found));
+        let recovery = (restored, read - reading, read.elapsed());
         tracing::info!(extents = restored, took = ?started.elapsed(), "what the drives hold is found again");
         background.spawn(filler.run());
         let (local_addr, acceptor) = {
@@ -152,7 +159,8 @@ impl IoNode {
             (local_addr, background.spawn(dealing))
         };
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
-        Ok(Self { local_addr, engine, shared, threads, acceptor, background: Some(background) })
+        let background = Some(background);
+        Ok(Self { local_addr, engine, shared, threads, acceptor, background, recovery })
     }
 
     /// Where it listens.
@@ -173,6 +181,12 @@ impl IoNode {
     /// Its drives: where each slab is, and its size in bytes.
     pub fn drives(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.shared.slabs.iter().map(|slab| (slab.path(), slab.len()))
+    }
+
+    /// What was found on its drives at the start: how many extents, how long it took to read and decode
+    /// them, and how long to put them into the directory.
+    pub fn recovery(&self) -> (usize, Duration, Duration) {
+        self.recovery
     }
 
     /// Extents on its drives.

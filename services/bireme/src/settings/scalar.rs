@@ -77,6 +77,7 @@ pub const IO_SCALARS: &[Scalar] = &[
     number("queue_rows_max"),
     text("reply_memory"),
     number("fills"),
+    text("admission"),
     number("fill_queue_max"),
     number("table_reads"),
     number("table_queue_max"),

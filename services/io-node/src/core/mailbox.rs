@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use address::{ByteOffset, DriveNo, ExtentKey};
-use ring::{AlignedBuf, WriteError};
+use ring::{AlignedBuf, ReadError, WriteError};
 use tokio::sync::{mpsc, oneshot};
 use wire::Fault;
 
@@ -59,6 +59,24 @@ pub enum Message {
         extents: Arc<[Arc<Extent>]>,
         /// Dropped once that is so.
         done: mpsc::Sender<()>,
+    },
+    /// Say how many batches have read each of these extents.
+    Heat {
+        /// Their names.
+        keys: Arc<Vec<ExtentKey>>,
+        /// Gets a number for each.
+        heats: oneshot::Sender<Vec<u8>>,
+    },
+    /// Read a whole piece of a drive through the core's ring, beside the reads of requests.
+    Read {
+        /// The drive.
+        drive: DriveNo,
+        /// Where.
+        offset: ByteOffset,
+        /// Filled.
+        buf: AlignedBuf,
+        /// Gets the outcome.
+        done: oneshot::Sender<Result<AlignedBuf, ReadError>>,
     },
     /// Have what was written to a drive stay there.
     Sync {

@@ -20,6 +20,13 @@ pub struct RequestNo {
     serial: u64,
 }
 
+impl RequestNo {
+    /// Which request of its core it is, in the order in which they began.
+    pub fn serial(self) -> u64 {
+        self.serial
+    }
+}
+
 /// Where a row of a part comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {

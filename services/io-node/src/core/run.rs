@@ -116,6 +116,11 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
                     outcome.map(|outcome| done.send(outcome).unwrap_or_default()).boxed_local(),
                 );
             }
+            Some(Message::Read { drive, offset, buf, done }) => {
+                let read = core.ring.read_owned(drive, offset, buf);
+                let outcome = async move { read.await.map_err(|refused| refused.error) };
+                transfers.push(outcome.map(|outcome| drop(done.send(outcome))).boxed_local());
+            }
             Some(Message::Sync { drive, done }) => {
                 let sync = core.ring.sync(drive);
                 transfers
@@ -155,7 +160,15 @@ fn obey(core: &Core, message: Message) {
             core.directory.borrow_mut().restore(&extents);
             drop(done);
         }
-        Message::Connection(_) | Message::Write { .. } | Message::Sync { .. } | Message::Stop => {}
+        Message::Heat { keys, heats } => {
+            let directory = core.directory.borrow();
+            let _ = heats.send(keys.iter().map(|&key| directory.heat(key)).collect());
+        }
+        Message::Connection(_)
+        | Message::Write { .. }
+        | Message::Read { .. }
+        | Message::Sync { .. }
+        | Message::Stop => {}
     }
 }
 

@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
-use super::{FillHandle, FillOutcome, Filler};
+use super::{FillHandle, FillLimits, FillOutcome, Filler};
+use crate::config::Admission;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::{Directory, Extent};
 use crate::error::NodeError;
@@ -31,6 +32,8 @@ const DRIVES: usize = 2;
 const CORES: usize = 2;
 /// More than fit the drives.
 const NAMES: u32 = 60;
+
+const LIMITS: FillLimits = FillLimits { fills_max: 3, queue_max: 16, admission: Admission::Always };
 
 /// What an extent of this name holds, in every test: of 1 to 9 sectors.
 fn encoded(name: ExtentKey) -> pack::Extent {
@@ -78,6 +81,18 @@ async fn core(
             }
             Message::Filled { extent, .. } => drop(directory.borrow_mut().insert(extent)),
             Message::Restored { extents, .. } => directory.borrow_mut().restore(&extents),
+            Message::Read { drive, offset, buf, done } => {
+                let read = ring.read_owned(drive, offset, buf);
+                tokio::task::spawn_local(async move {
+                    let outcome = read.await.map_err(|refused| refused.error);
+                    drop(done.send(outcome));
+                });
+            }
+            // Every third was read.
+            Message::Heat { keys, heats } => {
+                let heat = |key: &ExtentKey| u8::from(key.chunk.is_multiple_of(3));
+                heats.send(keys.iter().map(heat).collect()).unwrap_or_default();
+            }
             Message::Forget { keys, .. } => {
                 for &key in keys.iter() {
                     directory.borrow_mut().forget(key);
@@ -117,7 +132,7 @@ impl Life {
         }
         let cores: Arc<[Mailbox]> = cores.into();
         let found = recover_all(&slabs, &superblocks);
-        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, 3, 16);
+        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, LIMITS);
         let restored = filler.restore(found).await;
         tokio::task::spawn_local(filler.run());
         Self { fills, cores, directories, restored }

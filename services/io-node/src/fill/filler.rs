@@ -16,11 +16,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::chunk::{Chunk, FillKey, TableChunk};
+use super::eviction::{Candidate, Eviction, Log};
 use super::health::{DriveState, Health, Trouble};
 use super::restore;
 use super::segments::{Allocation, BlockRoom, Room, SegmentNo, Segments};
-use super::task::{self, Step, forget, publish, scan, write};
+use super::task::{self, Purpose, Step, forget, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
+use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
 use crate::directory::{Extent, KeyHasher};
 use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, to_block};
@@ -49,8 +51,10 @@ pub struct FillStats {
     pub done: AtomicU64,
     /// Fills failed since the start.
     pub failed: AtomicU64,
-    /// Bytes written since the start.
-    pub bytes_written: AtomicU64,
+    /// Bytes of extents filled since the start.
+    pub bytes_filled: AtomicU64,
+    /// Bytes of extents written once more since the start, to keep them.
+    pub bytes_kept: AtomicU64,
     /// Extents dropped since the start because their bytes could not be served.
     pub dropped: AtomicU64,
     /// Segments reclaimed since the start.
@@ -72,6 +76,9 @@ pub struct FillHandle {
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
 }
+
+/// How many segments' worth of allowance for keeping can be saved up.
+pub const SEGMENTS_SAVED: u64 = 4;
 
 /// How long a chunk that could not be filled is let be after the first failure; twice as long after each
 /// further one.
@@ -165,12 +172,22 @@ impl FillHandle {
     }
 }
 
+/// What bounds the filler.
+#[derive(Clone, Copy, Debug)]
+pub struct FillLimits {
+    /// Fills at the same time.
+    pub fills_max: usize,
+    /// Fills that wait.
+    pub queue_max: usize,
+    /// Which misses fill.
+    pub admission: Admission,
+}
+
 /// The owner's state; [`Filler::run`] is its life.
 pub struct Filler {
     asks: mpsc::Receiver<Ask>,
     cores: Arc<[Mailbox]>,
-    fills_max: usize,
-    queue_max: usize,
+    limits: FillLimits,
     slabs: Vec<Superblock>,
     segments: Segments,
     segment_sectors: u64,
@@ -187,7 +204,9 @@ pub struct Filler {
     failed: HashMap<ExtentKey, (Instant, Duration)>,
     /// Encoded extents that wait for room.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
-    reclaiming: Option<SegmentNo>,
+    eviction: Eviction,
+    /// The segment that is being reclaimed, and how many of its extents are on their way elsewhere.
+    reclaiming: Option<(SegmentNo, usize)>,
     /// What every core finds.
     placed: HashMap<ExtentKey, Arc<Extent>, BuildHasherDefault<KeyHasher>>,
     /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
@@ -205,10 +224,9 @@ impl Filler {
     pub fn new(
         cores: Arc<[Mailbox]>,
         slabs: Vec<Superblock>,
-        fills_max: usize,
-        queue_max: usize,
+        limits: FillLimits,
     ) -> (Self, FillHandle) {
-        let (sender, asks) = mpsc::channel(queue_max);
+        let (sender, asks) = mpsc::channel(limits.queue_max);
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
         let handle =
@@ -220,8 +238,7 @@ impl Filler {
         let filler = Self {
             asks,
             cores,
-            fills_max,
-            queue_max,
+            limits,
             segments: Segments::new(segment_sectors, &sectors, since.as_micros() as u64),
             segment_sectors,
             stats,
@@ -233,6 +250,7 @@ impl Filler {
             writing: 0,
             failed: HashMap::new(),
             homeless: VecDeque::new(),
+            eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
             reclaiming: None,
             placed: HashMap::default(),
             by_segment: HashMap::new(),
@@ -268,7 +286,7 @@ impl Filler {
     /// Fills until it is told to stop, or nobody can ask any more.
     pub async fn run(mut self) {
         while self.stopping.is_none() || self.is_busy() {
-            let takes = self.stopping.is_none() && self.queued.len() < self.queue_max;
+            let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             tokio::select! {
                 ask = self.asks.recv(), if takes => match ask {
                     Some(Ask::Fill { name, chunk, waiter }) => self.asked(name, chunk, waiter),
@@ -304,6 +322,11 @@ impl Filler {
             waiters.extend(waiter);
         } else if waiter.is_none() && self.failed.get(&name).is_some_and(|f| f.0 > Instant::now()) {
             // A miss; who asks by Warm gets another try.
+        } else if waiter.is_none()
+            && self.limits.admission == Admission::SecondTouch
+            && !self.eviction.is_second_touch(name, self.placed.len())
+        {
+            // The next one fills it.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
             self.queued.push_back((name, chunk));
@@ -312,7 +335,7 @@ impl Filler {
 
     fn start_scans(&mut self) {
         // What is scanned counts until it is written: it is in memory.
-        while self.scanning + self.homeless.len() + self.writing < self.fills_max {
+        while self.scanning + self.homeless.len() + self.writing < self.limits.fills_max {
             let Some((name, chunk)) = self.queued.pop_front() else { break };
             self.scanning += 1;
             self.steps.spawn(scan(name, chunk, self.segment_sectors * SECTOR_BYTES as u64));
@@ -328,7 +351,17 @@ impl Filler {
                     Err(why) => self.end(name, FillOutcome::Failed(why.into())),
                 }
             }
-            Step::Written { extent, bytes, outcome } => {
+            Step::Heated { segment, heats } => self.heated(segment, heats),
+            Step::Reread { extent, copy } => match copy {
+                Ok(copy) => self.keep(extent.key, copy),
+                Err(trouble) => {
+                    if trouble.is_of_the_drive() {
+                        self.drop_extent(&extent, trouble);
+                    }
+                    self.moved();
+                }
+            },
+            Step::Written { extent, purpose, bytes, outcome } => {
                 self.writing -= 1;
                 match outcome {
                     Ok(()) => {
@@ -336,7 +369,7 @@ impl Filler {
                         let told = publish(&self.cores, &extent);
                         self.steps.spawn(async move {
                             told.wait().await;
-                            Step::Published { extent, bytes }
+                            Step::Published { extent, purpose, bytes }
                         });
                     }
                     Err(error) => {
@@ -344,17 +377,30 @@ impl Filler {
                         if self.health[usize::from(extent.drive.0)].write_failed(&error) {
                             self.degrade(extent.drive, &error);
                         }
-                        self.end(extent.key, FillOutcome::Failed(error.to_string().into()));
+                        match purpose {
+                            Purpose::Fill => {
+                                let why = error.to_string().into();
+                                self.end(extent.key, FillOutcome::Failed(why));
+                            }
+                            Purpose::Keep => self.moved(),
+                        }
                     }
                 }
             }
-            Step::Published { extent, bytes } => {
+            Step::Published { extent, purpose, bytes } => {
                 let key = extent.key;
-                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(&extent));
-                self.unrecorded[usize::from(extent.drive.0)].0.push(Arc::clone(&extent));
-                self.placed.insert(key, extent);
-                self.stats.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-                self.end(key, FillOutcome::Filled(bytes));
+                self.published(extent);
+                match purpose {
+                    Purpose::Fill => {
+                        self.eviction.filled(key, bytes / SECTOR_BYTES as u64);
+                        self.stats.bytes_filled.fetch_add(bytes, Ordering::Relaxed);
+                        self.end(key, FillOutcome::Filled(bytes));
+                    }
+                    Purpose::Keep => {
+                        self.stats.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
+                        self.moved();
+                    }
+                }
             }
             Step::Recorded { segment, extents, record_sectors, outcome } => {
                 self.unrecorded[usize::from(segment.drive.0)].1 = false;
@@ -401,6 +447,20 @@ impl Filler {
         drop(forget(&self.cores, keys));
     }
 
+    fn published(&mut self, extent: Arc<Extent>) {
+        let drive = usize::from(extent.drive.0);
+        match self.health[drive].state() {
+            DriveState::Retired => drop(forget(&self.cores, vec![extent.key])),
+            state => {
+                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(&extent));
+                if state == DriveState::Serving {
+                    self.unrecorded[drive].0.push(Arc::clone(&extent));
+                }
+                self.placed.insert(extent.key, extent);
+            }
+        }
+    }
+
     /// Starts to write what waits for it into the drives' journals, one block a drive at a time.
     fn record(&mut self) {
         for drive in 0..self.unrecorded.len() {
@@ -432,17 +492,19 @@ impl Filler {
 
     fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {
         let uuid = self.slabs[usize::from(segment.drive.0)].uuid;
-        BlockId { uuid, segment: segment.index, epoch: room.epoch, number: room.number }
+        let (epoch, number, log) = (room.epoch, room.number, room.log as u32);
+        BlockId { uuid, segment: segment.index, epoch, number, log }
     }
 
     /// Gives extents that wait for room a place, and reclaims where there is none.
     fn house(&mut self) {
-        while let Some((_, extent)) = self.homeless.front() {
+        while let Some((name, extent)) = self.homeless.front() {
             let record = record_sectors(&extent.index);
-            match self.segments.allocate(u64::from(extent.index.sectors()), record) {
+            let log = self.eviction.log_for(*name);
+            match self.segments.allocate(log, u64::from(extent.index.sectors()), record) {
                 Allocation::Room(room) => {
                     if let Some((name, extent)) = self.homeless.pop_front() {
-                        self.place(name, extent, room);
+                        self.place(name, extent, room, Purpose::Fill);
                     }
                 }
                 Allocation::TooLong => {
@@ -468,7 +530,7 @@ impl Filler {
         }
     }
 
-    fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room) {
+    fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room, purpose: Purpose) {
         self.count_used(room.segment.drive);
         self.writing += 1;
         let core = self.any_core();
@@ -479,7 +541,7 @@ impl Filler {
             first: room.first,
             segment: room.segment,
         };
-        self.steps.spawn(write(core, Arc::new(placed), extent.bytes));
+        self.steps.spawn(write(core, Arc::new(placed), purpose, extent.bytes));
     }
 
     fn count_used(&self, drive: DriveNo) {
@@ -493,16 +555,62 @@ impl Filler {
         self.cores[self.next_core].clone()
     }
 
+    /// Begins to reclaim a segment: asks which of its extents are worth keeping.
     fn reclaim(&mut self, segment: SegmentNo) {
-        self.reclaiming = Some(segment);
-        let extents = self.by_segment.remove(&segment).unwrap_or_default();
-        let here = |extent: &Arc<Extent>| {
-            self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
+        self.reclaiming = Some((segment, 0));
+        let extents = self.by_segment.get(&segment).into_iter().flatten();
+        let extents = extents.filter(|extent| self.is_placed(extent)).cloned().collect();
+        self.steps.spawn(task::heat(Arc::clone(&self.cores), segment, extents));
+    }
+
+    fn is_placed(&self, extent: &Arc<Extent>) -> bool {
+        self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
+    }
+
+    /// Goes on to read what is worth keeping.
+    fn heated(&mut self, segment: SegmentNo, heats: Vec<(Arc<Extent>, u32)>) {
+        let candidate = |(extent, heat): &(Arc<Extent>, u32)| Candidate {
+            key: extent.key,
+            sectors: extent.index.sectors().into(),
+            heat: *heat,
         };
-        let keys: Vec<_> = extents.iter().filter(|it| here(it)).map(|it| it.key).collect();
+        let candidates: Vec<_> = heats.iter().map(candidate).collect();
+        let log = self.segments.log_of(segment);
+        let kept = self.eviction.keep(log, &candidates, self.placed.len());
+        for &at in &kept {
+            let core = self.any_core();
+            self.steps.spawn(task::reread(core, Arc::clone(&heats[at].0)));
+        }
+        // One more for this step itself.
+        self.reclaiming = Some((segment, kept.len() + 1));
+        self.moved();
+    }
+
+    /// Writes what is kept into the main log, if that has room.
+    fn keep(&mut self, name: ExtentKey, copy: pack::Extent) {
+        let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
+        match self.segments.allocate(Log::Main, sectors, record) {
+            Allocation::Room(room) => self.place(name, copy, room, Purpose::Keep),
+            _ => self.moved(),
+        }
+    }
+
+    /// One less of the reclaimed segment's extents is on its way elsewhere. After the last of them the rest
+    /// is forgotten.
+    fn moved(&mut self) {
+        let Some((segment, moving)) = &mut self.reclaiming else { return };
+        *moving -= 1;
+        if *moving > 0 {
+            return;
+        }
+        let segment = *segment;
+        let extents = self.by_segment.remove(&segment).unwrap_or_default();
+        let keys: Vec<_> =
+            extents.iter().filter(|extent| self.is_placed(extent)).map(|it| it.key).collect();
         for key in &keys {
             self.placed.remove(key);
         }
+        // Also for the kept ones' old places: who holds one of those began before.
         let told = forget(&self.cores, keys);
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
@@ -517,7 +625,7 @@ impl Filler {
     fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
         let drive = extent.drive;
         // A late report may be of bytes that were replaced since.
-        if self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent)) {
+        if self.is_placed(extent) {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
             self.placed.remove(&extent.key);
             self.stats.dropped.fetch_add(1, Ordering::Relaxed);

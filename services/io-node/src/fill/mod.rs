@@ -11,14 +11,17 @@
 mod chunk;
 #[cfg(test)]
 mod crash_tests;
+mod eviction;
 mod filler;
 mod health;
 mod restore;
 mod segments;
+pub mod simulate;
 mod task;
 mod unrecorded;
 
 pub use chunk::FillKey;
-pub use filler::{FillHandle, FillOutcome, Filler};
+pub use eviction::HEAT_MAX;
+pub use filler::{FillHandle, FillLimits, FillOutcome, Filler};
 pub use health::{DriveState, Trouble};
 pub use segments::SegmentNo;

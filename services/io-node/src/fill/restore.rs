@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use address::DriveNo;
 
+use super::eviction::Log;
 use super::segments::{Kept, SegmentNo};
 use crate::directory::Extent;
 use crate::slab::journal::Entry;
@@ -31,6 +32,7 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
                     kept.push(Kept {
                         segment,
                         epoch: journal.epoch,
+                        log: if journal.log == Log::Main as u32 { Log::Main } else { Log::Small },
                         used_sectors: journal.entries.iter().map(Entry::end).max().unwrap_or(0),
                         journal_sectors: journal.sectors,
                         blocks: journal.blocks,
@@ -80,7 +82,8 @@ mod tests {
     }
 
     fn found(segment: u32, epoch: u64, entries: Vec<Entry>) -> Found {
-        Found { segment, journal: Ok(Journal { epoch, blocks: 1, sectors: 1, entries }) }
+        let journal = Journal { epoch, log: 0, blocks: 1, sectors: 1, entries };
+        Found { segment, journal: Ok(journal) }
     }
 
     #[test]

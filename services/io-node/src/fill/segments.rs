@@ -5,15 +5,17 @@
 //! segment| extent | extent |  free  | journal           extents front to back, the journal back to front
 //! ```
 //!
-//! Pure bookkeeping, one owner. A segment is free, open (one a drive, being filled) or sealed.
-//! When a drive has no free segment its oldest sealed one without writes under way is reclaimed: the
-//! caller first makes every core forget its extents, empties its journal on the drive
-//! ([`Segments::empty`]), then gives it back with [`Segments::release`].
+//! Pure bookkeeping, one owner. A segment is free, open (one a log and drive, being filled) or sealed.
+//! When a drive is full the oldest sealed segment of one of its logs, of the small one if that is longer
+//! than its share, is reclaimed: the caller keeps what is worth it ([`super::eviction`]), makes every core
+//! forget its extents, empties its journal on the drive ([`Segments::empty`]), then gives it back with
+//! [`Segments::release`].
 
 use std::collections::VecDeque;
 
 use address::{DriveNo, SectorNo};
 
+use super::eviction::Log;
 use crate::slab;
 
 /// One segment of one drive.
@@ -39,6 +41,8 @@ pub struct Room {
 pub struct BlockRoom {
     /// The segment's use.
     pub epoch: u64,
+    /// The log it is in.
+    pub log: Log,
     /// Which block of it.
     pub number: u32,
     /// The block's first sector on the drive.
@@ -73,9 +77,10 @@ pub struct Segments {
 #[derive(Debug)]
 struct DriveSegments {
     free: VecDeque<u32>,
-    open: Option<u32>,
-    /// Oldest first.
-    sealed: VecDeque<u32>,
+    /// Of each log.
+    open: [Option<u32>; 2],
+    /// Of each log, oldest first.
+    sealed: [VecDeque<u32>; 2],
     segments: Vec<Segment>,
     is_closed: bool,
 }
@@ -84,6 +89,8 @@ struct DriveSegments {
 struct Segment {
     /// 0 before its first use.
     epoch: u64,
+    /// The log it is in, unless it is free.
+    log: Log,
     /// Of extents, from its front.
     used_sectors: u64,
     /// Of the journal's blocks, from its end.
@@ -101,6 +108,8 @@ pub struct Kept {
     pub segment: SegmentNo,
     /// Its use.
     pub epoch: u64,
+    /// The log it is in.
+    pub log: Log,
     /// From its front to the end of its last extent.
     pub used_sectors: u64,
     /// Of its journal.
@@ -119,8 +128,8 @@ impl Segments {
                 let count = slab::segments(sectors, segment_sectors);
                 DriveSegments {
                     free: (0..count).collect(),
-                    open: None,
-                    sealed: VecDeque::new(),
+                    open: [None; 2],
+                    sealed: Default::default(),
                     segments: vec![Segment::default(); count as usize],
                     is_closed: false,
                 }
@@ -133,18 +142,21 @@ impl Segments {
     /// a drive is filled on.
     pub fn restore(&mut self, mut kept: Vec<Kept>) {
         kept.sort_by_key(|kept| kept.epoch);
-        for &Kept { segment, epoch, used_sectors, journal_sectors, blocks } in &kept {
+        for &Kept { segment, epoch, log, used_sectors, journal_sectors, blocks } in &kept {
             self.next_epoch = self.next_epoch.max(epoch + 1);
             let drive = self.drive(segment);
             let place = &mut drive.segments[segment.index as usize];
-            *place = Segment { epoch, used_sectors, journal_sectors, blocks, ..Segment::default() };
+            *place =
+                Segment { epoch, log, used_sectors, journal_sectors, blocks, ..Segment::default() };
             if used_sectors > 0 {
                 drive.free.retain(|&free| free != segment.index);
-                drive.sealed.push_back(segment.index);
+                drive.sealed[log as usize].push_back(segment.index);
             }
         }
         for drive in &mut self.drives {
-            drive.open = drive.sealed.pop_back();
+            for log in [Log::Small, Log::Main] {
+                drive.open[log as usize] = drive.sealed[log as usize].pop_back();
+            }
         }
     }
 
@@ -152,7 +164,7 @@ impl Segments {
     pub fn distrust(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.free.retain(|&free| free != segment.index);
-        drive.sealed.push_front(segment.index);
+        drive.sealed[Log::Small as usize].push_front(segment.index);
     }
 
     /// Gives a drive no extents any more, and takes none of it back.
@@ -160,9 +172,9 @@ impl Segments {
         self.drives[usize::from(drive.0)].is_closed = true;
     }
 
-    /// Room for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in turn; a
-    /// drive that would have to reclaim is passed over while another has room.
-    pub fn allocate(&mut self, sectors: u64, record_sectors: u64) -> Allocation {
+    /// Room in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
+    /// turn; a drive that would have to reclaim is passed over while another has room.
+    pub fn allocate(&mut self, log: Log, sectors: u64, record_sectors: u64) -> Allocation {
         // What an emptied segment's journal begins with.
         if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
             return Allocation::TooLong;
@@ -174,7 +186,7 @@ impl Segments {
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
             if let Some((index, first)) =
-                self.drives[at].append(sectors, record_sectors, self.segment_sectors)
+                self.drives[at].append(log, sectors, record_sectors, self.segment_sectors)
             {
                 let segment = &mut self.drives[at].segments[index as usize];
                 if segment.epoch == 0 {
@@ -189,7 +201,7 @@ impl Segments {
         }
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
-            if let Some(index) = self.drives[at].oldest_idle() {
+            if let Some(index) = self.drives[at].next_reclaimed() {
                 return Allocation::Reclaim(SegmentNo { drive: DriveNo(at as u16), index });
             }
         }
@@ -204,7 +216,7 @@ impl Segments {
         place.journal_sectors += sectors;
         place.blocks += 1;
         let first = SectorNo(end.0 - place.journal_sectors);
-        BlockRoom { epoch: place.epoch, number: place.blocks - 1, first }
+        BlockRoom { epoch: place.epoch, log: place.log, number: place.blocks - 1, first }
     }
 
     /// `extents` in `segment` are under way no more, written down or given up; so much had been kept for
@@ -227,8 +239,13 @@ impl Segments {
     /// Takes an emptied segment back.
     pub fn release(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
-        drive.sealed.retain(|&index| index != segment.index);
+        drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
         drive.free.push_back(segment.index);
+    }
+
+    /// The log that a segment in use is in.
+    pub fn log_of(&self, segment: SegmentNo) -> Log {
+        self.drives[usize::from(segment.drive.0)].segments[segment.index as usize].log
     }
 
     /// Sectors of `drive` that extents and journals were given, reclaimed segments not counted.
@@ -249,10 +266,17 @@ impl Segments {
 /// Length of a block without records.
 pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
+/// Of the segments of a full drive, one in so many is the small log's.
+const SMALL_SHARE: usize = 10;
+
+/// Drives of fewer segments keep nothing of what they reclaim: there is none to spare.
+const SEGMENTS_TO_KEEP: usize = 4;
+
 impl DriveSegments {
-    /// Room in the open segment, or in a free one that becomes it: the segment and the sector in it.
+    /// Room in the log's open segment, or in a free one that becomes it: the segment and the sector in it.
     fn append(
         &mut self,
+        log: Log,
         sectors: u64,
         record_sectors: u64,
         segment_sectors: u64,
@@ -260,17 +284,20 @@ impl DriveSegments {
         if self.is_closed {
             return None;
         }
-        let index = match self.open {
-            Some(open)
-                if self.segments[open as usize].taken() + sectors + record_sectors
-                    <= segment_sectors =>
-            {
-                open
-            }
-            full => {
+        let fits = |open: &u32| {
+            self.segments[*open as usize].taken() + sectors + record_sectors <= segment_sectors
+        };
+        let index = match self.open[log as usize].filter(fits) {
+            Some(open) => open,
+            None => {
+                // One stays free, for what is kept of the next segment that is reclaimed.
+                if log == Log::Small && self.free.len() <= self.spare() {
+                    return None;
+                }
                 let next = self.free.pop_front()?;
-                self.sealed.extend(full);
-                self.open = Some(next);
+                self.sealed[log as usize].extend(self.open[log as usize]);
+                self.open[log as usize] = Some(next);
+                self.segments[next as usize].log = log;
                 next
             }
         };
@@ -282,18 +309,31 @@ impl DriveSegments {
         Some((index, first))
     }
 
-    /// The oldest segment that nothing is being written to; the open one if it is the only one.
-    fn oldest_idle(&mut self) -> Option<u32> {
+    fn spare(&self) -> usize {
+        usize::from(self.segments.len() >= SEGMENTS_TO_KEEP)
+    }
+
+    /// The segment to reclaim: the oldest that nothing is being written to, of the log whose turn it is, or
+    /// else of the other; an open one if there is no sealed one.
+    fn next_reclaimed(&mut self) -> Option<u32> {
         if self.is_closed {
             return None;
         }
-        let idle = |&index: &u32| self.segments[index as usize].under_way == 0;
-        if let Some(index) = self.sealed.iter().copied().find(idle) {
+        let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
+        let small = self.sealed[Log::Small as usize].len();
+        let turn = match small >= (self.segments.len() / SMALL_SHARE).max(1) {
+            true => [Log::Small, Log::Main],
+            false => [Log::Main, Log::Small],
+        };
+        if let Some(index) =
+            turn.iter().find_map(|&log| self.sealed[log as usize].iter().copied().find(is_idle))
+        {
             return Some(index);
         }
-        let open = self.open.filter(idle)?;
-        self.open = None;
-        self.sealed.push_back(open);
+        let (log, open) =
+            turn.iter().find_map(|&log| Some((log, self.open[log as usize].filter(is_idle)?)))?;
+        self.open[log as usize] = None;
+        self.sealed[log as usize].push_back(open);
         Some(open)
     }
 }
@@ -329,29 +369,30 @@ mod tests {
     fn extents_fill_segments_front_to_back_and_drives_in_turn() {
         // The last 3 sectors of drive 1 are too few for a segment.
         let mut segments = segments(10, &[20, 13]);
-        let given = [5, 5, 4, 4, 7].map(|sectors| segments.allocate(sectors, 1));
+        let given = [5, 5, 4, 4, 7].map(|sectors| segments.allocate(Log::Small, sectors, 1));
         let last = Allocation::Busy;
         assert_eq!(given, [room(0, 0, 0), room(1, 0, 0), room(0, 1, 10), room(0, 1, 14), last]);
         assert_eq!(segments.used_sectors(DriveNo(0)), 13);
-        assert_eq!(segments.allocate(9, 1), Allocation::TooLong);
+        assert_eq!(segments.allocate(Log::Small, 9, 1), Allocation::TooLong);
     }
 
     #[test]
     fn journals_grow_from_the_end_in_the_room_kept_for_them() {
         let mut segments = segments(10, &[10]);
-        assert_eq!(segments.allocate(3, 1), room(0, 0, 0));
-        assert_eq!(segments.allocate(2, 2), room(0, 0, 3));
+        assert_eq!(segments.allocate(Log::Small, 3, 1), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 2, 2), room(0, 0, 3));
         // 5 of extents, 3 kept: there is room for a sector and its record, and not for more.
-        assert_eq!(segments.allocate(2, 1), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 2, 1), Allocation::Busy);
         let block = |epoch, number, first: u64| BlockRoom {
             epoch,
+            log: Log::Small,
             number,
             first: SectorNo(HEAD_SECTORS + first),
         };
         // Both in one block, of less than was kept.
         assert_eq!(segments.next_block(segment(0, 0), 2), block(1, 0, 8));
         segments.settle(segment(0, 0), 2, 3);
-        assert_eq!(segments.allocate(2, 1), room(0, 0, 5));
+        assert_eq!(segments.allocate(Log::Small, 2, 1), room(0, 0, 5));
         assert_eq!(segments.next_block(segment(0, 0), 1), block(1, 1, 7));
         assert_eq!(segments.used_sectors(DriveNo(0)), 10);
     }
@@ -359,17 +400,18 @@ mod tests {
     #[test]
     fn the_oldest_segment_with_nothing_under_way_is_reclaimed() {
         let mut segments = segments(10, &[20]);
-        assert_eq!(segments.allocate(8, 1), room(0, 0, 0));
-        assert_eq!(segments.allocate(8, 1), room(0, 1, 10));
-        assert_eq!(segments.allocate(1, 1), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 1, 1), Allocation::Busy);
         segments.next_block(segment(0, 1), 1);
         segments.settle(segment(0, 1), 1, 1);
-        assert_eq!(segments.allocate(1, 1), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(segments.allocate(Log::Small, 1, 1), Allocation::Reclaim(segment(0, 1)));
         // The third use of a segment, and so the third epoch.
-        let block = BlockRoom { epoch: 3, number: 0, first: SectorNo(HEAD_SECTORS + 19) };
+        let first = SectorNo(HEAD_SECTORS + 19);
+        let block = BlockRoom { epoch: 3, log: Log::Small, number: 0, first };
         assert_eq!(segments.empty(segment(0, 1)), block);
         segments.release(segment(0, 1));
-        assert_eq!(segments.allocate(1, 1), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 1, 1), room(0, 1, 10));
         assert_eq!(segments.used_sectors(DriveNo(0)), 10);
     }
 
@@ -377,19 +419,46 @@ mod tests {
     fn a_closed_drive_is_passed_over() {
         let mut segments = segments(10, &[10, 10]);
         segments.close(DriveNo(0));
-        assert_eq!(segments.allocate(8, 1), room(1, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1), room(1, 0, 0));
         segments.settle(segment(1, 0), 1, 0);
-        assert_eq!(segments.allocate(8, 1), Allocation::Reclaim(segment(1, 0)));
+        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Reclaim(segment(1, 0)));
         segments.close(DriveNo(1));
-        assert_eq!(segments.allocate(1, 1), Allocation::NoDrive);
+        assert_eq!(segments.allocate(Log::Small, 1, 1), Allocation::NoDrive);
+    }
+
+    #[test]
+    fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_in() {
+        let mut segments = segments(10, &[50]);
+        let all_settled = |segments: &mut Segments| {
+            (0..5).for_each(|index| segments.settle(segment(0, index), 9, 99));
+        };
+        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Main, 4, 1), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 2, 20));
+        assert_eq!(segments.allocate(Log::Main, 8, 1), room(0, 3, 30));
+        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Busy);
+        all_settled(&mut segments);
+        // The small log has its share, one sealed segment, and so it is its turn.
+        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Reclaim(segment(0, 0)));
+        assert_eq!(segments.log_of(segment(0, 0)), Log::Small);
+        assert_eq!(segments.allocate(Log::Main, 8, 1), room(0, 4, 40));
+        segments.empty(segment(0, 0));
+        segments.release(segment(0, 0));
+        all_settled(&mut segments);
+        // None of the small log is sealed now.
+        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Reclaim(segment(0, 1)));
+        segments.empty(segment(0, 1));
+        segments.release(segment(0, 1));
+        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 0, 0));
     }
 
     #[test]
     fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
-        let mut segments = segments(10, &[40]);
+        let mut segments = segments(10, &[50]);
         let kept = |index, epoch, used_sectors| Kept {
             segment: segment(0, index),
             epoch,
+            log: Log::Small,
             used_sectors,
             journal_sectors: 1,
             blocks: 1,
@@ -397,13 +466,13 @@ mod tests {
         // The third was emptied, and not used since.
         segments.restore(vec![kept(0, 7, 4), kept(1, 5, 8), kept(2, 8, 0)]);
         segments.distrust(segment(0, 3));
-        assert_eq!(segments.allocate(4, 1), room(0, 0, 4));
-        assert_eq!(segments.allocate(7, 1), room(0, 2, 20));
+        assert_eq!(segments.allocate(Log::Small, 4, 1), room(0, 0, 4));
+        assert_eq!(segments.allocate(Log::Small, 7, 1), room(0, 2, 20));
         assert_eq!(segments.next_block(segment(0, 2), 1).epoch, 8);
-        assert_eq!(segments.allocate(7, 1), Allocation::Reclaim(segment(0, 3)));
+        assert_eq!(segments.allocate(Log::Small, 7, 1), Allocation::Reclaim(segment(0, 3)));
         assert_eq!(segments.empty(segment(0, 3)).epoch, 9);
         segments.release(segment(0, 3));
-        assert_eq!(segments.allocate(7, 1), room(0, 3, 30));
-        assert_eq!(segments.allocate(7, 1), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(segments.allocate(Log::Small, 7, 1), room(0, 4, 40));
+        assert_eq!(segments.allocate(Log::Small, 7, 1), Allocation::Reclaim(segment(0, 1)));
     }
 }

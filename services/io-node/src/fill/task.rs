@@ -6,10 +6,11 @@ use std::sync::Arc;
 use address::{ByteOffset, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
 use futures::future::join_all;
-use ring::{AlignedBuf, WriteError};
+use ring::{AlignedBuf, ReadError, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
+use super::health::Trouble;
 use super::segments::SegmentNo;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
@@ -27,10 +28,26 @@ pub enum Step {
         /// What is to be written.
         extent: Result<pack::Extent, String>,
     },
+    /// The batches that read the extents of a segment that is to be reclaimed.
+    Heated {
+        /// The segment.
+        segment: SegmentNo,
+        /// Its extents, and what all cores have counted of each.
+        heats: Vec<(Arc<Extent>, u32)>,
+    },
+    /// An extent that is to be kept is read.
+    Reread {
+        /// As it is placed now.
+        extent: Arc<Extent>,
+        /// What is to be written elsewhere.
+        copy: Result<pack::Extent, Trouble>,
+    },
     /// The bytes are on the drive, or not.
     Written {
         /// The extent.
         extent: Arc<Extent>,
+        /// What it is written for.
+        purpose: Purpose,
         /// Its length.
         bytes: u64,
         /// What came of it.
@@ -40,6 +57,8 @@ pub enum Step {
     Published {
         /// The extent.
         extent: Arc<Extent>,
+        /// What it was written for.
+        purpose: Purpose,
         /// Its length.
         bytes: u64,
     },
@@ -63,6 +82,53 @@ pub enum Step {
     },
 }
 
+/// What an extent is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It was missed, or warmed.
+    Fill,
+    /// Its segment is reclaimed, and it was read since it was placed.
+    Keep,
+}
+
+/// Asks the cores how hot extents are.
+pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Extent>>) -> Step {
+    let keys = Arc::new(extents.iter().map(|extent| extent.key).collect::<Vec<_>>());
+    let mut heats: Vec<_> = extents.into_iter().map(|extent| (extent, 0)).collect();
+    for core in cores.iter() {
+        let (counted, answer) = oneshot::channel();
+        let _ = core.send(Message::Heat { keys: Arc::clone(&keys), heats: counted });
+        for (sum, heat) in heats.iter_mut().zip(answer.await.unwrap_or_default()) {
+            sum.1 += u32::from(heat);
+        }
+    }
+    Step::Heated { segment, heats }
+}
+
+/// Reads an extent that is to be written elsewhere, and checks its sectors.
+pub async fn reread(core: Mailbox, extent: Arc<Extent>) -> Step {
+    let copy = copy_of(&core, &extent).await;
+    Step::Reread { extent, copy }
+}
+
+async fn copy_of(core: &Mailbox, extent: &Extent) -> Result<pack::Extent, Trouble> {
+    let len = extent.index.sectors() as usize * SECTOR_BYTES;
+    let mut bytes = Vec::with_capacity(len);
+    for from in (0..len).step_by(WRITE_BYTES) {
+        let buf = AlignedBuf::zeroed(WRITE_BYTES.min(len - from));
+        let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
+        let (done, read) = oneshot::channel();
+        let _ = core.send(Message::Read { drive: extent.drive, offset, buf, done });
+        let buf = read.await.unwrap_or(Err(ReadError::Closed))?;
+        bytes.extend_from_slice(&buf);
+    }
+    let sectors = bytes.chunks(SECTOR_BYTES).zip(0..);
+    for (sector, number) in sectors {
+        extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
+    }
+    Ok(pack::Extent { index: extent.index.clone(), bytes })
+}
+
 /// Reads a chunk and encodes it.
 pub async fn scan(name: ExtentKey, chunk: Box<dyn Chunk>, bytes_max: u64) -> Step {
     // A panic in a library below ends this fill, not the filler's count of fills.
@@ -74,7 +140,7 @@ pub async fn scan(name: ExtentKey, chunk: Box<dyn Chunk>, bytes_max: u64) -> Ste
 }
 
 /// Writes an extent through a core's ring.
-pub async fn write(core: Mailbox, extent: Arc<Extent>, bytes: Vec<u8>) -> Step {
+pub async fn write(core: Mailbox, extent: Arc<Extent>, purpose: Purpose, bytes: Vec<u8>) -> Step {
     let start = extent.first.byte_offset().0;
     let pieces = bytes.chunks(WRITE_BYTES).enumerate().map(|(at, piece)| {
         let mut buf = AlignedBuf::zeroed(piece.len());
@@ -83,7 +149,7 @@ pub async fn write(core: Mailbox, extent: Arc<Extent>, bytes: Vec<u8>) -> Step {
     });
     // All of them, also after one has failed: the room is not free before the last write has ended.
     let outcome = join_all(pieces).await.into_iter().collect();
-    Step::Written { extent, bytes: bytes.len() as u64, outcome }
+    Step::Written { extent, purpose, bytes: bytes.len() as u64, outcome }
 }
 
 /// Writes a block of a journal, once all that it speaks of is on the drive to stay.

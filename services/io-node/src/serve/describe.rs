@@ -36,6 +36,8 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         fills_running: fills.running.load(Ordering::Relaxed),
         fills_done: fills.done.load(Ordering::Relaxed),
         fills_failed: fills.failed.load(Ordering::Relaxed),
+        bytes_filled: fills.bytes_filled.load(Ordering::Relaxed),
+        bytes_kept: fills.bytes_kept.load(Ordering::Relaxed),
         extents_dropped: fills.dropped.load(Ordering::Relaxed),
         cpu_us: process.cpu_us,
         resident_bytes: process.resident_bytes,

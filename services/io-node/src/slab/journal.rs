@@ -19,7 +19,8 @@
 //!                                                40  u32      sectors of the block
 //!                                                44  u32      records
 //!                                                48  u32      bytes of the records
-//!                                                52  u64      0
+//!                                                52  u32      the log that the segment is in
+//!                                                56  u32      0
 //!                                                60  u32      CRC32C of all bytes before, of the block
 //! ```
 //!
@@ -50,6 +51,8 @@ pub struct BlockId {
     pub epoch: u64,
     /// The block, from 0 at the segment's end.
     pub number: u32,
+    /// The log that the segment is in.
+    pub log: u32,
 }
 
 /// One extent, to be written down.
@@ -86,6 +89,8 @@ impl Entry {
 pub struct Journal {
     /// The segment's use; 0 if it has none.
     pub epoch: u64,
+    /// The log that the segment is in, as its last block has it.
+    pub log: u32,
     /// Blocks.
     pub blocks: u32,
     /// Their sectors together.
@@ -134,7 +139,8 @@ pub fn to_block(id: &BlockId, records: &[Record<'_>]) -> AlignedBuf {
     put(0, &MAGIC);
     put(8, id.uuid.as_bytes());
     put(24, &id.epoch.to_le_bytes());
-    let words = [id.segment, id.number, sectors as u32, records.len() as u32, bytes.len() as u32];
+    let (sectors, count, len) = (sectors as u32, records.len() as u32, bytes.len() as u32);
+    let words = [id.segment, id.number, sectors, count, len, id.log];
     for (word, from) in words.iter().zip((32..).step_by(4)) {
         put(from, &word.to_le_bytes());
     }
@@ -179,6 +185,7 @@ pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Read
         };
         let Some(entries) = entries(&tail[start..end], &head) else { break };
         journal.epoch = head.epoch;
+        journal.log = head.log;
         journal.blocks += 1;
         journal.sectors += head.sectors;
         journal.entries.extend(entries);
@@ -198,6 +205,7 @@ struct Head {
     sectors: u64,
     records: u32,
     records_bytes: u32,
+    log: u32,
     sum: u32,
 }
 
@@ -217,7 +225,8 @@ impl Head {
             sectors: word()?.into(),
             records: word()?,
             records_bytes: word()?,
-            sum: words.nth(2)?,
+            log: word()?,
+            sum: words.nth(1)?,
         })
     }
 }
@@ -269,7 +278,7 @@ mod tests {
     }
 
     fn id(epoch: u64, number: u32) -> BlockId {
-        BlockId { uuid: UUID, segment: 3, epoch, number }
+        BlockId { uuid: UUID, segment: 3, epoch, number, log: 1 }
     }
 
     /// A segment with these blocks of these many records each, and what is to be read back.
@@ -313,14 +322,15 @@ mod tests {
         assert_eq!(trailer[8..24], *UUID.as_bytes());
         let words: Vec<_> =
             trailer[24..60].chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
-        assert_eq!(words, [9, 0, 3, 2, 1, 1, record as u32, 0, 0]);
+        assert_eq!(words, [9, 0, 3, 2, 1, 1, record as u32, 1, 0]);
     }
 
     #[test]
     fn what_was_written_is_read_back_however_much_is_read_at_a_time() {
         let (bytes, entries) = segment(5, &[1, 0, 9, 2]);
         let journal = whole(&bytes);
-        assert_eq!((journal.epoch, journal.blocks, journal.sectors), (5, 4, 4));
+        assert_eq!((journal.epoch, journal.log), (5, 1));
+        assert_eq!((journal.blocks, journal.sectors), (4, 4));
         assert_eq!(journal.entries, entries);
         let mut wanted = SECTOR_BYTES;
         loop {
@@ -342,7 +352,8 @@ mod tests {
         // The segment was used anew: what it had before is not its journal's any more.
         let end = bytes.len();
         bytes[end - SECTOR_BYTES..].copy_from_slice(&to_block(&id(6, 0), &[]));
-        assert_eq!(whole(&bytes), Journal { epoch: 6, blocks: 1, sectors: 1, entries: vec![] });
+        let emptied = Journal { epoch: 6, log: 1, blocks: 1, sectors: 1, entries: vec![] };
+        assert_eq!(whole(&bytes), emptied);
         let (bytes, _) = segment(5, &[1, 1]);
         assert_eq!(whole(&bytes).entries, entries);
     }

@@ -8,6 +8,7 @@
 mod drives;
 pub mod inspect;
 pub mod journal;
+mod lay_out;
 mod recover;
 mod superblock;
 
@@ -23,6 +24,7 @@ use uuid::Uuid;
 use crate::error::NodeError;
 
 pub use drives::Drives;
+pub use lay_out::{LaidOut, lay_out};
 pub use recover::{Found, recover_all};
 pub use superblock::{NotOurs, Superblock};
 

@@ -155,7 +155,7 @@ fn want_parts(
         }
         for (position, source) in sources.iter().enumerate() {
             let Source::Extent(extent_no, row) = *source else { continue };
-            let Some(extent) = directory.extent(extent_no) else { continue };
+            let Some(extent) = directory.read_by(extent_no, no.serial()) else { continue };
             if extent.index.is_null(row) {
                 continue;
             }

@@ -1,10 +1,15 @@
-//! `bireme bench`: load on a running endpoint, measured.
+//! `bireme bench`: load on a running endpoint, measured; and two parts of an I/O node by themselves.
+
+mod eviction;
+mod recovery;
 
 use clap::{Args, Subcommand, ValueEnum};
 use client::Endpoint;
 use client::query::QueryClient;
 use serde_json::{Value, json};
 
+use self::eviction::EvictionArgs;
+use self::recovery::RecoveryArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
     Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
@@ -61,6 +66,10 @@ enum What {
     Search(Box<SearchArgs>),
     /// Look-ups by key on the query node
     Get(Box<GetArgs>),
+    /// How long an I/O node takes to find what its drives hold
+    Recovery(RecoveryArgs),
+    /// Which share of reads a full drive has, by several policies
+    Eviction(EvictionArgs),
 }
 
 #[derive(Debug, Args)]
@@ -178,27 +187,25 @@ enum Format {
 
 /// Measures, and tells.
 pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
-    let threads = match &args.what {
-        What::Fetch(args) => args.load.threads,
-        What::Take(args) => args.load.threads,
-        What::Search(args) => args.load.threads,
-        What::Get(args) => args.load.threads,
-    };
-    let runtime = runtime(threads)?;
-    let report = runtime.block_on(async {
-        match args.what {
-            What::Fetch(args) => fetch(*args).await,
-            What::Take(args) => take(*args).await,
-            What::Search(args) => search(*args).await,
-            What::Get(args) => get(*args).await,
-        }
-    });
-    runtime.shutdown_background();
-    let report = report?;
+    let report = match args.what {
+        What::Fetch(args) => loaded(args.load.threads, fetch(*args)),
+        What::Take(args) => loaded(args.load.threads, take(*args)),
+        What::Search(args) => loaded(args.load.threads, search(*args)),
+        What::Get(args) => loaded(args.load.threads, get(*args)),
+        What::Recovery(args) => return recovery::run(&args, out),
+        What::Eviction(args) => return eviction::run(&args, out),
+    }?;
     if out.json() {
         return out.document(&report);
     }
     out.bytes(report_text(&report).as_bytes())
+}
+
+fn loaded(threads: Option<usize>, load: impl Future<Output = Result<Report>>) -> Result<Report> {
+    let runtime = runtime(threads)?;
+    let report = runtime.block_on(load);
+    runtime.shutdown_background();
+    report
 }
 
 async fn fetch(args: FetchArgs) -> Result<Report> {

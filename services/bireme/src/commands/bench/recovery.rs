@@ -1,0 +1,138 @@
+//! `bireme bench recovery`: how long a node takes to find what its drives hold.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bytesize::ByteSize;
+use clap::{Args, ValueHint};
+use client::Endpoint;
+use client::fetch::{FetchClient, FetchOptions};
+use io_node::{DriveConfig, IoConfig, IoNode, lay_out};
+use serde_json::json;
+
+use crate::error::{CliError, Result};
+use crate::output::{Output, bytes, count};
+use crate::runtime;
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme bench recovery --drive /mnt/nvme0/trial --extents 1000000
+  bireme bench recovery --drive /mnt/nvme0/trial --extents 50000 --sectors 1024 --json
+
+Makes a new file with the journals of so many extents, and no more: the extents themselves are holes. Then
+starts a node on it, with O_DIRECT, and stops it again; the file is removed. An extent of 1,024 sectors is a
+full chunk of 4 MiB, so a million of them are 4 TB.";
+
+/// Of how many extents.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RecoveryArgs {
+    /// A file that is not there yet, on the drive to measure
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    drive: PathBuf,
+    /// How many extents
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    extents: u32,
+    /// Sectors of each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    sectors: u32,
+    /// How often the node is started
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
+}
+
+/// One start of a node.
+struct Start {
+    whole: Duration,
+    read: Duration,
+    placed: Duration,
+    directory_bytes: u64,
+}
+
+/// Measures, and tells.
+pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
+    if args.drive.exists() {
+        let path = args.drive.display();
+        return Err(CliError::usage(format!("{path} is there already; name a file that is not")));
+    }
+    let measured = measure(args);
+    // Whatever came of it.
+    let _ = std::fs::remove_file(&args.drive);
+    let (journal_bytes, slab_bytes, starts) = measured?;
+    let ms = |of: fn(&Start) -> Duration| -> Vec<f64> {
+        starts.iter().map(|start| of(start).as_secs_f64() * 1e3).collect()
+    };
+    let directory = starts.first().map_or(0, |start| start.directory_bytes);
+    let cached = u64::from(args.extents) * u64::from(args.sectors) * address::SECTOR_BYTES as u64;
+    let per_tb = directory as f64 / cached as f64 * 1e12;
+    if out.json() {
+        return out.document(&json!({
+            "workload": "recovery",
+            "extents": args.extents,
+            "sectors": args.sectors,
+            "slab_bytes": slab_bytes,
+            "journal_bytes": journal_bytes,
+            "start_ms": ms(|start| start.whole),
+            "read_ms": ms(|start| start.read),
+            "place_ms": ms(|start| start.placed),
+            "directory_bytes": directory,
+            "directory_bytes_per_tb": per_tb,
+        }));
+    }
+    out.line(format_args!(
+        "{} extents of {} found again, from {} of journals",
+        count(args.extents.into()),
+        bytes(u64::from(args.sectors) * address::SECTOR_BYTES as u64),
+        bytes(journal_bytes),
+    ))?;
+    for start in &starts {
+        out.line(format_args!(
+            "  start {:.0} ms: reading and decoding {:.0}, directory {:.0}",
+            start.whole.as_secs_f64() * 1e3,
+            start.read.as_secs_f64() * 1e3,
+            start.placed.as_secs_f64() * 1e3,
+        ))?;
+    }
+    out.line(format_args!(
+        "directory {}: {:.0} bytes an extent, {} a TB cached",
+        bytes(directory),
+        directory as f64 / f64::from(args.extents),
+        bytes(per_tb as u64),
+    ))
+}
+
+fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
+    let segment = ByteSize::mib(64);
+    let laid = lay_out(&args.drive, args.extents, args.sectors, segment.as_u64())?;
+    let config = IoConfig {
+        listen: "127.0.0.1:0".parse().unwrap_or_else(|_| unreachable!("it is an address")),
+        drives: vec![DriveConfig { path: args.drive.clone(), size: None }],
+        ram_tier: ByteSize::b(0),
+        segment,
+        ..IoConfig::default()
+    };
+    let mut starts = Vec::new();
+    for _ in 0..args.starts {
+        let began = Instant::now();
+        let node = IoNode::start(config.clone())?;
+        let whole = began.elapsed();
+        let (found, read, placed) = node.recovery();
+        if found != args.extents as usize {
+            return Err(CliError::damaged(format!(
+                "{found} of {} extents were found",
+                args.extents
+            )));
+        }
+        let endpoint = node.local_addr().to_string();
+        let directory_bytes = runtime::run(async {
+            let endpoint: Endpoint = endpoint
+                .parse()
+                .map_err(|error: client::EndpointError| CliError::usage(error.to_string()))?;
+            let client = FetchClient::new(endpoint, FetchOptions::default())?;
+            Ok(client.describe(Duration::from_secs(10)).await?.directory_bytes)
+        })?;
+        starts.push(Start { whole, read, placed, directory_bytes });
+        node.stop(Duration::from_secs(5));
+    }
+    Ok((laid.journal_bytes, laid.slab_bytes, starts))
+}

@@ -1,0 +1,169 @@
+//! What is kept of a segment that is reclaimed: S3-FIFO (Yang and others, SOSP 2023) over segments.
+//!
+//! ```text
+//! a fill ─► small log ─┬─ read since ─► main log ─┬─ read since ─► main log again
+//!                      └─ not: gone, its name a ghost └─ not: gone
+//! a fill of a ghost ─► main log
+//! ```
+//!
+//! Most chunks that are filled once are not read again before long, those of a scan or a warm above all: they
+//! pass through the small log, and what is hot stays. What is kept is written once more, so that is bounded:
+//! by a share of the bytes filled, the hottest first. Pure; `simulate.rs` holds it against other policies.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use address::ExtentKey;
+
+use crate::directory::KeyHasher;
+
+/// Which log of a drive an extent is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Log {
+    /// New ones: a tenth of the drive once it is full.
+    #[default]
+    Small = 0,
+    /// Those that were read again.
+    Main = 1,
+}
+
+/// Batches that an extent is counted to have been read by, at most.
+pub const HEAT_MAX: u8 = 3;
+
+/// Of 100 sectors filled, how many may be written once more to be kept.
+const KEPT_PERCENT: u64 = 25;
+
+/// Ghosts that are remembered at least.
+const GHOSTS_MIN: usize = 1024;
+
+/// An extent of a segment that is to be reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Its name.
+    pub key: ExtentKey,
+    /// Its length.
+    pub sectors: u64,
+    /// Batches that read it since it was placed, up to [`HEAT_MAX`] a core.
+    pub heat: u32,
+}
+
+/// The policy's memory.
+#[derive(Debug, Default)]
+pub struct Eviction {
+    ghosts: Ghosts,
+    /// Hundredths of sectors that may be written once more.
+    allowance: u64,
+    allowance_max: u64,
+}
+
+impl Eviction {
+    /// One that may save up for keeping `burst_sectors` at a time.
+    pub fn new(burst_sectors: u64) -> Self {
+        let allowance_max = burst_sectors * 100;
+        Self { ghosts: Ghosts::default(), allowance: allowance_max, allowance_max }
+    }
+
+    /// Which log a chunk is to be filled into.
+    pub fn log_for(&self, key: ExtentKey) -> Log {
+        if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
+    }
+
+    /// Whether a chunk was asked for before, lately; from now on it was.
+    pub fn is_second_touch(&mut self, key: ExtentKey, extents: usize) -> bool {
+        let seen = self.ghosts.names.contains(&key);
+        self.ghosts.add(key, extents);
+        seen
+    }
+
+    /// An extent was filled.
+    pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
+        self.ghosts.names.remove(&key);
+        self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
+    }
+
+    /// Which of a segment's extents are to be kept, by their places: the hottest, as far as the allowance
+    /// goes. The others become ghosts, of which as many are remembered as there are `extents`.
+    pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(candidates[at].heat));
+        let mut kept = Vec::new();
+        for at in order {
+            let Candidate { key, sectors, heat } = candidates[at];
+            if heat > 0 && sectors * 100 <= self.allowance {
+                self.allowance -= sectors * 100;
+                kept.push(at);
+            } else if log == Log::Small {
+                self.ghosts.add(key, extents);
+            }
+        }
+        kept
+    }
+}
+
+/// Names of extents that were let go lately.
+#[derive(Debug, Default)]
+struct Ghosts {
+    names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,
+    /// Oldest first; some perhaps filled again since.
+    order: VecDeque<ExtentKey>,
+}
+
+impl Ghosts {
+    fn add(&mut self, key: ExtentKey, extents: usize) {
+        if self.names.insert(key) {
+            self.order.push_back(key);
+        }
+        while self.order.len() > extents.max(GHOSTS_MIN) {
+            if let Some(oldest) = self.order.pop_front() {
+                self.names.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::PackKey;
+
+    use super::*;
+
+    fn key(chunk: u32) -> ExtentKey {
+        ExtentKey { pack: PackKey(0), chunk }
+    }
+
+    fn candidates(heats: &[u32]) -> Vec<Candidate> {
+        (0..)
+            .zip(heats)
+            .map(|(chunk, &heat)| Candidate { key: key(chunk), sectors: 10, heat })
+            .collect()
+    }
+
+    #[test]
+    fn the_hottest_are_kept_as_far_as_the_allowance_goes() {
+        let mut eviction = Eviction::new(25);
+        assert_eq!(eviction.keep(Log::Small, &candidates(&[1, 0, 3, 2]), 0), [2, 3]);
+        assert_eq!(eviction.log_for(key(0)), Log::Main);
+        assert_eq!(eviction.log_for(key(2)), Log::Small);
+        // 5 are left; a quarter of 20 is 5 more.
+        assert!(eviction.keep(Log::Main, &candidates(&[1]), 0).is_empty());
+        eviction.filled(key(0), 20);
+        assert_eq!(eviction.log_for(key(0)), Log::Small);
+        assert_eq!(eviction.keep(Log::Main, &candidates(&[1]), 0), [0]);
+        // What goes from the main log was hot once: no ghost.
+        eviction.keep(Log::Main, &candidates(&[0]), 0);
+        assert_eq!(eviction.log_for(key(0)), Log::Small);
+    }
+
+    #[test]
+    fn ghosts_are_as_many_as_extents() {
+        let mut eviction = Eviction::new(0);
+        let count = 2 * GHOSTS_MIN as u32;
+        for chunk in 0..count {
+            assert!(!eviction.is_second_touch(key(chunk), GHOSTS_MIN));
+        }
+        let remembered = (0..count).filter(|&chunk| eviction.log_for(key(chunk)) == Log::Main);
+        assert!(remembered.eq(GHOSTS_MIN as u32..count));
+        assert!(eviction.is_second_touch(key(count - 1), GHOSTS_MIN));
+    }
+}
