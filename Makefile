@@ -23,7 +23,11 @@ PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
 
-.PHONY: help demo build release test bench fmt lint clean
+# The soak's: how often a node is killed, and how many seeds of simulated crashes.
+KILLS ?= 1000
+SEEDS ?= 5000
+
+.PHONY: help demo build release test soak bench fmt lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +57,12 @@ test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3
 	$(SAY) "building and running the tests"
 	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server BIREME_WORDNET=$(WORDNET) cargo test --locked --workspace
+
+soak: ## kill an I/O node under load KILLS times (1000), and crash simulated drives by SEEDS seeds (5000)
+	@.ci/setup build rust
+	$(SAY) "killing a node $(KILLS) times, about 10 minutes; crashing simulated drives by $(SEEDS) seeds"
+	@BIREME_KILLS=$(KILLS) cargo test --locked --workspace --test cli killed -- --nocapture
+	@BIREME_SEEDS=$(SEEDS) cargo test --locked --workspace --lib crash -- --nocapture
 
 fmt: ## format the code
 	@cargo fmt --all

@@ -47,12 +47,15 @@ class Bireme:
     wrapper: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
-    def io_node(self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, **variables: str) -> Node:
-        """An I/O node with empty slabs."""
+    def io_node(
+        self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, keep: bool = False, **variables: str
+    ) -> Node:
+        """An I/O node with empty slabs, or with what they hold."""
         arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB"]
         for slab in slabs:
             slab.parent.mkdir(parents=True, exist_ok=True)
-            slab.unlink(missing_ok=True)
+            if not keep:
+                slab.unlink(missing_ok=True)
             arguments += ["--drive", f"{slab}:{slab_gib // len(slabs)}GiB"]
         return self._start(arguments, variables)
 

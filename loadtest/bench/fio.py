@@ -39,3 +39,15 @@ def random_reads(
         "p99_us": latency["99.000000"] / 1e3,
         "command": " ".join(command),
     }
+
+
+def sequential_writes(slabs: list[Path], gib: int, seconds: float) -> dict:
+    """Writes of 1 MiB, one after another, at depth 4, as fills make them; the files are left behind."""
+    command = [
+        "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
+        "--rw=write", "--bs=1M", "--direct=1", "--ioengine=io_uring", "--iodepth=4", "--fallocate=native",
+        f"--runtime={seconds}", "--time_based", "--output-format=json",
+    ]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    write = json.loads(done.stdout)["jobs"][0]["write"]
+    return {"mb_per_s": write["bw_bytes"] / 1e6, "command": " ".join(command)}

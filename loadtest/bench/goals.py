@@ -9,6 +9,8 @@ def judge(results: dict) -> list[dict]:
     goals = _of_rounds(results["rounds"]) if "rounds" in results else []
     if "instructions" in results:
         goals += _of_instructions(results["instructions"]["instructions_per_query"])
+    if "cache" in results:
+        goals += _of_cache(results["cache"])
     return goals
 
 
@@ -86,4 +88,23 @@ def _of_instructions(found: dict) -> list[dict]:
     return [
         _goal("instructions for 1,000 random integers: pylance's over Bireme's", found["lance"]["sum"] / bireme, 3, True),
         _goal("instructions for 1,000 random integers: pyarrow's over Bireme's", found["parquet"]["sum"] / bireme, 50, True),
+    ]
+
+
+def _of_cache(cache: dict) -> list[dict]:
+    def mid(value: Callable[[dict], float]) -> float:
+        return median(value(it) for it in cache["rounds"])
+
+    def p99(step: str) -> Callable[[dict], float]:
+        return lambda it: it[step]["latency_us"]["p99"] / it["reads_alone"]["latency_us"]["p99"]
+
+    bireme = [policy for trace in cache["eviction"]["traces"] for policy in trace["policies"] if policy["policy"] == "bireme"]
+    directory = mid(lambda it: it["directory"]["directory_bytes_per_tb"]) / 1e12
+    return [
+        _goal("seconds until a node with 1 M extents is ready", mid(lambda it: median(it["recovery"]["start_ms"])) / 1e3, 1, False),
+        _goal("directory in RAM, of the bytes cached", directory, 0.003, False),
+        _goal("filling a table, over Lance's scan of it", mid(lambda it: it["fill"]["mb_per_s"] / it["scan"]["mb_per_s"]), 0.6, True),
+        _goal("p99 of reads while the cache fills at full speed, over without", mid(p99("reads_filling")), 2, False),
+        _goal("p99 of reads while it fills at 50 MiB/s, over without", mid(p99("reads_budgeted")), 1.2, False),
+        _goal("bytes written for each byte cached, worst trace", max(it["written_ratio"] for it in bireme), 1.3, False),
     ]

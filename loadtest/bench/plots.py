@@ -15,6 +15,8 @@ METADATA = {"Date": None}
 
 def draw(results: dict, output: Path) -> None:
     """Draws what there is data for."""
+    if "cache" in results:
+        _eviction(results["cache"]["eviction"], output / "eviction.svg")
     if "rounds" not in results:
         return
     steps = results["rounds"]["steps"]
@@ -72,6 +74,20 @@ def _queues(steps: dict, path: Path) -> None:
         axes.set(title=name, xlabel="seconds", ylabel="waiting", ylim=(0, None))
         axes.legend(loc="center right", fontsize="small")
     figure.tight_layout()
+    _save(figure, path)
+
+
+def _eviction(eviction: dict, path: Path) -> None:
+    traces = eviction["traces"]
+    policies = [it["policy"] for it in traces[0]["policies"]]
+    figure, axes = plt.subplots(figsize=(8, 4))
+    width = 0.8 / len(policies)
+    for at, policy in enumerate(policies):
+        places = [number + (at - len(policies) / 2 + 0.5) * width for number in range(len(traces))]
+        axes.bar(places, [trace["policies"][at]["hit_ratio"] for trace in traces], width, label=policy)
+    axes.set(ylabel="hit ratio", ylim=(0, 1))
+    axes.set_xticks(range(len(traces)), [trace["trace"] for trace in traces])
+    axes.legend(fontsize="small")
     _save(figure, path)
 
 

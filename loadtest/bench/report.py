@@ -37,6 +37,8 @@ def write(results: dict, output: Path) -> None:
         parts += [_fio(steps["fio"]), _bireme(steps), _peers(steps), _recall(results["rounds"]), _plots()]
     if "instructions" in results:
         parts.append(_instructions(results["instructions"]))
+    if "cache" in results:
+        parts.append(_cache(results["cache"]))
     if "rounds" in results:
         parts.append(_commands(results["rounds"]["steps"]))
     (output / "README.md").write_text("\n".join(parts))
@@ -129,6 +131,43 @@ def _peers(steps: dict) -> str:
         cells = [_number(median(run[field] for run in runs)) for field in fields]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _cache(cache: dict) -> str:
+    rounds = cache["rounds"]
+    mid = lambda value: _number(median(value(it) for it in rounds))
+    policies = [it["policy"] for it in cache["eviction"]["traces"][0]["policies"]]
+    lines = [
+        "## The cache",
+        "",
+        "| what | measured |",
+        "|---|---|",
+        f"| filling 768-dimensional vectors, MB/s | {mid(lambda it: it['fill']['mb_per_s'])} |",
+        f"| CPU of the I/O node for each GB of them, seconds | {mid(lambda it: it['fill']['cpu_s_per_gb'])} |",
+        f"| Lance's scan of the same column, page cache warm, MB/s | {mid(lambda it: it['scan']['mb_per_s'])} |",
+        f"| fio's writes of 1 MiB at depth 4, MB/s | {mid(lambda it: it['fio_write']['mb_per_s'])} |",
+        f"| p99 of 1,600 rows/s, nothing filling, µs | {mid(lambda it: it['reads_alone']['latency_us']['p99'])} |",
+        f"| the same while vectors are filled at full speed | {mid(lambda it: it['reads_filling']['latency_us']['p99'])} |",
+        f"| the same while they are filled at 50 MiB/s | {mid(lambda it: it['reads_budgeted']['latency_us']['p99'])} |",
+        f"| start with {rounds[0]['recovery']['extents']:,} extents of a sector, ms | {mid(lambda it: median(it['recovery']['start_ms']))} |",
+        f"| of that reading and decoding journals of {rounds[0]['recovery']['journal_bytes'] / 1e6:.0f} MB | {mid(lambda it: median(it['recovery']['read_ms']))} |",
+        f"| of that the directory | {mid(lambda it: median(it['recovery']['place_ms']))} |",
+        f"| directory for each TB of vectors cached, MB | {mid(lambda it: it['directory']['directory_bytes_per_tb'] / 1e6)} |",
+        "",
+        f"Which share of reads a full drive has, and bytes written for each byte filled where more than 1 "
+        f"(`{cache['eviction']['command']}`):",
+        "",
+        f"| trace | {' | '.join(policies)} |",
+        f"|---|{'---|' * len(policies)}",
+    ]  # fmt: skip
+    for trace in cache["eviction"]["traces"]:
+        cells = [
+            f"{it['hit_ratio']:.3f}" + (f" ({it['written_ratio']:.2f})" if it["written_ratio"] > 1 else "")
+            for it in trace["policies"]
+        ]
+        lines.append(f"| {trace['trace']} | {' | '.join(cells)} |")
+    lines += ["", "![Hit ratios](eviction.svg)", ""]
+    return "\n".join(lines)
 
 
 def _recall(rounds: dict) -> str:

@@ -55,6 +55,10 @@ pub struct IoConfig {
     pub fills: usize,
     /// Which misses fill their chunk.
     pub admission: Admission,
+    /// Bytes that fills write a second, over all drives; 0 for as fast as it goes.
+    pub fill_rate: ByteSize,
+    /// Bytes a second that are read to find extents that the drives have lost; 0 for none.
+    pub scrub_rate: ByteSize,
     /// Fills that wait at most; a miss over it is answered but fills nothing.
     pub fill_queue_max: usize,
     /// Batches answered from the table at the same time.
@@ -130,6 +134,8 @@ impl Default for IoConfig {
             reply_memory: ByteSize::mib(512),
             fills: 2,
             admission: Admission::Always,
+            fill_rate: ByteSize::b(0),
+            scrub_rate: ByteSize::mib(8),
             fill_queue_max: 4096,
             table_reads: 4,
             table_queue_max: 1024,

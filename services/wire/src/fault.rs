@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -10,6 +11,10 @@ use crate::{fetch, query};
 
 /// The domain of every `ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "bireme";
+
+/// What an overloaded node tells callers to wait (`RetryInfo`), to which they add some jitter: a full queue
+/// takes about as long to be worked off.
+pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $text:literal => $code:ident,)*) => {
@@ -155,12 +160,17 @@ impl std::error::Error for Fault {}
 
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
-        let info = ErrorDetails::with_error_info(
+        let mut details = ErrorDetails::with_error_info(
             fault.reason.as_str(),
             ERROR_DOMAIN,
             fault.metadata.into_iter().collect::<Metadata>(),
         );
-        Status::with_error_details(fault.reason.code(), fault.message, info)
+        // What is too large ends in RESOURCE_EXHAUSTED too, and is so the next time: only this says when to
+        // try again.
+        if fault.reason == Reason::Overloaded {
+            details.set_retry_info(Some(RETRY_AFTER));
+        }
+        Status::with_error_details(fault.reason.code(), fault.message, details)
     }
 }
 
@@ -205,6 +215,8 @@ mod tests {
             let status = Status::from(fault.clone());
             assert_eq!(status.code(), reason.code());
             assert_eq!(Fault::from_status(&status), fault);
+            let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            assert_eq!(retry.is_some(), reason == Reason::Overloaded, "{reason:?}");
             assert_eq!(Fault::from(fetch::Error::from(fault.clone())), fault);
             assert_eq!(Fault::from(query::Error::from(fault.clone())), fault);
         }

@@ -78,6 +78,8 @@ pub const IO_SCALARS: &[Scalar] = &[
     text("reply_memory"),
     number("fills"),
     text("admission"),
+    text("fill_rate"),
+    text("scrub_rate"),
     number("fill_queue_max"),
     number("table_reads"),
     number("table_queue_max"),

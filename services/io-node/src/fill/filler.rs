@@ -4,78 +4,34 @@
 //! scanned once however many ask. Fills run in the background, a bounded number at a time; their
 //! steps (`task.rs`) report back here, where all bookkeeping is done without a lock.
 
+mod reclaim;
+mod record;
+mod trouble;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use address::{DriveNo, ExtentKey, SECTOR_BYTES};
-use ring::WriteError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::chunk::{Chunk, FillKey, TableChunk};
-use super::eviction::{Candidate, Eviction, Log};
-use super::health::{DriveState, Health, Trouble};
+use super::chunk::Chunk;
+use super::eviction::Eviction;
+use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter};
+use super::health::{DriveState, Health};
+use super::pace::Pace;
 use super::restore;
-use super::segments::{Allocation, BlockRoom, Room, SegmentNo, Segments};
+use super::scrub::Scrub;
+use super::segments::{Allocation, Room, SegmentNo, Segments};
 use super::task::{self, Purpose, Step, forget, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
 use crate::directory::{Extent, KeyHasher};
-use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, to_block};
-use crate::slab::{Found, Superblock, segment_start};
-use crate::table::OpenTable;
-
-/// What came of an ask.
-#[derive(Clone, Debug)]
-pub enum FillOutcome {
-    /// The extent was on a drive already.
-    Found,
-    /// It is now; bytes written.
-    Filled(u64),
-    /// It can't be filled; why.
-    Failed(Arc<str>),
-}
-
-/// What the filler counts, for other threads to read.
-#[derive(Debug, Default)]
-pub struct FillStats {
-    /// Extents on the drives.
-    pub extents: AtomicU64,
-    /// Fills waiting or under way.
-    pub running: AtomicU64,
-    /// Fills done since the start.
-    pub done: AtomicU64,
-    /// Fills failed since the start.
-    pub failed: AtomicU64,
-    /// Bytes of extents filled since the start.
-    pub bytes_filled: AtomicU64,
-    /// Bytes of extents written once more since the start, to keep them.
-    pub bytes_kept: AtomicU64,
-    /// Extents dropped since the start because their bytes could not be served.
-    pub dropped: AtomicU64,
-    /// Segments reclaimed since the start.
-    pub reclaimed: AtomicU64,
-}
-
-/// One drive, for other threads to read.
-#[derive(Debug, Default)]
-struct DriveGauges {
-    used_bytes: AtomicU64,
-    /// A [`DriveState`].
-    state: AtomicU8,
-}
-
-/// Asks of the filler, from any thread.
-#[derive(Clone)]
-pub struct FillHandle {
-    asks: mpsc::Sender<Ask>,
-    stats: Arc<FillStats>,
-    drives: Arc<[DriveGauges]>,
-}
+use crate::slab::{Found, Superblock};
 
 /// How many segments' worth of allowance for keeping can be saved up.
 pub const SEGMENTS_SAVED: u64 = 4;
@@ -90,88 +46,6 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 /// Failed chunks that are remembered; past that all are forgotten, and tried again.
 const FAILED_MAX: usize = 1 << 16;
 
-type Waiter = oneshot::Sender<FillOutcome>;
-
-enum Ask {
-    Fill { name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter> },
-    Bad(Arc<Extent>, Trouble),
-    Late(DriveNo),
-    Stop(oneshot::Sender<()>),
-}
-
-impl FillHandle {
-    /// Has a chunk filled some time. Does not wait; when too many wait already the next miss asks
-    /// again.
-    pub fn ask(&self, table: &Arc<OpenTable>, key: FillKey) {
-        if let Some((name, chunk)) = TableChunk::new(table, key) {
-            let _ = self.asks.try_send(Ask::Fill { name, chunk: Box::new(chunk), waiter: None });
-        }
-    }
-
-    /// Has a chunk filled and says when that is done. Waits for a place in the queue.
-    pub async fn fill(&self, table: &Arc<OpenTable>, key: FillKey) -> FillOutcome {
-        match TableChunk::new(table, key) {
-            Some((name, chunk)) => self.fill_with(name, Box::new(chunk)).await,
-            None => FillOutcome::Failed("the table has no such fragment".into()),
-        }
-    }
-
-    /// Has an extent filled with a chunk.
-    pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
-        let (waiter, outcome) = oneshot::channel();
-        let ask = Ask::Fill { name, chunk, waiter: Some(waiter) };
-        let stopped = || FillOutcome::Failed("the node is shutting down".into());
-        if self.asks.send(ask).await.is_err() {
-            return stopped();
-        }
-        outcome.await.unwrap_or_else(|_| stopped())
-    }
-
-    /// Drops an extent whose bytes can't be served; the next miss fills it again, elsewhere. When too many
-    /// wait already the next read of it says so again.
-    pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
-        let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent), trouble));
-    }
-
-    /// Says that a drive did not answer reads in time.
-    pub fn late(&self, drive: DriveNo) {
-        let _ = self.asks.try_send(Ask::Late(drive));
-    }
-
-    /// Has what is written already recorded in the drives' journals, and nothing begun any more. Done when
-    /// what it returns says so.
-    pub fn stop(&self) -> oneshot::Receiver<()> {
-        let (stopped, done) = oneshot::channel();
-        let asks = self.asks.clone();
-        // The queue may be full, and drains.
-        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Stop(stopped))
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move { drop(asks.send(ask).await) });
-        }
-        done
-    }
-
-    /// What the filler counts.
-    pub fn stats(&self) -> &FillStats {
-        &self.stats
-    }
-
-    /// Bytes of a drive that hold extents and journals.
-    pub fn used_bytes(&self, drive: DriveNo) -> u64 {
-        self.drives[usize::from(drive.0)].used_bytes.load(Ordering::Relaxed)
-    }
-
-    /// How a drive is used.
-    pub fn drive_state(&self, drive: DriveNo) -> DriveState {
-        match self.drives[usize::from(drive.0)].state.load(Ordering::Relaxed) {
-            0 => DriveState::Serving,
-            1 => DriveState::ReadOnly,
-            _ => DriveState::Retired,
-        }
-    }
-}
-
 /// What bounds the filler.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
@@ -181,6 +55,10 @@ pub struct FillLimits {
     pub queue_max: usize,
     /// Which misses fill.
     pub admission: Admission,
+    /// Bytes written by fills a second; 0 for as fast as it goes.
+    pub fill_rate: u64,
+    /// Bytes read by the scrubber a second; 0 for none.
+    pub scrub_rate: u64,
 }
 
 /// The owner's state; [`Filler::run`] is its life.
@@ -205,6 +83,8 @@ pub struct Filler {
     /// Encoded extents that wait for room.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
     eviction: Eviction,
+    pace: Pace,
+    scrub: Scrub,
     /// The segment that is being reclaimed, and how many of its extents are on their way elsewhere.
     reclaiming: Option<(SegmentNo, usize)>,
     /// What every core finds.
@@ -226,11 +106,10 @@ impl Filler {
         slabs: Vec<Superblock>,
         limits: FillLimits,
     ) -> (Self, FillHandle) {
-        let (sender, asks) = mpsc::channel(limits.queue_max);
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
-        let handle =
-            FillHandle { asks: sender, stats: Arc::clone(&stats), drives: Arc::clone(&gauges) };
+        let (handle, asks) =
+            FillHandle::new(limits.queue_max, Arc::clone(&stats), Arc::clone(&gauges));
         let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
         // Epochs of journals that can't be read are unknown; by the clock none comes twice.
@@ -251,6 +130,8 @@ impl Filler {
             failed: HashMap::new(),
             homeless: VecDeque::new(),
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
+            pace: Pace::new(limits.fill_rate, Instant::now()),
+            scrub: Scrub::new(limits.scrub_rate, Instant::now()),
             reclaiming: None,
             placed: HashMap::default(),
             by_segment: HashMap::new(),
@@ -275,6 +156,7 @@ impl Filler {
             self.placed.insert(extent.key, Arc::clone(extent));
             self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
         }
+        self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
         task::restore(&self.cores, &restored.extents).wait().await;
         for drive in 0..self.slabs.len() {
             self.count_used(DriveNo(drive as u16));
@@ -287,7 +169,14 @@ impl Filler {
     pub async fn run(mut self) {
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
+            let wake = self.wake();
+            // In this order, so that a simulated run repeats; steps are few, and none waits long for asks.
             tokio::select! {
+                biased;
+                Some(step) = self.steps.join_next() => match step {
+                    Ok(step) => self.stepped(step),
+                    Err(error) => tracing::error!(%error, "a step of a fill panicked"),
+                },
                 ask = self.asks.recv(), if takes => match ask {
                     Some(Ask::Fill { name, chunk, waiter }) => self.asked(name, chunk, waiter),
                     Some(Ask::Bad(extent, trouble)) => self.drop_extent(&extent, trouble),
@@ -295,19 +184,28 @@ impl Filler {
                     Some(Ask::Stop(stopped)) => self.stopping = Some(stopped),
                     None => break,
                 },
-                Some(step) = self.steps.join_next() => match step {
-                    Ok(step) => self.stepped(step),
-                    Err(error) => tracing::error!(%error, "a step of a fill panicked"),
-                },
+                // `if` comes first, and then there is a time.
+                () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now).into()),
+                    if wake.is_some() => {}
             }
             if self.stopping.is_none() {
                 self.start_scans();
                 self.house();
+                self.scrub();
             }
             self.record();
             self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
             self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
         }
+    }
+
+    /// When there is something to do that nobody tells of.
+    fn wake(&self) -> Option<Instant> {
+        if self.stopping.is_some() {
+            return None;
+        }
+        let fill = self.homeless.front().and_then(|_| self.pace.wait(Instant::now()));
+        [fill, self.scrub.wait()].into_iter().flatten().min()
     }
 
     /// Whether something is written, or waits to be recorded.
@@ -352,6 +250,15 @@ impl Filler {
                 }
             }
             Step::Heated { segment, heats } => self.heated(segment, heats),
+            Step::Scrubbed { extent, outcome } => {
+                self.scrub.read();
+                self.stats.scrubbed.fetch_add(1, Ordering::Relaxed);
+                if let Err(trouble) = outcome
+                    && trouble.is_of_the_drive()
+                {
+                    self.drop_extent(&extent, trouble);
+                }
+            }
             Step::Reread { extent, copy } => match copy {
                 Ok(copy) => self.keep(extent.key, copy),
                 Err(trouble) => {
@@ -418,35 +325,6 @@ impl Filler {
         }
     }
 
-    /// Whether a journal was written; a drive on which that fails takes nothing more.
-    fn journal_written(&mut self, drive: DriveNo, outcome: Result<(), WriteError>) -> bool {
-        if let Err(error) = &outcome
-            && self.health[usize::from(drive.0)].journal_failed(error)
-        {
-            self.degrade(drive, error);
-        }
-        outcome.is_ok()
-    }
-
-    /// A drive is used less from now on, or not at all.
-    fn degrade(&mut self, drive: DriveNo, why: &dyn std::fmt::Display) {
-        let state = self.health[usize::from(drive.0)].state();
-        self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
-        self.segments.close(drive);
-        // What isn't in its journal yet will not be.
-        self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
-        if state != DriveState::Retired {
-            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; what it has is served");
-            return;
-        }
-        let keys: Vec<_> =
-            self.placed.extract_if(|_, extent| extent.drive == drive).map(|(key, _)| key).collect();
-        self.by_segment.retain(|segment, _| segment.drive != drive);
-        let extents = keys.len();
-        tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");
-        drop(forget(&self.cores, keys));
-    }
-
     fn published(&mut self, extent: Arc<Extent>) {
         let drive = usize::from(extent.drive.0);
         match self.health[drive].state() {
@@ -461,44 +339,12 @@ impl Filler {
         }
     }
 
-    /// Starts to write what waits for it into the drives' journals, one block a drive at a time.
-    fn record(&mut self) {
-        for drive in 0..self.unrecorded.len() {
-            let (waiting, busy) = &mut self.unrecorded[drive];
-            let Some((segment, extents)) = (!*busy).then(|| waiting.take()).flatten() else {
-                continue;
-            };
-            *busy = true;
-            let start = segment_start(segment.index, self.segment_sectors);
-            let records: Vec<_> = extents
-                .iter()
-                .map(|extent| {
-                    let first = (extent.first.0 - start.0) as u32;
-                    Record { key: extent.key, first, index: &extent.index }
-                })
-                .collect();
-            let reserved = extents.iter().map(|extent| record_sectors(&extent.index)).sum();
-            let bytes = extents.iter().map(|extent| record_bytes(&extent.index)).sum();
-            let room = self.segments.next_block(segment, block_sectors(bytes));
-            let block = to_block(&self.block_id(segment, &room), &records);
-            let (core, drive) = (self.any_core(), segment.drive);
-            let extents = extents.len() as u32;
-            self.steps.spawn(async move {
-                let outcome = task::record(&core, drive, room.first, block).await;
-                Step::Recorded { segment, extents, record_sectors: reserved, outcome }
-            });
-        }
-    }
-
-    fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {
-        let uuid = self.slabs[usize::from(segment.drive.0)].uuid;
-        let (epoch, number, log) = (room.epoch, room.number, room.log as u32);
-        BlockId { uuid, segment: segment.index, epoch, number, log }
-    }
-
     /// Gives extents that wait for room a place, and reclaims where there is none.
     fn house(&mut self) {
         while let Some((name, extent)) = self.homeless.front() {
+            if self.pace.wait(Instant::now()).is_some() {
+                return;
+            }
             let record = record_sectors(&extent.index);
             let log = self.eviction.log_for(*name);
             match self.segments.allocate(log, u64::from(extent.index.sectors()), record) {
@@ -531,6 +377,7 @@ impl Filler {
     }
 
     fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room, purpose: Purpose) {
+        self.pace.spend(extent.bytes.len() as u64, Instant::now());
         self.count_used(room.segment.drive);
         self.writing += 1;
         let core = self.any_core();
@@ -555,93 +402,8 @@ impl Filler {
         self.cores[self.next_core].clone()
     }
 
-    /// Begins to reclaim a segment: asks which of its extents are worth keeping.
-    fn reclaim(&mut self, segment: SegmentNo) {
-        self.reclaiming = Some((segment, 0));
-        let extents = self.by_segment.get(&segment).into_iter().flatten();
-        let extents = extents.filter(|extent| self.is_placed(extent)).cloned().collect();
-        self.steps.spawn(task::heat(Arc::clone(&self.cores), segment, extents));
-    }
-
     fn is_placed(&self, extent: &Arc<Extent>) -> bool {
         self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
-    }
-
-    /// Goes on to read what is worth keeping.
-    fn heated(&mut self, segment: SegmentNo, heats: Vec<(Arc<Extent>, u32)>) {
-        let candidate = |(extent, heat): &(Arc<Extent>, u32)| Candidate {
-            key: extent.key,
-            sectors: extent.index.sectors().into(),
-            heat: *heat,
-        };
-        let candidates: Vec<_> = heats.iter().map(candidate).collect();
-        let log = self.segments.log_of(segment);
-        let kept = self.eviction.keep(log, &candidates, self.placed.len());
-        for &at in &kept {
-            let core = self.any_core();
-            self.steps.spawn(task::reread(core, Arc::clone(&heats[at].0)));
-        }
-        // One more for this step itself.
-        self.reclaiming = Some((segment, kept.len() + 1));
-        self.moved();
-    }
-
-    /// Writes what is kept into the main log, if that has room.
-    fn keep(&mut self, name: ExtentKey, copy: pack::Extent) {
-        let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
-        match self.segments.allocate(Log::Main, sectors, record) {
-            Allocation::Room(room) => self.place(name, copy, room, Purpose::Keep),
-            _ => self.moved(),
-        }
-    }
-
-    /// One less of the reclaimed segment's extents is on its way elsewhere. After the last of them the rest
-    /// is forgotten.
-    fn moved(&mut self) {
-        let Some((segment, moving)) = &mut self.reclaiming else { return };
-        *moving -= 1;
-        if *moving > 0 {
-            return;
-        }
-        let segment = *segment;
-        let extents = self.by_segment.remove(&segment).unwrap_or_default();
-        let keys: Vec<_> =
-            extents.iter().filter(|extent| self.is_placed(extent)).map(|it| it.key).collect();
-        for key in &keys {
-            self.placed.remove(key);
-        }
-        // Also for the kept ones' old places: who holds one of those began before.
-        let told = forget(&self.cores, keys);
-        let room = self.segments.empty(segment);
-        let block = to_block(&self.block_id(segment, &room), &[]);
-        let core = self.any_core();
-        self.steps.spawn(async move {
-            told.wait().await;
-            let outcome = task::empty(&core, segment.drive, room.first, block).await;
-            Step::Emptied { segment, outcome }
-        });
-    }
-
-    fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
-        let drive = extent.drive;
-        // A late report may be of bytes that were replaced since.
-        if self.is_placed(extent) {
-            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
-            self.placed.remove(&extent.key);
-            self.stats.dropped.fetch_add(1, Ordering::Relaxed);
-            // Its room comes back with its segment, so nobody waits for this. The journal still has it: found
-            // again after a restart, it is found wrong again.
-            drop(forget(&self.cores, vec![extent.key]));
-            if self.health[usize::from(drive.0)].read_failed(trouble, Instant::now()) {
-                self.degrade(drive, &trouble);
-            }
-        }
-    }
-
-    fn late(&mut self, drive: DriveNo) {
-        if self.health[usize::from(drive.0)].was_late(Instant::now()) {
-            self.degrade(drive, &"it does not answer in time");
-        }
     }
 
     /// Keeps misses of a chunk that can't be filled from scanning it again at once.

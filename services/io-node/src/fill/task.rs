@@ -42,6 +42,13 @@ pub enum Step {
         /// What is to be written elsewhere.
         copy: Result<pack::Extent, Trouble>,
     },
+    /// An extent was read to see whether it is still right.
+    Scrubbed {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// What came of it.
+        outcome: Result<(), Trouble>,
+    },
     /// The bytes are on the drive, or not.
     Written {
         /// The extent.
@@ -109,6 +116,12 @@ pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Ex
 pub async fn reread(core: Mailbox, extent: Arc<Extent>) -> Step {
     let copy = copy_of(&core, &extent).await;
     Step::Reread { extent, copy }
+}
+
+/// Reads an extent to see whether it is still right.
+pub async fn scrub(core: Mailbox, extent: Arc<Extent>) -> Step {
+    let outcome = copy_of(&core, &extent).await.map(drop);
+    Step::Scrubbed { extent, outcome }
 }
 
 async fn copy_of(core: &Mailbox, extent: &Extent) -> Result<pack::Extent, Trouble> {

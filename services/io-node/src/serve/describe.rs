@@ -38,6 +38,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         fills_failed: fills.failed.load(Ordering::Relaxed),
         bytes_filled: fills.bytes_filled.load(Ordering::Relaxed),
         bytes_kept: fills.bytes_kept.load(Ordering::Relaxed),
+        extents_scrubbed: fills.scrubbed.load(Ordering::Relaxed),
         extents_dropped: fills.dropped.load(Ordering::Relaxed),
         cpu_us: process.cpu_us,
         resident_bytes: process.resident_bytes,

@@ -5,19 +5,23 @@
 //! (`coalesce.rs`), and go to the ring in one submission. A piece whose request is
 //! gone or late by then costs no read.
 
+mod checks;
+mod late;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use pack::PackError;
 use ring::{ReadError, ReadSink};
 use tokio::sync::Notify;
-use tokio::time::MissedTickBehavior;
 use wire::{Fault, Reason};
 
+use self::checks::Checks;
+pub use self::late::watch;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::reply;
 use crate::core::{Core, Gather, Request, RequestNo, Source, here};
@@ -80,9 +84,6 @@ struct Popped {
     stuck: Vec<Piece>,
 }
 
-/// The share of the slots that a drive may hold without answering before it is asked for no more.
-const STUCK_SHARE: u32 = 8;
-
 #[derive(Default)]
 struct InFlightTable {
     places: Vec<InFlight>,
@@ -107,17 +108,6 @@ pub async fn drive() {
         submit_here();
         work.notified().await;
         here().reader.woken.set(false);
-    }
-}
-
-/// Looks after reads that a drive does not answer, for as long as the core lives.
-pub async fn watch(limit: Duration) {
-    let mut looks = tokio::time::interval(limit / 2);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        looks.tick().await;
-        let core = here();
-        core.reader.give_up(&core, limit);
     }
 }
 
@@ -328,12 +318,6 @@ impl Reader {
         popped
     }
 
-    /// Whether so many reads of a drive were given up, and have not ended, that it is not asked for more.
-    fn is_stuck(&self, drive: DriveNo) -> bool {
-        let stuck = self.stuck.borrow();
-        stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)
-    }
-
     fn start(&self, core: &Core, read: &PlannedRead, since: Instant, wants: &[Want<Piece>]) {
         let tag = {
             let mut table = self.in_flight.borrow_mut();
@@ -393,56 +377,6 @@ impl Reader {
             settle(core, no);
         }
         self.ended.replace(ended);
-    }
-}
-
-impl Reader {
-    /// Gives up the reads that have been in flight for `limit`: their rows come from the table, and what
-    /// the drive brings after all is thrown away. A slot is free again only once the drive has ended.
-    ///
-    /// A read is given up when it is late for the second time, so that a pause of this process is not
-    /// taken for one of the drive.
-    pub fn give_up(&self, core: &Core, limit: Duration) {
-        if self.busy.get() == 0 {
-            return;
-        }
-        let now = Instant::now();
-        let (mut late, mut drives) = (Vec::new(), Vec::new());
-        for entry in &mut self.in_flight.borrow_mut().places {
-            if !entry.wants.is_empty()
-                && now - entry.since >= limit
-                && std::mem::replace(&mut entry.is_suspect, true)
-            {
-                late.push(std::mem::take(&mut entry.wants));
-                drives.push(entry.drive);
-            }
-        }
-        core.stats.late_reads.add(late.len() as u64);
-        let all_stuck = {
-            let mut stuck = self.stuck.borrow_mut();
-            for drive in &drives {
-                let at = usize::from(drive.0);
-                let len = stuck.len().max(at + 1);
-                stuck.resize(len, 0);
-                stuck[at] += 1;
-            }
-            stuck.iter().sum::<u32>() >= self.slots
-        };
-        drives.sort_unstable();
-        drives.dedup();
-        drives.into_iter().for_each(|drive| core.shared.fills.late(drive));
-        let mut ended = Vec::new();
-        for wants in late {
-            refuse(core, &wants, None, &mut ended);
-        }
-        if all_stuck {
-            // No slot comes free before a drive answers.
-            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-            waiting.into_iter().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
-        }
-        for no in ended {
-            settle(core, no);
-        }
     }
 }
 
@@ -514,46 +448,5 @@ fn refuse_piece(core: &Core, piece: Piece, trouble: Option<Trouble>, ended: &mut
     request.pieces_left -= 1;
     if request.pieces_left == 0 {
         ended.push(piece.request);
-    }
-}
-
-/// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
-#[derive(Default)]
-struct Checks {
-    checked: u64,
-    bad: u64,
-}
-
-impl Checks {
-    /// Whether all of a piece's sectors, the first of them `skipped` into the read, are right. Each
-    /// is checked once, and admitted to RAM if it is.
-    fn hold(
-        &mut self,
-        core: &Core,
-        extent: &Arc<Extent>,
-        piece: &Piece,
-        skipped: usize,
-        bytes: &[u8],
-    ) -> bool {
-        let mut all = true;
-        for at in 0..piece.sectors() {
-            let place = skipped + at as usize;
-            let bit = 1u64 << place;
-            let sector = piece.first_sector() + at;
-            if self.checked & bit == 0 {
-                self.checked |= bit;
-                let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
-                match extent.index.check(sector, sector_bytes) {
-                    Ok(()) => core.ram.admit(extent.key, sector, sector_bytes),
-                    Err(_) => {
-                        self.bad |= bit;
-                        core.stats.bad_sectors.add(1);
-                        core.shared.fills.bad_extent(extent, Trouble::Checksum);
-                    }
-                }
-            }
-            all &= self.bad & bit == 0;
-        }
-        all
     }
 }

@@ -70,15 +70,20 @@ impl Io {
 
     /// On simulated drives of 64 MiB each.
     pub async fn simulated(drives: usize, change: impl FnOnce(&mut IoConfig)) -> (Self, SimDisk) {
-        let folder = folder();
         let config = SimConfig { drives: vec![64 << 20; drives], ..SimConfig::default() };
         let disk = SimDisk::new(config);
+        (Self::on(&disk, change).await, disk)
+    }
+
+    /// On a simulated disk, whatever it holds.
+    pub async fn on(disk: &SimDisk, change: impl FnOnce(&mut IoConfig)) -> Self {
+        let folder = folder();
         let mut config = io_config(folder.path());
         config.segment = ByteSize::mib(4);
         change(&mut config);
-        let on = disk.clone();
-        let start = move || IoNode::start_simulated(config, &on).unwrap();
-        (Self::with(tokio::task::spawn_blocking(start).await.unwrap(), folder), disk)
+        let disk = disk.clone();
+        let start = move || IoNode::start_simulated(config, &disk).unwrap();
+        Self::with(tokio::task::spawn_blocking(start).await.unwrap(), folder)
     }
 
     /// A client of a node, and the node's folder.

@@ -253,3 +253,46 @@ async fn a_full_drive_serves_what_it_has() {
     assert!(total(&before, |c| c.drive_reads) < total(&after, |c| c.drive_reads));
     io.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_drive_loses_is_found_before_anybody_asks_for_it() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 3000).await;
+    let (io, disk) = Io::simulated(1, |config| config.scrub_rate = ByteSize::b(0)).await;
+    io.warm(&uri, 1).await;
+    let extents = io.describe().await.extents;
+    io.stop().await;
+    // A bit in each of the first two extents, and a sector that can't be read in a third.
+    let first = 1 << 20;
+    for at in [first + 77, first + (300 << 10)] {
+        disk.flip_bit(address::DriveNo(0), address::ByteOffset(at), 5);
+    }
+    disk.break_sector(address::DriveNo(0), address::SectorNo((first + (600 << 10)) / 4096));
+    let io = Io::on(&disk, |_| {}).await;
+    assert_eq!(io.describe().await.extents, extents);
+    for _ in 0..500 {
+        if io.describe().await.extents_scrubbed == extents {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let described = io.describe().await;
+    assert_eq!((described.extents_scrubbed, described.extents_dropped), (extents, 3));
+    assert_eq!(total(&described, |c| c.rows), 0);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fills_keep_to_their_rate() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri, 4000).await;
+    let (io, _) = Io::simulated(1, |config| config.fill_rate = ByteSize::mib(4)).await;
+    let began = std::time::Instant::now();
+    io.warm(&uri, 1).await;
+    // 4 MiB of vectors in sixteen extents, the last of which is not waited for.
+    let least = io.describe().await.bytes_filled as f64 / 4.2e6 * 14.0 / 16.0;
+    assert!(began.elapsed().as_secs_f64() > least, "{:?} for {least} s", began.elapsed());
+    io.stop().await;
+}

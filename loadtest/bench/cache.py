@@ -1,0 +1,142 @@
+"""The cache by itself: how fast it fills and at what cost to reads, what it keeps, how fast it comes back."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from . import disk, fio
+from .bireme import Bireme
+from .profile import Profile
+
+RECOVERED_EXTENTS = 1_000_000
+# Of 4 MiB, as most are: for what the directory takes.
+FULL_EXTENTS = 50_000
+FULL_SECTORS = 1024
+# Reads while the cache fills: a rate that the drive has much to spare for.
+RATE = 100
+RATE_BATCH = 16
+BUDGET = "50MiB"
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Every step once a round, but for what no drive takes part in."""
+    results: dict = {"eviction": _tool(binary, "bench", "eviction")}
+    rounds: list[dict] = []
+    for number in range(profile.rounds):
+        print(f"cache, round {number + 1} of {profile.rounds}", flush=True)
+        rounds.append(_round(profile, binary, logs, number))
+        print("  " + ", ".join(f"{name} {value:.3g}" for name, value in _told(rounds[-1]).items()), flush=True)
+    return results | {"rounds": rounds}
+
+
+def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
+    trial = profile.drive_folders[0] / "recovery-trial"
+    slabs = [folder / "slab-cache" for folder in profile.drive_folders]
+    measured = {
+        "recovery": _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)),
+        "directory": _tool(
+            binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
+            "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
+        ),
+        "fio_write": fio.sequential_writes(slabs, 4, profile.seconds),
+    }  # fmt: skip
+    bireme = Bireme(binary, logs)
+    try:
+        measured["scan"] = _scan(profile)
+        measured["fill"] = _fill(profile, bireme, slabs)
+        for name, rate in [("alone", None), ("filling", "0"), ("budgeted", BUDGET)]:
+            measured[f"reads_{name}"] = _reads(profile, bireme, slabs, rate, number)
+    finally:
+        bireme.stop()
+        for slab in slabs:
+            slab.unlink(missing_ok=True)
+    return measured
+
+
+def _told(measured: dict) -> dict[str, float]:
+    return {
+        "recovery ms": min(measured["recovery"]["start_ms"]),
+        "fill MB/s": measured["fill"]["mb_per_s"],
+        "scan MB/s": measured["scan"]["mb_per_s"],
+        "p99 alone us": measured["reads_alone"]["latency_us"]["p99"],
+        "filling": measured["reads_filling"]["latency_us"]["p99"],
+        "budgeted": measured["reads_budgeted"]["latency_us"]["p99"],
+    }
+
+
+def _tool(binary: Path, *arguments: str) -> dict:
+    done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)}: {done.stderr}")
+    return json.loads(done.stdout) | {"command": f"bireme {' '.join(arguments)}"}
+
+
+def _scan(profile: Profile) -> dict:
+    command = [sys.executable, "-m", "bench.scan", profile.table("vectors"), "vector"]
+    # Twice, as the first brings the files into the page cache.
+    for _ in range(2):
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout) | {"command": " ".join(command[2:])}
+
+
+def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
+    io = bireme.io_node(slabs, profile.slab_gib)
+    query = bireme.query_node(io, {"vectors": profile.table("vectors")})
+    bireme.ready(query, ["vectors"])
+    watch = disk.Watch(profile.drive_folders)
+    began, cpu = time.monotonic(), io.cpu_us()
+    steps = bireme.run(query, "warm", "vectors", "--columns", "vector")
+    seconds, cpu = time.monotonic() - began, io.cpu_us() - cpu
+    written = steps[-1]["bytes_written"]
+    query.stop()
+    io.stop()
+    # What a scan of the same column brings, so that padding to sectors doesn't count as speed.
+    useful = profile.rows * profile.dimension * 4
+    return {
+        "seconds": seconds,
+        "mb_per_s": useful / seconds / 1e6,
+        "bytes_written": written,
+        "cpu_s_per_gb": cpu / 1e6 / (useful / 1e9),
+        "disk_reads": watch.counted().reads,
+        "command": "bireme warm vectors --columns vector",
+    }
+
+
+def _reads(profile: Profile, bireme: Bireme, slabs: list[Path], fill_rate: str | None, number: int) -> dict:
+    """Reads of the payload at a fixed rate, while the vectors are filled at `fill_rate` or not at all."""
+    io = bireme.io_node(slabs, profile.slab_gib, BIREME_IO_FILL_RATE="0")
+    tables = {name: profile.table(name) for name in ["vectors", "payload"]}
+    query = bireme.query_node(io, tables)
+    bireme.ready(query, list(tables))
+    bireme.warm(query, "payload")
+    query.stop()
+    io.stop()
+    # The node finds the payload again, and has the rate that is wanted from here on.
+    io = bireme.io_node(slabs, profile.slab_gib, keep=True, BIREME_IO_FILL_RATE=fill_rate or "0")
+    query = bireme.query_node(io, tables)
+    bireme.ready(query, list(tables))
+    arguments = ["--io-endpoint", io.endpoint, "--rows", str(RATE_BATCH), "--rate", str(RATE), "--seed", str(number)]
+    # What is opened at the first request is not measured.
+    bireme.bench(query, "fetch", "payload", 1, *arguments)
+    filling = threading.Thread(target=_warm_while_it_lasts, args=(bireme, query), daemon=True)
+    if fill_rate is not None:
+        filling.start()
+        time.sleep(0.5)
+    report = bireme.bench(query, "fetch", "payload", profile.seconds, *arguments)
+    report["still_filling"] = filling.is_alive()
+    query.process.kill()
+    io.process.kill()
+    query.process.wait()
+    io.process.wait()
+    return report
+
+
+def _warm_while_it_lasts(bireme: Bireme, query: object) -> None:
+    try:
+        bireme.run(query, "warm", "vectors", "--columns", "vector")
+    except RuntimeError:
+        # The nodes are gone once the reads are measured.
+        return

@@ -1,0 +1,62 @@
+//! Recording what is placed in the drives' journals.
+
+use address::DriveNo;
+use ring::WriteError;
+
+use super::Filler;
+use crate::fill::segments::{BlockRoom, SegmentNo};
+use crate::fill::task::{self, Step};
+use crate::fill::unrecorded::record_sectors;
+use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, to_block};
+use crate::slab::segment_start;
+
+impl Filler {
+    /// Starts to write what waits for it into the drives' journals, one block a drive at a time.
+    pub(super) fn record(&mut self) {
+        for drive in 0..self.unrecorded.len() {
+            let (waiting, busy) = &mut self.unrecorded[drive];
+            let Some((segment, extents)) = (!*busy).then(|| waiting.take()).flatten() else {
+                continue;
+            };
+            *busy = true;
+            let start = segment_start(segment.index, self.segment_sectors);
+            let records: Vec<_> = extents
+                .iter()
+                .map(|extent| {
+                    let first = (extent.first.0 - start.0) as u32;
+                    Record { key: extent.key, first, index: &extent.index }
+                })
+                .collect();
+            let reserved = extents.iter().map(|extent| record_sectors(&extent.index)).sum();
+            let bytes = extents.iter().map(|extent| record_bytes(&extent.index)).sum();
+            let room = self.segments.next_block(segment, block_sectors(bytes));
+            let block = to_block(&self.block_id(segment, &room), &records);
+            let (core, drive) = (self.any_core(), segment.drive);
+            let extents = extents.len() as u32;
+            self.steps.spawn(async move {
+                let outcome = task::record(&core, drive, room.first, block).await;
+                Step::Recorded { segment, extents, record_sectors: reserved, outcome }
+            });
+        }
+    }
+
+    pub(super) fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {
+        let uuid = self.slabs[usize::from(segment.drive.0)].uuid;
+        let (epoch, number, log) = (room.epoch, room.number, room.log as u32);
+        BlockId { uuid, segment: segment.index, epoch, number, log }
+    }
+
+    /// Whether a journal was written; a drive on which that fails takes nothing more.
+    pub(super) fn journal_written(
+        &mut self,
+        drive: DriveNo,
+        outcome: Result<(), WriteError>,
+    ) -> bool {
+        if let Err(error) = &outcome
+            && self.health[usize::from(drive.0)].journal_failed(error)
+        {
+            self.degrade(drive, error);
+        }
+        outcome.is_ok()
+    }
+}

@@ -1,0 +1,168 @@
+//! What other threads have of the filler: asks, counters, and how the drives are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use address::{DriveNo, ExtentKey};
+use tokio::sync::{mpsc, oneshot};
+
+use super::chunk::{Chunk, FillKey, TableChunk};
+use super::health::{DriveState, Trouble};
+use crate::directory::Extent;
+use crate::table::OpenTable;
+
+/// What came of an ask.
+#[derive(Clone, Debug)]
+pub enum FillOutcome {
+    /// The extent was on a drive already.
+    Found,
+    /// It is now; bytes written.
+    Filled(u64),
+    /// It can't be filled; why.
+    Failed(Arc<str>),
+}
+
+/// What the filler counts, for other threads to read.
+#[derive(Debug, Default)]
+pub struct FillStats {
+    /// Extents on the drives.
+    pub extents: AtomicU64,
+    /// Fills waiting or under way.
+    pub running: AtomicU64,
+    /// Fills done since the start.
+    pub done: AtomicU64,
+    /// Fills failed since the start.
+    pub failed: AtomicU64,
+    /// Bytes of extents filled since the start.
+    pub bytes_filled: AtomicU64,
+    /// Bytes of extents written once more since the start, to keep them.
+    pub bytes_kept: AtomicU64,
+    /// Extents looked at by the scrubber since the start.
+    pub scrubbed: AtomicU64,
+    /// Extents dropped since the start because their bytes could not be served.
+    pub dropped: AtomicU64,
+    /// Segments reclaimed since the start.
+    pub reclaimed: AtomicU64,
+}
+
+/// One drive, for other threads to read.
+#[derive(Debug, Default)]
+pub struct DriveGauges {
+    /// Bytes that hold extents and journals.
+    pub used_bytes: AtomicU64,
+    /// A [`DriveState`].
+    pub state: AtomicU8,
+}
+
+/// Asks of the filler, from any thread.
+#[derive(Clone)]
+pub struct FillHandle {
+    asks: mpsc::Sender<Ask>,
+    stats: Arc<FillStats>,
+    drives: Arc<[DriveGauges]>,
+}
+
+/// Who wants to know what came of a fill.
+pub type Waiter = oneshot::Sender<FillOutcome>;
+
+/// What is asked of the filler.
+pub enum Ask {
+    /// Fill a chunk.
+    Fill {
+        /// Its extent.
+        name: ExtentKey,
+        /// Where it comes from.
+        chunk: Box<dyn Chunk>,
+        /// Nobody for a miss.
+        waiter: Option<Waiter>,
+    },
+    /// An extent can't be served.
+    Bad(Arc<Extent>, Trouble),
+    /// A drive did not answer in time.
+    Late(DriveNo),
+    /// Record what is written, begin nothing more; dropped once that is done.
+    Stop(oneshot::Sender<()>),
+}
+
+impl FillHandle {
+    /// A handle, and where its asks arrive, `queue_max` at a time.
+    pub fn new(
+        queue_max: usize,
+        stats: Arc<FillStats>,
+        drives: Arc<[DriveGauges]>,
+    ) -> (Self, mpsc::Receiver<Ask>) {
+        let (asks, arriving) = mpsc::channel(queue_max);
+        (Self { asks, stats, drives }, arriving)
+    }
+
+    /// Has a chunk filled some time. Does not wait; when too many wait already the next miss asks
+    /// again.
+    pub fn ask(&self, table: &Arc<OpenTable>, key: FillKey) {
+        if let Some((name, chunk)) = TableChunk::new(table, key) {
+            let _ = self.asks.try_send(Ask::Fill { name, chunk: Box::new(chunk), waiter: None });
+        }
+    }
+
+    /// Has a chunk filled and says when that is done. Waits for a place in the queue.
+    pub async fn fill(&self, table: &Arc<OpenTable>, key: FillKey) -> FillOutcome {
+        match TableChunk::new(table, key) {
+            Some((name, chunk)) => self.fill_with(name, Box::new(chunk)).await,
+            None => FillOutcome::Failed("the table has no such fragment".into()),
+        }
+    }
+
+    /// Has an extent filled with a chunk.
+    pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
+        let (waiter, outcome) = oneshot::channel();
+        let ask = Ask::Fill { name, chunk, waiter: Some(waiter) };
+        let stopped = || FillOutcome::Failed("the node is shutting down".into());
+        if self.asks.send(ask).await.is_err() {
+            return stopped();
+        }
+        outcome.await.unwrap_or_else(|_| stopped())
+    }
+
+    /// Drops an extent whose bytes can't be served; the next miss fills it again, elsewhere. When too many
+    /// wait already the next read of it says so again.
+    pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
+        let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent), trouble));
+    }
+
+    /// Says that a drive did not answer reads in time.
+    pub fn late(&self, drive: DriveNo) {
+        let _ = self.asks.try_send(Ask::Late(drive));
+    }
+
+    /// Has what is written already recorded in the drives' journals, and nothing begun any more. Done when
+    /// what it returns says so.
+    pub fn stop(&self) -> oneshot::Receiver<()> {
+        let (stopped, done) = oneshot::channel();
+        let asks = self.asks.clone();
+        // The queue may be full, and drains.
+        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Stop(stopped))
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { drop(asks.send(ask).await) });
+        }
+        done
+    }
+
+    /// What the filler counts.
+    pub fn stats(&self) -> &FillStats {
+        &self.stats
+    }
+
+    /// Bytes of a drive that hold extents and journals.
+    pub fn used_bytes(&self, drive: DriveNo) -> u64 {
+        self.drives[usize::from(drive.0)].used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How a drive is used.
+    pub fn drive_state(&self, drive: DriveNo) -> DriveState {
+        match self.drives[usize::from(drive.0)].state.load(Ordering::Relaxed) {
+            0 => DriveState::Serving,
+            1 => DriveState::ReadOnly,
+            _ => DriveState::Retired,
+        }
+    }
+}

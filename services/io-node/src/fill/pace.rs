@@ -1,0 +1,51 @@
+//! So many bytes a second.
+
+use std::time::{Duration, Instant};
+
+/// A rate that is kept on average: what is spent at once is waited for afterwards.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    bytes_per_s: u64,
+    next: Instant,
+}
+
+impl Pace {
+    /// From `now` on; 0 for as fast as it goes.
+    pub fn new(bytes_per_s: u64, now: Instant) -> Self {
+        Self { bytes_per_s, next: now }
+    }
+
+    /// When the next bytes may be spent; `None` for at once.
+    pub fn wait(&self, now: Instant) -> Option<Instant> {
+        (self.bytes_per_s > 0 && self.next > now).then_some(self.next)
+    }
+
+    /// So many are spent now. Time in which nothing was is not saved up.
+    pub fn spend(&mut self, bytes: u64, now: Instant) {
+        if self.bytes_per_s > 0 {
+            let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
+            self.next = self.next.max(now) + cost;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_and_idle_time_is_not_saved_up() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = Pace::new(1000, start);
+        assert_eq!(pace.wait(start), None);
+        pace.spend(500, start);
+        assert_eq!((pace.wait(at(499)), pace.wait(at(500))), (Some(at(500)), None));
+        pace.spend(100, at(9000));
+        pace.spend(100, at(9000));
+        assert_eq!(pace.wait(at(9100)), Some(at(9200)));
+        let mut free = Pace::new(0, start);
+        free.spend(u64::MAX, start);
+        assert_eq!(free.wait(start), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! Checksums: each sector of a read is checked once, however many pieces lie in it.
+
+use std::sync::Arc;
+
+use address::SECTOR_BYTES;
+
+use super::Piece;
+use crate::core::Core;
+use crate::directory::Extent;
+use crate::fill::Trouble;
+
+/// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
+#[derive(Default)]
+pub struct Checks {
+    checked: u64,
+    bad: u64,
+}
+
+impl Checks {
+    /// Whether all of a piece's sectors, the first of them `skipped` into the read, are right. Each
+    /// is checked once, and admitted to RAM if it is.
+    pub fn hold(
+        &mut self,
+        core: &Core,
+        extent: &Arc<Extent>,
+        piece: &Piece,
+        skipped: usize,
+        bytes: &[u8],
+    ) -> bool {
+        let mut all = true;
+        for at in 0..piece.sectors() {
+            let place = skipped + at as usize;
+            let bit = 1u64 << place;
+            let sector = piece.first_sector() + at;
+            if self.checked & bit == 0 {
+                self.checked |= bit;
+                let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
+                match extent.index.check(sector, sector_bytes) {
+                    Ok(()) => core.ram.admit(extent.key, sector, sector_bytes),
+                    Err(_) => {
+                        self.bad |= bit;
+                        core.stats.bad_sectors.add(1);
+                        core.shared.fills.bad_extent(extent, Trouble::Checksum);
+                    }
+                }
+            }
+            all &= self.bad & bit == 0;
+        }
+        all
+    }
+}

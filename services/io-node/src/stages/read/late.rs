@@ -1,0 +1,80 @@
+//! Reads that a drive does not answer in time, and drives that hang.
+
+use std::time::{Duration, Instant};
+
+use address::DriveNo;
+use tokio::time::MissedTickBehavior;
+
+use super::{Reader, refuse, refuse_piece};
+use crate::core::{Core, here};
+use crate::fetch::settle;
+
+/// The share of the slots that a drive may hold without answering before it is asked for no more.
+const STUCK_SHARE: u32 = 8;
+
+/// Looks after reads that a drive does not answer, for as long as the core lives.
+pub async fn watch(limit: Duration) {
+    let mut looks = tokio::time::interval(limit / 2);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let core = here();
+        core.reader.give_up(&core, limit);
+    }
+}
+
+impl Reader {
+    /// Gives up the reads that have been in flight for `limit`: their rows come from the table, and what
+    /// the drive brings after all is thrown away. A slot is free again only once the drive has ended.
+    ///
+    /// A read is given up when it is late for the second time, so that a pause of this process is not
+    /// taken for one of the drive.
+    fn give_up(&self, core: &Core, limit: Duration) {
+        if self.busy.get() == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let (mut late, mut drives) = (Vec::new(), Vec::new());
+        for entry in &mut self.in_flight.borrow_mut().places {
+            if !entry.wants.is_empty()
+                && now - entry.since >= limit
+                && std::mem::replace(&mut entry.is_suspect, true)
+            {
+                late.push(std::mem::take(&mut entry.wants));
+                drives.push(entry.drive);
+            }
+        }
+        core.stats.late_reads.add(late.len() as u64);
+        let all_stuck = {
+            let mut stuck = self.stuck.borrow_mut();
+            for drive in &drives {
+                let at = usize::from(drive.0);
+                let len = stuck.len().max(at + 1);
+                stuck.resize(len, 0);
+                stuck[at] += 1;
+            }
+            stuck.iter().sum::<u32>() >= self.slots
+        };
+        drives.sort_unstable();
+        drives.dedup();
+        drives.into_iter().for_each(|drive| core.shared.fills.late(drive));
+        let mut ended = Vec::new();
+        for wants in late {
+            refuse(core, &wants, None, &mut ended);
+        }
+        if all_stuck {
+            // No slot comes free before a drive answers.
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            waiting.into_iter().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+        }
+        for no in ended {
+            settle(core, no);
+        }
+    }
+
+    /// Whether so many reads of a drive were given up, and have not ended, that it is not asked for more.
+    pub(super) fn is_stuck(&self, drive: DriveNo) -> bool {
+        let stuck = self.stuck.borrow();
+        stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)
+    }
+}
