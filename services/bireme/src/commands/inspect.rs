@@ -103,7 +103,11 @@ fn tell(
                 segment.epoch().to_string(),
                 count(segment.extents() as u64),
                 bytes(segment.extent_bytes()),
-                segment.error().unwrap_or_else(|| bytes(segment.journal_bytes())),
+                match (segment.error(), segment.is_cut_short()) {
+                    (Some(error), _) => error,
+                    (None, true) => format!("{}, cut short", bytes(segment.journal_bytes())),
+                    (None, false) => bytes(segment.journal_bytes()),
+                },
             ]);
         }
         out.bytes(text.text(out.width()).as_bytes())?;
@@ -129,6 +133,7 @@ fn to_json(slab: &Inspection, bad: Option<&[BadExtent]>) -> Value {
             "extent_bytes": segment.extent_bytes(),
             "journal_bytes": segment.journal_bytes(),
             "error": segment.error(),
+            "cut_short": segment.is_cut_short(),
         })
     };
     let extent = |extent: &BadExtent| {

@@ -52,6 +52,8 @@ pub struct Candidate {
 #[derive(Debug, Default)]
 pub struct Eviction {
     ghosts: Ghosts,
+    /// Chunks that were asked for, and not filled.
+    touched: Ghosts,
     /// Hundredths of sectors that may be written once more.
     allowance: u64,
     allowance_max: u64,
@@ -61,7 +63,8 @@ impl Eviction {
     /// One that may save up for keeping `burst_sectors` at a time.
     pub fn new(burst_sectors: u64) -> Self {
         let allowance_max = burst_sectors * 100;
-        Self { ghosts: Ghosts::default(), allowance: allowance_max, allowance_max }
+        let (ghosts, touched) = Default::default();
+        Self { ghosts, touched, allowance: allowance_max, allowance_max }
     }
 
     /// Which log a chunk is to be filled into.
@@ -71,15 +74,22 @@ impl Eviction {
 
     /// Whether a chunk was asked for before, lately; from now on it was.
     pub fn is_second_touch(&mut self, key: ExtentKey, extents: usize) -> bool {
-        let seen = self.ghosts.names.contains(&key);
-        self.ghosts.add(key, extents);
+        // What was let go was there, and so was asked for before.
+        let seen = [&self.ghosts, &self.touched].iter().any(|names| names.names.contains(&key));
+        self.touched.add(key, extents);
         seen
     }
 
     /// An extent was filled.
     pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
         self.ghosts.names.remove(&key);
+        self.touched.names.remove(&key);
         self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
+    }
+
+    /// An extent that was to be kept could not be.
+    pub fn refund(&mut self, sectors: u64) {
+        self.allowance = (self.allowance + sectors * 100).min(self.allowance_max);
     }
 
     /// Which of a segment's extents are to be kept, by their places: the hottest, as far as the allowance
@@ -162,8 +172,12 @@ mod tests {
         for chunk in 0..count {
             assert!(!eviction.is_second_touch(key(chunk), GHOSTS_MIN));
         }
-        let remembered = (0..count).filter(|&chunk| eviction.log_for(key(chunk)) == Log::Main);
-        assert!(remembered.eq(GHOSTS_MIN as u32..count));
-        assert!(eviction.is_second_touch(key(count - 1), GHOSTS_MIN));
+        assert!(
+            (GHOSTS_MIN as u32..count)
+                .all(|chunk| eviction.is_second_touch(key(chunk), GHOSTS_MIN))
+        );
+        assert!(!eviction.is_second_touch(key(0), GHOSTS_MIN));
+        // Touched once is not let go.
+        assert_eq!(eviction.log_for(key(count - 1)), Log::Small);
     }
 }

@@ -15,18 +15,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use address::{DriveNo, ExtentKey, SECTOR_BYTES};
+use ring::WriteError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use self::reclaim::Reclaim;
 use super::chunk::Chunk;
 use super::eviction::Eviction;
-use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter};
+use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
 use super::health::{DriveState, Health};
 use super::pace::Pace;
 use super::restore;
 use super::scrub::Scrub;
 use super::segments::{Allocation, Room, SegmentNo, Segments};
-use super::task::{self, Purpose, Step, forget, publish, scan, write};
+use super::task::{self, Purpose, Step, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
@@ -64,6 +66,7 @@ pub struct FillLimits {
 /// The owner's state; [`Filler::run`] is its life.
 pub struct Filler {
     asks: mpsc::Receiver<Ask>,
+    words: mpsc::Receiver<Word>,
     cores: Arc<[Mailbox]>,
     limits: FillLimits,
     slabs: Vec<Superblock>,
@@ -77,7 +80,8 @@ pub struct Filler {
     /// Fills from ask to end, with who wants to know.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
     scanning: usize,
-    writing: usize,
+    /// Of each drive.
+    writing: Vec<usize>,
     /// Chunks that could not be filled, until when they are not tried again, and how long that was.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
     /// Encoded extents that wait for room.
@@ -85,8 +89,7 @@ pub struct Filler {
     eviction: Eviction,
     pace: Pace,
     scrub: Scrub,
-    /// The segment that is being reclaimed, and how many of its extents are on their way elsewhere.
-    reclaiming: Option<(SegmentNo, usize)>,
+    reclaiming: Option<Reclaim>,
     /// What every core finds.
     placed: HashMap<ExtentKey, Arc<Extent>, BuildHasherDefault<KeyHasher>>,
     /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
@@ -108,7 +111,7 @@ impl Filler {
     ) -> (Self, FillHandle) {
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
-        let (handle, asks) =
+        let (handle, asks, words) =
             FillHandle::new(limits.queue_max, Arc::clone(&stats), Arc::clone(&gauges));
         let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
@@ -116,6 +119,7 @@ impl Filler {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let filler = Self {
             asks,
+            words,
             cores,
             limits,
             segments: Segments::new(segment_sectors, &sectors, since.as_micros() as u64),
@@ -126,7 +130,7 @@ impl Filler {
             queued: VecDeque::new(),
             under_way: HashMap::new(),
             scanning: 0,
-            writing: 0,
+            writing: vec![0; slabs.len()],
             failed: HashMap::new(),
             homeless: VecDeque::new(),
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
@@ -177,16 +181,20 @@ impl Filler {
                     Ok(step) => self.stepped(step),
                     Err(error) => tracing::error!(%error, "a step of a fill panicked"),
                 },
+                // However many fills wait.
+                Some(word) = self.words.recv() => match word {
+                    Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
+                    Word::Late(drive) => self.late(drive),
+                    Word::Stop(stopped) => self.stopping = Some(stopped),
+                },
                 ask = self.asks.recv(), if takes => match ask {
-                    Some(Ask::Fill { name, chunk, waiter }) => self.asked(name, chunk, waiter),
-                    Some(Ask::Bad(extent, trouble)) => self.drop_extent(&extent, trouble),
-                    Some(Ask::Late(drive)) => self.late(drive),
-                    Some(Ask::Stop(stopped)) => self.stopping = Some(stopped),
+                    Some(Ask { name, chunk, waiter }) => self.asked(name, chunk, waiter),
                     None => break,
                 },
                 // `if` comes first, and then there is a time.
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now).into()),
                     if wake.is_some() => {}
+                else => break,
             }
             if self.stopping.is_none() {
                 self.start_scans();
@@ -210,11 +218,15 @@ impl Filler {
 
     /// Whether something is written, or waits to be recorded.
     fn is_busy(&self) -> bool {
-        self.writing > 0 || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
+        self.writing.iter().any(|&writes| writes > 0)
+            || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
     }
 
     fn asked(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
-        if self.placed.contains_key(&name) {
+        if self.segments.is_closed() {
+            let outcome = FillOutcome::Failed("no drive takes writes".into());
+            waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
+        } else if self.placed.contains_key(&name) {
             waiter.into_iter().for_each(|w| drop(w.send(FillOutcome::Found)));
         } else if let Some(waiters) = self.under_way.get_mut(&name) {
             waiters.extend(waiter);
@@ -233,7 +245,9 @@ impl Filler {
 
     fn start_scans(&mut self) {
         // What is scanned counts until it is written: it is in memory.
-        while self.scanning + self.homeless.len() + self.writing < self.limits.fills_max {
+        while self.scanning + self.homeless.len() + self.writing.iter().sum::<usize>()
+            < self.limits.fills_max
+        {
             let Some((name, chunk)) = self.queued.pop_front() else { break };
             self.scanning += 1;
             self.steps.spawn(scan(name, chunk, self.segment_sectors * SECTOR_BYTES as u64));
@@ -260,55 +274,29 @@ impl Filler {
                 }
             }
             Step::Reread { extent, copy } => match copy {
-                Ok(copy) => self.keep(extent.key, copy),
+                Ok(copy) => self.keep(extent.segment, extent.key, copy),
                 Err(trouble) => {
                     if trouble.is_of_the_drive() {
                         self.drop_extent(&extent, trouble);
                     }
-                    self.moved();
+                    self.eviction.refund(extent.index.sectors().into());
+                    self.moved(extent.segment);
                 }
             },
             Step::Written { extent, purpose, bytes, outcome } => {
-                self.writing -= 1;
-                match outcome {
-                    Ok(()) => {
-                        self.health[usize::from(extent.drive.0)].written();
-                        let told = publish(&self.cores, &extent);
-                        self.steps.spawn(async move {
-                            told.wait().await;
-                            Step::Published { extent, purpose, bytes }
-                        });
-                    }
-                    Err(error) => {
-                        self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
-                        if self.health[usize::from(extent.drive.0)].write_failed(&error) {
-                            self.degrade(extent.drive, &error);
-                        }
-                        match purpose {
-                            Purpose::Fill => {
-                                let why = error.to_string().into();
-                                self.end(extent.key, FillOutcome::Failed(why));
-                            }
-                            Purpose::Keep => self.moved(),
-                        }
-                    }
-                }
+                self.written(extent, purpose, bytes, outcome);
             }
-            Step::Published { extent, purpose, bytes } => {
-                let key = extent.key;
-                self.published(extent);
-                match purpose {
-                    Purpose::Fill => {
-                        self.eviction.filled(key, bytes / SECTOR_BYTES as u64);
-                        self.stats.bytes_filled.fetch_add(bytes, Ordering::Relaxed);
-                        self.end(key, FillOutcome::Filled(bytes));
-                    }
-                    Purpose::Keep => {
-                        self.stats.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
-                        self.moved();
-                    }
+            Step::Published { key, purpose, bytes } => match purpose {
+                Purpose::Fill => {
+                    self.eviction.filled(key, bytes / SECTOR_BYTES as u64);
+                    self.stats.bytes_filled.fetch_add(bytes, Ordering::Relaxed);
+                    self.end(key, FillOutcome::Filled(bytes));
                 }
-            }
+                Purpose::Keep { from } => {
+                    self.stats.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
+                    self.moved(from);
+                }
+            },
             Step::Recorded { segment, extents, record_sectors, outcome } => {
                 self.unrecorded[usize::from(segment.drive.0)].1 = false;
                 self.segments.settle(segment, extents, record_sectors);
@@ -325,18 +313,51 @@ impl Filler {
         }
     }
 
-    fn published(&mut self, extent: Arc<Extent>) {
+    fn written(
+        &mut self,
+        extent: Arc<Extent>,
+        purpose: Purpose,
+        bytes: u64,
+        outcome: Result<(), WriteError>,
+    ) {
         let drive = usize::from(extent.drive.0);
-        match self.health[drive].state() {
-            DriveState::Retired => drop(forget(&self.cores, vec![extent.key])),
-            state => {
-                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(&extent));
-                if state == DriveState::Serving {
-                    self.unrecorded[drive].0.push(Arc::clone(&extent));
+        self.writing[drive] = self.writing[drive].saturating_sub(1);
+        match outcome {
+            Ok(()) if self.health[drive].state() != DriveState::Retired => {
+                self.health[drive].written();
+                self.publish(&extent);
+                let (told, key) = (publish(&self.cores, &extent), extent.key);
+                self.steps.spawn(async move {
+                    told.wait().await;
+                    Step::Published { key, purpose, bytes }
+                });
+            }
+            outcome => {
+                self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
+                let mut why = "its drive is retired".to_owned();
+                if let Err(error) = outcome {
+                    why = error.to_string();
+                    if self.health[drive].write_failed(&error) {
+                        self.degrade(extent.drive, &error);
+                    }
                 }
-                self.placed.insert(extent.key, extent);
+                match purpose {
+                    Purpose::Fill => self.end(extent.key, FillOutcome::Failed(why.into())),
+                    Purpose::Keep { from } => self.moved(from),
+                }
             }
         }
+    }
+
+    /// Enters an extent into what every core is told to find, in the same step: what is said of the extent
+    /// that had its name before is late from now on.
+    fn publish(&mut self, extent: &Arc<Extent>) {
+        let drive = usize::from(extent.drive.0);
+        self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+        if self.health[drive].state() == DriveState::Serving {
+            self.unrecorded[drive].0.push(Arc::clone(extent));
+        }
+        self.placed.insert(extent.key, Arc::clone(extent));
     }
 
     /// Gives extents that wait for room a place, and reclaims where there is none.
@@ -347,7 +368,7 @@ impl Filler {
             }
             let record = record_sectors(&extent.index);
             let log = self.eviction.log_for(*name);
-            match self.segments.allocate(log, u64::from(extent.index.sectors()), record) {
+            match self.segments.allocate(log, extent.index.sectors().into(), record, false) {
                 Allocation::Room(room) => {
                     if let Some((name, extent)) = self.homeless.pop_front() {
                         self.place(name, extent, room, Purpose::Fill);
@@ -379,7 +400,7 @@ impl Filler {
     fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room, purpose: Purpose) {
         self.pace.spend(extent.bytes.len() as u64, Instant::now());
         self.count_used(room.segment.drive);
-        self.writing += 1;
+        self.writing[usize::from(room.segment.drive.0)] += 1;
         let core = self.any_core();
         let placed = Extent {
             key: name,

@@ -58,6 +58,7 @@ pub struct DriveGauges {
 #[derive(Clone)]
 pub struct FillHandle {
     asks: mpsc::Sender<Ask>,
+    words: mpsc::Sender<Word>,
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
 }
@@ -65,17 +66,18 @@ pub struct FillHandle {
 /// Who wants to know what came of a fill.
 pub type Waiter = oneshot::Sender<FillOutcome>;
 
-/// What is asked of the filler.
-pub enum Ask {
-    /// Fill a chunk.
-    Fill {
-        /// Its extent.
-        name: ExtentKey,
-        /// Where it comes from.
-        chunk: Box<dyn Chunk>,
-        /// Nobody for a miss.
-        waiter: Option<Waiter>,
-    },
+/// A chunk to be filled.
+pub struct Ask {
+    /// Its extent.
+    pub name: ExtentKey,
+    /// Where it comes from.
+    pub chunk: Box<dyn Chunk>,
+    /// Nobody for a miss.
+    pub waiter: Option<Waiter>,
+}
+
+/// What else the filler is told.
+pub enum Word {
     /// An extent can't be served.
     Bad(Arc<Extent>, Trouble),
     /// A drive did not answer in time.
@@ -84,22 +86,26 @@ pub enum Ask {
     Stop(oneshot::Sender<()>),
 }
 
+/// Words that wait at most; who has one too many says it again.
+const WORDS_MAX: usize = 1024;
+
 impl FillHandle {
     /// A handle, and where its asks arrive, `queue_max` at a time.
     pub fn new(
         queue_max: usize,
         stats: Arc<FillStats>,
         drives: Arc<[DriveGauges]>,
-    ) -> (Self, mpsc::Receiver<Ask>) {
-        let (asks, arriving) = mpsc::channel(queue_max);
-        (Self { asks, stats, drives }, arriving)
+    ) -> (Self, mpsc::Receiver<Ask>, mpsc::Receiver<Word>) {
+        let (asks, asked) = mpsc::channel(queue_max);
+        let (words, told) = mpsc::channel(WORDS_MAX);
+        (Self { asks, words, stats, drives }, asked, told)
     }
 
     /// Has a chunk filled some time. Does not wait; when too many wait already the next miss asks
     /// again.
     pub fn ask(&self, table: &Arc<OpenTable>, key: FillKey) {
         if let Some((name, chunk)) = TableChunk::new(table, key) {
-            let _ = self.asks.try_send(Ask::Fill { name, chunk: Box::new(chunk), waiter: None });
+            let _ = self.asks.try_send(Ask { name, chunk: Box::new(chunk), waiter: None });
         }
     }
 
@@ -114,7 +120,7 @@ impl FillHandle {
     /// Has an extent filled with a chunk.
     pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
         let (waiter, outcome) = oneshot::channel();
-        let ask = Ask::Fill { name, chunk, waiter: Some(waiter) };
+        let ask = Ask { name, chunk, waiter: Some(waiter) };
         let stopped = || FillOutcome::Failed("the node is shutting down".into());
         if self.asks.send(ask).await.is_err() {
             return stopped();
@@ -125,25 +131,20 @@ impl FillHandle {
     /// Drops an extent whose bytes can't be served; the next miss fills it again, elsewhere. When too many
     /// wait already the next read of it says so again.
     pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
-        let _ = self.asks.try_send(Ask::Bad(Arc::clone(extent), trouble));
+        let _ = self.words.try_send(Word::Bad(Arc::clone(extent), trouble));
     }
 
     /// Says that a drive did not answer reads in time.
     pub fn late(&self, drive: DriveNo) {
-        let _ = self.asks.try_send(Ask::Late(drive));
+        let _ = self.words.try_send(Word::Late(drive));
     }
 
     /// Has what is written already recorded in the drives' journals, and nothing begun any more. Done when
     /// what it returns says so.
     pub fn stop(&self) -> oneshot::Receiver<()> {
         let (stopped, done) = oneshot::channel();
-        let asks = self.asks.clone();
-        // The queue may be full, and drains.
-        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Stop(stopped))
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move { drop(asks.send(ask).await) });
-        }
+        // With so many words waiting it is not said, and nothing is recorded: there is no time to.
+        let _ = self.words.try_send(Word::Stop(stopped));
         done
     }
 

@@ -45,6 +45,15 @@ impl Trouble {
     }
 }
 
+/// Whether a failed write says something of the drive, and not of the ring, the kernel's shortages or the end.
+pub fn is_of_the_drive(error: &WriteError) -> bool {
+    match error {
+        WriteError::Io { fault, .. } => !matches!(fault, Fault::Busy | Fault::Misuse),
+        WriteError::NoSpace { .. } | WriteError::PastEnd { .. } => true,
+        _ => false,
+    }
+}
+
 /// Extents that may fail within [`READ_WINDOW`] before the drive is retired.
 const READ_FAILURES_MAX: usize = 32;
 
@@ -107,9 +116,11 @@ impl Health {
 
     /// An extent could not be written. Whether that changed how the drive is used.
     pub fn write_failed(&mut self, error: &WriteError) -> bool {
+        if !is_of_the_drive(error) {
+            return false;
+        }
         self.write_failures += 1;
         match error {
-            WriteError::Closed => false,
             WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
             _ if self.write_failures >= WRITE_FAILURES_MAX => self.journal_failed(error),
             _ => false,
@@ -120,7 +131,7 @@ impl Health {
     /// of it, so nothing is added. Whether that changed how the drive is used.
     pub fn journal_failed(&mut self, error: &WriteError) -> bool {
         match error {
-            WriteError::Closed => false,
+            _ if !is_of_the_drive(error) => false,
             WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
             _ => self.become_state(DriveState::ReadOnly),
         }
@@ -206,6 +217,10 @@ mod tests {
         assert!(health.write_failed(&full));
         assert_eq!(health.state(), DriveState::ReadOnly);
         assert!(!health.journal_failed(&write(EIO)) && !health.write_failed(&WriteError::Closed));
+        // A core's own queue is no fault of the drive.
+        let mut other = Health::default();
+        let full = WriteError::Full { queue_max: 9 };
+        assert!((0..9).all(|_| !other.write_failed(&full) && !other.journal_failed(&full)));
         assert!(health.journal_failed(&write(ENODEV)));
         assert_eq!(health.state(), DriveState::Retired);
     }

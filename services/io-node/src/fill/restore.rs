@@ -28,6 +28,11 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
         for Found { segment: index, journal } in found {
             let segment = SegmentNo { drive: DriveNo(drive as u16), index };
             match journal {
+                // Nobody knows which use of the segment what is behind it speaks of.
+                Ok(journal) if journal.blocks == 0 => {
+                    tracing::warn!(?segment, "a segment's journal begins with a damaged block");
+                    unreadable.push(segment);
+                }
                 Ok(journal) => {
                     kept.push(Kept {
                         segment,
@@ -36,6 +41,7 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
                         used_sectors: journal.entries.iter().map(Entry::end).max().unwrap_or(0),
                         journal_sectors: journal.sectors,
                         blocks: journal.blocks,
+                        sum: journal.sum,
                     });
                     journals.push((segment, journal));
                 }
@@ -82,7 +88,7 @@ mod tests {
     }
 
     fn found(segment: u32, epoch: u64, entries: Vec<Entry>) -> Found {
-        let journal = Journal { epoch, log: 0, blocks: 1, sectors: 1, entries };
+        let journal = Journal { epoch, blocks: 1, sectors: 1, entries, ..Journal::default() };
         Found { segment, journal: Ok(journal) }
     }
 

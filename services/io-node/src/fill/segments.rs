@@ -45,6 +45,8 @@ pub struct BlockRoom {
     pub log: Log,
     /// Which block of it.
     pub number: u32,
+    /// Checksum of the block before.
+    pub previous: u32,
     /// The block's first sector on the drive.
     pub first: SectorNo,
 }
@@ -82,6 +84,8 @@ struct DriveSegments {
     /// Of each log, oldest first.
     sealed: [VecDeque<u32>; 2],
     segments: Vec<Segment>,
+    /// Of all segments together, journals included.
+    used_sectors: u64,
     is_closed: bool,
 }
 
@@ -96,6 +100,8 @@ struct Segment {
     /// Of the journal's blocks, from its end.
     journal_sectors: u64,
     blocks: u32,
+    /// Checksum of the last of them.
+    sum: u32,
     /// Kept free for the records of extents under way.
     reserved_sectors: u64,
     under_way: u32,
@@ -116,6 +122,8 @@ pub struct Kept {
     pub journal_sectors: u64,
     /// Blocks of its journal.
     pub blocks: u32,
+    /// Checksum of the last of them.
+    pub sum: u32,
 }
 
 impl Segments {
@@ -131,6 +139,7 @@ impl Segments {
                     open: [None; 2],
                     sealed: Default::default(),
                     segments: vec![Segment::default(); count as usize],
+                    used_sectors: 0,
                     is_closed: false,
                 }
             })
@@ -142,18 +151,27 @@ impl Segments {
     /// a drive is filled on.
     pub fn restore(&mut self, mut kept: Vec<Kept>) {
         kept.sort_by_key(|kept| kept.epoch);
-        for &Kept { segment, epoch, log, used_sectors, journal_sectors, blocks } in &kept {
+        for &Kept { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in &kept {
             self.next_epoch = self.next_epoch.max(epoch + 1);
             let drive = self.drive(segment);
             let place = &mut drive.segments[segment.index as usize];
-            *place =
-                Segment { epoch, log, used_sectors, journal_sectors, blocks, ..Segment::default() };
+            *place = Segment {
+                epoch,
+                log,
+                used_sectors,
+                journal_sectors,
+                blocks,
+                sum,
+                ..Segment::default()
+            };
+            drive.used_sectors += used_sectors + journal_sectors;
             if used_sectors > 0 {
-                drive.free.retain(|&free| free != segment.index);
                 drive.sealed[log as usize].push_back(segment.index);
             }
         }
         for drive in &mut self.drives {
+            let segments = &drive.segments;
+            drive.free.retain(|&free| segments[free as usize].used_sectors == 0);
             for log in [Log::Small, Log::Main] {
                 drive.open[log as usize] = drive.sealed[log as usize].pop_back();
             }
@@ -173,20 +191,29 @@ impl Segments {
     }
 
     /// Room in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
-    /// turn; a drive that would have to reclaim is passed over while another has room.
-    pub fn allocate(&mut self, log: Log, sectors: u64, record_sectors: u64) -> Allocation {
+    /// turn; a drive that would have to reclaim is passed over while another has room. `takes_spare` is for
+    /// what is kept of a reclaimed segment: one segment of a drive is left for that alone.
+    pub fn allocate(
+        &mut self,
+        log: Log,
+        sectors: u64,
+        record_sectors: u64,
+        takes_spare: bool,
+    ) -> Allocation {
         // What an emptied segment's journal begins with.
         if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
             return Allocation::TooLong;
         }
-        if self.drives.iter().all(|drive| drive.is_closed) {
+        if self.is_closed() {
             return Allocation::NoDrive;
         }
         let count = self.drives.len();
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
+            let spare = if takes_spare { 0 } else { self.drives[at].spare() };
+            let drive = &mut self.drives[at];
             if let Some((index, first)) =
-                self.drives[at].append(log, sectors, record_sectors, self.segment_sectors)
+                drive.append(log, sectors, record_sectors, spare, self.segment_sectors)
             {
                 let segment = &mut self.drives[at].segments[index as usize];
                 if segment.epoch == 0 {
@@ -208,15 +235,38 @@ impl Segments {
         Allocation::Busy
     }
 
+    /// Whether no drive takes extents any more.
+    pub fn is_closed(&self) -> bool {
+        self.drives.iter().all(|drive| drive.is_closed)
+    }
+
+    /// Fills a segment no further, as it is going to be reclaimed.
+    pub fn seal(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        for log in [Log::Small, Log::Main] {
+            if drive.open[log as usize] == Some(segment.index) {
+                drive.open[log as usize] = None;
+                drive.sealed[log as usize].push_back(segment.index);
+            }
+        }
+    }
+
     /// Room for a block of `sectors` in a segment with extents under way, of what was kept for their records.
     pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
         let end =
             slab::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
+        self.drive(segment).used_sectors += sectors;
         let place = self.segment(segment);
         place.journal_sectors += sectors;
         place.blocks += 1;
         let first = SectorNo(end.0 - place.journal_sectors);
-        BlockRoom { epoch: place.epoch, log: place.log, number: place.blocks - 1, first }
+        let (number, previous) = (place.blocks - 1, place.sum);
+        BlockRoom { epoch: place.epoch, log: place.log, number, previous, first }
+    }
+
+    /// The block that was given room has this checksum.
+    pub fn chain(&mut self, segment: SegmentNo, sum: u32) {
+        self.segment(segment).sum = sum;
     }
 
     /// `extents` in `segment` are under way no more, written down or given up; so much had been kept for
@@ -232,7 +282,9 @@ impl Segments {
     pub fn empty(&mut self, segment: SegmentNo) -> BlockRoom {
         let epoch = self.next_epoch;
         self.next_epoch += 1;
-        *self.segment(segment) = Segment { epoch, ..Segment::default() };
+        let was = std::mem::take(self.segment(segment));
+        self.drive(segment).used_sectors -= was.used_sectors + was.journal_sectors;
+        self.segment(segment).epoch = epoch;
         self.next_block(segment, EMPTY_BLOCK_SECTORS)
     }
 
@@ -250,8 +302,7 @@ impl Segments {
 
     /// Sectors of `drive` that extents and journals were given, reclaimed segments not counted.
     pub fn used_sectors(&self, drive: DriveNo) -> u64 {
-        let segments = &self.drives[usize::from(drive.0)].segments;
-        segments.iter().map(|segment| segment.used_sectors + segment.journal_sectors).sum()
+        self.drives[usize::from(drive.0)].used_sectors
     }
 
     fn drive(&mut self, segment: SegmentNo) -> &mut DriveSegments {
@@ -279,6 +330,7 @@ impl DriveSegments {
         log: Log,
         sectors: u64,
         record_sectors: u64,
+        spare: usize,
         segment_sectors: u64,
     ) -> Option<(u32, u64)> {
         if self.is_closed {
@@ -290,8 +342,7 @@ impl DriveSegments {
         let index = match self.open[log as usize].filter(fits) {
             Some(open) => open,
             None => {
-                // One stays free, for what is kept of the next segment that is reclaimed.
-                if log == Log::Small && self.free.len() <= self.spare() {
+                if self.free.len() <= spare {
                     return None;
                 }
                 let next = self.free.pop_front()?;
@@ -303,6 +354,7 @@ impl DriveSegments {
         };
         let segment = &mut self.segments[index as usize];
         let first = segment.used_sectors;
+        self.used_sectors += sectors;
         segment.used_sectors += sectors;
         segment.reserved_sectors += record_sectors;
         segment.under_way += 1;
@@ -315,7 +367,7 @@ impl DriveSegments {
 
     /// The segment to reclaim: the oldest that nothing is being written to, of the log whose turn it is, or
     /// else of the other; an open one if there is no sealed one.
-    fn next_reclaimed(&mut self) -> Option<u32> {
+    fn next_reclaimed(&self) -> Option<u32> {
         if self.is_closed {
             return None;
         }
@@ -325,16 +377,9 @@ impl DriveSegments {
             true => [Log::Small, Log::Main],
             false => [Log::Main, Log::Small],
         };
-        if let Some(index) =
-            turn.iter().find_map(|&log| self.sealed[log as usize].iter().copied().find(is_idle))
-        {
-            return Some(index);
-        }
-        let (log, open) =
-            turn.iter().find_map(|&log| Some((log, self.open[log as usize].filter(is_idle)?)))?;
-        self.open[log as usize] = None;
-        self.sealed[log as usize].push_back(open);
-        Some(open)
+        let sealed =
+            turn.iter().find_map(|&log| self.sealed[log as usize].iter().copied().find(is_idle));
+        sealed.or_else(|| turn.iter().find_map(|&log| self.open[log as usize].filter(is_idle)))
     }
 }
 
@@ -369,30 +414,31 @@ mod tests {
     fn extents_fill_segments_front_to_back_and_drives_in_turn() {
         // The last 3 sectors of drive 1 are too few for a segment.
         let mut segments = segments(10, &[20, 13]);
-        let given = [5, 5, 4, 4, 7].map(|sectors| segments.allocate(Log::Small, sectors, 1));
+        let given = [5, 5, 4, 4, 7].map(|sectors| segments.allocate(Log::Small, sectors, 1, false));
         let last = Allocation::Busy;
         assert_eq!(given, [room(0, 0, 0), room(1, 0, 0), room(0, 1, 10), room(0, 1, 14), last]);
         assert_eq!(segments.used_sectors(DriveNo(0)), 13);
-        assert_eq!(segments.allocate(Log::Small, 9, 1), Allocation::TooLong);
+        assert_eq!(segments.allocate(Log::Small, 9, 1, false), Allocation::TooLong);
     }
 
     #[test]
     fn journals_grow_from_the_end_in_the_room_kept_for_them() {
         let mut segments = segments(10, &[10]);
-        assert_eq!(segments.allocate(Log::Small, 3, 1), room(0, 0, 0));
-        assert_eq!(segments.allocate(Log::Small, 2, 2), room(0, 0, 3));
+        assert_eq!(segments.allocate(Log::Small, 3, 1, false), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 2, 2, false), room(0, 0, 3));
         // 5 of extents, 3 kept: there is room for a sector and its record, and not for more.
-        assert_eq!(segments.allocate(Log::Small, 2, 1), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 2, 1, false), Allocation::Busy);
         let block = |epoch, number, first: u64| BlockRoom {
             epoch,
             log: Log::Small,
             number,
+            previous: 0,
             first: SectorNo(HEAD_SECTORS + first),
         };
         // Both in one block, of less than was kept.
         assert_eq!(segments.next_block(segment(0, 0), 2), block(1, 0, 8));
         segments.settle(segment(0, 0), 2, 3);
-        assert_eq!(segments.allocate(Log::Small, 2, 1), room(0, 0, 5));
+        assert_eq!(segments.allocate(Log::Small, 2, 1, false), room(0, 0, 5));
         assert_eq!(segments.next_block(segment(0, 0), 1), block(1, 1, 7));
         assert_eq!(segments.used_sectors(DriveNo(0)), 10);
     }
@@ -400,18 +446,19 @@ mod tests {
     #[test]
     fn the_oldest_segment_with_nothing_under_way_is_reclaimed() {
         let mut segments = segments(10, &[20]);
-        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 0, 0));
-        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 1, 10));
-        assert_eq!(segments.allocate(Log::Small, 1, 1), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 1, 1, false), Allocation::Busy);
         segments.next_block(segment(0, 1), 1);
         segments.settle(segment(0, 1), 1, 1);
-        assert_eq!(segments.allocate(Log::Small, 1, 1), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(segments.allocate(Log::Small, 1, 1, false), Allocation::Reclaim(segment(0, 1)));
         // The third use of a segment, and so the third epoch.
         let first = SectorNo(HEAD_SECTORS + 19);
-        let block = BlockRoom { epoch: 3, log: Log::Small, number: 0, first };
+        let block = BlockRoom { epoch: 3, log: Log::Small, number: 0, previous: 0, first };
+        segments.seal(segment(0, 1));
         assert_eq!(segments.empty(segment(0, 1)), block);
         segments.release(segment(0, 1));
-        assert_eq!(segments.allocate(Log::Small, 1, 1), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 1, 1, false), room(0, 1, 10));
         assert_eq!(segments.used_sectors(DriveNo(0)), 10);
     }
 
@@ -419,11 +466,11 @@ mod tests {
     fn a_closed_drive_is_passed_over() {
         let mut segments = segments(10, &[10, 10]);
         segments.close(DriveNo(0));
-        assert_eq!(segments.allocate(Log::Small, 8, 1), room(1, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(1, 0, 0));
         segments.settle(segment(1, 0), 1, 0);
-        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Reclaim(segment(1, 0)));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Reclaim(segment(1, 0)));
         segments.close(DriveNo(1));
-        assert_eq!(segments.allocate(Log::Small, 1, 1), Allocation::NoDrive);
+        assert_eq!(segments.allocate(Log::Small, 1, 1, false), Allocation::NoDrive);
     }
 
     #[test]
@@ -432,24 +479,26 @@ mod tests {
         let all_settled = |segments: &mut Segments| {
             (0..5).for_each(|index| segments.settle(segment(0, index), 9, 99));
         };
-        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 0, 0));
-        assert_eq!(segments.allocate(Log::Main, 4, 1), room(0, 1, 10));
-        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 2, 20));
-        assert_eq!(segments.allocate(Log::Main, 8, 1), room(0, 3, 30));
-        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Main, 4, 1, true), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 2, 20));
+        assert_eq!(segments.allocate(Log::Main, 8, 1, true), room(0, 3, 30));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Busy);
         all_settled(&mut segments);
         // The small log has its share, one sealed segment, and so it is its turn.
-        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Reclaim(segment(0, 0)));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Reclaim(segment(0, 0)));
         assert_eq!(segments.log_of(segment(0, 0)), Log::Small);
-        assert_eq!(segments.allocate(Log::Main, 8, 1), room(0, 4, 40));
+        assert_eq!(segments.allocate(Log::Main, 8, 1, true), room(0, 4, 40));
+        segments.seal(segment(0, 0));
         segments.empty(segment(0, 0));
         segments.release(segment(0, 0));
         all_settled(&mut segments);
         // None of the small log is sealed now.
-        assert_eq!(segments.allocate(Log::Small, 8, 1), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Reclaim(segment(0, 1)));
+        segments.seal(segment(0, 1));
         segments.empty(segment(0, 1));
         segments.release(segment(0, 1));
-        assert_eq!(segments.allocate(Log::Small, 8, 1), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 0, 0));
     }
 
     #[test]
@@ -462,17 +511,18 @@ mod tests {
             used_sectors,
             journal_sectors: 1,
             blocks: 1,
+            sum: 0,
         };
         // The third was emptied, and not used since.
         segments.restore(vec![kept(0, 7, 4), kept(1, 5, 8), kept(2, 8, 0)]);
         segments.distrust(segment(0, 3));
-        assert_eq!(segments.allocate(Log::Small, 4, 1), room(0, 0, 4));
-        assert_eq!(segments.allocate(Log::Small, 7, 1), room(0, 2, 20));
+        assert_eq!(segments.allocate(Log::Small, 4, 1, false), room(0, 0, 4));
+        assert_eq!(segments.allocate(Log::Small, 7, 1, false), room(0, 2, 20));
         assert_eq!(segments.next_block(segment(0, 2), 1).epoch, 8);
-        assert_eq!(segments.allocate(Log::Small, 7, 1), Allocation::Reclaim(segment(0, 3)));
+        assert_eq!(segments.allocate(Log::Small, 7, 1, false), Allocation::Reclaim(segment(0, 3)));
         assert_eq!(segments.empty(segment(0, 3)).epoch, 9);
         segments.release(segment(0, 3));
-        assert_eq!(segments.allocate(Log::Small, 7, 1), room(0, 4, 40));
-        assert_eq!(segments.allocate(Log::Small, 7, 1), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(segments.allocate(Log::Small, 7, 1, false), room(0, 4, 40));
+        assert_eq!(segments.allocate(Log::Small, 7, 1, false), Allocation::Reclaim(segment(0, 1)));
     }
 }

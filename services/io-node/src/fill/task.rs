@@ -2,11 +2,12 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use address::{ByteOffset, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
 use futures::future::join_all;
-use ring::{AlignedBuf, ReadError, WriteError};
+use ring::{AlignedBuf, Fault, ReadError, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
@@ -63,7 +64,7 @@ pub enum Step {
     /// Every core finds the extent.
     Published {
         /// The extent.
-        extent: Arc<Extent>,
+        key: ExtentKey,
         /// What it was written for.
         purpose: Purpose,
         /// Its length.
@@ -95,7 +96,10 @@ pub enum Purpose {
     /// It was missed, or warmed.
     Fill,
     /// Its segment is reclaimed, and it was read since it was placed.
-    Keep,
+    Keep {
+        /// That segment.
+        from: SegmentNo,
+    },
 }
 
 /// Asks the cores how hot extents are.
@@ -156,13 +160,12 @@ pub async fn scan(name: ExtentKey, chunk: Box<dyn Chunk>, bytes_max: u64) -> Ste
 pub async fn write(core: Mailbox, extent: Arc<Extent>, purpose: Purpose, bytes: Vec<u8>) -> Step {
     let start = extent.first.byte_offset().0;
     let pieces = bytes.chunks(WRITE_BYTES).enumerate().map(|(at, piece)| {
-        let mut buf = AlignedBuf::zeroed(piece.len());
-        buf.as_mut_slice().copy_from_slice(piece);
-        write_at(&core, extent.drive, ByteOffset(start + (at * WRITE_BYTES) as u64), buf)
+        let offset = ByteOffset(start + (at * WRITE_BYTES) as u64);
+        write_piece(&core, extent.drive, offset, piece)
     });
     // All of them, also after one has failed: the room is not free before the last write has ended.
     let outcome = join_all(pieces).await.into_iter().collect();
-    Step::Written { extent, purpose, bytes: bytes.len() as u64, outcome }
+    Step::Written { bytes: bytes.len() as u64, extent: Arc::clone(&extent), purpose, outcome }
 }
 
 /// Writes a block of a journal, once all that it speaks of is on the drive to stay.
@@ -172,8 +175,8 @@ pub async fn record(
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    sync(core, drive).await?;
-    write_at(core, drive, first.byte_offset(), block).await
+    synced(core, drive).await?;
+    write_piece(core, drive, first.byte_offset(), &block).await
 }
 
 /// Writes the block that ends a segment's old journal, to stay before the segment is overwritten.
@@ -183,11 +186,46 @@ pub async fn empty(
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    write_at(core, drive, first.byte_offset(), block).await?;
-    sync(core, drive).await
+    write_piece(core, drive, first.byte_offset(), &block).await?;
+    synced(core, drive).await
 }
 
-/// Queued when this returns; done when what it returns is.
+/// How long what a core's ring had no room for waits before it is asked for again.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Whether it may work a little later: nothing was written.
+fn is_passing(outcome: &Result<(), WriteError>) -> bool {
+    matches!(outcome, Err(WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. }))
+}
+
+/// Writes bytes in one go, until the ring takes them: a journal may have no hole.
+async fn write_piece(
+    core: &Mailbox,
+    drive: DriveNo,
+    offset: ByteOffset,
+    bytes: &[u8],
+) -> Result<(), WriteError> {
+    loop {
+        let mut buf = AlignedBuf::zeroed(bytes.len());
+        buf.as_mut_slice().copy_from_slice(bytes);
+        let outcome = write_at(core, drive, offset, buf).await;
+        if !is_passing(&outcome) {
+            return outcome;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn synced(core: &Mailbox, drive: DriveNo) -> Result<(), WriteError> {
+    loop {
+        let outcome = sync(core, drive).await;
+        if !is_passing(&outcome) {
+            return outcome;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
 fn write_at(
     core: &Mailbox,
     drive: DriveNo,

@@ -170,6 +170,11 @@ impl SegmentState {
         self.journal.as_ref().map_or(0, |journal| journal.epoch)
     }
 
+    /// Whether its journal ends in a block that is not whole: torn when the node ended, or damaged.
+    pub fn is_cut_short(&self) -> bool {
+        self.journal.as_ref().is_ok_and(|journal| journal.is_cut_short)
+    }
+
     /// Its extents.
     pub fn extents(&self) -> usize {
         self.entries().len()

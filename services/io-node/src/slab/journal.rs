@@ -20,13 +20,14 @@
 //!                                                44  u32      records
 //!                                                48  u32      bytes of the records
 //!                                                52  u32      the log that the segment is in
-//!                                                56  u32      0
+//!                                                56  u32      checksum of the block before, 0 for the first
 //!                                                60  u32      CRC32C of all bytes before, of the block
 //! ```
 //!
 //! Each time a segment is used anew it gets a higher epoch, and block 0 of that epoch is on the drive to
 //! stay before anything else of the segment is overwritten. So an old block is never taken for a new one,
-//! and a journal never names bytes that are another extent's by now.
+//! and a journal never names bytes that are another extent's by now. Each block names the one before by its
+//! checksum: where one was damaged and its place written anew, what came behind it is not taken for its own.
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 use pack::ExtentIndex;
@@ -53,6 +54,8 @@ pub struct BlockId {
     pub number: u32,
     /// The log that the segment is in.
     pub log: u32,
+    /// Checksum of the block before; 0 for the first.
+    pub previous: u32,
 }
 
 /// One extent, to be written down.
@@ -93,6 +96,10 @@ pub struct Journal {
     pub log: u32,
     /// Blocks.
     pub blocks: u32,
+    /// Checksum of the last of them; 0 if there is none.
+    pub sum: u32,
+    /// Whether a block that says that it is the next is not whole: torn when the node ended, or damaged.
+    pub is_cut_short: bool,
     /// Their sectors together.
     pub sectors: u64,
     /// Extents, oldest first.
@@ -140,7 +147,7 @@ pub fn to_block(id: &BlockId, records: &[Record<'_>]) -> AlignedBuf {
     put(8, id.uuid.as_bytes());
     put(24, &id.epoch.to_le_bytes());
     let (sectors, count, len) = (sectors as u32, records.len() as u32, bytes.len() as u32);
-    let words = [id.segment, id.number, sectors, count, len, id.log];
+    let words = [id.segment, id.number, sectors, count, len, id.log, id.previous];
     for (word, from) in words.iter().zip((32..).step_by(4)) {
         put(from, &word.to_le_bytes());
     }
@@ -148,6 +155,11 @@ pub fn to_block(id: &BlockId, records: &[Record<'_>]) -> AlignedBuf {
     let sum = pack::crc32c(&block[..end]);
     block[end..].copy_from_slice(&sum.to_le_bytes());
     block
+}
+
+/// The checksum of a block, by which the next one names it.
+pub fn sum_of(block: &[u8]) -> u32 {
+    block.last_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum))
 }
 
 /// Reads a segment's journal out of the segment's last bytes, whole sectors. What isn't a right block of
@@ -171,6 +183,7 @@ pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Read
             && head.segment == segment
             && head.number == journal.blocks
             && (is_first || head.epoch == journal.epoch)
+            && head.previous == journal.sum
             && (1..=segment_sectors).contains(&head.sectors);
         if !is_next {
             break;
@@ -183,9 +196,13 @@ pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Read
                 false => break,
             }
         };
-        let Some(entries) = entries(&tail[start..end], &head) else { break };
+        let Some(entries) = entries(&tail[start..end], &head) else {
+            journal.is_cut_short = true;
+            break;
+        };
         journal.epoch = head.epoch;
         journal.log = head.log;
+        journal.sum = head.sum;
         journal.blocks += 1;
         journal.sectors += head.sectors;
         journal.entries.extend(entries);
@@ -206,6 +223,7 @@ struct Head {
     records: u32,
     records_bytes: u32,
     log: u32,
+    previous: u32,
     sum: u32,
 }
 
@@ -226,7 +244,8 @@ impl Head {
             records: word()?,
             records_bytes: word()?,
             log: word()?,
-            sum: words.nth(1)?,
+            previous: word()?,
+            sum: word()?,
         })
     }
 }
@@ -277,14 +296,15 @@ mod tests {
         ExtentKey { pack: PackKey(1 << 100 | 5), chunk }
     }
 
-    fn id(epoch: u64, number: u32) -> BlockId {
-        BlockId { uuid: UUID, segment: 3, epoch, number, log: 1 }
+    fn id(epoch: u64, number: u32, previous: u32) -> BlockId {
+        BlockId { uuid: UUID, segment: 3, epoch, number, log: 1, previous }
     }
 
     /// A segment with these blocks of these many records each, and what is to be read back.
     fn segment(epoch: u64, blocks: &[u32]) -> (Vec<u8>, Vec<Entry>) {
         let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
         let (mut end, mut next, mut entries) = (bytes.len(), 0, Vec::new());
+        let mut previous = 0;
         for (number, &count) in blocks.iter().enumerate() {
             let indexes: Vec<_> = (0..count).map(|row| index(700 + i64::from(row))).collect();
             let mut records = Vec::new();
@@ -293,7 +313,8 @@ mod tests {
                 entries.push(Entry { key: key(next), first: next * 2, index: index.clone() });
                 next += 1;
             }
-            let block = to_block(&id(epoch, number as u32), &records);
+            let block = to_block(&id(epoch, number as u32, previous), &records);
+            previous = sum_of(&block);
             bytes[end - block.len()..end].copy_from_slice(&block);
             end -= block.len();
         }
@@ -310,7 +331,7 @@ mod tests {
     #[test]
     fn a_block_is_as_drawn() {
         let index = index(700);
-        let block = to_block(&id(9, 2), &[Record { key: key(4), first: 11, index: &index }]);
+        let block = to_block(&id(9, 2, 77), &[Record { key: key(4), first: 11, index: &index }]);
         assert_eq!(block.len(), SECTOR_BYTES);
         assert_eq!(block[..16], (1u128 << 100 | 5).to_le_bytes());
         let record = RECORD_HEAD_BYTES + index.to_bytes().len();
@@ -322,7 +343,7 @@ mod tests {
         assert_eq!(trailer[8..24], *UUID.as_bytes());
         let words: Vec<_> =
             trailer[24..60].chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
-        assert_eq!(words, [9, 0, 3, 2, 1, 1, record as u32, 1, 0]);
+        assert_eq!(words, [9, 0, 3, 2, 1, 1, record as u32, 1, 77]);
     }
 
     #[test]
@@ -351,9 +372,14 @@ mod tests {
         assert_eq!(read(UUID, 4, SEGMENT_SECTORS, &bytes), empty());
         // The segment was used anew: what it had before is not its journal's any more.
         let end = bytes.len();
-        bytes[end - SECTOR_BYTES..].copy_from_slice(&to_block(&id(6, 0), &[]));
-        let emptied = Journal { epoch: 6, log: 1, blocks: 1, sectors: 1, entries: vec![] };
-        assert_eq!(whole(&bytes), emptied);
+        bytes[end - SECTOR_BYTES..].copy_from_slice(&to_block(&id(6, 0, 0), &[]));
+        let emptied = whole(&bytes);
+        assert_eq!((emptied.epoch, emptied.blocks, emptied.entries.len()), (6, 1, 0));
+        // A block written anew in the place of one that was damaged does not bring back what was behind it.
+        let (mut bytes, _) = segment(5, &[1, 1, 1]);
+        let anew = to_block(&id(5, 0, 0), &[]);
+        bytes[end - SECTOR_BYTES..].copy_from_slice(&anew);
+        assert_eq!(whole(&bytes).blocks, 1);
         let (bytes, _) = segment(5, &[1, 1]);
         assert_eq!(whole(&bytes).entries, entries);
     }
@@ -369,7 +395,7 @@ mod tests {
             [61, 62, u32::MAX].map(|first| Record { key: key(first), first, index: &index });
         let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
         let end = bytes.len();
-        bytes[end - SECTOR_BYTES..].copy_from_slice(&to_block(&id(1, 0), &records));
+        bytes[end - SECTOR_BYTES..].copy_from_slice(&to_block(&id(1, 0, 0), &records));
         let kept: Vec<_> = whole(&bytes).entries.iter().map(|entry| entry.first).collect();
         assert_eq!(kept, [61]);
     }
@@ -388,6 +414,7 @@ mod tests {
             bytes[at] ^= 1 << bit;
             let read = whole(&bytes);
             prop_assert!(read.blocks < blocks.len() as u32);
+            prop_assert!(read.is_cut_short || at % SECTOR_BYTES >= SECTOR_BYTES - TRAILER_BYTES);
             prop_assert_eq!(&read.entries[..], &entries[..read.entries.len()]);
         }
 
@@ -396,7 +423,7 @@ mod tests {
             let len = tail.len() / SECTOR_BYTES * SECTOR_BYTES;
             let _ = read(UUID, 3, SEGMENT_SECTORS, &tail[..len]);
             // With a right checksum and name, whatever else it says.
-            let good = to_block(&id(1, 0), &[]);
+            let good = to_block(&id(1, 0, 0), &[]);
             for at in (0..24).chain(32..40) {
                 tail[len - TRAILER_BYTES + at] = good[good.len() - TRAILER_BYTES + at];
             }

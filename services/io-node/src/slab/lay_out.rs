@@ -11,7 +11,9 @@ use arrow_schema::{DataType, Field};
 use pack::PackLayout;
 use uuid::Uuid;
 
-use super::journal::{BLOCK_SECTORS_MAX, BlockId, Record, block_sectors, record_bytes, to_block};
+use super::journal::{
+    BLOCK_SECTORS_MAX, BlockId, Record, block_sectors, record_bytes, sum_of, to_block,
+};
 use super::{HEAD_SECTORS, Superblock, segment_start};
 use crate::error::NodeError;
 
@@ -65,6 +67,7 @@ pub fn lay_out(
         let chunks: Vec<u32> =
             (segment * a_segment..extents.min((segment + 1) * a_segment)).collect();
         let mut end = segment_start(segment, segment_sectors).plus(segment_sectors);
+        let mut previous = 0;
         for (number, chunks) in (0..).zip(chunks.chunks(a_block as usize)) {
             let record = |&chunk: &u32| Record {
                 key: ExtentKey { pack: PackKey(u128::from(chunk).wrapping_mul(GOLDEN)), chunk },
@@ -72,8 +75,10 @@ pub fn lay_out(
                 index: &index,
             };
             let records: Vec<_> = chunks.iter().map(record).collect();
-            let id = BlockId { uuid, segment, epoch: 1 + u64::from(segment), number, log: 0 };
+            let id =
+                BlockId { uuid, segment, epoch: 1 + u64::from(segment), number, log: 0, previous };
             let block = to_block(&id, &records);
+            previous = sum_of(&block);
             end = SectorNo(end.0 - (block.len() / SECTOR_BYTES) as u64);
             file.write_all_at(&block, end.byte_offset().0).map_err(os)?;
             journal_bytes += block.len() as u64;

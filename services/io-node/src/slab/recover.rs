@@ -57,7 +57,7 @@ pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
                         return;
                     }
                     let journal = segment_journal(slab, superblock, segment, &mut buf);
-                    if !matches!(&journal, Ok(journal) if journal.blocks == 0)
+                    if !matches!(&journal, Ok(journal) if journal.blocks == 0 && !journal.is_cut_short)
                         && let Ok(mut found) = found.lock()
                     {
                         found.push(Found { segment, journal });

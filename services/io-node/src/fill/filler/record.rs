@@ -7,7 +7,7 @@ use super::Filler;
 use crate::fill::segments::{BlockRoom, SegmentNo};
 use crate::fill::task::{self, Step};
 use crate::fill::unrecorded::record_sectors;
-use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, to_block};
+use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, sum_of, to_block};
 use crate::slab::segment_start;
 
 impl Filler {
@@ -31,6 +31,7 @@ impl Filler {
             let bytes = extents.iter().map(|extent| record_bytes(&extent.index)).sum();
             let room = self.segments.next_block(segment, block_sectors(bytes));
             let block = to_block(&self.block_id(segment, &room), &records);
+            self.segments.chain(segment, sum_of(&block));
             let (core, drive) = (self.any_core(), segment.drive);
             let extents = extents.len() as u32;
             self.steps.spawn(async move {
@@ -43,7 +44,8 @@ impl Filler {
     pub(super) fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {
         let uuid = self.slabs[usize::from(segment.drive.0)].uuid;
         let (epoch, number, log) = (room.epoch, room.number, room.log as u32);
-        BlockId { uuid, segment: segment.index, epoch, number, log }
+        let previous = room.previous;
+        BlockId { uuid, segment: segment.index, epoch, number, log, previous }
     }
 
     /// Whether a journal was written; a drive on which that fails takes nothing more.

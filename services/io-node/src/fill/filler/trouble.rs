@@ -62,6 +62,13 @@ impl Filler {
         let state = self.health[usize::from(drive.0)].state();
         self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
         self.segments.close(drive);
+        // A drive that hangs ends nothing that it was asked for: others are not to wait for it.
+        if state == DriveState::Retired {
+            self.writing[usize::from(drive.0)] = 0;
+            self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
+            self.unrecorded[usize::from(drive.0)].1 = false;
+            self.scrub.read();
+        }
         // What isn't in its journal yet will not be.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
         if state != DriveState::Retired {

@@ -55,9 +55,12 @@ impl Reader {
             }
             stuck.iter().sum::<u32>() >= self.slots
         };
-        drives.sort_unstable();
-        drives.dedup();
-        drives.into_iter().for_each(|drive| core.shared.fills.late(drive));
+        // As long as one hangs, though nothing more is asked of its drive.
+        for (drive, &reads) in (0..).zip(self.stuck.borrow().iter()) {
+            if reads > 0 {
+                core.shared.fills.late(DriveNo(drive));
+            }
+        }
         let mut ended = Vec::new();
         for wants in late {
             refuse(core, &wants, None, &mut ended);
