@@ -18,7 +18,7 @@ BIREME := $(CARGO_TARGET_DIR)/debug/bireme
 WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
-# The benchmarks': what of it to run (tables, rounds, instructions, report), and how much.
+# The benchmarks': what of it to run (tables, rounds, instructions, cache, report), and how much.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
