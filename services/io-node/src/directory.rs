@@ -35,10 +35,13 @@ pub struct Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
+/// Something for each extent.
+pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
+
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
-    by_key: HashMap<ExtentKey, ExtentNo, BuildHasherDefault<KeyHasher>>,
+    by_key: ByKey<ExtentNo>,
     places: Vec<Place>,
     free: Vec<ExtentNo>,
 }

@@ -27,5 +27,5 @@ mod table_rows;
 pub use config::{Admission, DriveConfig, EngineChoice, IoConfig};
 pub use error::NodeError;
 pub use fill::simulate;
-pub use node::IoNode;
+pub use node::{IoNode, Recovery};
 pub use slab::{LaidOut, Superblock, inspect, lay_out};

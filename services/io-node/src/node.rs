@@ -72,7 +72,18 @@ pub struct IoNode {
     threads: Vec<JoinHandle<()>>,
     acceptor: TaskHandle<()>,
     background: Option<Runtime>,
-    recovery: (usize, Duration, Duration),
+    recovery: Recovery,
+}
+
+/// What was found on a node's drives when it started.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovery {
+    /// How many extents.
+    pub extents: usize,
+    /// How long it took to read and decode the journals.
+    pub reading: Duration,
+    /// How long it took to put them into the directory.
+    pub placing: Duration,
 }
 
 impl IoNode {
@@ -143,12 +154,12 @@ impl IoNode {
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
             shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
         })?;
-        let reading = Instant::now();
+        let began = Instant::now();
         let found = recover_all(&shared.slabs, &superblocks);
-        let read = Instant::now();
-        let restored = background.block_on(filler.restore(found));
-        let recovery = (restored, read - reading, read.elapsed());
-        tracing::info!(extents = restored, took = ?started.elapsed(), "what the drives hold is found again");
+        let reading = began.elapsed();
+        let extents = background.block_on(filler.restore(found));
+        let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
+        tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
         background.spawn(filler.run());
         let (local_addr, acceptor) = {
             let _guard = background.enter();
@@ -185,9 +196,8 @@ impl IoNode {
         self.shared.slabs.iter().map(|slab| (slab.path(), slab.len()))
     }
 
-    /// What was found on its drives at the start: how many extents, how long it took to read and decode
-    /// them, and how long to put them into the directory.
-    pub fn recovery(&self) -> (usize, Duration, Duration) {
+    /// What was found on its drives at the start.
+    pub fn recovery(&self) -> Recovery {
         self.recovery
     }
 

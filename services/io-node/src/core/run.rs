@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use ring::{Ring, SlabFile};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
 use super::{Core, CoreSnapshot, CoreStats, ReplyMemory, here, settle_in};
@@ -111,20 +111,16 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
             }
             Some(Message::Write { drive, offset, buf, done }) => {
                 let write = core.ring.write(drive, offset, buf);
-                let outcome = async move { write.await.map(drop).map_err(|refused| refused.error) };
-                transfers.push(
-                    outcome.map(|outcome| done.send(outcome).unwrap_or_default()).boxed_local(),
-                );
+                let outcome = write.map(|it| it.map(drop).map_err(|refused| refused.error));
+                transfers.push(answer(outcome, done).boxed_local());
             }
             Some(Message::Read { drive, offset, buf, done }) => {
-                let read = core.ring.read_owned(drive, offset, buf);
-                let outcome = async move { read.await.map_err(|refused| refused.error) };
-                transfers.push(outcome.map(|outcome| drop(done.send(outcome))).boxed_local());
+                let outcome = core.ring.read_owned(drive, offset, buf);
+                let outcome = outcome.map(|it| it.map_err(|refused| refused.error));
+                transfers.push(answer(outcome, done).boxed_local());
             }
             Some(Message::Sync { drive, done }) => {
-                let sync = core.ring.sync(drive);
-                transfers
-                    .push(sync.map(|outcome| done.send(outcome).unwrap_or_default()).boxed_local());
+                transfers.push(answer(core.ring.sync(drive), done).boxed_local());
             }
             Some(Message::Stop) | None => {
                 is_stopping = true;
@@ -136,6 +132,11 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     while transfers.next().await.is_some() {}
     let ring = here().ring.clone();
     ring.drain().await;
+}
+
+/// Who asked may be gone.
+async fn answer<T>(outcome: impl Future<Output = T>, done: oneshot::Sender<T>) {
+    let _ = done.send(outcome.await);
 }
 
 fn obey(core: &Core, message: Message) {

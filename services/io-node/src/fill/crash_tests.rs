@@ -122,7 +122,10 @@ impl Life {
     /// To be called within a `LocalSet`.
     async fn begin(disk: &SimDisk) -> Self {
         let slabs = disk.slabs();
-        let superblocks: Vec<_> = slabs.iter().map(superblock).collect();
+        let superblocks: Vec<_> = slabs
+            .iter()
+            .map(|slab| claim(slab, Superblock::of(slab), SEGMENT_SECTORS).unwrap())
+            .collect();
         let config = RingConfig {
             slots: 4,
             engine: Engine::Simulated(disk.clone()),
@@ -166,13 +169,6 @@ impl Life {
         let _ = self.fills.stop().await;
         assert!(self.cores.iter().all(|core| !core.is_closed()));
     }
-}
-
-fn superblock(slab: &SlabFile) -> Superblock {
-    let mut head = AlignedBuf::for_sectors(1);
-    slab.read_at(address::ByteOffset(0), &mut head).unwrap();
-    let found = Superblock::from_sector(&head.as_chunks().0[0]).ok();
-    claim(slab, found, SEGMENT_SECTORS).unwrap()
 }
 
 fn assert_whole(slabs: &[SlabFile], extent: &Extent) {

@@ -9,7 +9,6 @@ mod record;
 mod trouble;
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -32,7 +31,7 @@ use super::task::{self, Purpose, Step, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
-use crate::directory::{Extent, KeyHasher};
+use crate::directory::{ByKey, Extent};
 use crate::slab::{Found, Superblock};
 
 /// How many segments' worth of allowance for keeping can be saved up.
@@ -91,7 +90,7 @@ pub struct Filler {
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
     /// What every core finds.
-    placed: HashMap<ExtentKey, Arc<Extent>, BuildHasherDefault<KeyHasher>>,
+    placed: ByKey<Arc<Extent>>,
     /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
     /// Of each drive: what isn't in its journal yet, and whether a block is being written.
@@ -137,7 +136,7 @@ impl Filler {
             pace: Pace::new(limits.fill_rate, Instant::now()),
             scrub: Scrub::new(limits.scrub_rate, Instant::now()),
             reclaiming: None,
-            placed: HashMap::default(),
+            placed: ByKey::default(),
             by_segment: HashMap::new(),
             unrecorded: slabs.iter().map(|_| Default::default()).collect(),
             health: slabs.iter().map(|_| Health::default()).collect(),
@@ -155,18 +154,17 @@ impl Filler {
         for segment in restored.unreadable {
             self.segments.distrust(segment);
         }
-        self.placed.reserve(restored.extents.len());
-        for extent in restored.extents.iter() {
-            self.placed.insert(extent.key, Arc::clone(extent));
+        self.placed = restored.extents;
+        for extent in self.placed.values() {
             self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
         }
         self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
-        task::restore(&self.cores, &restored.extents).wait().await;
+        task::restore(&self.cores, self.placed.values().cloned().collect()).wait().await;
         for drive in 0..self.slabs.len() {
             self.count_used(DriveNo(drive as u16));
         }
         self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
-        restored.extents.len()
+        self.placed.len()
     }
 
     /// Fills until it is told to stop, or nobody can ask any more.
@@ -306,7 +304,6 @@ impl Filler {
             Step::Emptied { segment, outcome } => {
                 self.reclaiming = None;
                 if self.journal_written(segment.drive, outcome) {
-                    self.stats.reclaimed.fetch_add(1, Ordering::Relaxed);
                     self.segments.release(segment);
                 }
             }

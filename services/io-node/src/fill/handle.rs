@@ -41,8 +41,6 @@ pub struct FillStats {
     pub scrubbed: AtomicU64,
     /// Extents dropped since the start because their bytes could not be served.
     pub dropped: AtomicU64,
-    /// Segments reclaimed since the start.
-    pub reclaimed: AtomicU64,
 }
 
 /// One drive, for other threads to read.

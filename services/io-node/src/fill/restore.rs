@@ -1,20 +1,19 @@
 //! What journals say, as the filler and the directory have it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use address::DriveNo;
 
 use super::eviction::Log;
 use super::segments::{Kept, SegmentNo};
-use crate::directory::Extent;
+use crate::directory::{ByKey, Extent};
 use crate::slab::journal::Entry;
 use crate::slab::{Found, segment_start};
 
 /// What is taken over from the drives.
 pub struct Restored {
     /// The newest of each name.
-    pub extents: Arc<[Arc<Extent>]>,
+    pub extents: ByKey<Arc<Extent>>,
     /// Segments in use.
     pub kept: Vec<Kept>,
     /// Segments whose journal can't be read.
@@ -55,16 +54,17 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
     // An extent that was found wrong and filled again is there twice; the later one counts.
     journals.sort_by_key(|(_, journal)| journal.epoch);
     let count = journals.iter().map(|(_, journal)| journal.entries.len()).sum();
-    let mut newest = HashMap::with_capacity(count);
+    let mut extents = ByKey::default();
+    extents.reserve(count);
     for (segment, journal) in journals {
         let start = segment_start(segment.index, segment_sectors);
         for Entry { key, first, index } in journal.entries {
             let first = start.plus(first.into());
             let extent = Extent { key, index, drive: segment.drive, first, segment };
-            newest.insert(key, Arc::new(extent));
+            extents.insert(key, Arc::new(extent));
         }
     }
-    Restored { extents: newest.into_values().collect(), kept, unreadable }
+    Restored { extents, kept, unreadable }
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
         ];
         let restored = plan(drives, 100);
         let mut places: Vec<_> =
-            restored.extents.iter().map(|it| (it.key.chunk, it.drive.0, it.first.0)).collect();
+            restored.extents.values().map(|it| (it.key.chunk, it.drive.0, it.first.0)).collect();
         places.sort_unstable();
         let head = HEAD_SECTORS;
         assert_eq!(places, [(0, 0, head), (1, 0, head + 2), (2, 1, head + 204)]);

@@ -118,32 +118,38 @@ pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Ex
 
 /// Reads an extent that is to be written elsewhere, and checks its sectors.
 pub async fn reread(core: Mailbox, extent: Arc<Extent>) -> Step {
-    let copy = copy_of(&core, &extent).await;
+    let mut bytes = Vec::with_capacity(extent.index.sectors() as usize * SECTOR_BYTES);
+    let read = read_checked(&core, &extent, |piece| bytes.extend_from_slice(piece)).await;
+    let copy = read.map(|()| pack::Extent { index: extent.index.clone(), bytes });
     Step::Reread { extent, copy }
 }
 
 /// Reads an extent to see whether it is still right.
 pub async fn scrub(core: Mailbox, extent: Arc<Extent>) -> Step {
-    let outcome = copy_of(&core, &extent).await.map(drop);
+    let outcome = read_checked(&core, &extent, |_| {}).await;
     Step::Scrubbed { extent, outcome }
 }
 
-async fn copy_of(core: &Mailbox, extent: &Extent) -> Result<pack::Extent, Trouble> {
+/// Gives `piece` the extent's bytes in order, whole sectors that match their checksums.
+async fn read_checked(
+    core: &Mailbox,
+    extent: &Extent,
+    mut piece: impl FnMut(&[u8]),
+) -> Result<(), Trouble> {
     let len = extent.index.sectors() as usize * SECTOR_BYTES;
-    let mut bytes = Vec::with_capacity(len);
+    let mut sectors = 0..;
     for from in (0..len).step_by(WRITE_BYTES) {
         let buf = AlignedBuf::zeroed(WRITE_BYTES.min(len - from));
         let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
         let (done, read) = oneshot::channel();
         let _ = core.send(Message::Read { drive: extent.drive, offset, buf, done });
         let buf = read.await.unwrap_or(Err(ReadError::Closed))?;
-        bytes.extend_from_slice(&buf);
+        for (sector, number) in buf.chunks(SECTOR_BYTES).zip(&mut sectors) {
+            extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
+        }
+        piece(&buf);
     }
-    let sectors = bytes.chunks(SECTOR_BYTES).zip(0..);
-    for (sector, number) in sectors {
-        extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
-    }
-    Ok(pack::Extent { index: extent.index.clone(), bytes })
+    Ok(())
 }
 
 /// Reads a chunk and encodes it.
@@ -175,7 +181,7 @@ pub async fn record(
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    synced(core, drive).await?;
+    until_taken(|| sync(core, drive)).await?;
     write_piece(core, drive, first.byte_offset(), &block).await
 }
 
@@ -187,15 +193,25 @@ pub async fn empty(
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
     write_piece(core, drive, first.byte_offset(), &block).await?;
-    synced(core, drive).await
+    until_taken(|| sync(core, drive)).await
 }
 
 /// How long what a core's ring had no room for waits before it is asked for again.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Whether it may work a little later: nothing was written.
-fn is_passing(outcome: &Result<(), WriteError>) -> bool {
-    matches!(outcome, Err(WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. }))
+/// Asks again for what the ring has no room for, or the kernel: nothing was written.
+async fn until_taken<F>(ask: impl Fn() -> F) -> Result<(), WriteError>
+where
+    F: Future<Output = Result<(), WriteError>>,
+{
+    loop {
+        match ask().await {
+            Err(WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. }) => {
+                tokio::time::sleep(RETRY).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Writes bytes in one go, until the ring takes them: a journal may have no hole.
@@ -205,25 +221,12 @@ async fn write_piece(
     offset: ByteOffset,
     bytes: &[u8],
 ) -> Result<(), WriteError> {
-    loop {
+    until_taken(|| {
         let mut buf = AlignedBuf::zeroed(bytes.len());
         buf.as_mut_slice().copy_from_slice(bytes);
-        let outcome = write_at(core, drive, offset, buf).await;
-        if !is_passing(&outcome) {
-            return outcome;
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-async fn synced(core: &Mailbox, drive: DriveNo) -> Result<(), WriteError> {
-    loop {
-        let outcome = sync(core, drive).await;
-        if !is_passing(&outcome) {
-            return outcome;
-        }
-        tokio::time::sleep(RETRY).await;
-    }
+        write_at(core, drive, offset, buf)
+    })
+    .await
 }
 
 fn write_at(
@@ -258,8 +261,8 @@ pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Told {
 }
 
 /// Makes every core find what was on the drives before.
-pub fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> Told {
-    tell(cores, |done| Message::Restored { extents: Arc::clone(extents), done })
+pub fn restore(cores: &[Mailbox], extents: Arc<[Arc<Extent>]>) -> Told {
+    tell(cores, |done| Message::Restored { extents: Arc::clone(&extents), done })
 }
 
 /// Makes every core forget extents: told when this returns, done when what it returns says so. What

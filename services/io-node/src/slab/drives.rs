@@ -1,8 +1,8 @@
 //! A node's drives, opened and claimed: what its cores' rings are started on.
 
-use address::{ByteOffset, SECTOR_BYTES};
+use address::SECTOR_BYTES;
 use ring::sim::SimDisk;
-use ring::{AlignedBuf, Direct, Engine, OpenOptions, SlabFile};
+use ring::{Direct, Engine, OpenOptions, SlabFile};
 
 use super::{HEAD_SECTORS, Superblock, claim, owner};
 use crate::config::{DriveConfig, EngineChoice, IoConfig};
@@ -46,12 +46,7 @@ impl Drives {
     /// One that is too small.
     pub fn simulated(config: &IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
         let slabs = disk.slabs();
-        let owner = |slab: &SlabFile| {
-            let mut head = AlignedBuf::for_sectors(1);
-            slab.read_at(ByteOffset(0), &mut head).ok()?;
-            Superblock::from_sector(&head.as_chunks().0[0]).ok()
-        };
-        let owners = slabs.iter().map(owner).collect();
+        let owners = slabs.iter().map(Superblock::of).collect();
         Self::claim(config, slabs, owners, Engine::Simulated(disk.clone()))
     }
 

@@ -2,14 +2,12 @@
 //! has it.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use address::{ExtentKey, SECTOR_BYTES};
 use ring::{AlignedBuf, Direct, OpenOptions, SlabFile};
 
 use super::journal::{Entry, Journal};
-use super::recover::{Found, READERS, recover};
+use super::recover::{Found, in_parallel, recover};
 use super::{Superblock, owner, segment_start, segments};
 use crate::error::NodeError;
 
@@ -93,33 +91,17 @@ impl Inspection {
 
     /// Reads every extent and checks each of its sectors, several at a time. `progress` is told of bytes.
     pub fn verify(&self, progress: impl Fn(u64) + Sync) -> Vec<BadExtent> {
-        let (next, bad) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..READERS {
-                scope.spawn(|| {
-                    while let Some(segment) =
-                        self.segments.get(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        for entry in segment.entries() {
-                            let bad_sectors = self.bad_sectors(segment.index, entry);
-                            progress(u64::from(entry.index.sectors()) * SECTOR_BYTES as u64);
-                            if bad_sectors > 0
-                                && let Ok(mut bad) = bad.lock()
-                            {
-                                let (segment, sectors) = (segment.index, entry.index.sectors());
-                                bad.push(BadExtent {
-                                    segment,
-                                    key: entry.key,
-                                    bad_sectors,
-                                    sectors,
-                                });
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        let mut bad = bad.into_inner().unwrap_or_default();
+        let check = |number: u32| {
+            let segment = &self.segments[number as usize];
+            let entries = segment.entries().iter().map(|entry| {
+                let bad_sectors = self.bad_sectors(segment.index, entry);
+                progress(entry.bytes());
+                let sectors = entry.index.sectors();
+                BadExtent { segment: segment.index, key: entry.key, bad_sectors, sectors }
+            });
+            entries.filter(|extent| extent.bad_sectors > 0).collect()
+        };
+        let mut bad = in_parallel(self.segments.len() as u32, || check);
         bad.sort_by_key(|extent| (extent.segment, extent.key));
         bad
     }
@@ -182,10 +164,7 @@ impl SegmentState {
 
     /// Bytes of its extents.
     pub fn extent_bytes(&self) -> u64 {
-        self.entries()
-            .iter()
-            .map(|entry| u64::from(entry.index.sectors()) * SECTOR_BYTES as u64)
-            .sum()
+        self.entries().iter().map(Entry::bytes).sum()
     }
 
     /// Bytes of its journal.

@@ -81,6 +81,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.index.sectors()) * SECTOR_BYTES as u64
+    }
+
     /// The sector behind its last, counted from the segment's first.
     pub fn end(&self) -> u64 {
         u64::from(self.first) + u64::from(self.index.sectors())

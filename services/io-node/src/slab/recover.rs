@@ -2,8 +2,8 @@
 
 use std::io;
 use std::panic::resume_unwind;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use address::{ByteOffset, SECTOR_BYTES};
 use ring::{AlignedBuf, SlabFile};
@@ -11,8 +11,8 @@ use ring::{AlignedBuf, SlabFile};
 use super::journal::{Journal, Reading, read};
 use super::{Superblock, segment_start, segments};
 
-/// Threads that read and decode a drive's journals.
-pub const READERS: u32 = 8;
+/// Threads that read a drive.
+const READERS: u32 = 8;
 
 /// A segment's share that is read at first: more than the journal of one full of large extents has.
 const FIRST_READ_SHARE: u64 = 512;
@@ -35,38 +35,43 @@ pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Fo
         let drives = slabs.iter().zip(superblocks);
         let readers: Vec<_> =
             drives.map(|(slab, superblock)| scope.spawn(|| recover(slab, superblock))).collect();
-        readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
+        readers.into_iter().map(joined).collect()
     })
 }
 
 /// Reads the journals of all segments that have one, several at a time, and those that can't be read.
 pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
     let count = segments(superblock.sectors, superblock.segment_sectors);
-    let next = AtomicU32::new(0);
-    let found = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..READERS.min(count) {
-            scope.spawn(|| {
-                let mut buf = AlignedBuf::for_sectors(0);
-                loop {
-                    let segment = next.fetch_add(1, Ordering::Relaxed);
-                    if segment >= count {
-                        return;
-                    }
-                    let journal = segment_journal(slab, superblock, segment, &mut buf);
-                    if !matches!(&journal, Ok(journal) if journal.blocks == 0 && !journal.is_cut_short)
-                        && let Ok(mut found) = found.lock()
-                    {
-                        found.push(Found { segment, journal });
-                    }
-                }
-            });
+    in_parallel(count, || {
+        let mut buf = AlignedBuf::for_sectors(0);
+        move |segment| {
+            let journal = segment_journal(slab, superblock, segment, &mut buf);
+            let is_unused =
+                matches!(&journal, Ok(journal) if journal.blocks == 0 && !journal.is_cut_short);
+            (!is_unused).then_some(Found { segment, journal }).into_iter().collect()
         }
-    });
-    found.into_inner().unwrap_or_default()
+    })
+}
+
+/// What the numbers below `count` come to, in any order: on some threads, each with a worker of its own.
+pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
+    count: u32,
+    worker: impl Fn() -> W + Sync,
+) -> Vec<T> {
+    let next = AtomicU32::new(0);
+    let work = || {
+        let mut work = worker();
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        numbers.take_while(|&number| number < count).flat_map(&mut work).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..READERS.min(count)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(joined).collect()
+    })
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Reads one segment's journal, in a buffer that is used again.

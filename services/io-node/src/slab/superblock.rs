@@ -11,7 +11,8 @@
 //! 48  u32      CRC32C of all bytes before
 //! ```
 
-use address::SECTOR_BYTES;
+use address::{ByteOffset, SECTOR_BYTES};
+use ring::{AlignedBuf, SlabFile};
 use uuid::Uuid;
 
 const MAGIC: [u8; 8] = *b"BIREMESB";
@@ -61,6 +62,13 @@ impl Superblock {
         let sum = pack::crc32c(&sector[..CHECKED_BYTES]);
         sector[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
         sector
+    }
+
+    /// That of an open slab, if it has one to go by.
+    pub fn of(slab: &SlabFile) -> Option<Self> {
+        let mut head = AlignedBuf::for_sectors(1);
+        slab.read_at(ByteOffset(0), &mut head).ok()?;
+        Self::from_sector(&head.as_chunks().0[0]).ok()
     }
 
     /// Reads what [`to_sector`](Self::to_sector) wrote.

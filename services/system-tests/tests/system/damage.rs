@@ -16,6 +16,7 @@ use lance::Dataset;
 use lance::dataset::WriteParams;
 
 use ring::sim::SimFaults;
+use tempfile::TempDir;
 use wire::fetch::DriveState;
 
 use crate::cluster::{Io, folder, soon, total};
@@ -29,8 +30,10 @@ fn addr(id: u32) -> RowAddr {
     RowAddr::new(id / ROWS_PER_FRAGMENT, id % ROWS_PER_FRAGMENT)
 }
 
-/// Each vector's elements are its row's id.
-async fn write(uri: &str, rows: usize) {
+/// Each vector's elements are its row's id. The table lives as long as its folder.
+async fn table(rows: usize) -> (TempDir, String) {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
     let values = (0..rows).flat_map(|id| std::iter::repeat_n(id as f32, DIMENSION));
     let item = Arc::new(Field::new("item", DataType::Float32, true));
     let values = Arc::new(Float32Array::from_iter_values(values));
@@ -42,7 +45,8 @@ async fn write(uri: &str, rows: usize) {
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
     let max_rows_per_file = ROWS_PER_FRAGMENT as usize;
     let params = WriteParams { max_rows_per_file, ..Default::default() };
-    Dataset::write(reader, uri, Some(params)).await.unwrap();
+    Dataset::write(reader, &uri, Some(params)).await.unwrap();
+    (folder, uri)
 }
 
 async fn check(io: &Io, uri: &str, ids: &[u32]) {
@@ -60,9 +64,7 @@ async fn check(io: &Io, uri: &str, ids: &[u32]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_sector_is_noticed_answered_from_the_table_and_filled_again() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 5000).await;
+    let (_folder, uri) = table(5000).await;
     let io = Io::start(|_| {}).await;
     io.warm(&uri, 1).await;
     let used = io.describe().await.drives[0].used_bytes;
@@ -93,10 +95,8 @@ async fn a_damaged_sector_is_noticed_answered_from_the_table_and_filled_again() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
     const ROWS: u32 = 40_000;
-    write(&uri, ROWS as usize).await;
+    let (_folder, uri) = table(ROWS as usize).await;
     // 40 MB of vectors over 12 MiB of drive in four segments.
     let io = Io::start(|config| {
         config.segment = ByteSize::mib(3);
@@ -123,9 +123,7 @@ async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_go_away_leave_the_node_well() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 5000).await;
+    let (_folder, uri) = table(5000).await;
     let io = Io::start(|_| {}).await;
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector"]).await;
@@ -150,9 +148,7 @@ async fn callers_that_go_away_leave_the_node_well() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_batch_costs_no_read() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 1000).await;
+    let (_folder, uri) = table(1000).await;
     let io = Io::start(|_| {}).await;
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector"]).await;
@@ -166,9 +162,7 @@ async fn a_late_batch_costs_no_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_does_not_answer_is_not_waited_for() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 3000).await;
+    let (_folder, uri) = table(3000).await;
     let timeout = std::time::Duration::from_millis(50);
     let (io, disk) = Io::simulated(1, |config| config.read_timeout = timeout).await;
     io.warm(&uri, 1).await;
@@ -190,9 +184,7 @@ async fn a_drive_that_does_not_answer_is_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 12_000).await;
+    let (_folder, uri) = table(12_000).await;
     let (io, disk) = Io::simulated(2, |_| {}).await;
     let ids: Vec<u32> = (0..12_000).step_by(29).collect();
     for (drive, others) in [(0, DriveState::Serving), (1, DriveState::Retired)] {
@@ -228,9 +220,7 @@ async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_drive_serves_what_it_has() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 12_000).await;
+    let (_folder, uri) = table(12_000).await;
     let (io, disk) = Io::simulated(1, |_| {}).await;
     let (cached, other): (Vec<u32>, Vec<u32>) = ((0..500).collect(), (6000..6500).collect());
     check(&io, &uri, &cached).await;
@@ -256,9 +246,7 @@ async fn a_full_drive_serves_what_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_drive_loses_is_found_before_anybody_asks_for_it() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 3000).await;
+    let (_folder, uri) = table(3000).await;
     let (io, disk) = Io::simulated(1, |config| config.scrub_rate = ByteSize::b(0)).await;
     io.warm(&uri, 1).await;
     let extents = io.describe().await.extents;
@@ -271,7 +259,7 @@ async fn what_a_drive_loses_is_found_before_anybody_asks_for_it() {
     disk.break_sector(address::DriveNo(0), address::SectorNo((first + (600 << 10)) / 4096));
     let io = Io::on(&disk, |_| {}).await;
     // The scrubber has begun, so there may be fewer by now.
-    assert_eq!(io.node.recovery().0 as u64, extents);
+    assert_eq!(io.node.recovery().extents as u64, extents);
     for _ in 0..500 {
         if io.describe().await.extents_scrubbed == extents {
             break;
@@ -286,9 +274,7 @@ async fn what_a_drive_loses_is_found_before_anybody_asks_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fills_keep_to_their_rate() {
-    let folder = folder();
-    let uri = folder.path().join("table").to_str().unwrap().to_owned();
-    write(&uri, 4000).await;
+    let (_folder, uri) = table(4000).await;
     let (io, _) = Io::simulated(1, |config| config.fill_rate = ByteSize::mib(4)).await;
     let began = std::time::Instant::now();
     io.warm(&uri, 1).await;

@@ -98,6 +98,18 @@ struct FetchArgs {
     connection: Connection,
 }
 
+/// What every load on the query node has.
+#[derive(Debug, Args)]
+struct QueryNodeArgs {
+    /// Connections to the query node
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
+    connections: usize,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = TAKE_EXAMPLES)]
 struct TakeArgs {
@@ -109,13 +121,8 @@ struct TakeArgs {
     /// Columns of the rows [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// Connections to the query node
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
-    connections: usize,
     #[command(flatten)]
-    load: LoadArgs,
-    #[command(flatten)]
-    connection: Connection,
+    on: QueryNodeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -141,13 +148,8 @@ struct SearchArgs {
     /// Columns of the rows [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// Connections to the query node
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
-    connections: usize,
     #[command(flatten)]
-    load: LoadArgs,
-    #[command(flatten)]
-    connection: Connection,
+    on: QueryNodeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -167,13 +169,8 @@ struct GetArgs {
     /// The form that rows come back in
     #[arg(long, value_enum, default_value = "arrow")]
     format: Format,
-    /// Connections to the query node
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_1)]
-    connections: usize,
     #[command(flatten)]
-    load: LoadArgs,
-    #[command(flatten)]
-    connection: Connection,
+    on: QueryNodeArgs,
 }
 
 /// The form of rows.
@@ -189,9 +186,9 @@ enum Format {
 pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
     let report = match args.what {
         What::Fetch(args) => loaded(args.load.threads, fetch(*args)),
-        What::Take(args) => loaded(args.load.threads, take(*args)),
-        What::Search(args) => loaded(args.load.threads, search(*args)),
-        What::Get(args) => loaded(args.load.threads, get(*args)),
+        What::Take(args) => loaded(args.on.load.threads, take(*args)),
+        What::Search(args) => loaded(args.on.load.threads, search(*args)),
+        What::Get(args) => loaded(args.on.load.threads, get(*args)),
         What::Recovery(args) => return recovery::run(&args, out),
         What::Eviction(args) => return eviction::run(&args, out),
     }?;
@@ -240,17 +237,17 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
 }
 
 async fn take(args: TakeArgs) -> Result<Report> {
-    let target = target(&args.connection, &args.table).await?;
+    let target = target(&args.on.connection, &args.table).await?;
     let request = json!({"rows": args.rows, "columns": args.columns});
-    let plan = TakePlan { rows: args.rows, columns: args.columns, seed: args.load.seed };
-    let clients = target.connections(&args.connection, args.connections).await?;
+    let plan = TakePlan { rows: args.rows, columns: args.columns, seed: args.on.load.seed };
+    let clients = target.connections(&args.on.connection, args.on.connections).await?;
     let load = TakeLoad::new(&target, clients, plan);
-    let (measured, run) = measured(&target.client, &args.load, load).await?;
-    Ok(Report::new(subject("take", &target, request), &args.load, &measured, &run, None))
+    let (measured, run) = measured(&target.client, &args.on.load, load).await?;
+    Ok(Report::new(subject("take", &target, request), &args.on.load, &measured, &run, None))
 }
 
 async fn search(args: SearchArgs) -> Result<Report> {
-    let target = target(&args.connection, &args.table).await?;
+    let target = target(&args.on.connection, &args.table).await?;
     let request = json!({
         "k": args.k,
         "nprobes": args.nprobes,
@@ -265,16 +262,16 @@ async fn search(args: SearchArgs) -> Result<Report> {
         refine: args.refine,
         filter: args.filter.unwrap_or_default(),
         columns: args.columns,
-        seed: args.load.seed,
+        seed: args.on.load.seed,
     };
-    let clients = target.connections(&args.connection, args.connections).await?;
+    let clients = target.connections(&args.on.connection, args.on.connections).await?;
     let load = SearchLoad::prepare(&target, clients, plan).await?;
-    let (measured, run) = measured(&target.client, &args.load, load).await?;
-    Ok(Report::new(subject("search", &target, request), &args.load, &measured, &run, None))
+    let (measured, run) = measured(&target.client, &args.on.load, load).await?;
+    Ok(Report::new(subject("search", &target, request), &args.on.load, &measured, &run, None))
 }
 
 async fn get(args: GetArgs) -> Result<Report> {
-    let target = target(&args.connection, &args.table).await?;
+    let target = target(&args.on.connection, &args.table).await?;
     let json_rows = args.format == Format::Json;
     let request = json!({"keys": args.keys, "columns": args.columns, "json_rows": json_rows});
     let plan = GetPlan {
@@ -282,12 +279,12 @@ async fn get(args: GetArgs) -> Result<Report> {
         keys: args.keys,
         columns: args.columns,
         json_rows,
-        seed: args.load.seed,
+        seed: args.on.load.seed,
     };
-    let clients = target.connections(&args.connection, args.connections).await?;
+    let clients = target.connections(&args.on.connection, args.on.connections).await?;
     let load = GetLoad::prepare(&target, clients, plan).await?;
-    let (measured, run) = measured(&target.client, &args.load, load).await?;
-    Ok(Report::new(subject("get", &target, request), &args.load, &measured, &run, None))
+    let (measured, run) = measured(&target.client, &args.on.load, load).await?;
+    Ok(Report::new(subject("get", &target, request), &args.on.load, &measured, &run, None))
 }
 
 async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
@@ -352,12 +349,12 @@ mod tests {
             panic!("not a get");
         };
         assert_eq!(
-            (args.load.rate, args.load.concurrency(), args.load.seconds),
+            (args.on.load.rate, args.on.load.concurrency(), args.on.load.seconds),
             (Some(0.5), 1024, 2.0)
         );
         let What::Search(args) = what("bireme bench search t -k 50 --concurrency 3") else {
             panic!("not a search");
         };
-        assert_eq!((args.k, args.load.concurrency()), (50, 3));
+        assert_eq!((args.k, args.on.load.concurrency()), (50, 3));
     }
 }

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use clap::{Args, ValueHint};
 use client::Endpoint;
 use client::fetch::{FetchClient, FetchOptions};
-use io_node::{DriveConfig, IoConfig, IoNode, lay_out};
+use io_node::{DriveConfig, IoConfig, IoNode, Recovery, lay_out};
 use serde_json::json;
 
 use crate::error::{CliError, Result};
@@ -44,8 +44,7 @@ pub struct RecoveryArgs {
 /// One start of a node.
 struct Start {
     whole: Duration,
-    read: Duration,
-    placed: Duration,
+    recovery: Recovery,
     directory_bytes: u64,
 }
 
@@ -73,8 +72,8 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
             "slab_bytes": slab_bytes,
             "journal_bytes": journal_bytes,
             "start_ms": ms(|start| start.whole),
-            "read_ms": ms(|start| start.read),
-            "place_ms": ms(|start| start.placed),
+            "read_ms": ms(|start| start.recovery.reading),
+            "place_ms": ms(|start| start.recovery.placing),
             "directory_bytes": directory,
             "directory_bytes_per_tb": per_tb,
         }));
@@ -89,8 +88,8 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
         out.line(format_args!(
             "  start {:.0} ms: reading and decoding {:.0}, directory {:.0}",
             start.whole.as_secs_f64() * 1e3,
-            start.read.as_secs_f64() * 1e3,
-            start.placed.as_secs_f64() * 1e3,
+            start.recovery.reading.as_secs_f64() * 1e3,
+            start.recovery.placing.as_secs_f64() * 1e3,
         ))?;
     }
     out.line(format_args!(
@@ -116,11 +115,11 @@ fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
         let began = Instant::now();
         let node = IoNode::start(config.clone())?;
         let whole = began.elapsed();
-        let (found, read, placed) = node.recovery();
-        if found != args.extents as usize {
+        let recovery = node.recovery();
+        if recovery.extents != args.extents as usize {
             return Err(CliError::damaged(format!(
-                "{found} of {} extents were found",
-                args.extents
+                "{} of {} extents were found",
+                recovery.extents, args.extents
             )));
         }
         let endpoint = node.local_addr().to_string();
@@ -131,7 +130,7 @@ fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
             let client = FetchClient::new(endpoint, FetchOptions::default())?;
             Ok(client.describe(Duration::from_secs(10)).await?.directory_bytes)
         })?;
-        starts.push(Start { whole, read, placed, directory_bytes });
+        starts.push(Start { whole, recovery, directory_bytes });
         node.stop(Duration::from_secs(5));
     }
     Ok((laid.journal_bytes, laid.slab_bytes, starts))

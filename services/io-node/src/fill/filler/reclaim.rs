@@ -71,14 +71,15 @@ impl Filler {
             return;
         };
         reclaim.moving -= 1;
-        while reclaim.moving < MOVING_MAX
-            && let Some(extent) = reclaim.waiting.pop()
-        {
-            reclaim.moving += 1;
-            self.next_core = (self.next_core + 1) % self.cores.len();
-            self.steps.spawn(task::reread(self.cores[self.next_core].clone(), extent));
+        let starting = reclaim.waiting.len().min(MOVING_MAX.saturating_sub(reclaim.moving));
+        let next = reclaim.waiting.split_off(reclaim.waiting.len() - starting);
+        reclaim.moving += starting;
+        let is_over = reclaim.moving == 0;
+        for extent in next.into_iter().rev() {
+            let core = self.any_core();
+            self.steps.spawn(task::reread(core, extent));
         }
-        if reclaim.moving == 0 {
+        if is_over {
             self.let_go(from);
         }
     }

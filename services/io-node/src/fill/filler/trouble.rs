@@ -62,19 +62,17 @@ impl Filler {
         let state = self.health[usize::from(drive.0)].state();
         self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
         self.segments.close(drive);
-        // A drive that hangs ends nothing that it was asked for: others are not to wait for it.
-        if state == DriveState::Retired {
-            self.writing[usize::from(drive.0)] = 0;
-            self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
-            self.unrecorded[usize::from(drive.0)].1 = false;
-            self.scrub.read();
-        }
         // What isn't in its journal yet will not be.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
         if state != DriveState::Retired {
             tracing::error!(drive = drive.0, %why, "the drive takes no more writes; what it has is served");
             return;
         }
+        // A drive that hangs ends nothing that it was asked for: others are not to wait for it.
+        self.writing[usize::from(drive.0)] = 0;
+        self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
+        self.unrecorded[usize::from(drive.0)].1 = false;
+        self.scrub.read();
         let keys: Vec<_> =
             self.placed.extract_if(|_, extent| extent.drive == drive).map(|(key, _)| key).collect();
         self.by_segment.retain(|segment, _| segment.drive != drive);
