@@ -12,6 +12,7 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
+use crate::store::LetBe;
 
 /// Says in this crate's terms what `error` means for the table at `uri`.
 pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
@@ -62,6 +63,10 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     }
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
+        if let Some(let_be) = this.downcast_ref::<LetBe>() {
+            let (uri, why) = (uri.to_owned(), let_be.to_string());
+            return Some(LakeError::StoreUnreachable { uri, why });
+        }
         if let Some(found) =
             this.downcast_ref::<StoreError>().and_then(|e| object_store_fault(uri, e))
         {
@@ -133,7 +138,8 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
 
 /// What the HTTP clients of the clouds say when they can't connect or can't sign.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
-    const UNREACHABLE: [&str; 8] = [
+    const UNREACHABLE: [&str; 9] = [
+        "the store is let be",
         "error sending request",
         "Connection refused",
         "dns error",

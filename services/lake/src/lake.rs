@@ -14,6 +14,7 @@ use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::LakeOptions;
 use crate::stop::Stop;
+use crate::store::{Guard, StorePrices, StoreUsage, StoreUse};
 use crate::table::Table;
 
 /// A way to tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`,
@@ -28,6 +29,10 @@ struct Inner {
     store_options: HashMap<String, String>,
     open_timeout: Duration,
     stop: Stop,
+    /// One for all, by which Lance knows stores that it has from ones that it hasn't.
+    guard: Arc<Guard>,
+    usage: Arc<StoreUsage>,
+    prices: StorePrices,
 }
 
 impl std::fmt::Debug for Lake {
@@ -42,11 +47,15 @@ impl Lake {
     pub fn new(options: LakeOptions) -> Self {
         let session =
             Session::new(options.index_cache_bytes, options.metadata_cache_bytes, Arc::default());
+        let usage = Arc::new(StoreUsage::default());
         Self {
             inner: Arc::new(Inner {
                 session: Arc::new(session),
                 store_options: options.store_options(),
                 open_timeout: options.open_timeout,
+                guard: Arc::new(Guard::new(options.store, Arc::clone(&usage))),
+                usage,
+                prices: options.store.prices,
                 stop: options.stop,
             }),
         }
@@ -114,12 +123,18 @@ impl Lake {
         &self.inner.stop
     }
 
-    /// How Lance's writers reach the store.
+    /// What object stores were asked for since the start.
+    pub fn store_use(&self) -> StoreUse {
+        self.inner.usage.at(&self.inner.prices)
+    }
+
+    /// How Lance reaches the store.
     pub(crate) fn store_params(&self) -> ObjectStoreParams {
         let accessor =
             StorageOptionsAccessor::with_static_options(self.inner.store_options.clone());
         ObjectStoreParams {
             storage_options_accessor: Some(Arc::new(accessor)),
+            object_store_wrapper: Some(self.inner.guard.clone()),
             ..Default::default()
         }
     }
@@ -127,7 +142,7 @@ impl Lake {
     fn builder(&self, uri: &str) -> DatasetBuilder {
         DatasetBuilder::from_uri(uri)
             .with_session(self.inner.session.clone())
-            .with_storage_options(self.inner.store_options.clone())
+            .with_store_params(self.store_params())
     }
 }
 

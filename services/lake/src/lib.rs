@@ -17,7 +17,7 @@
 //! every error says which table, column, address or file is at fault ([`LakeError`]).
 //!
 //! Deliberately not here: caching of rows (that is the I/O node's), refinement of vector searches
-//! by exact distances (likewise), retries beyond those of the store's client.
+//! by exact distances (likewise), retries beyond those of Lance and of the store's client.
 
 mod chunk;
 mod columns;
@@ -35,6 +35,7 @@ mod read;
 mod schema;
 mod search;
 mod stop;
+mod store;
 mod table;
 mod take;
 mod within;
@@ -53,5 +54,6 @@ pub use lake::Lake;
 pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
+pub use store::{StoreLimits, StorePrices, StoreUse};
 pub use table::Table;
 pub use within::within;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::stop::Stop;
+use crate::store::StoreLimits;
 
 /// Settings of a [`Lake`](crate::Lake), the same for all its tables.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct LakeOptions {
     pub retries_max: usize,
     /// After this time no failed request is repeated any more.
     pub retry_timeout: Duration,
+    /// How each object store is used.
+    pub store: StoreLimits,
     /// Ends what writes to tables before it is done.
     pub stop: Stop,
 }
@@ -59,6 +62,7 @@ impl Default for LakeOptions {
             request_timeout: Duration::from_secs(30),
             retries_max: 2,
             retry_timeout: Duration::from_secs(8),
+            store: StoreLimits::default(),
             stop: Stop::default(),
         }
     }

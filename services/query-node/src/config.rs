@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use client::Endpoint;
-use lake::LakeOptions;
+use lake::{LakeOptions, StoreLimits};
 use placement::{Member, Members};
 use serde::Deserialize;
 
@@ -27,6 +27,8 @@ pub struct QueryConfig {
     pub tables: BTreeMap<String, TableConfig>,
     /// The I/O nodes; at least one.
     pub io_nodes: Vec<IoNodeConfig>,
+    /// How object stores are used.
+    pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
     /// Memory for index partitions, over all tables.
@@ -119,6 +121,7 @@ impl Default for QueryConfig {
             cores: 0,
             tables: BTreeMap::new(),
             io_nodes: Vec::new(),
+            store: StoreLimits::default(),
             storage: HashMap::new(),
             index_cache: ByteSize::gib(1),
             metadata_cache: ByteSize::mib(256),
@@ -150,6 +153,9 @@ impl QueryConfig {
             }
         }
         self.members()?;
+        if let Some((field, problem)) = self.store.fault() {
+            return Err(bad(field, problem));
+        }
         let limits = &self.limits;
         let counts = [
             ("versions_max", self.versions_max),
@@ -220,6 +226,7 @@ impl QueryConfig {
             storage: self.storage.clone(),
             index_cache_bytes: bytes(self.index_cache),
             metadata_cache_bytes: bytes(self.metadata_cache),
+            store: self.store,
             ..Default::default()
         }
     }

@@ -28,6 +28,7 @@ pub async fn status(state: &State) -> StatusResponse {
         requests: state.shared.requests(),
         errors: state.shared.errors(),
         tables: summaries(state),
+        store: Some(state.shared.catalog.store_use().into()),
     }
 }
 
@@ -66,5 +67,6 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         read_only_drives: drives_in(&node, DriveState::ReadOnly),
         retired_drives: drives_in(&node, DriveState::Retired),
         engine: node.engine,
+        store: node.store,
     }
 }

@@ -20,16 +20,25 @@ pub use received::{Received, ReceivedError};
 pub use schema::{schema_from_bytes, schema_to_bytes};
 pub use spares::Spares;
 
-/// `bireme.fetch.v1`: the I/O tier.
-#[allow(missing_docs, clippy::all)]
-pub mod fetch {
-    tonic::include_proto!("bireme.fetch.v1");
-}
+pub use bireme::fetch::v1 as fetch;
+pub use bireme::query::v1 as query;
 
-/// `bireme.query.v1`: the query tier.
+/// Nested as the packages are, so that one can name messages of the other.
 #[allow(missing_docs, clippy::all)]
-pub mod query {
-    tonic::include_proto!("bireme.query.v1");
+mod bireme {
+    pub mod fetch {
+        /// The I/O tier.
+        pub mod v1 {
+            tonic::include_proto!("bireme.fetch.v1");
+        }
+    }
+
+    pub mod query {
+        /// The query tier.
+        pub mod v1 {
+            tonic::include_proto!("bireme.query.v1");
+        }
+    }
 }
 
 /// The descriptors of both services, for gRPC server reflection.
@@ -38,5 +47,12 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 /// Where Fetch is called: both sides do without tonic's codec of its messages.
 pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
-/// The largest message that either side accepts, in bytes: a reply of `batch_rows_max` wide rows.
+/// The largest message of a Fetch stream that an I/O node accepts, in bytes: a batch with its query vector is
+/// far smaller.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of batches after which a client adds no more to a message.
+pub const REQUEST_BYTES_FILLED: usize = 1 << 20;
+
+/// The largest other message that either side accepts, in bytes: a reply of `batch_rows_max` wide rows.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

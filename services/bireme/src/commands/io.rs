@@ -16,7 +16,7 @@ use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_log};
-use crate::settings::{IO_SCALARS, environment, layered};
+use crate::settings::{environment, io_scalars, layered};
 
 const PREFIX: &str = "BIREME_IO_";
 
@@ -98,7 +98,8 @@ pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
 
 impl IoArgs {
     fn settings(&self, variables: &[(String, String)]) -> Result<IoConfig> {
-        let mut config: IoConfig = layered(self.config.as_deref(), PREFIX, IO_SCALARS, variables)?;
+        let mut config: IoConfig =
+            layered(self.config.as_deref(), PREFIX, &io_scalars(), variables)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.cores = self.cores.unwrap_or(config.cores);
         config.engine = self.engine.unwrap_or(config.engine);

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::runtime::runtime;
 use crate::serve::{Signals, exit_at_second_signal, start_log};
-use crate::settings::{QUERY_SCALARS, environment, layered};
+use crate::settings::{environment, layered, query_scalars};
 
 const PREFIX: &str = "BIREME_QUERY_";
 
@@ -66,7 +66,7 @@ pub struct QueryArgs {
 impl QueryArgs {
     fn settings(&self, variables: &[(String, String)]) -> Result<QueryConfig> {
         let mut config: QueryConfig =
-            layered(self.config.as_deref(), PREFIX, QUERY_SCALARS, variables)?;
+            layered(self.config.as_deref(), PREFIX, &query_scalars(), variables)?;
         config.listen = self.listen.unwrap_or(config.listen);
         if let Some(name) = &self.name {
             config.name.clone_from(name);

@@ -3,6 +3,7 @@
 use clap::Args;
 use client::query::StatusResponse;
 use serde_json::{Value, json};
+use wire::fetch::StoreUse;
 use wire::query::{IoNode, TableSummary};
 
 use crate::arguments::Connection;
@@ -70,10 +71,35 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
             }
         }
     }
+    let nodes = status.io_nodes.iter().map(|node| (node.endpoint.as_str(), &node.store));
+    for (node, store) in [("this query node", &status.store)].into_iter().chain(nodes) {
+        if let Some(store) = store.as_ref().filter(|store| store.reads + store.writes > 0) {
+            out.line(format_args!("\n{node} {}", asked(store)))?;
+        }
+    }
     for table in status.tables.iter().filter(|table| !table.error.is_empty()) {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
     Ok(())
+}
+
+/// What object stores were asked for, in words.
+fn asked(store: &StoreUse) -> String {
+    let mut text = format!(
+        "asked object stores for {} and {}, {} read, ${:.4} at list prices",
+        counted(store.reads, "read", "reads"),
+        counted(store.writes, "write or listing", "writes or listings"),
+        bytes(store.bytes_read),
+        store.cost_usd,
+    );
+    for (count, what) in
+        [(store.failed, "failed"), (store.refused, "not sent: the store was let be")]
+    {
+        if count > 0 {
+            text.push_str(&format!("; {count} {what}"));
+        }
+    }
+    text
 }
 
 fn row(node: &IoNode) -> Vec<String> {
@@ -98,6 +124,21 @@ fn row(node: &IoNode) -> Vec<String> {
     ]
 }
 
+fn store_json(store: &StoreUse) -> Value {
+    json!({
+        "reads": store.reads,
+        "writes": store.writes,
+        "bytes_read": store.bytes_read,
+        "bytes_written": store.bytes_written,
+        "failed": store.failed,
+        "refused": store.refused,
+        "hedged": store.hedged,
+        "hedges_won": store.hedges_won,
+        "under_way": store.under_way,
+        "cost_usd": store.cost_usd,
+    })
+}
+
 fn to_json(status: &StatusResponse) -> Value {
     let io_node = |node: &IoNode| {
         json!({
@@ -117,6 +158,7 @@ fn to_json(status: &StatusResponse) -> Value {
             "resident_bytes": node.resident_bytes,
             "read_only_drives": node.read_only_drives,
             "retired_drives": node.retired_drives,
+            "store": node.store.as_ref().map(store_json),
         })
     };
     let table = |table: &TableSummary| {
@@ -132,6 +174,7 @@ fn to_json(status: &StatusResponse) -> Value {
         "requests": status.requests,
         "errors": status.errors,
         "search_queue": status.search_queue,
+        "store": status.store.as_ref().map(store_json),
         "cpu_us": status.cpu_us,
         "resident_bytes": status.resident_bytes,
         "io_nodes": status.io_nodes.iter().map(io_node).collect::<Vec<_>>(),

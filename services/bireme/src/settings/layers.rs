@@ -86,7 +86,7 @@ mod tests {
     use io_node::{EngineChoice, IoConfig};
     use query_node::QueryConfig;
 
-    use super::super::{IO_SCALARS, QUERY_SCALARS};
+    use super::super::{io_scalars, query_scalars};
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -100,7 +100,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
         }
         let file = file.map(|_| path.as_path());
-        layered(file, "BIREME_IO_", IO_SCALARS, &variables(pairs))
+        layered(file, "BIREME_IO_", &io_scalars(), &variables(pairs))
             .map_err(|error| error.message().to_owned())
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn sections_are_reached() {
         let variables = variables(&[("LIMITS_K_MAX", "7"), ("TIMEOUT", "5s")]);
         let config: QueryConfig =
-            layered(None, "BIREME_QUERY_", QUERY_SCALARS, &variables).unwrap();
+            layered(None, "BIREME_QUERY_", &query_scalars(), &variables).unwrap();
         assert_eq!((config.limits.k_max, config.timeout.as_secs()), (7, 5));
         assert_eq!(config.limits.keys_max, 10_000);
     }
@@ -147,7 +147,8 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let missing = Path::new("/nonexistent/io.toml");
-        let error = layered::<IoConfig>(Some(missing), "BIREME_IO_", IO_SCALARS, &[]).unwrap_err();
+        let error =
+            layered::<IoConfig>(Some(missing), "BIREME_IO_", &io_scalars(), &[]).unwrap_err();
         assert!(error.message().contains("/nonexistent/io.toml"));
         assert_eq!(error.exit().number(), 3);
     }

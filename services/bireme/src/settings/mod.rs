@@ -4,4 +4,4 @@ mod layers;
 mod scalar;
 
 pub use layers::{environment, layered};
-pub use scalar::{IO_SCALARS, QUERY_SCALARS};
+pub use scalar::{io_scalars, query_scalars};

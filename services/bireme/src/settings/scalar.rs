@@ -59,7 +59,24 @@ const fn flag(field: &'static str) -> Scalar {
 }
 
 /// Those of an I/O node.
-pub const IO_SCALARS: &[Scalar] = &[
+pub fn io_scalars() -> Vec<Scalar> {
+    [IO, STORE].concat()
+}
+
+/// Those of a query node.
+pub fn query_scalars() -> Vec<Scalar> {
+    [QUERY, STORE].concat()
+}
+
+/// How object stores are used, by both.
+const STORE: &[Scalar] = &[
+    number("store.requests_max"),
+    flag("store.hedge"),
+    number("store.breaker_failures"),
+    text("store.breaker_pause"),
+];
+
+const IO: &[Scalar] = &[
     text("listen"),
     text("name"),
     number("cores"),
@@ -75,7 +92,8 @@ pub const IO_SCALARS: &[Scalar] = &[
     number("credit_rows"),
     number("batch_rows_max"),
     number("queue_rows_max"),
-    text("reply_memory"),
+    text("memory"),
+    text("traffic_memory"),
     number("fills"),
     text("admission"),
     text("fill_rate"),
@@ -88,8 +106,7 @@ pub const IO_SCALARS: &[Scalar] = &[
     text("lake_cache"),
 ];
 
-/// Those of a query node.
-pub const QUERY_SCALARS: &[Scalar] = &[
+const QUERY: &[Scalar] = &[
     text("listen"),
     text("name"),
     number("cores"),
@@ -116,6 +133,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use io_node::IoConfig;
+    use lake::StoreLimits;
     use query_node::{Limits, QueryConfig};
     use serde::de::DeserializeOwned;
 
@@ -134,14 +152,17 @@ mod tests {
 
     #[test]
     fn every_setting_with_one_value_has_a_variable() {
-        let mut io = named(IO_SCALARS.iter().map(|scalar| scalar.field));
-        io.extend(named(["drives", "storage"]));
+        let mut io = named(IO.iter().map(|scalar| scalar.field));
+        io.extend(named(["drives", "storage", "store"]));
         assert_eq!(io, fields::<IoConfig>());
-        let of_query = QUERY_SCALARS.iter().map(|scalar| scalar.field);
+        let mut store = named(STORE.iter().filter_map(|s| s.field.strip_prefix("store.")));
+        store.extend(named(["prices"]));
+        assert_eq!(store, fields::<StoreLimits>());
+        let of_query = QUERY.iter().map(|scalar| scalar.field);
         let (limits, rest): (Vec<&str>, Vec<&str>) =
             of_query.partition(|field| field.contains('.'));
         let mut query = named(rest);
-        query.extend(named(["tables", "io_nodes", "storage", "limits"]));
+        query.extend(named(["tables", "io_nodes", "storage", "store", "limits"]));
         assert_eq!(query, fields::<QueryConfig>());
         let limits = limits.iter().filter_map(|field| field.strip_prefix("limits."));
         assert_eq!(named(limits), fields::<Limits>());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, LakeError, fault_of, within};
+use lake::{Lake, LakeError, StoreUse, fault_of, within};
 use moka::future::Cache;
 use tokio::runtime::Handle;
 use tracing::{info, warn};
@@ -71,6 +71,11 @@ impl Catalog {
         };
         let entries = config.tables.iter().map(entry).collect();
         Self { lake, entries, versions: Cache::new(config.versions_max), background }
+    }
+
+    /// What object stores were asked for since the start.
+    pub fn store_use(&self) -> StoreUse {
+        self.lake.store_use()
     }
 
     /// One version of a table; 0 for the current one.

@@ -3,15 +3,31 @@
 //! `BIREME_S3_SERVER` names `moto_server`; without it these tests say so and are skipped.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use address::RowAddr;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int64Type};
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, RecordBatchIterator,
+};
+use arrow_schema::{DataType, Field};
+use bytesize::ByteSize;
+use client::fetch::Projection;
+use futures::StreamExt;
 use lake::{IngestOptions, Lake, LakeError, LakeOptions, ingest};
+use lance::Dataset;
+use wire::Reason;
+use wire::fetch::{WarmProgress, WarmRequest};
 use wire::query::GetRequest;
 
-use crate::cluster::{Cluster, sample};
+use crate::cluster::{Cluster, Io, folder, sample, soon};
 
 /// The server, ended with the test.
 struct S3 {
@@ -36,6 +52,10 @@ impl S3 {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
+        Some(Self::start_at(&program, port, authorizes).await)
+    }
+
+    async fn start_at(program: &OsStr, port: u16, authorizes: bool) -> Self {
         let mut command = Command::new(program);
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -44,22 +64,49 @@ impl S3 {
         }
         let s3 = Self { server: command.spawn().unwrap(), port };
         for _ in 0..300 {
-            if s3.request("PUT", "/lake").is_some_and(|answer| answer.contains(" 200 ")) {
-                return Some(s3);
+            if s3.request("PUT", "/lake", b"").is_some_and(|answer| answer.contains(" 200 ")) {
+                return s3;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         panic!("the S3 server does not come up");
     }
 
-    /// One plain request; the answer's first bytes.
-    fn request(&self, method: &str, path: &str) -> Option<String> {
+    /// Has it again after its death, with the same files: it keeps them in memory.
+    async fn restarted(self, folder: &Path) -> Self {
+        let port = self.port;
+        drop(self);
+        let program = std::env::var_os("BIREME_S3_SERVER").unwrap();
+        let s3 = Self::start_at(&program, port, false).await;
+        s3.put_folder(folder, "/lake/table");
+        s3
+    }
+
+    /// Puts all files of a folder under a name.
+    fn put_folder(&self, folder: &Path, name: &str) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                self.put_folder(&entry.path(), &name);
+            } else {
+                let bytes = std::fs::read(entry.path()).unwrap();
+                let answer = self.request("PUT", &name, &bytes).unwrap();
+                assert!(answer.contains(" 200 "), "{name}: {answer}");
+            }
+        }
+    }
+
+    /// One plain request; the answer.
+    fn request(&self, method: &str, path: &str, body: &[u8]) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-            self.port
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.port,
+            body.len(),
         );
         stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(body).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
@@ -111,4 +158,107 @@ async fn a_store_that_refuses_or_does_not_answer_is_named() {
     let lake = Lake::new(LakeOptions { storage: options, ..Default::default() });
     let gone = lake.open("s3://lake/words").await.unwrap_err();
     assert!(matches!(gone, LakeError::StoreUnreachable { .. }), "{gone}");
+}
+
+const URI: &str = "s3://lake/table";
+const ROWS: u32 = 24_000;
+const DIMENSION: u32 = 256;
+
+/// 24 MB of vectors, each of which says which row it is of.
+async fn write(path: &Path) {
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let values =
+        Float32Array::from_iter_values((0..ROWS * DIMENSION).map(|x| (x / DIMENSION) as f32));
+    let vectors = FixedSizeListArray::new(item, DIMENSION as i32, Arc::new(values), None);
+    let ids = Int64Array::from_iter_values(0..i64::from(ROWS));
+    let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("vector", Arc::new(vectors))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let schema = batch.schema();
+    let reader = RecordBatchIterator::new([Ok(batch)], schema);
+    Dataset::write(reader, path.to_str().unwrap(), None).await.unwrap();
+}
+
+async fn warm(io: &Io, mut each: impl FnMut(&WarmProgress)) -> WarmProgress {
+    let request = WarmRequest { table_uri: URI.into(), version: 1, ..Default::default() };
+    let mut progress = io.client.warm(request).await.unwrap();
+    let mut last = WarmProgress::default();
+    while let Some(step) = progress.next().await {
+        last = step.unwrap();
+        each(&last);
+    }
+    last
+}
+
+/// Rows spread over the table, each checked; the reasons of those that did not come.
+async fn look(io: &Io, projection: &Projection) -> Vec<Reason> {
+    let mut refused = Vec::new();
+    for first in (0..ROWS).step_by(1000) {
+        let ids = [first, first + 999];
+        let addrs = ids.map(|id| RowAddr::new(0, id)).to_vec();
+        match io.client.fetch(projection, addrs, None, soon()).await {
+            Ok(reply) => {
+                let rows = reply.into_rows().unwrap();
+                assert_eq!(rows["id"].as_primitive::<Int64Type>().values(), &ids.map(i64::from));
+                let vectors = rows["vector"].as_fixed_size_list();
+                for (at, id) in ids.iter().enumerate() {
+                    let vector = vectors.value(at);
+                    let vector = vector.as_primitive::<Float32Type>().values();
+                    assert!(vector.iter().all(|&x| x == *id as f32), "row {id}");
+                }
+            }
+            Err(fault) => refused.push(fault.reason),
+        }
+    }
+    refused
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_back() {
+    let Some(s3) = S3::start(false).await else { return };
+    let folder = folder();
+    write(folder.path()).await;
+    s3.put_folder(folder.path(), "/lake/table");
+    let io = Io::start(|config| {
+        config.storage = s3.options();
+        // Slow enough to be in the middle of it.
+        config.fill_rate = ByteSize::mib(16);
+        config.store.breaker_failures = 3;
+        config.store.breaker_pause = Duration::from_millis(100);
+    })
+    .await;
+    let projection = io.open(URI, 1, &["id", "vector"]).await;
+    let mut server = Some(s3);
+    let mut dead = None;
+    let broken_off = warm(&io, |step| {
+        if step.extents_done >= 2
+            && let Some(mut s3) = server.take()
+        {
+            s3.server.kill().unwrap();
+            s3.server.wait().unwrap();
+            dead = Some(s3);
+        }
+    })
+    .await;
+    let s3 = dead.expect("it died in the middle");
+    assert!(broken_off.extents_done >= 2 && broken_off.extents_failed > 0, "{broken_off:?}");
+    assert!(broken_off.last_error.contains(URI), "{}", broken_off.last_error);
+    let refused = look(&io, &projection).await;
+    assert!(!refused.is_empty() && refused.len() < ROWS as usize / 1000, "{refused:?}");
+    assert!(refused.iter().all(|&reason| reason == Reason::StoreUnreachable), "{refused:?}");
+    let store = io.describe().await.store.unwrap();
+    assert!(store.failed >= 3 && store.refused > 0, "{store:?}");
+    assert!(store.reads > 0 && store.bytes_read > 0 && store.cost_usd > 0.0, "{store:?}");
+
+    let _s3 = s3.restarted(folder.path()).await;
+    let again = loop {
+        let again = warm(&io, |_| {}).await;
+        // The breaker may not have asked again yet.
+        if again.extents_failed == 0 {
+            break again;
+        }
+    };
+    assert_eq!(again.extents_done, again.extents_total);
+    assert!(again.extents_found >= broken_off.extents_done, "{again:?}");
+    assert_eq!(look(&io, &projection).await, []);
+    io.stop().await;
 }

@@ -1,0 +1,167 @@
+//! When a store is let be: pure, told of the time and of chance.
+//!
+//! ```text
+//! closed ── failures in a row ──► open, for a pause ──► one probe ── answered ──► closed
+//!                                   ▲                       └── failed: pause × 2 ──┐
+//!                                   └───────────────────────────────────────────────┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+use super::limits::StoreLimits;
+
+/// The longest pause, before jitter.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A store that has failed too often is let be, but for a probe now and then.
+#[derive(Debug)]
+pub struct Breaker {
+    failures_max: u32,
+    pause_min: Duration,
+    failures: u32,
+    /// The next pause, and the end of this one.
+    pause: Duration,
+    open_until: Option<Instant>,
+    probing: bool,
+}
+
+/// Why a request was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store is let be: it failed {failures} times in a row; it is asked again in {}", wait(*.again))]
+pub struct LetBe {
+    /// Failures in a row.
+    pub failures: u32,
+    /// After how long it is asked again; zero while that is being done.
+    pub again: Duration,
+}
+
+fn wait(again: Duration) -> String {
+    match again {
+        Duration::ZERO => "a moment".into(),
+        _ => format!("{} ms", again.as_millis().max(1)),
+    }
+}
+
+impl Breaker {
+    /// Of a store that is thought well of.
+    pub fn new(limits: &StoreLimits) -> Self {
+        Self {
+            failures_max: limits.breaker_failures,
+            pause_min: limits.breaker_pause,
+            failures: 0,
+            pause: limits.breaker_pause,
+            open_until: None,
+            probing: false,
+        }
+    }
+
+    /// Whether a request may be sent. What becomes of one that may is to be told, also that nobody waits
+    /// for it any more.
+    ///
+    /// # Errors
+    /// While the store is let be.
+    pub fn admit(&mut self, now: Instant) -> Result<(), LetBe> {
+        let Some(until) = self.open_until else { return Ok(()) };
+        let again = until.saturating_duration_since(now);
+        if !again.is_zero() || self.probing {
+            return Err(LetBe { failures: self.failures, again });
+        }
+        self.probing = true;
+        Ok(())
+    }
+
+    /// The store answered. Whether it had been let be.
+    pub fn answered(&mut self) -> bool {
+        let was_open = self.open_until.take().is_some();
+        (self.failures, self.pause, self.probing) = (0, self.pause_min, false);
+        was_open
+    }
+
+    /// It did not; `chance` is from 0 to 1. Whether it is let be from now on, and was not before.
+    pub fn failed(&mut self, now: Instant, chance: f64) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let was_open = self.open_until.is_some();
+        // Those that were under way when it opened say nothing new.
+        let opens = if was_open { self.probing } else { self.failures >= self.failures_max };
+        if opens {
+            // So that nodes which lost the same store don't all come back at once.
+            self.open_until = Some(now + self.pause.mul_f64(0.5 + chance));
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            self.probing = false;
+        }
+        opens && !was_open
+    }
+
+    /// Nobody waits for the answer any more; another request may be the probe.
+    pub fn abandoned(&mut self) {
+        self.probing = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaker() -> (Breaker, Instant) {
+        let limits = StoreLimits {
+            breaker_failures: 3,
+            breaker_pause: Duration::from_secs(1),
+            ..Default::default()
+        };
+        (Breaker::new(&limits), Instant::now())
+    }
+
+    fn open() -> (Breaker, Instant) {
+        let (mut breaker, now) = breaker();
+        assert!(!breaker.failed(now, 0.5) && !breaker.failed(now, 0.5));
+        assert!(breaker.failed(now, 0.5));
+        (breaker, now)
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_one_answer_between_them_does_not() {
+        let (mut breaker, now) = breaker();
+        for _ in 0..10 {
+            assert!(!breaker.failed(now, 0.5) && !breaker.failed(now, 0.5) && !breaker.answered());
+        }
+        assert_eq!(breaker.admit(now), Ok(()));
+        let (mut breaker, now) = open();
+        let let_be = LetBe { failures: 3, again: Duration::from_secs(1) };
+        assert_eq!(breaker.admit(now), Err(let_be));
+    }
+
+    #[test]
+    fn after_its_pause_one_probe_decides() {
+        let (mut breaker, now) = open();
+        let later = now + Duration::from_secs(1);
+        assert_eq!(breaker.admit(later), Ok(()));
+        assert_eq!(breaker.admit(later), Err(LetBe { failures: 3, again: Duration::ZERO }));
+        // One that was under way before.
+        assert!(breaker.answered());
+        assert_eq!(breaker.admit(later), Ok(()));
+    }
+
+    #[test]
+    fn each_failed_probe_doubles_the_pause_up_to_a_minute() {
+        let (mut breaker, mut now) = open();
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let Err(LetBe { again, .. }) = breaker.admit(now) else { panic!("it is open") };
+            pauses.push(again.as_secs());
+            now += again;
+            assert_eq!(breaker.admit(now), Ok(()));
+            // An old failure that comes in late does not end the probe.
+            assert!(!breaker.failed(now, 0.5));
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn an_abandoned_probe_makes_way_for_another() {
+        let (mut breaker, now) = open();
+        let later = now + Duration::from_secs(2);
+        assert_eq!(breaker.admit(later), Ok(()));
+        breaker.abandoned();
+        assert_eq!(breaker.admit(later), Ok(()));
+    }
+}

@@ -1,0 +1,135 @@
+//! The way to one store: who may pass, and what became of it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use object_store::Error as StoreError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::breaker::Breaker;
+use super::hedge::Hedge;
+use super::limits::StoreLimits;
+use super::usage::{StoreUsage, count};
+
+/// What all users of one store share.
+#[derive(Debug)]
+pub struct Gate {
+    /// As Lance names it, for the log.
+    store: String,
+    breaker: Mutex<Breaker>,
+    /// None if nothing is to be hedged.
+    hedge: Option<Mutex<Hedge>>,
+    places: Arc<Semaphore>,
+    pub usage: Arc<StoreUsage>,
+}
+
+/// A request that may be sent. Belongs to it until its last byte.
+#[derive(Debug)]
+pub struct Pass {
+    gate: Arc<Gate>,
+    judged: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Gate {
+    /// To a store of which nothing is known yet.
+    pub fn new(store: &str, limits: &StoreLimits, usage: Arc<StoreUsage>) -> Self {
+        Self {
+            store: store.to_owned(),
+            breaker: Mutex::new(Breaker::new(limits)),
+            hedge: limits.hedge.then(Mutex::default),
+            places: Arc::new(Semaphore::new(limits.requests_max)),
+            usage,
+        }
+    }
+
+    /// Waits for a place.
+    ///
+    /// # Errors
+    /// While the store is let be.
+    pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(generic)?;
+        locked(&self.breaker).admit(Instant::now()).map_err(|let_be| {
+            count(&self.usage.refused, 1);
+            generic(let_be)
+        })?;
+        count(&self.usage.under_way, 1);
+        Ok(Pass { gate: Arc::clone(self), judged: false, _place: place })
+    }
+
+    /// A read begins: after how long to ask for it again.
+    pub fn hedge_after(&self) -> Option<Duration> {
+        locked(self.hedge.as_ref()?).wait()
+    }
+
+    /// Whether it may be asked for again.
+    pub fn may_hedge(&self) -> bool {
+        self.hedge.as_ref().is_some_and(|hedge| locked(hedge).spend())
+    }
+
+    /// A read was answered.
+    pub fn read_took(&self, took: Duration) {
+        if let Some(hedge) = &self.hedge {
+            locked(hedge).answered(took);
+        }
+    }
+}
+
+impl Pass {
+    /// Judges the store by what came of the request.
+    pub fn judge<T>(&mut self, outcome: &object_store::Result<T>) {
+        self.judged = true;
+        let Err(error) = outcome else { return self.answered() };
+        if !is_the_stores(error) {
+            return self.answered();
+        }
+        count(&self.gate.usage.failed, 1);
+        let opened = locked(&self.gate.breaker).failed(Instant::now(), rand::random());
+        if opened {
+            tracing::warn!(store = self.gate.store, %error, "the store keeps failing and is let be");
+        }
+    }
+
+    fn answered(&self) {
+        if locked(&self.gate.breaker).answered() {
+            tracing::info!(store = self.gate.store, "the store answers again");
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.gate.usage.under_way.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        if !self.judged {
+            locked(&self.gate.breaker).abandoned();
+        }
+    }
+}
+
+/// Whether an error speaks against the store, rather than of what was asked for.
+fn is_the_stores(error: &StoreError) -> bool {
+    match error {
+        StoreError::Generic { .. } | StoreError::JoinError { .. } => true,
+        StoreError::NotFound { .. }
+        | StoreError::InvalidPath { .. }
+        | StoreError::NotSupported { .. }
+        | StoreError::AlreadyExists { .. }
+        | StoreError::Precondition { .. }
+        | StoreError::NotModified { .. }
+        | StoreError::NotImplemented { .. }
+        | StoreError::PermissionDenied { .. }
+        | StoreError::Unauthenticated { .. }
+        | StoreError::UnknownConfigurationKey { .. } => false,
+        // The enum may grow.
+        _ => true,
+    }
+}
+
+fn generic(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Generic { store: "bireme", source: Box::new(error) }
+}
+
+/// What is locked is plain state that no panic leaves half-changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

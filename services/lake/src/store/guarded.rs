@@ -1,0 +1,369 @@
+//! An object store with a gate before it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::future::{Either, select};
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+
+use super::gate::{Gate, Pass};
+use super::usage::count;
+
+/// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
+#[derive(Debug)]
+pub struct GuardedStore {
+    inner: Arc<dyn ObjectStore>,
+    gate: Arc<Gate>,
+}
+
+impl GuardedStore {
+    /// The store behind `gate`.
+    pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>) -> Self {
+        Self { inner, gate }
+    }
+
+    /// The first answer of one request or, if it is late, two.
+    async fn first_answer(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let usage = &self.gate.usage;
+        let asked = Instant::now();
+        count(&usage.reads, 1);
+        let first = Box::pin(self.inner.get_opts(location, options.clone()));
+        let Some(wait) = self.gate.hedge_after() else { return self.timed(asked, first.await) };
+        let first = match select(first, Box::pin(tokio::time::sleep(wait))).await {
+            Either::Left((answer, _)) => return self.timed(asked, answer),
+            Either::Right(((), first)) => first,
+        };
+        if !self.gate.may_hedge() {
+            return self.timed(asked, first.await);
+        }
+        count(&usage.reads, 1);
+        count(&usage.hedged, 1);
+        let second = Box::pin(self.inner.get_opts(location, options));
+        // One that fails leaves the other to answer.
+        let answer = match select(first, second).await {
+            Either::Left((Err(_), second)) => second.await,
+            Either::Left((answer, _)) => answer,
+            Either::Right((Err(_), first)) => first.await,
+            Either::Right((answer, _)) => {
+                count(&usage.hedges_won, 1);
+                answer
+            }
+        };
+        self.timed(asked, answer)
+    }
+
+    fn timed(&self, asked: Instant, answer: Result<GetResult>) -> Result<GetResult> {
+        if answer.is_ok() {
+            self.gate.read_took(asked.elapsed());
+        }
+        answer
+    }
+}
+
+/// An answer that keeps its request's place until its last byte, and counts them.
+fn metered(answer: GetResult, gate: Arc<Gate>, pass: Pass) -> GetResult {
+    let GetResult { payload, meta, range, attributes, extensions } = answer;
+    let GetResultPayload::Stream(body) = payload else {
+        return GetResult { payload, meta, range, attributes, extensions };
+    };
+    let body = body.inspect(move |piece| {
+        let _until_then = &pass;
+        if let Ok(piece) = piece {
+            count(&gate.usage.bytes_read, piece.len() as u64);
+        }
+    });
+    let payload = GetResultPayload::Stream(body.boxed());
+    GetResult { payload, meta, range, attributes, extensions }
+}
+
+impl fmt::Display for GuardedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "guarded {}", self.inner)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for GuardedStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let mut pass = self.gate.enter().await?;
+        count(&self.gate.usage.writes, 1);
+        count(&self.gate.usage.bytes_written, payload.content_length() as u64);
+        let put = self.inner.put_opts(location, payload, options).await;
+        pass.judge(&put);
+        put
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let mut pass = self.gate.enter().await?;
+        count(&self.gate.usage.writes, 1);
+        let upload = self.inner.put_multipart_opts(location, options).await;
+        pass.judge(&upload);
+        let gate = Arc::clone(&self.gate);
+        Ok(Box::new(GuardedUpload { inner: upload?, gate }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut pass = self.gate.enter().await?;
+        let answer = self.first_answer(location, options).await;
+        pass.judge(&answer);
+        Ok(metered(answer?, Arc::clone(&self.gate), pass))
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        count(&self.gate.usage.writes, 1);
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        count(&self.gate.usage.writes, 1);
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let mut pass = self.gate.enter().await?;
+        count(&self.gate.usage.writes, 1);
+        let list = self.inner.list_with_delimiter(prefix).await;
+        pass.judge(&list);
+        list
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let mut pass = self.gate.enter().await?;
+        count(&self.gate.usage.writes, 1);
+        let copied = self.inner.copy_opts(from, to, options).await;
+        pass.judge(&copied);
+        copied
+    }
+}
+
+/// An upload in parts, each of which is a request.
+#[derive(Debug)]
+struct GuardedUpload {
+    inner: Box<dyn MultipartUpload>,
+    gate: Arc<Gate>,
+}
+
+#[async_trait]
+impl MultipartUpload for GuardedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let gate = Arc::clone(&self.gate);
+        let bytes = data.content_length() as u64;
+        let part = self.inner.put_part(data);
+        Box::pin(async move {
+            let mut pass = gate.enter().await?;
+            count(&gate.usage.writes, 1);
+            count(&gate.usage.bytes_written, bytes);
+            let put = part.await;
+            pass.judge(&put);
+            put
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let mut pass = self.gate.enter().await?;
+        count(&self.gate.usage.writes, 1);
+        let completed = self.inner.complete().await;
+        pass.judge(&completed);
+        completed
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use object_store::memory::InMemory;
+    use object_store::{Error, ObjectStoreExt};
+
+    use super::*;
+    use crate::store::limits::StoreLimits;
+    use crate::store::usage::StoreUsage;
+    use crate::store::{LetBe, StorePrices, StoreUse};
+
+    /// What a store does with a read.
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        Answer,
+        Fail,
+        Hang,
+    }
+
+    /// A store whose reads go as its script says, by their number.
+    #[derive(Debug)]
+    struct Scripted {
+        inner: InMemory,
+        script: fn(usize) -> Act,
+        asked: AtomicUsize,
+    }
+
+    impl fmt::Display for Scripted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("scripted")
+        }
+    }
+
+    #[async_trait]
+    impl ObjectStore for Scripted {
+        async fn put_opts(
+            &self,
+            at: &Path,
+            what: PutPayload,
+            how: PutOptions,
+        ) -> Result<PutResult> {
+            self.inner.put_opts(at, what, how).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            at: &Path,
+            how: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.inner.put_multipart_opts(at, how).await
+        }
+
+        async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
+            match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
+                Act::Answer => self.inner.get_opts(at, how).await,
+                Act::Fail => Err(Error::Generic { store: "scripted", source: "503".into() }),
+                Act::Hang => std::future::pending().await,
+            }
+        }
+
+        fn delete_stream(
+            &self,
+            at: BoxStream<'static, Result<Path>>,
+        ) -> BoxStream<'static, Result<Path>> {
+            self.inner.delete_stream(at)
+        }
+
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.inner.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+            self.inner.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+            self.inner.copy_opts(from, to, how).await
+        }
+    }
+
+    const BYTES: &[u8] = b"0123456789";
+
+    async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
+        let inner = Scripted { inner: InMemory::new(), script, asked: AtomicUsize::new(0) };
+        let gate = Gate::new("scripted", &limits, Arc::new(StoreUsage::default()));
+        let (store, path) = (GuardedStore::new(Arc::new(inner), Arc::new(gate)), Path::from("x"));
+        store.put(&path, BYTES.into()).await.unwrap();
+        (store, path)
+    }
+
+    fn used(store: &GuardedStore) -> StoreUse {
+        store.gate.usage.at(&StorePrices::default())
+    }
+
+    #[tokio::test]
+    async fn what_comes_and_goes_is_counted() {
+        let (store, path) = store(StoreLimits::default(), |_| Act::Answer).await;
+        assert_eq!(store.get_range(&path, 2..5).await.unwrap(), &BYTES[2..5]);
+        assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), BYTES);
+        store.list_with_delimiter(None).await.unwrap();
+        let missing = store.get(&Path::from("y")).await.unwrap_err();
+        assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
+        let expected = StoreUse {
+            reads: 3,
+            writes: 2,
+            bytes_read: 13,
+            bytes_written: 10,
+            cost: 3.0 * 0.4e-6 + 2.0 * 5e-6,
+            ..Default::default()
+        };
+        assert_eq!(used(&store), expected);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_hangs_is_answered_by_its_second() {
+        // A hedge needs the tail of a hundred reads before, and comes at most once in twenty.
+        let (store, path) =
+            store(StoreLimits::default(), |n| if n == 150 { Act::Hang } else { Act::Answer }).await;
+        for n in 0..200 {
+            assert_eq!(store.get_range(&path, 0..4).await.unwrap(), &BYTES[..4], "{n}");
+        }
+        let used = used(&store);
+        // More where the machine was slow.
+        assert!((1..=10).contains(&used.hedges_won), "{used:?}");
+        assert_eq!((used.reads, used.failed, used.under_way), (200 + used.hedged, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_keeps_failing_is_let_be_until_it_answers() {
+        let limits = StoreLimits {
+            breaker_failures: 3,
+            breaker_pause: Duration::from_millis(20),
+            ..Default::default()
+        };
+        let (store, path) = store(limits, |n| if n < 4 { Act::Fail } else { Act::Answer }).await;
+        let mut refused = 0;
+        let bytes = loop {
+            match store.get_range(&path, 0..1).await {
+                Ok(bytes) => break bytes,
+                Err(Error::Generic { source, .. }) if source.is::<LetBe>() => {
+                    refused += 1;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Err(_) => {}
+            }
+        };
+        assert_eq!(bytes, &BYTES[..1]);
+        let used = used(&store);
+        assert!(refused > 0);
+        assert_eq!((used.reads, used.failed, used.refused), (5, 4, refused));
+    }
+
+    #[tokio::test]
+    async fn one_request_too_many_waits_until_another_has_its_last_byte() {
+        let limits = StoreLimits { requests_max: 1, hedge: false, ..Default::default() };
+        let (store, path) = store(limits, |_| Act::Answer).await;
+        let first = store.get(&path).await.unwrap();
+        let mut second = Box::pin(store.get(&path));
+        assert!(futures::poll!(&mut second).is_pending());
+        assert_eq!(used(&store).under_way, 1);
+        drop(first);
+        assert_eq!(second.await.unwrap().bytes().await.unwrap(), BYTES);
+        assert_eq!(used(&store).under_way, 0);
+    }
+}

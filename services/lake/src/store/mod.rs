@@ -1,0 +1,25 @@
+//! What stands between Lance and an object store, so that neither can hurt the other.
+//!
+//! ```text
+//! Lance ─► guarded ─► breaker: is the store let be? ─► a place among the requests under way
+//!             └─ a read without an answer after the store's own p99 is asked a second time (hedge)
+//!                  └─► the store's client (retries with jittered back-off; Lance slows down when throttled)
+//! ```
+//!
+//! Every request is counted with its bytes, and what they cost at list prices ([`StoreUse`]). Folders are not
+//! guarded: Lance reads them past its stores, and they have neither tails to hedge nor a price.
+
+mod breaker;
+mod gate;
+mod guarded;
+mod hedge;
+mod limits;
+mod listing;
+mod usage;
+mod wrapper;
+
+pub(crate) use breaker::LetBe;
+pub use limits::{StoreLimits, StorePrices};
+pub(crate) use usage::StoreUsage;
+pub use usage::StoreUse;
+pub(crate) use wrapper::Guard;
