@@ -1,4 +1,5 @@
-"""The cache by itself: how fast it fills and at what cost to reads, what it keeps, how fast it comes back."""
+"""The cache by itself: how fast it fills and at what cost to reads, what it keeps, how fast it comes back, and what
+it does under more load than it can take."""
 
 import json
 import subprocess
@@ -15,10 +16,16 @@ RECOVERED_EXTENTS = 1_000_000
 # Of 4 MiB, as most are: for what the directory takes.
 FULL_EXTENTS = 50_000
 FULL_SECTORS = 1024
+# As much as fio writes in the same round.
+WRITTEN_GIB = 4
 # Reads while the cache fills: a rate that the drive has much to spare for.
 RATE = 100
 RATE_BATCH = 16
 BUDGET = "50MiB"
+# Load past capacity: batches that are of no use after a time that the drive's queue alone could take.
+OVERLOAD = 3
+OVERLOAD_BATCH = 50
+OVERLOAD_TIMEOUT = "200ms"
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
@@ -41,12 +48,14 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
             binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
             "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
         ),
+        "write": _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
         "fio_write": fio.sequential_writes(slabs, 4, profile.seconds),
     }  # fmt: skip
     bireme = Bireme(binary, logs)
     try:
         measured["scan"] = _scan(profile)
         measured["fill"] = _fill(profile, bireme, slabs)
+        measured |= _overload(profile, bireme, slabs, number)
         for name, rate in [("alone", None), ("filling", "0"), ("budgeted", BUDGET)]:
             measured[f"reads_{name}"] = _reads(profile, bireme, slabs, rate, number)
     finally:
@@ -64,6 +73,8 @@ def _told(measured: dict) -> dict[str, float]:
         "p99 alone us": measured["reads_alone"]["latency_us"]["p99"],
         "filling": measured["reads_filling"]["latency_us"]["p99"],
         "budgeted": measured["reads_budgeted"]["latency_us"]["p99"],
+        "rows/s at capacity": measured["capacity"]["rows_per_s"],
+        "at 3 times that": measured["overload"]["rows_per_s"],
     }
 
 
@@ -103,6 +114,22 @@ def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
         "disk_reads": watch.counted().reads,
         "command": "bireme warm vectors --columns vector",
     }
+
+
+def _overload(profile: Profile, bireme: Bireme, slabs: list[Path], number: int) -> dict[str, dict]:
+    """The most rows/s of vectors that are filled already, and what is left of it at a multiple of that rate."""
+    io = bireme.io_node(slabs, profile.slab_gib, keep=True)
+    query = bireme.query_node(io, {"vectors": profile.table("vectors")})
+    bireme.ready(query, ["vectors"])
+    arguments = ["--io-endpoint", io.endpoint, "--columns", "vector", "--rows", str(OVERLOAD_BATCH), "--seed", str(number)]
+    bireme.bench(query, "fetch", "vectors", 1, *arguments)
+    capacity = bireme.bench(query, "fetch", "vectors", profile.seconds, *arguments, "--concurrency", "64")
+    rate = OVERLOAD * capacity["requests_per_s"]
+    load = ["--rate", f"{rate:.0f}", "--concurrency", "4096", "--timeout", OVERLOAD_TIMEOUT]
+    overload = bireme.bench(query, "fetch", "vectors", profile.seconds, *arguments, *load)
+    query.stop()
+    io.stop()
+    return {"capacity": capacity, "overload": overload}
 
 
 def _reads(profile: Profile, bireme: Bireme, slabs: list[Path], fill_rate: str | None, number: int) -> dict:

@@ -103,8 +103,11 @@ def _of_cache(cache: dict) -> list[dict]:
     return [
         _goal("seconds until a node with 1 M extents is ready", mid(lambda it: median(it["recovery"]["start_ms"])) / 1e3, 1, False),
         _goal("directory in RAM, of the bytes cached", directory, 0.003, False),
+        _goal("writing extents that are ready, over fio's writes", mid(lambda it: it["write"]["mb_per_s"] / it["fio_write"]["mb_per_s"]), 0.9, True),
+        _goal("writing extents that are ready, over tokio's file", mid(lambda it: it["write"]["mb_per_s"] / it["write"]["tokio_mb_per_s"]), 1.7, True),
         _goal("filling a table, over Lance's scan of it", mid(lambda it: it["fill"]["mb_per_s"] / it["scan"]["mb_per_s"]), 0.6, True),
         _goal("p99 of reads while the cache fills at full speed, over without", mid(p99("reads_filling")), 2, False),
         _goal("p99 of reads while it fills at 50 MiB/s, over without", mid(p99("reads_budgeted")), 1.2, False),
+        _goal("rows/s in time at 3 times the load that it can take, over the best", mid(lambda it: it["overload"]["rows_per_s"] / it["capacity"]["rows_per_s"]), 0.9, True),
         _goal("bytes written for each byte cached, worst trace", max(it["written_ratio"] for it in bireme), 1.3, False),
     ]

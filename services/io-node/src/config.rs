@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
+use lake::StoreLimits;
 use serde::Deserialize;
 
 use crate::error::NodeError;
@@ -48,9 +49,12 @@ pub struct IoConfig {
     pub batch_rows_max: u32,
     /// Rows that wait for a read at most, a core; what is over it is shed.
     pub queue_rows_max: usize,
-    /// Memory of replies that are gathered or wait for slow readers, a core; what is over it is shed.
-    /// Beside it up to 32 MiB a core of what was given back are kept for the next ones.
-    pub reply_memory: ByteSize,
+    /// What the node may take of memory, all of it: what the other settings leave of it is the directory's. 0
+    /// for 80 % of what the machine, or the control group, has.
+    pub memory: ByteSize,
+    /// Of that for connections, streams, and batches with their rows and replies, over all cores; what is over
+    /// it is refused. 0 for half of what the others leave, from 64 MiB to 1 GiB.
+    pub traffic_memory: ByteSize,
     /// Fills at the same time.
     pub fills: usize,
     /// Which misses fill their chunk.
@@ -71,6 +75,8 @@ pub struct IoConfig {
     pub background_threads: usize,
     /// Memory for the table's own indexes and metadata.
     pub lake_cache: ByteSize,
+    /// How object stores are used.
+    pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
 }
@@ -131,7 +137,8 @@ impl Default for IoConfig {
             credit_rows: 64 << 10,
             batch_rows_max: 4096,
             queue_rows_max: 1 << 20,
-            reply_memory: ByteSize::mib(512),
+            memory: ByteSize::b(0),
+            traffic_memory: ByteSize::b(0),
             fills: 2,
             admission: Admission::Always,
             fill_rate: ByteSize::b(0),
@@ -142,6 +149,7 @@ impl Default for IoConfig {
             tables_max: 64,
             background_threads: 2,
             lake_cache: ByteSize::mib(256),
+            store: StoreLimits::default(),
             storage: HashMap::new(),
         }
     }
@@ -183,6 +191,9 @@ impl IoConfig {
         }
         if self.queue_rows_max < self.batch_rows_max as usize {
             return bad("queue_rows_max", "must be at least batch_rows_max".into());
+        }
+        if let Some((field, problem)) = self.store.fault() {
+            return bad(field, problem);
         }
         let counts = [
             ("slots", self.slots as usize),

@@ -8,10 +8,12 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use address::{DriveNo, ExtentKey, SectorNo};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use pack::ExtentIndex;
 
 use crate::fill::{HEAT_MAX, SegmentNo};
@@ -38,10 +40,14 @@ pub struct ExtentNo(u32);
 /// Something for each extent.
 pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
+/// What an extent takes in one replica, in bytes: its place, and its entry in a table that is never quite full.
+pub const REPLICA_ENTRY_BYTES: usize = size_of::<Place>() + 2 * size_of::<ExtentNo>();
+
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
-    by_key: ByKey<ExtentNo>,
+    /// Places of extents by their names, which only the extents hold: 5 bytes an entry in place of 48.
+    by_key: HashTable<ExtentNo>,
     places: Vec<Place>,
     free: Vec<ExtentNo>,
 }
@@ -58,7 +64,11 @@ struct Place {
 impl Directory {
     /// Where the extent is, if it is filled.
     pub fn find(&self, key: ExtentKey) -> Option<ExtentNo> {
-        self.by_key.get(&key).copied()
+        self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()
+    }
+
+    fn is_named(&self, no: ExtentNo, key: ExtentKey) -> bool {
+        self.extent(no).is_some_and(|extent| extent.key == key)
     }
 
     /// The extent at a place that a request under way holds.
@@ -96,21 +106,43 @@ impl Directory {
                 ExtentNo(self.places.len() as u32 - 1)
             }
         };
-        self.by_key.insert(key, no)
+        let Self { by_key, places, .. } = self;
+        let name = |no: ExtentNo| places[no.0 as usize].extent.as_ref().map(|extent| extent.key);
+        let entry = by_key.entry(
+            hash(key),
+            |&other| name(other) == Some(key),
+            |&other| name(other).map_or(0, hash),
+        );
+        match entry {
+            Entry::Occupied(mut there) => Some(std::mem::replace(there.get_mut(), no)),
+            Entry::Vacant(room) => {
+                room.insert(no);
+                None
+            }
+        }
     }
 
-    /// Adds what was on the drives before, to a replica without any of it.
+    /// Adds what was on the drives before, to a replica without any of it; of two of one name the later.
     pub fn restore(&mut self, extents: &[Arc<Extent>]) {
-        self.by_key.reserve(extents.len());
+        self.by_key.reserve(extents.len(), |_| unreachable!("it is empty"));
         self.places.reserve(extents.len());
         for extent in extents {
-            self.insert(Arc::clone(extent));
+            let replaced = self.insert(Arc::clone(extent));
+            // No request has begun yet.
+            self.vacate(replaced.as_slice());
         }
+    }
+
+    /// How many extents are found.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
     }
 
     /// Makes an extent unfindable. Its place stays until [`Directory::vacate`].
     pub fn forget(&mut self, key: ExtentKey) -> Option<ExtentNo> {
-        self.by_key.remove(&key)
+        let named = self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()?;
+        let entry = self.by_key.find_entry(hash(key), |&no| no == named);
+        entry.ok().map(|entry| entry.remove().0)
     }
 
     /// Frees places that no request holds any more.
@@ -123,8 +155,7 @@ impl Directory {
 
     /// RAM of this replica without what replicas share, in bytes.
     pub fn replica_bytes(&self) -> usize {
-        self.by_key.capacity() * (size_of::<(ExtentKey, ExtentNo)>() + 1)
-            + self.places.capacity() * size_of::<Place>()
+        self.by_key.allocation_size() + self.places.capacity() * size_of::<Place>()
     }
 
     /// RAM of what replicas share, in bytes.
@@ -132,6 +163,10 @@ impl Directory {
         let bytes = |extent: &Arc<Extent>| size_of::<Extent>() + extent.index.ram_bytes();
         self.places.iter().filter_map(|place| place.extent.as_ref()).map(bytes).sum()
     }
+}
+
+fn hash(key: ExtentKey) -> u64 {
+    BuildHasherDefault::<KeyHasher>::default().hash_one(key)
 }
 
 /// Pack keys are hashes already: folding one with the chunk's number spreads well enough.

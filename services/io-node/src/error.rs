@@ -1,6 +1,7 @@
 //! What goes wrong on an I/O node, and how it is said on the wire.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use lake::LakeError;
 use pack::PackError;
@@ -90,6 +91,12 @@ pub enum NodeError {
         /// Why.
         source: std::io::Error,
     },
+    /// An extent can't be written.
+    #[error("an extent can't be filled: {why}")]
+    Fill {
+        /// Why.
+        why: Arc<str>,
+    },
     /// The operating system refuses something that a node needs.
     #[error("{doing}: {source}")]
     Os {
@@ -120,6 +127,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         | NodeError::NoSlab { .. }
         | NodeError::Ring { .. }
         | NodeError::Listen { .. }
+        | NodeError::Fill { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),
     }
 }

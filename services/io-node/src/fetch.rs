@@ -15,15 +15,21 @@ use std::sync::Arc;
 use wire::Fault;
 use wire::fetch::Batch;
 
-use crate::core::{Core, RequestNo, SessionNo};
+use crate::core::{Core, HeldBytes, RequestNo, SessionNo};
 use crate::stages::{assemble, decode, locate, read, reply};
 use crate::table::Projection;
 use crate::table_rows;
 
 /// A batch has come.
-pub fn fetch(core: &Core, session: SessionNo, projection: Arc<Projection>, batch: Batch) {
+pub fn fetch(
+    core: &Core,
+    session: SessionNo,
+    projection: Arc<Projection>,
+    batch: Batch,
+    held: HeldBytes,
+) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
-    match decode::decode(core, session, projection, batch) {
+    match decode::decode(core, session, projection, batch, held) {
         Ok(mut request) => {
             locate::locate(core, &mut request);
             let no = core.requests.borrow_mut().add(request);

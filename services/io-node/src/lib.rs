@@ -6,6 +6,7 @@
 //!                                                       assemble, rerank, reply
 //! table/     opened versions, packs, projections        fill/   chunks onto the drives
 //! slab/      whose a drive is, and what of it outlives the process
+//! memory.rs  where memory goes
 //! ```
 //!
 //! A batch is served whole on the core whose connection it came over. Between cores there are only
@@ -17,6 +18,7 @@ mod directory;
 mod error;
 mod fetch;
 mod fill;
+mod memory;
 mod node;
 mod serve;
 mod slab;

@@ -21,6 +21,7 @@ use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, FillLimits, Filler};
+use crate::memory::MemoryPlan;
 use crate::slab::{Drives, recover_all};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub slabs: Vec<SlabFile>,
     /// What carries their reads and writes out.
     engine: Engine,
+    /// What may take how much of memory.
+    pub memory: MemoryPlan,
     /// How each drive's queue depth was found.
     pub queue_depths: Vec<u32>,
 }
@@ -116,6 +119,8 @@ impl IoNode {
         let Drives { slabs, superblocks, engine } = drives;
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
+        let capacity = slabs.iter().map(SlabFile::len).sum();
+        let memory = MemoryPlan::new(&config, cpus.len(), capacity, process::memory_bytes())?;
         let background = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.background_threads)
             .thread_name("bireme-io-background")
@@ -134,6 +139,7 @@ impl IoNode {
                 admission: config.admission,
                 fill_rate: config.fill_rate.as_u64(),
                 scrub_rate: config.scrub_rate.as_u64(),
+                directory_bytes_max: memory.directory,
             },
         );
         let shared = Arc::new(Shared {
@@ -149,6 +155,7 @@ impl IoNode {
             queue_depths: slabs.iter().map(queue_depth).collect(),
             slabs,
             engine,
+            memory,
             config,
         });
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
@@ -204,6 +211,21 @@ impl IoNode {
     /// Extents on its drives.
     pub fn extents(&self) -> u64 {
         self.shared.fills.stats().extents.load(Ordering::Relaxed)
+    }
+
+    /// Fills its drives with extents that are ready, to measure writing alone: how long that took.
+    ///
+    /// # Errors
+    /// Why one could not be filled.
+    pub fn fill_ready(
+        &self,
+        extents: u32,
+        sectors: u32,
+        at_once: usize,
+    ) -> Result<Duration, NodeError> {
+        let Some(background) = &self.background else { return Ok(Duration::ZERO) };
+        let name = uuid::Uuid::new_v4().as_u128();
+        background.block_on(self.shared.fills.fill_ready(name, extents, sectors, at_once))
     }
 
     /// Takes no more connections, records what is cached, ends the streams once their batches are answered,
@@ -263,6 +285,7 @@ fn lake_options(config: &IoConfig) -> LakeOptions {
         // An I/O node searches no index.
         index_cache_bytes: cache / 8,
         metadata_cache_bytes: cache - cache / 8,
+        store: config.store,
         ..LakeOptions::default()
     }
 }

@@ -132,12 +132,29 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
             .collect();
         request.times.table_rows += addrs.len() as u32;
         core.stats.table_rows.add(addrs.len() as u64);
+        let bytes: u64 = addrs.iter().map(|&addr| read_bytes(&request.projection, addr)).sum();
+        let held = core.traffic_memory.hold(bytes).ok_or_else(|| no_room(core, bytes))?;
+        request.images_held = std::mem::take(&mut request.images_held).and(held);
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
         let wanted = Wanted { projection, part, addrs, deadline };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;
     }
     Ok(request.images_left > 0)
+}
+
+/// What reading a row from its table takes in memory, about: Lance's columns, and the image.
+fn read_bytes(projection: &Projection, addr: RowAddr) -> u64 {
+    let fragment = projection.table.fragment(addr.fragment());
+    2 * fragment.map_or(0, |fragment| fragment.row_bytes)
+}
+
+fn no_room(core: &Core, bytes: u64) -> Fault {
+    core.stats.shed.add(1);
+    let what = format!(
+        "there is no memory left to read {bytes} bytes from the table; try again later, or ask for fewer rows a batch"
+    );
+    Fault::new(Reason::Overloaded, what)
 }
 
 /// Keeps an image. Whether it was the last that the request waited for.

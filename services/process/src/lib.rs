@@ -1,8 +1,10 @@
-//! What this process has used, by its own accounting, and how it keeps memory.
+//! What this process has used and may use, and how it keeps memory.
 
 mod allocator;
+mod machine;
 
 pub use allocator::keep_freed_memory;
+pub use machine::memory_bytes;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

@@ -36,6 +36,7 @@ impl Warm {
             columns: columns.clone(),
             chunks,
             identity: open.identity.clone(),
+            bytes_per_s: 0,
         };
         let requests = match state.tier.clients().len() {
             // Without a list, all of them.

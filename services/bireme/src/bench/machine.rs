@@ -9,7 +9,7 @@ pub struct Machine {
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// Memory in bytes.
+    /// Memory that this process may use, in bytes.
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
@@ -24,7 +24,7 @@ impl Machine {
         Self {
             cpu: cpu_name(&read("/proc/cpuinfo")),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
-            memory_bytes: memory_bytes(&read("/proc/meminfo")),
+            memory_bytes: process::memory_bytes().unwrap_or(0),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             build: if cfg!(debug_assertions) { "dev" } else { "release" },
         }
@@ -39,12 +39,6 @@ fn cpu_name(cpuinfo: &str) -> String {
     value("model name").or_else(|| value("CPU part")).unwrap_or_else(|| "unknown CPU".into())
 }
 
-fn memory_bytes(meminfo: &str) -> u64 {
-    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse().ok());
-    kib.map_or(0, |kib: u64| kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,8 +47,6 @@ mod tests {
     fn proc_is_understood() {
         assert_eq!(cpu_name("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"), "A CPU @ 2 GHz");
         assert_eq!(cpu_name(""), "unknown CPU");
-        assert_eq!(memory_bytes("MemTotal:       1024 kB\nMemFree: 1 kB\n"), 1 << 20);
-        assert_eq!(memory_bytes("x"), 0);
         assert!(Machine::here().cores > 0);
     }
 }

@@ -17,7 +17,7 @@ pub struct SettingNames {
 
 /// Refuses more cores or memory than there is.
 pub fn check_machine(config: &IoConfig, names: SettingNames) -> Result<()> {
-    check(config, names, machine::cores(), machine::memory_bytes())
+    check(config, names, machine::cores(), process::memory_bytes())
 }
 
 fn check(

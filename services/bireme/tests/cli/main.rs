@@ -1,5 +1,6 @@
 //! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
 
+mod hostile;
 mod killed;
 
 use std::io::{Read, Write};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 use wire::Fault;
 
 use super::projection::ProjectionKey;
 use super::state::Place;
+use super::terms::Terms;
 
 /// What one caller is answered, undecoded: decoding is the caller's work, not the stream's.
 pub(super) struct RawReply {
@@ -23,7 +23,7 @@ pub(super) struct Job {
     pub projection: Arc<ProjectionKey>,
     pub row_addrs: Vec<u64>,
     pub rerank: Option<wire::fetch::Rerank>,
-    pub deadline: Instant,
+    pub terms: Terms,
     /// Given up when the batch is sent, or dropped.
     pub _place: Place,
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,

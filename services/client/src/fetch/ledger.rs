@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
+use prost::Message;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::fetch::fetch_request::Kind;
@@ -154,15 +155,17 @@ impl Ledger {
         !self.control.is_empty() || self.ready.front().is_some_and(fits)
     }
 
-    /// The next message: control first, then as many batches as there is credit for, in order.
+    /// The next message: control first, then as many batches as there is credit and room for, in order.
     /// A batch that doesn't fit keeps those behind it waiting, or large ones would starve.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
         }
         let mut batches = Vec::new();
-        while let Some(Ready { job, handle }) = self.ready.pop_front() {
-            if job.deadline <= now || job.answer.is_closed() {
+        let mut bytes = 0;
+        while bytes < wire::REQUEST_BYTES_FILLED {
+            let Some(Ready { job, handle }) = self.ready.pop_front() else { break };
+            if job.terms.deadline <= now || job.answer.is_closed() {
                 self.handles.release(handle);
                 drop(job.answer.send(Err(deadline_passed())));
                 continue;
@@ -175,11 +178,14 @@ impl Ledger {
                 self.ready.push_front(Ready { job, handle });
                 break;
             }
-            let Job { id, row_addrs, rerank, deadline, answer, .. } = job;
-            let timeout_us = (deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
+            let Job { id, row_addrs, rerank, terms, answer, .. } = job;
+            let timeout_us = (terms.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));
             self.outstanding.insert(id, Outstanding { rows, handle, schema, answer });
-            batches.push(Batch { id, handle, row_addrs, rerank, timeout_us });
+            let priority = terms.priority.into();
+            let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority };
+            bytes += batch.encoded_len();
+            batches.push(batch);
         }
         (!batches.is_empty()).then_some(Kind::Batches(Batches { batches }))
     }

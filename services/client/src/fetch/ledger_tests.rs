@@ -34,7 +34,7 @@ fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> 
         projection,
         row_addrs,
         rerank,
-        deadline,
+        terms: deadline.into(),
         _place: place,
         answer,
     }));

@@ -33,6 +33,7 @@ mod projection;
 mod reply;
 mod split;
 mod state;
+mod terms;
 mod unary;
 
 pub use distance::Metric;
@@ -41,6 +42,7 @@ pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
 pub use reply::{Outcome, Reply};
 pub use state::Counters;
+pub use terms::Terms;
 pub use tokio::time::Instant;
 pub use unary::WarmStream;
-pub use wire::fetch::StageTimes;
+pub use wire::fetch::{Priority, StageTimes};

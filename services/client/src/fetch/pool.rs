@@ -23,6 +23,7 @@ use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
 use super::reply::Reply;
 use super::split::{join, split};
 use super::state::{Counters, Link, Place, Shared};
+use super::terms::Terms;
 use super::unary::Unary;
 use crate::endpoint::Endpoint;
 
@@ -57,7 +58,7 @@ struct Ask<'a> {
     projection: &'a Projection,
     addrs: &'a [RowAddr],
     rerank: Option<&'a Rerank>,
-    deadline: Instant,
+    terms: Terms,
 }
 
 impl FetchClient {
@@ -152,14 +153,15 @@ impl FetchClient {
         projection: &Projection,
         addrs: Vec<RowAddr>,
         rerank: Option<Rerank>,
-        deadline: Instant,
+        terms: impl Into<Terms>,
     ) -> Result<Reply, Fault> {
         if addrs.is_empty() {
             let message = "the batch is empty; give at least one row address";
             return Err(Fault::new(Reason::BadArgument, message));
         }
-        let rows_max = self.batch_rows_max(deadline).await?;
-        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), deadline };
+        let terms = terms.into();
+        let rows_max = self.batch_rows_max(terms.deadline).await?;
+        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), terms };
         self.fetch_in_parts(&ask, split(addrs.len(), rows_max)).await
     }
 
@@ -200,7 +202,8 @@ impl FetchClient {
         let first = self.pick(None)?;
         match self.fetch_on(&self.inner.streams[first], ask).await {
             Err(fault)
-                if fault.reason == Reason::NodeUnavailable && Instant::now() < ask.deadline =>
+                if fault.reason == Reason::NodeUnavailable
+                    && Instant::now() < ask.terms.deadline =>
             {
                 self.inner.retries.fetch_add(1, Ordering::Relaxed);
                 let second = self.pick(Some(first))?;
@@ -223,13 +226,13 @@ impl FetchClient {
             projection: Arc::clone(&ask.projection.key),
             row_addrs: ask.addrs.iter().map(|addr| addr.to_u64()).collect(),
             rerank: ask.rerank.map(Rerank::to_wire),
-            deadline: ask.deadline,
+            terms: ask.terms,
             _place: place,
             answer,
         };
         stream.commands.send(Command::Fetch(job)).map_err(|_| gone(self.endpoint()))?;
         let ticket = Ticket::new(id, &stream.cancels);
-        let answer: Result<RawReply, Fault> = match timeout_at(ask.deadline, answered).await {
+        let answer: Result<RawReply, Fault> = match timeout_at(ask.terms.deadline, answered).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(gone(self.endpoint()))),
             Err(_) => return Err(deadline_passed()),
         };

@@ -57,8 +57,8 @@ pub enum Message {
     Restored {
         /// The extents.
         extents: Arc<[Arc<Extent>]>,
-        /// Dropped once that is so.
-        done: mpsc::Sender<()>,
+        /// Gets how many are found then.
+        done: oneshot::Sender<usize>,
     },
     /// Say how many batches have read each of these extents.
     Heat {

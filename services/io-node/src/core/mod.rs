@@ -7,11 +7,11 @@
 
 pub mod grace;
 pub mod mailbox;
-mod reply_memory;
 mod requests;
 mod run;
 mod sessions;
 mod stats;
+mod traffic_memory;
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -24,11 +24,11 @@ use crate::node::Shared;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
-pub use reply_memory::{HeldBytes, ReplyMemory};
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, run};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
 pub use stats::{CoreSnapshot, CoreStats};
+pub use traffic_memory::{HeldBytes, TrafficMemory};
 
 /// One core's state.
 pub struct Core {
@@ -48,8 +48,8 @@ pub struct Core {
     pub sessions: RefCell<Sessions>,
     /// Batches under way.
     pub requests: RefCell<Requests>,
-    /// Memory of replies.
-    pub reply_memory: ReplyMemory,
+    /// Memory of traffic.
+    pub traffic_memory: TrafficMemory,
     /// Pieces that wait for a read, and the reads in flight.
     pub reader: Rc<Reader>,
     /// Counters.

@@ -9,6 +9,7 @@ use pack::Assembler;
 use super::{HeldBytes, SessionNo};
 use crate::directory::ExtentNo;
 use crate::stages::decode::RerankBy;
+use crate::stages::read::Priority;
 use crate::stages::rerank::Scorer;
 use crate::table::Projection;
 
@@ -60,6 +61,8 @@ pub struct Request {
     pub missing: Vec<u32>,
     /// What to score the rows by, if they are not to be sent.
     pub rerank: Option<RerankBy>,
+    /// Which of the pieces that wait go first.
+    pub priority: Priority,
     /// When the answer is of no use any more.
     pub deadline: Option<Instant>,
     /// Where each row comes from, by part and position.
@@ -70,8 +73,12 @@ pub struct Request {
     pub refused: Vec<BTreeSet<u32>>,
     /// The rows as far as they have come; `None` until all sources are known.
     pub gather: Option<Gather>,
+    /// The memory that the batch itself holds; only to be given back.
+    pub _held: HeldBytes,
+    /// The memory that its rows from the table hold.
+    pub images_held: HeldBytes,
     /// The memory that its reply holds.
-    pub held: Option<HeldBytes>,
+    pub reply_held: Option<HeldBytes>,
     /// Pieces that have not come yet.
     pub pieces_left: u32,
     /// Images that have not come yet.

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
-use super::{Core, CoreSnapshot, CoreStats, ReplyMemory, here, settle_in};
+use super::{Core, CoreSnapshot, CoreStats, TrafficMemory, here, settle_in};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -56,7 +56,7 @@ pub fn run(start: CoreStart) {
         let read_max = config.slot_bytes;
         let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
         let read_timeout = shared.config.read_timeout;
-        let reply_memory = shared.config.reply_memory.as_u64();
+        let traffic_memory = shared.memory.traffic / shared.cores() as u64;
         settle_in(Rc::new(Core {
             number,
             ring,
@@ -65,7 +65,7 @@ pub fn run(start: CoreStart) {
             ram: RamTier::new(ram),
             sessions: RefCell::default(),
             requests: RefCell::default(),
-            reply_memory: ReplyMemory::new(reply_memory),
+            traffic_memory: TrafficMemory::new(traffic_memory),
             reader: Rc::new(Reader::new(slots, read_max)),
             stats: CoreStats::default(),
             cpu,
@@ -158,8 +158,9 @@ fn obey(core: &Core, message: Message) {
         }
         Message::Describe(to) => drop(to.send(snapshot(core))),
         Message::Restored { extents, done } => {
-            core.directory.borrow_mut().restore(&extents);
-            drop(done);
+            let mut directory = core.directory.borrow_mut();
+            directory.restore(&extents);
+            let _ = done.send(directory.len());
         }
         Message::Heat { keys, heats } => {
             let directory = core.directory.borrow();
@@ -188,7 +189,7 @@ fn snapshot(core: &Core) -> CoreSnapshot {
         cpu: core.cpu,
         ring: core.ring.stats(),
         queued: core.reader.waiting(),
-        reply_bytes: core.reply_memory.used(),
+        reply_bytes: core.traffic_memory.used(),
         replica_bytes: directory.replica_bytes(),
         directory_shared_bytes: directory.shared_bytes(),
         ..core.stats.snapshot()

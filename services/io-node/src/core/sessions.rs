@@ -45,6 +45,7 @@ pub struct Session {
     pub batches: HashMap<u64, RequestNo>,
     handles: HashMap<u32, Handle>,
     openings: u64,
+    _held: HeldBytes,
     /// Openings under way, of closed handles too.
     opening: usize,
 }
@@ -55,8 +56,8 @@ pub enum Handle {
     Opening {
         /// Which opening it is: a handle may be closed and taken again meanwhile.
         serial: u64,
-        /// Batches that wait for it.
-        waiting: Vec<Batch>,
+        /// Batches that wait for it, with what they hold.
+        waiting: Vec<(Batch, HeldBytes)>,
     },
     /// Open.
     Open(Arc<Projection>),
@@ -65,14 +66,19 @@ pub enum Handle {
 }
 
 impl Session {
-    /// A stream whose client has `credit_rows`.
-    pub fn new(replies: mpsc::UnboundedSender<Outgoing>, credit_rows: u32) -> Self {
+    /// A stream whose client has `credit_rows`, and which holds some memory itself.
+    pub fn new(
+        replies: mpsc::UnboundedSender<Outgoing>,
+        credit_rows: u32,
+        held: HeldBytes,
+    ) -> Self {
         Self {
             replies,
             credit_rows,
             batches: HashMap::new(),
             handles: HashMap::new(),
             openings: 0,
+            _held: held,
             opening: 0,
         }
     }
@@ -98,7 +104,12 @@ impl Session {
     }
 
     /// Ends the opening of a projection: the batches that waited for it. `None` if it was closed.
-    pub fn opened(&mut self, handle: u32, opening: u64, state: Handle) -> Option<Vec<Batch>> {
+    pub fn opened(
+        &mut self,
+        handle: u32,
+        opening: u64,
+        state: Handle,
+    ) -> Option<Vec<(Batch, HeldBytes)>> {
         self.opening -= 1;
         match self.handles.get_mut(&handle) {
             Some(Handle::Opening { serial, waiting }) if *serial == opening => {
@@ -111,7 +122,7 @@ impl Session {
     }
 
     /// Forgets a projection; the batches that still waited for it.
-    pub fn close(&mut self, handle: u32) -> Vec<Batch> {
+    pub fn close(&mut self, handle: u32) -> Vec<(Batch, HeldBytes)> {
         match self.handles.remove(&handle) {
             Some(Handle::Opening { waiting, .. }) => waiting,
             _ => Vec::new(),
@@ -127,7 +138,7 @@ impl Session {
     /// Whether a batch of this id waits for its projection.
     pub fn waits(&self, id: u64) -> bool {
         let waits = |handle: &Handle| match handle {
-            Handle::Opening { waiting, .. } => waiting.iter().any(|batch| batch.id == id),
+            Handle::Opening { waiting, .. } => waiting.iter().any(|(batch, _)| batch.id == id),
             Handle::Open(_) | Handle::Failed(_) => false,
         };
         self.handles.values().any(waits)
@@ -137,8 +148,8 @@ impl Session {
     pub fn stop_waiting(&mut self, id: u64) -> Option<Batch> {
         self.handles.values_mut().find_map(|handle| match handle {
             Handle::Opening { waiting, .. } => {
-                let place = waiting.iter().position(|batch| batch.id == id)?;
-                Some(waiting.remove(place))
+                let place = waiting.iter().position(|(batch, _)| batch.id == id)?;
+                Some(waiting.remove(place).0)
             }
             Handle::Open(_) | Handle::Failed(_) => None,
         })

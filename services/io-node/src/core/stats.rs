@@ -17,7 +17,7 @@ macro_rules! counters {
             pub ring: ring::RingStats,
             /// Pieces that wait for a read.
             pub queued: usize,
-            /// Bytes of replies that are being gathered or wait to be sent.
+            /// Bytes held for clients.
             pub reply_bytes: u64,
             /// RAM of the replica, in bytes, without what replicas share.
             pub replica_bytes: usize,

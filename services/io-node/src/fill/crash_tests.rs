@@ -40,6 +40,7 @@ const LIMITS: FillLimits = FillLimits {
     fill_rate: 0,
     // It goes by the clock, and a run is to repeat.
     scrub_rate: 0,
+    directory_bytes_max: u64::MAX,
 };
 
 /// What an extent of this name holds, in every test: of 1 to 9 sectors.
@@ -87,7 +88,11 @@ async fn core(
                 tokio::task::spawn_local(async move { done.send(sync.await).unwrap_or_default() });
             }
             Message::Filled { extent, .. } => drop(directory.borrow_mut().insert(extent)),
-            Message::Restored { extents, .. } => directory.borrow_mut().restore(&extents),
+            Message::Restored { extents, done } => {
+                let mut directory = directory.borrow_mut();
+                directory.restore(&extents);
+                done.send(directory.len()).unwrap();
+            }
             Message::Read { drive, offset, buf, done } => {
                 let read = ring.read_owned(drive, offset, buf);
                 tokio::task::spawn_local(async move {
@@ -121,6 +126,10 @@ struct Life {
 impl Life {
     /// To be called within a `LocalSet`.
     async fn begin(disk: &SimDisk) -> Self {
+        Self::begin_with(disk, LIMITS).await
+    }
+
+    async fn begin_with(disk: &SimDisk, limits: FillLimits) -> Self {
         let slabs = disk.slabs();
         let superblocks: Vec<_> = slabs
             .iter()
@@ -142,7 +151,7 @@ impl Life {
         }
         let cores: Arc<[Mailbox]> = cores.into();
         let found = recover_all(&slabs, &superblocks);
-        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, LIMITS);
+        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, limits);
         let restored = filler.restore(found).await;
         tokio::task::spawn_local(filler.run());
         Self { fills, cores, directories, restored }
@@ -285,6 +294,26 @@ fn after_a_crash_at_any_instant_what_is_found_is_whole_and_was_asked_for() {
         }
         assert!(most > 0, "nothing was ever found again");
     }
+}
+
+#[test]
+fn a_full_directory_makes_room_like_a_full_drive() {
+    live(async || {
+        let disk = disk(5);
+        let limits = FillLimits { directory_bytes_max: 8 << 10, ..LIMITS };
+        let life = Life::begin_with(&disk, limits).await;
+        let mut most = 0;
+        for chunk in 0..NAMES {
+            let outcome = life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
+            assert!(matches!(outcome, FillOutcome::Filled(_)), "{outcome:?}");
+            let found = life.found(&disk);
+            assert!(found.contains_key(&chunk));
+            most = most.max(found.len());
+        }
+        // None takes less than 200 bytes, and the drives have room for more than these.
+        assert!((2..=40).contains(&most), "{most}");
+        life.stop().await;
+    });
 }
 
 #[test]

@@ -24,6 +24,7 @@ use super::eviction::Eviction;
 use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
 use super::health::{DriveState, Health};
 use super::pace::Pace;
+use super::placed::Placed;
 use super::restore;
 use super::scrub::Scrub;
 use super::segments::{Allocation, Room, SegmentNo, Segments};
@@ -31,7 +32,7 @@ use super::task::{self, Purpose, Step, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
-use crate::directory::{ByKey, Extent};
+use crate::directory::Extent;
 use crate::slab::{Found, Superblock};
 
 /// How many segments' worth of allowance for keeping can be saved up.
@@ -60,6 +61,8 @@ pub struct FillLimits {
     pub fill_rate: u64,
     /// Bytes read by the scrubber a second; 0 for none.
     pub scrub_rate: u64,
+    /// Bytes that the directory may take.
+    pub directory_bytes_max: u64,
 }
 
 /// The owner's state; [`Filler::run`] is its life.
@@ -89,8 +92,10 @@ pub struct Filler {
     pace: Pace,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
+    /// What was on the drives at the start, until it is entered into the books.
+    restored: Arc<[Arc<Extent>]>,
     /// What every core finds.
-    placed: ByKey<Arc<Extent>>,
+    placed: Placed,
     /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
     /// Of each drive: what isn't in its journal yet, and whether a block is being written.
@@ -116,6 +121,7 @@ impl Filler {
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
         // Epochs of journals that can't be read are unknown; by the clock none comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let placed = Placed::new(cores.len());
         let filler = Self {
             asks,
             words,
@@ -136,7 +142,8 @@ impl Filler {
             pace: Pace::new(limits.fill_rate, Instant::now()),
             scrub: Scrub::new(limits.scrub_rate, Instant::now()),
             reclaiming: None,
-            placed: ByKey::default(),
+            restored: Arc::default(),
+            placed,
             by_segment: HashMap::new(),
             unrecorded: slabs.iter().map(|_| Default::default()).collect(),
             health: slabs.iter().map(|_| Health::default()).collect(),
@@ -147,28 +154,40 @@ impl Filler {
         (filler, handle)
     }
 
-    /// Takes over what the slabs hold, and makes every core find it. To be called first; how many extents.
+    /// Makes every core find what the slabs hold. To be called first; how many extents.
+    ///
+    /// The filler's own books follow in [`run`](Self::run): rows can be served without them.
     pub async fn restore(&mut self, found: Vec<Vec<Found>>) -> usize {
         let restored = restore::plan(found, self.segment_sectors);
         self.segments.restore(restored.kept);
         for segment in restored.unreadable {
             self.segments.distrust(segment);
         }
-        self.placed = restored.extents;
-        for extent in self.placed.values() {
-            self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
-        }
-        self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
-        task::restore(&self.cores, self.placed.values().cloned().collect()).wait().await;
+        self.restored = restored.extents.into();
+        let extents = task::restore(&self.cores, &self.restored).await;
         for drive in 0..self.slabs.len() {
             self.count_used(DriveNo(drive as u16));
         }
-        self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
-        self.placed.len()
+        self.stats.extents.store(extents as u64, Ordering::Relaxed);
+        extents
+    }
+
+    /// Enters what the slabs hold into the books.
+    fn take_over(&mut self) {
+        let restored = std::mem::take(&mut self.restored);
+        self.placed.reserve(restored.len());
+        for extent in restored.iter() {
+            self.placed.insert(Arc::clone(extent));
+        }
+        for extent in self.placed.extents() {
+            self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+        }
+        self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
     }
 
     /// Fills until it is told to stop, or nobody can ask any more.
     pub async fn run(mut self) {
+        self.take_over();
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             let wake = self.wake();
@@ -224,7 +243,7 @@ impl Filler {
         if self.segments.is_closed() {
             let outcome = FillOutcome::Failed("no drive takes writes".into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
-        } else if self.placed.contains_key(&name) {
+        } else if self.placed.contains(name) {
             waiter.into_iter().for_each(|w| drop(w.send(FillOutcome::Found)));
         } else if let Some(waiters) = self.under_way.get_mut(&name) {
             waiters.extend(waiter);
@@ -354,7 +373,7 @@ impl Filler {
         if self.health[drive].state() == DriveState::Serving {
             self.unrecorded[drive].0.push(Arc::clone(extent));
         }
-        self.placed.insert(extent.key, Arc::clone(extent));
+        self.placed.insert(Arc::clone(extent));
     }
 
     /// Gives extents that wait for room a place, and reclaims where there is none.
@@ -365,7 +384,12 @@ impl Filler {
             }
             let record = record_sectors(&extent.index);
             let log = self.eviction.log_for(*name);
-            match self.segments.allocate(log, extent.index.sectors().into(), record, false) {
+            let sectors = extent.index.sectors().into();
+            let allocation = match self.placed.bytes() < self.limits.directory_bytes_max {
+                true => self.segments.allocate(log, sectors, record, false),
+                false => self.segments.reclaim(),
+            };
+            match allocation {
                 Allocation::Room(room) => {
                     if let Some((name, extent)) = self.homeless.pop_front() {
                         self.place(name, extent, room, Purpose::Fill);
@@ -418,10 +442,6 @@ impl Filler {
     fn any_core(&mut self) -> Mailbox {
         self.next_core = (self.next_core + 1) % self.cores.len();
         self.cores[self.next_core].clone()
-    }
-
-    fn is_placed(&self, extent: &Arc<Extent>) -> bool {
-        self.placed.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
     }
 
     /// Keeps misses of a chunk that can't be filled from scanning it again at once.

@@ -6,14 +6,14 @@ use address::DriveNo;
 
 use super::eviction::Log;
 use super::segments::{Kept, SegmentNo};
-use crate::directory::{ByKey, Extent};
-use crate::slab::journal::Entry;
-use crate::slab::{Found, segment_start};
+use crate::directory::Extent;
+use crate::slab::journal::{Entry, Journal};
+use crate::slab::{Found, joined, segment_start};
 
 /// What is taken over from the drives.
 pub struct Restored {
-    /// The newest of each name.
-    pub extents: ByKey<Arc<Extent>>,
+    /// In the order in which they were written: of two of one name the later counts.
+    pub extents: Vec<Arc<Extent>>,
     /// Segments in use.
     pub kept: Vec<Kept>,
     /// Segments whose journal can't be read.
@@ -51,20 +51,34 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
             }
         }
     }
-    // An extent that was found wrong and filled again is there twice; the later one counts.
+    // An extent that was found wrong and filled again is there twice.
     journals.sort_by_key(|(_, journal)| journal.epoch);
-    let count = journals.iter().map(|(_, journal)| journal.entries.len()).sum();
-    let mut extents = ByKey::default();
-    extents.reserve(count);
-    for (segment, journal) in journals {
-        let start = segment_start(segment.index, segment_sectors);
-        for Entry { key, first, index } in journal.entries {
-            let first = start.plus(first.into());
-            let extent = Extent { key, index, drive: segment.drive, first, segment };
-            extents.insert(key, Arc::new(extent));
+    Restored { extents: extents_of(journals, segment_sectors), kept, unreadable }
+}
+
+/// The extents of journals, in their order; on several threads, since a million allocations take a while.
+fn extents_of(mut journals: Vec<(SegmentNo, Journal)>, segment_sectors: u64) -> Vec<Arc<Extent>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = journals.len().div_ceil(threads).max(1);
+    let extents = |journals: Vec<(SegmentNo, Journal)>| {
+        let of_journal = |(segment, journal): (SegmentNo, Journal)| {
+            let start = segment_start(segment.index, segment_sectors);
+            journal.entries.into_iter().map(move |Entry { key, first, index }| {
+                let first = start.plus(first.into());
+                Arc::new(Extent { key, index, drive: segment.drive, first, segment })
+            })
+        };
+        journals.into_iter().flat_map(of_journal).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let mut shares = Vec::new();
+        while !journals.is_empty() {
+            let rest = journals.split_off(share.min(journals.len()));
+            let these = std::mem::replace(&mut journals, rest);
+            shares.push(scope.spawn(move || extents(these)));
         }
-    }
-    Restored { extents, kept, unreadable }
+        shares.into_iter().flat_map(joined).collect()
+    })
 }
 
 #[cfg(test)]
@@ -78,7 +92,6 @@ mod tests {
 
     use super::*;
     use crate::slab::HEAD_SECTORS;
-    use crate::slab::journal::Journal;
 
     fn entry(chunk: u32, first: u32) -> Entry {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..600));
@@ -93,18 +106,19 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_extents_of_a_name_counts() {
+    fn extents_come_in_the_order_in_which_they_were_written() {
         let bad = Found { segment: 9, journal: Err(io::ErrorKind::Other.into()) };
         let drives = vec![
             vec![found(0, 5, vec![entry(0, 0), entry(1, 2)]), bad],
             vec![found(2, 4, vec![entry(1, 0), entry(2, 4)]), found(1, 6, vec![])],
         ];
         let restored = plan(drives, 100);
-        let mut places: Vec<_> =
-            restored.extents.values().map(|it| (it.key.chunk, it.drive.0, it.first.0)).collect();
-        places.sort_unstable();
+        let places: Vec<_> =
+            restored.extents.iter().map(|it| (it.key.chunk, it.drive.0, it.first.0)).collect();
         let head = HEAD_SECTORS;
-        assert_eq!(places, [(0, 0, head), (1, 0, head + 2), (2, 1, head + 204)]);
+        let (older, newer) =
+            ([(1, 1, head + 200), (2, 1, head + 204)], [(0, 0, head), (1, 0, head + 2)]);
+        assert_eq!(places, [older, newer].concat());
         let used: Vec<_> =
             restored.kept.iter().map(|kept| (kept.epoch, kept.used_sectors)).collect();
         assert_eq!(used, [(5, 4), (4, 6), (6, 0)]);

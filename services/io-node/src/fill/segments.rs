@@ -226,6 +226,15 @@ impl Segments {
                 return Allocation::Room(Room { segment, first: start.plus(first) });
             }
         }
+        self.reclaim()
+    }
+
+    /// The segment to reclaim next, on the drives in turn, though there may be room.
+    pub fn reclaim(&self) -> Allocation {
+        if self.is_closed() {
+            return Allocation::NoDrive;
+        }
+        let count = self.drives.len();
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
             if let Some(index) = self.drives[at].next_reclaimed() {

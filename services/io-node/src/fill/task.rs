@@ -260,9 +260,16 @@ pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Told {
     tell(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
 }
 
-/// Makes every core find what was on the drives before.
-pub fn restore(cores: &[Mailbox], extents: Arc<[Arc<Extent>]>) -> Told {
-    tell(cores, |done| Message::Restored { extents: Arc::clone(&extents), done })
+/// Makes every core find what was on the drives before; how many extents each finds.
+pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
+    let tell = |core: &Mailbox| {
+        let (done, found) = oneshot::channel();
+        // A core that has stopped finds nothing.
+        let _ = core.send(Message::Restored { extents: Arc::clone(extents), done });
+        found
+    };
+    let told: Vec<_> = cores.iter().map(tell).collect();
+    join_all(told).await.into_iter().flatten().max().unwrap_or(0)
 }
 
 /// Makes every core forget extents: told when this returns, done when what it returns says so. What

@@ -1,8 +1,10 @@
 //! The edge: `bireme.fetch.v1` over gRPC, one server a core.
 
+mod connection;
 mod describe;
 mod edge;
 mod reply_body;
+mod request_body;
 mod server;
 mod stream;
 mod warm;
@@ -19,6 +21,7 @@ use crate::core::here;
 
 pub use stream::opened;
 
+use connection::Connection;
 use server::FetchServer;
 
 /// What HTTP/2 may have outstanding, in bytes, a stream and a connection: more than credits allow in
@@ -27,6 +30,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
+
+/// Calls at the same time on one connection.
+const STREAMS_A_CONNECTION: u32 = 1024;
 
 /// The service's full name.
 const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
@@ -54,7 +60,8 @@ pub async fn serve(
         }
     };
     let fetch = FetchServer::new(shared, stopping.clone());
-    let incoming = UnboundedReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
+    let incoming = UnboundedReceiverStream::new(connections).filter_map(Connection::new);
+    let incoming = incoming.map(Ok::<_, std::io::Error>);
     let stopped = async move {
         let _ = stopping.wait_for(|&stop| stop).await;
         health.set_not_serving::<FetchServer>().await;
@@ -63,6 +70,7 @@ pub async fn serve(
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
+        .max_concurrent_streams(STREAMS_A_CONNECTION)
         .add_service(fetch)
         .add_service(health_service)
         .add_optional_service(reflection)

@@ -40,11 +40,15 @@ impl ReplyBody {
 
     /// The next piece of what is being sent.
     fn next_piece(&mut self) -> Option<Bytes> {
-        let piece = self.pieces.pop_front();
-        if self.pieces.is_empty() {
-            self.held = None;
+        let piece = self.pieces.pop_front()?;
+        if !self.pieces.is_empty() {
+            return Some(piece);
         }
-        piece
+        // HTTP/2 has it from now on, and keeps it for as long as the reader is slow.
+        Some(match self.held.take() {
+            Some(held) => held.with(piece),
+            None => piece,
+        })
     }
 
     fn end(&mut self, status: Status) -> Result<Frame<Bytes>, Status> {
@@ -75,7 +79,7 @@ impl Body for ReplyBody {
         match ready!(self.messages.poll_recv(cx)) {
             Some(Outgoing { response, credit_rows, held }) => {
                 give_credit(self.session, credit_rows);
-                let spares = Arc::clone(&here().reply_memory.spares);
+                let spares = Arc::clone(&here().traffic_memory.spares);
                 self.pieces = grpc_pieces(response, |buffer| spares.lend(buffer)).into();
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))

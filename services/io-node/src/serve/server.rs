@@ -19,11 +19,13 @@ use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX};
+use wire::{Codec, FETCH_PATH, Fault, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, Reason};
 
 use super::edge::Edge;
 use super::reply_body::ReplyBody;
-use super::stream;
+use super::request_body::RequestBody;
+use super::stream::{self, STREAM_BYTES};
+use crate::core::here;
 use crate::node::Shared;
 
 /// `bireme.fetch.v1.FetchService`.
@@ -48,10 +50,15 @@ impl FetchServer {
         if request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
             return Status::unimplemented("send messages uncompressed").into_http();
         }
+        let Some(held) = here().traffic_memory.hold(STREAM_BYTES) else {
+            let what = "others hold all memory for streams; try again later";
+            return Status::from(Fault::new(Reason::Overloaded, what)).into_http();
+        };
         let decoder = Codec::<FetchResponse, FetchRequest>::default().decoder();
-        let asked =
-            Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES_MAX));
-        let replies: ReplyBody = stream::begin(&self.shared, asked, self.stopping.clone());
+        let (body, arriving) = RequestBody::new(request.into_body());
+        let asked = Streaming::new_request(decoder, body, None, Some(REQUEST_BYTES_MAX));
+        let stopping = self.stopping.clone();
+        let replies: ReplyBody = stream::begin(&self.shared, asked, arriving, held, stopping);
         let mut response = http::Response::new(Body::new(replies));
         let grpc: HeaderValue = GRPC_CONTENT_TYPE;
         response.headers_mut().insert(CONTENT_TYPE, grpc);

@@ -12,8 +12,9 @@ use wire::fetch::{Batch, FetchRequest, Open, Opened, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
+use super::request_body::Arriving;
 use crate::core::mailbox::Message;
-use crate::core::{Core, Handle, Outgoing, Session, SessionNo, here};
+use crate::core::{Core, Handle, HeldBytes, Outgoing, Session, SessionNo, here};
 use crate::error::fault_of;
 use crate::fetch::fetch;
 use crate::node::Shared;
@@ -23,10 +24,18 @@ use crate::table::Projection;
 /// The protocol's revision within v1.
 const REVISION: u32 = 1;
 
+/// What a row of a batch holds from its arrival to its reply: its address, its source and its piece.
+const ROW_BYTES: u64 = 64;
+
+/// What a stream holds: its tasks, queues and HTTP/2's state.
+pub const STREAM_BYTES: u64 = 16 << 10;
+
 /// Opens a stream on this core: what it answers.
 pub fn begin(
     shared: &Shared,
     asked: Streaming<FetchRequest>,
+    arriving: Arriving,
+    held: HeldBytes,
     stopping: watch::Receiver<bool>,
 ) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
@@ -38,12 +47,12 @@ pub fn begin(
         revision: REVISION,
     };
     let _ = replies.send(Outgoing::new(Answer::Welcome(welcome), 0, None));
-    let session = Session::new(replies, config.credit_rows);
+    let session = Session::new(replies, config.credit_rows, held);
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
     // Ends the answers with a status once the asking has broken the protocol.
     let (ending, ended) = mpsc::channel(1);
-    tokio::spawn(listen(no, asked, ending, stopping));
+    tokio::spawn(listen(no, asked, arriving, ending, stopping));
     ReplyBody::new(no, answers, ended)
 }
 
@@ -56,6 +65,7 @@ pub fn give_credit(no: SessionNo, rows: u32) {
 async fn listen(
     no: SessionNo,
     mut asked: Streaming<FetchRequest>,
+    arriving: Arriving,
     ending: mpsc::Sender<Status>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -67,13 +77,16 @@ async fn listen(
             _ = stopping.wait_for(|&stop| stop) => break Ok(()),
         };
         match message {
-            Ok(Some(FetchRequest { kind })) => {
-                let obeyed = obey(&here(), no, kind);
+            Ok(Some(request)) => {
+                arriving.taken(&request);
+                let obeyed = obey(&here(), no, request.kind);
                 if let Err(fault) = obeyed {
                     break Err(Status::from(fault));
                 }
             }
-            Ok(None) | Err(_) => break Ok(()),
+            Ok(None) => break Ok(()),
+            // Of a client that has gone nobody reads it.
+            Err(status) => break Err(status),
         }
     };
     match outcome {
@@ -123,7 +136,7 @@ fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
         Some(Asked::Close(close)) => {
             let waiting = with(core, no, |session| session.close(close.handle));
             let closed = Fault::new(Reason::BadProtocol, "its projection was closed");
-            for batch in waiting.unwrap_or_default() {
+            for (batch, _) in waiting.unwrap_or_default() {
                 reply::refuse(core, no, batch.id, batch.row_addrs.len(), closed.clone());
             }
             Ok(())
@@ -155,6 +168,7 @@ fn with<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> 
 /// Takes a batch against its stream's credits and starts it, or lets it wait for its projection.
 fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
     let (id, rows) = (batch.id, batch.row_addrs.len());
+    let held = core.traffic_memory.hold(rows as u64 * ROW_BYTES);
     let ready = {
         let mut sessions = core.sessions.borrow_mut();
         let Some(session) = sessions.get_mut(no) else { return Ok(()) };
@@ -169,12 +183,19 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
             return Err(Fault::new(Reason::BadProtocol, what));
         }
         session.credit_rows = credit;
+        let Some(held) = held else {
+            drop(sessions);
+            core.stats.shed.add(1);
+            let what = "others' batches hold all memory for them; try again later";
+            reply::refuse(core, no, id, rows, Fault::new(Reason::Overloaded, what));
+            return Ok(());
+        };
         match session.handle_mut(batch.handle) {
             Some(Handle::Opening { waiting, .. }) => {
-                waiting.push(batch);
+                waiting.push((batch, held));
                 return Ok(());
             }
-            Some(Handle::Open(projection)) => Ok((Arc::clone(projection), batch)),
+            Some(Handle::Open(projection)) => Ok((Arc::clone(projection), batch, held)),
             Some(Handle::Failed(fault)) => Err(fault.clone()),
             None => {
                 let what = format!("handle {} is not open on this stream", batch.handle);
@@ -183,7 +204,7 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
         }
     };
     match ready {
-        Ok((projection, batch)) => fetch(core, no, projection, batch),
+        Ok((projection, batch, held)) => fetch(core, no, projection, batch, held),
         Err(fault) => reply::refuse(core, no, id, rows, fault),
     }
     Ok(())
@@ -243,9 +264,9 @@ pub fn opened(
         let _ = session.replies.send(Outgoing::new(Answer::Opened(answer), 0, None));
         Some(waiting)
     });
-    for batch in waiting.flatten().unwrap_or_default() {
+    for (batch, held) in waiting.flatten().unwrap_or_default() {
         match &projection {
-            Ok(projection) => fetch(core, no, Arc::clone(projection), batch),
+            Ok(projection) => fetch(core, no, Arc::clone(projection), batch, held),
             Err(fault) => {
                 reply::refuse(core, no, batch.id, batch.row_addrs.len(), fault.clone());
             }

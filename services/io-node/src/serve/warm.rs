@@ -1,8 +1,10 @@
 //! Warm: fills chunks ahead of their use.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use address::ChunkId;
+use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -11,7 +13,7 @@ use wire::fetch::{ChunkRange, WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
 use crate::error::fault_of;
-use crate::fill::{FillKey, FillOutcome};
+use crate::fill::{FillKey, FillOutcome, Pace};
 use crate::node::Shared;
 use crate::table::{OpenTable, Projection};
 
@@ -39,7 +41,8 @@ pub async fn begin(
         .map_err(|error| Status::from(fault_of(&error)))?;
     let keys = keys(&table, &request).map_err(Status::from)?;
     let (progress, stream) = mpsc::channel(4);
-    shared.background.spawn(fill_all(Arc::clone(shared), table, keys, progress, stopping));
+    let pace = Pace::new(request.bytes_per_s, Instant::now());
+    shared.background.spawn(fill_all(Arc::clone(shared), table, keys, pace, progress, stopping));
     Ok(ReceiverStream::new(stream))
 }
 
@@ -97,6 +100,20 @@ fn chunks_of(table: &OpenTable, ranges: &[ChunkRange]) -> Result<Vec<ChunkId>, F
     Ok(chunks)
 }
 
+/// The key, once the pace allows the next.
+async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
+    let wait = locked(pace).wait(Instant::now());
+    if let Some(until) = wait {
+        tokio::time::sleep_until(until.into()).await;
+    }
+    key
+}
+
+/// Only one task has it.
+fn locked(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
+    pace.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|&stop| stop).await;
 }
@@ -106,6 +123,7 @@ async fn fill_all(
     shared: Arc<Shared>,
     table: Arc<OpenTable>,
     keys: Vec<FillKey>,
+    pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -113,7 +131,10 @@ async fn fill_all(
     let fills = &shared.fills;
     let table = &table;
     let asked = shared.config.fills * ASKED_A_SLOT;
-    let mut outcomes = stream::iter(keys).map(|key| fills.fill(table, key)).buffer_unordered(asked);
+    let pace = &Mutex::new(pace);
+    let asks = stream::iter(keys).then(|key| in_its_time(pace, key));
+    let asks = asks.map(|key| fills.fill(table, key).boxed());
+    let mut outcomes = asks.buffer_unordered(asked).boxed();
     loop {
         let outcome = tokio::select! {
             outcome = outcomes.next() => outcome,
@@ -131,6 +152,7 @@ async fn fill_all(
             FillOutcome::Filled(bytes) => {
                 now.extents_done += 1;
                 now.bytes_written += bytes;
+                locked(pace).spend(bytes, Instant::now());
             }
             FillOutcome::Failed(why) => {
                 now.extents_failed += 1;

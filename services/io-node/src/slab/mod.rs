@@ -25,7 +25,7 @@ use crate::error::NodeError;
 
 pub use drives::Drives;
 pub use lay_out::{LaidOut, lay_out};
-pub use recover::{Found, recover_all};
+pub use recover::{Found, joined, recover_all};
 pub use superblock::{NotOurs, Superblock};
 
 /// What lies before the first segment: a MiB, within which every filesystem and partition table has

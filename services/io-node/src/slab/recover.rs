@@ -70,7 +70,8 @@ pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     })
 }
 
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+/// What a thread came to; its panic becomes the caller's.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 

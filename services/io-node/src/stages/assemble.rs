@@ -48,7 +48,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
             let parts = request.projection.parts.iter().enumerate();
             let assembler = |(at, part): (usize, &crate::table::Part)| {
                 let layout = &request.projection.pack(part).layout;
-                let mut used = |len| core.reply_memory.spares.take(len);
+                let mut used = |len| core.traffic_memory.spares.take(len);
                 Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
             };
             let assemblers = parts.map(assembler).collect::<Result<_, PackError>>();
@@ -57,7 +57,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     };
     drop(directory);
     request.gather = Some(gather);
-    request.held = held;
+    request.reply_held = held;
     Ok(())
 }
 
@@ -69,11 +69,12 @@ fn hold(core: &Core, bytes: u64) -> Result<HeldBytes, Fault> {
         );
         return Err(Fault::new(Reason::TooLarge, what));
     }
-    core.reply_memory.hold(bytes).ok_or_else(|| {
+    core.traffic_memory.hold(bytes).ok_or_else(|| {
         core.stats.shed.add(1);
-        let used = core.reply_memory.used();
-        let what =
-            format!("{used} bytes of replies wait to be read; read them, or try again later");
+        let used = core.traffic_memory.used();
+        let what = format!(
+            "{used} bytes are held by others' batches; read your replies, or try again later"
+        );
         Fault::new(Reason::Overloaded, what)
     })
 }

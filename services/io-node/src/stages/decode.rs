@@ -9,8 +9,10 @@ use distance::{Metric, Query};
 use wire::fetch::{Batch, Rerank};
 use wire::{Fault, Reason};
 
+use super::admit::admit;
+use super::read::Priority;
 use super::rerank::QueryVector;
-use crate::core::{Core, Request, SessionNo, Times};
+use crate::core::{Core, HeldBytes, Request, SessionNo, Times};
 use crate::table::{OpenTable, Projection};
 
 /// What to score rows by.
@@ -31,6 +33,7 @@ pub fn decode(
     session: SessionNo,
     projection: Arc<Projection>,
     batch: Batch,
+    held: HeldBytes,
 ) -> Result<Request, Fault> {
     let config = &core.shared.config;
     if batch.row_addrs.is_empty() {
@@ -42,18 +45,23 @@ pub fn decode(
         let what = format!("a batch of {rows} rows; at most {max} fit, send several");
         return Err(Fault::new(Reason::BadArgument, what));
     }
-    if core.reader.waiting() + batch.row_addrs.len() > config.queue_rows_max {
-        core.stats.shed.add(1);
-        let what =
-            format!("{} rows wait for a read already; try again later", core.reader.waiting());
-        return Err(Fault::new(Reason::Overloaded, what));
-    }
-    let rerank = batch.rerank.map(|rerank| decode_rerank(&projection, rerank)).transpose()?;
+    let priority = match wire::fetch::Priority::try_from(batch.priority) {
+        Ok(wire::fetch::Priority::Unspecified | wire::fetch::Priority::Interactive) => {
+            Priority::Interactive
+        }
+        Ok(wire::fetch::Priority::Batch) => Priority::Batch,
+        Err(_) => {
+            let what = format!("priority {} is neither interactive nor batch", batch.priority);
+            return Err(Fault::new(Reason::BadArgument, what));
+        }
+    };
     let arrived = Instant::now();
     let deadline = match batch.timeout_us {
         0 => None,
         timeout => arrived.checked_add(Duration::from_micros(timeout)),
     };
+    admit(core, batch.row_addrs.len(), priority, arrived, deadline)?;
+    let rerank = batch.rerank.map(|rerank| decode_rerank(&projection, rerank)).transpose()?;
     let missing = missing(&projection.table, &batch.row_addrs);
     let present = (!missing.is_empty()).then(|| {
         let all = 0..batch.row_addrs.len() as u32;
@@ -67,12 +75,15 @@ pub fn decode(
         present,
         missing,
         rerank,
+        priority,
         deadline,
         sources: vec![Vec::new(); parts],
         images: (0..parts).map(|_| None).collect(),
         refused: vec![BTreeSet::new(); parts],
         gather: None,
-        held: None,
+        _held: held,
+        images_held: HeldBytes::default(),
+        reply_held: None,
         pieces_left: 0,
         images_left: 0,
         times: Times::new(arrived),

@@ -37,7 +37,7 @@ pub fn locate(core: &Core, request: &mut Request) {
         request.images[at] = None;
     }
     request.gather = None;
-    request.held = None;
+    request.reply_held = None;
     drop(directory);
     unfilled.sort_unstable();
     unfilled.dedup();

@@ -1,5 +1,6 @@
 //! The stages of a fetch, in the order in which `fetch.rs` calls them.
 
+pub mod admit;
 pub mod assemble;
 pub mod coalesce;
 pub mod decode;

@@ -1,18 +1,18 @@
 //! Read: the pieces of rows that drives have, through the RAM tier or the ring.
 //!
-//! Pieces wait in one queue a core, whichever requests they belong to. Once the tasks that are ready
+//! Pieces wait in one queue a core (`queue.rs`), whichever requests they belong to. Once the tasks that are ready
 //! have run, as many pieces as there are free slots leave the queue, are coalesced
 //! (`coalesce.rs`), and go to the ring in one submission. A piece whose request is
 //! gone or late by then costs no read.
 
 mod checks;
 mod late;
+mod queue;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use pack::PackError;
@@ -22,6 +22,8 @@ use wire::{Fault, Reason};
 
 use self::checks::Checks;
 pub use self::late::watch;
+pub use self::queue::Priority;
+use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::reply;
 use crate::core::{Core, Gather, Request, RequestNo, Source, here};
@@ -57,7 +59,7 @@ struct InFlight {
 
 /// The pieces that wait on a core, and its reads in flight.
 pub struct Reader {
-    waiting: RefCell<VecDeque<Piece>>,
+    waiting: RefCell<Queue<Piece>>,
     in_flight: RefCell<InFlightTable>,
     busy: Cell<u32>,
     slots: u32,
@@ -167,7 +169,7 @@ fn want_parts(
                     true => request.times.ram_hits += piece.sectors(),
                     false => {
                         request.pieces_left += 1;
-                        waiting.push_back(piece);
+                        waiting.push(piece, request.priority);
                     }
                 }
                 from += len;
@@ -263,6 +265,11 @@ impl Reader {
         self.waiting.borrow().len()
     }
 
+    /// How long one more piece would wait.
+    pub fn wait(&self, priority: Priority) -> Duration {
+        self.waiting.borrow().wait(priority)
+    }
+
     /// How many bytes from `offset` of an extent one read can bring.
     fn piece_len_max(&self, offset: u32) -> u32 {
         self.sectors_max * SECTOR_BYTES as u32 - offset % SECTOR_BYTES as u32
@@ -302,7 +309,7 @@ impl Reader {
         wants.clear();
         let room = (self.slots - self.busy.get()) as usize;
         while wants.len() < room {
-            let Some(piece) = waiting.pop_front() else { break };
+            let Some(piece) = waiting.pop() else { break };
             let Some(request) = requests.get_mut(piece.request) else { continue };
             if request.deadline.is_some_and(|deadline| deadline <= now) {
                 if popped.late.last() != Some(&piece.request) {
@@ -315,6 +322,7 @@ impl Reader {
                 want => wants.extend(want),
             }
         }
+        waiting.submitted(wants.len(), now);
         popped
     }
 

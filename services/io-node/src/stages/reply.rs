@@ -27,7 +27,7 @@ pub fn reply(core: &Core, no: RequestNo) {
         missing: std::mem::take(&mut request.missing),
         times: Some(stage_times(&request, began)),
     };
-    let held = request.held.take();
+    let held = request.reply_held.take();
     send(core, request.session, request.addrs.len(), reply, held);
 }
 

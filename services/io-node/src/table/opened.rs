@@ -41,6 +41,8 @@ pub struct OpenFragment {
     pub rows: u32,
     /// How they are cut into chunks.
     pub chunk_rows: ChunkRows,
+    /// Bytes of a row in its first file, on average; 0 if unknown.
+    pub row_bytes: u64,
     deleted: Arc<DeletedRows>,
     /// A key for each of the table's packs.
     keys: Vec<PackKey>,
@@ -85,6 +87,8 @@ impl OpenTable {
                     id: info.id,
                     rows: info.physical_rows,
                     chunk_rows,
+                    row_bytes: info.first_file_bytes.unwrap_or(0)
+                        / u64::from(info.physical_rows.max(1)),
                     deleted,
                     keys,
                 })

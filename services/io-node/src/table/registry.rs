@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lake::Lake;
+use lake::{Lake, StoreUse};
 use moka::future::Cache;
 
 use super::OpenTable;
@@ -23,6 +23,11 @@ impl Registry {
     /// A registry that keeps at most `tables_max` versions; those in use live on past that.
     pub fn new(lake: Lake, tables_max: u64) -> Self {
         Self { lake, tables: Cache::new(tables_max) }
+    }
+
+    /// What object stores were asked for since the start.
+    pub fn store_use(&self) -> StoreUse {
+        self.lake.store_use()
     }
 
     /// A version of a table, opened now if it isn't open yet. What fails is tried again by the next

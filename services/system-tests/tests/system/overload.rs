@@ -10,11 +10,13 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 use bytesize::ByteSize;
+use client::fetch::{FetchClient, FetchOptions, Instant, Priority, Terms};
 use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
 use lance::Dataset;
 use wire::Reason;
 
-use crate::cluster::{Io, folder, soon, total};
+use crate::cluster::{Io, endpoint, folder, soon, total};
 
 const ROWS: usize = 4000;
 
@@ -36,12 +38,13 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
     let io = Io::start(|config| {
-        config.reply_memory = ByteSize::mib(2);
+        config.traffic_memory = ByteSize::mib(4);
         config.cores = 1;
     })
     .await;
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector", "id"]).await;
+    let idle = total(&io.describe().await, |core| core.reply_bytes);
     // A megabyte each, all at once.
     let fetches = (0..40u32).map(|first| {
         let addrs = (0..500).map(|row| RowAddr::new(0, first + row * 7)).collect();
@@ -68,6 +71,111 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     assert!(served > 0 && shed > 0);
     let described = io.describe().await;
     assert_eq!(total(&described, |c| c.shed), shed);
-    assert_eq!(total(&described, |c| c.reply_bytes), 0, "all of it is given back");
+    assert_eq!(total(&described, |c| c.reply_bytes), idle, "all of it is given back");
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_would_wait_past_its_deadline_is_told_so_at_once() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri).await;
+    let io = Io::start(|config| {
+        config.cores = 1;
+        config.slots = 8;
+        config.credit_rows = 1 << 20;
+    })
+    .await;
+    io.warm(&uri, 1).await;
+    let projection = io.open(&uri, 1, &["id"]).await;
+    let row = |n: u32| RowAddr::new(0, n * 997 % ROWS as u32);
+    // More than a drive reads in a second.
+    let long = (0..200u32).map(|batch| {
+        let addrs = (0..4000).map(|n| row(batch * 4000 + n)).collect();
+        io.client.fetch(&projection, addrs, None, soon())
+    });
+    let mut long: FuturesUnordered<_> = long.collect();
+    let mut in_time = 0u32;
+    let told = loop {
+        let at = Instant::now();
+        let hurried = io.client.fetch(&projection, vec![row(in_time)], None, at + HURRY);
+        let mut hurried = std::pin::pin!(hurried);
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut hurried => outcome,
+            Some(reply) = long.next() => {
+                assert_eq!(reply.unwrap().into_rows().unwrap().num_rows(), 4000);
+                in_time += 1;
+                continue;
+            }
+            else => break None,
+        };
+        match outcome {
+            Ok(_) => {}
+            Err(fault) if fault.reason == Reason::Overloaded => break Some(fault),
+            // Before the node knew how fast it is.
+            Err(fault) => assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}"),
+        }
+    };
+    let told = told.expect("nobody was told");
+    assert!(told.message.contains("too long for this batch's deadline"), "{told}");
+    while let Some(reply) = long.next().await {
+        assert_eq!(reply.unwrap().into_rows().unwrap().num_rows(), 4000);
+        in_time += 1;
+    }
+    assert_eq!(in_time, 200, "those that were let in are answered");
+    drop(long);
+    io.stop().await;
+}
+
+/// Less than the queue takes.
+const HURRY: std::time::Duration = std::time::Duration::from_millis(50);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interactive_work_goes_before_batch_work_that_came_first() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri).await;
+    let (io, disk) = Io::simulated(1, |config| {
+        config.cores = 1;
+        config.slots = 8;
+        // The drive is held for as long as the test wants.
+        config.read_timeout = std::time::Duration::from_secs(600);
+    })
+    .await;
+    io.warm(&uri, 1).await;
+    // All on one stream, so that they come in this order.
+    let options = FetchOptions { streams: 1, ..Default::default() };
+    let client = FetchClient::new(endpoint(io.node.local_addr()), options).unwrap();
+    let projection = io.open(&uri, 1, &["vector"]).await;
+    disk.hold(true);
+    let (client, projection) = (&client, &projection);
+    let fetch = |first: u32, rows: u32, priority| {
+        // Rows apart, so that none comes along with another.
+        let addrs = (0..rows).map(|n| RowAddr::new(0, (first + n) * 3)).collect();
+        let terms = Terms { deadline: soon(), priority };
+        async move { (priority, client.fetch(projection, addrs, None, terms).await.unwrap()) }
+    };
+    let mut under_way = FuturesUnordered::new();
+    (0..10).for_each(|n| under_way.push(fetch(n * 100, 100, Priority::Batch)));
+    under_way.push(fetch(1000, 20, Priority::Interactive));
+    let queued = async {
+        while total(&io.describe().await, |core| core.queued.into()) < 1000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = queued => {}
+        _ = under_way.next() => panic!("the drive is held"),
+    }
+    disk.hold(false);
+    let mut order = Vec::new();
+    while let Some((priority, reply)) = under_way.next().await {
+        assert!(reply.into_rows().unwrap().num_rows() >= 20);
+        order.push(priority);
+    }
+    assert_eq!(order.len(), 11);
+    let interactive = order.iter().position(|&it| it == Priority::Interactive).unwrap();
+    assert!(interactive <= 1, "{order:?}");
     io.stop().await;
 }

@@ -1,7 +1,8 @@
-//! `bireme bench`: load on a running endpoint, measured; and two parts of an I/O node by themselves.
+//! `bireme bench`: load on a running endpoint, measured; and parts of an I/O node by themselves.
 
 mod eviction;
 mod recovery;
+mod write;
 
 use clap::{Args, Subcommand, ValueEnum};
 use client::Endpoint;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use self::eviction::EvictionArgs;
 use self::recovery::RecoveryArgs;
+use self::write::WriteArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
     Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
@@ -68,6 +70,8 @@ enum What {
     Get(Box<GetArgs>),
     /// How long an I/O node takes to find what its drives hold
     Recovery(RecoveryArgs),
+    /// How fast extents that are ready get onto a drive
+    Write(WriteArgs),
     /// Which share of reads a full drive has, by several policies
     Eviction(EvictionArgs),
 }
@@ -190,6 +194,7 @@ pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
         What::Search(args) => loaded(args.on.load.threads, search(*args)),
         What::Get(args) => loaded(args.on.load.threads, get(*args)),
         What::Recovery(args) => return recovery::run(&args, out),
+        What::Write(args) => return write::run(&args, out),
         What::Eviction(args) => return eviction::run(&args, out),
     }?;
     if out.json() {

@@ -31,7 +31,7 @@ impl Filler {
         self.segments.seal(segment);
         self.reclaiming = Some(Reclaim { segment, waiting: Vec::new(), moving: 0 });
         let extents = self.by_segment.get(&segment).into_iter().flatten();
-        let extents = extents.filter(|extent| self.is_placed(extent)).cloned().collect();
+        let extents = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
         self.steps.spawn(task::heat(Arc::clone(&self.cores), segment, extents));
     }
 
@@ -88,10 +88,8 @@ impl Filler {
     fn let_go(&mut self, segment: SegmentNo) {
         let extents = self.by_segment.remove(&segment).unwrap_or_default();
         let keys: Vec<_> =
-            extents.iter().filter(|extent| self.is_placed(extent)).map(|it| it.key).collect();
-        for key in &keys {
-            self.placed.remove(key);
-        }
+            extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
+        keys.iter().for_each(|&key| self.placed.remove(key));
         // Also for the kept ones' old places: who holds one of those began before.
         let told = forget(&self.cores, keys);
         let room = self.segments.empty(segment);

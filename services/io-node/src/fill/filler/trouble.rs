@@ -24,7 +24,7 @@ impl Filler {
         while let Some((segment, at)) = self.scrub.next(now, len) {
             let extent = Arc::clone(&self.by_segment[&segment][at]);
             // Dropped, or placed elsewhere since.
-            if self.is_placed(&extent) {
+            if self.placed.has(&extent) {
                 self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
                 let core = self.any_core();
                 self.steps.spawn(task::scrub(core, extent));
@@ -37,9 +37,9 @@ impl Filler {
     pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
         let drive = extent.drive;
         // A late report may be of bytes that were replaced since.
-        if self.is_placed(extent) {
+        if self.placed.has(extent) {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
-            self.placed.remove(&extent.key);
+            self.placed.remove(extent.key);
             self.stats.dropped.fetch_add(1, Ordering::Relaxed);
             // Its room comes back with its segment, so nobody waits for this. The journal still has it: found
             // again after a restart, it is found wrong again.
@@ -73,8 +73,7 @@ impl Filler {
         self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         self.unrecorded[usize::from(drive.0)].1 = false;
         self.scrub.read();
-        let keys: Vec<_> =
-            self.placed.extract_if(|_, extent| extent.drive == drive).map(|(key, _)| key).collect();
+        let keys = self.placed.remove_drive(drive);
         self.by_segment.retain(|segment, _| segment.drive != drive);
         let extents = keys.len();
         tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");

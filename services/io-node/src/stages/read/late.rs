@@ -68,7 +68,7 @@ impl Reader {
         if all_stuck {
             // No slot comes free before a drive answers.
             let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-            waiting.into_iter().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+            waiting.into_pieces().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
         }
         for no in ended {
             settle(core, no);

@@ -1,0 +1,120 @@
+//! `bireme bench write`: how fast extents that are ready get onto a drive.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use address::SECTOR_BYTES;
+use bytesize::ByteSize;
+use clap::{Args, ValueHint};
+use io_node::{DriveConfig, IoConfig, IoNode};
+use serde_json::json;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+use crate::error::{CliError, Result};
+use crate::output::{Output, bytes};
+use crate::runtime;
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme bench write --drive /mnt/nvme0/trial
+  bireme bench write --drive /mnt/nvme0/trial --size 16GiB --json
+
+Starts a node on a new file with room for so much, has it fill extents of 4 MiB that are ready, all recorded in
+the journal as they always are, and then writes as many bytes to another file as programs on tokio do, in
+pieces of 4 MiB, synced at the end. Both files are removed.";
+
+/// What a full chunk comes to, in sectors.
+const EXTENT_SECTORS: u32 = 1024;
+
+/// Extents under way at the same time.
+const AT_ONCE: usize = 8;
+
+/// Where, and how much.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WriteArgs {
+    /// A file that is not there yet, on the drive to measure
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    drive: PathBuf,
+    /// How much is written, each way
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    size: ByteSize,
+}
+
+/// Measures, and tells.
+pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
+    if args.drive.exists() {
+        let path = args.drive.display();
+        return Err(CliError::usage(format!("{path} is there already; name a file that is not")));
+    }
+    let extent = u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
+    let extents = u32::try_from(args.size.as_u64() / extent).unwrap_or(u32::MAX);
+    if extents == 0 {
+        return Err(CliError::usage("--size is less than an extent of 4MiB; give more"));
+    }
+    let removed = Removed(&args.drive);
+    let node = through_a_node(&args.drive, extents);
+    drop(removed);
+    let node = node?;
+    let removed = Removed(&args.drive);
+    let tokio = runtime::run(through_tokio(&args.drive, extents, extent as usize));
+    drop(removed);
+    let tokio = tokio?;
+    let written = u64::from(extents) * extent;
+    let mb_per_s = |took: Duration| written as f64 / 1e6 / took.as_secs_f64();
+    if out.json() {
+        return out.document(&json!({
+            "workload": "write",
+            "bytes": written,
+            "mb_per_s": mb_per_s(node),
+            "tokio_mb_per_s": mb_per_s(tokio),
+        }));
+    }
+    out.line(format_args!(
+        "{} of extents: {:.0} MB/s; the same by tokio's file: {:.0} MB/s",
+        bytes(written),
+        mb_per_s(node),
+        mb_per_s(tokio),
+    ))
+}
+
+/// Removes a file, whatever came of it.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
+    let config = IoConfig::default();
+    // A twentieth more: for journals, and so that nothing is reclaimed.
+    let bytes = u64::from(extents) * u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
+    let size = ByteSize::b((bytes + bytes / 20 + 4 * config.segment.as_u64()) >> 20 << 20);
+    let node = IoNode::start(IoConfig {
+        listen: "127.0.0.1:0".parse().unwrap_or(config.listen),
+        drives: vec![DriveConfig { path: drive.to_owned(), size: Some(size) }],
+        ram_tier: ByteSize::b(0),
+        fills: AT_ONCE,
+        scrub_rate: ByteSize::b(0),
+        ..config
+    })?;
+    let took = node.fill_ready(extents, EXTENT_SECTORS, AT_ONCE);
+    node.stop(Duration::from_secs(10));
+    Ok(took?)
+}
+
+async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
+    let failed = |error| CliError::os("writing failed", &error, "name another file with --drive");
+    let piece = vec![7; extent];
+    let began = Instant::now();
+    let mut file = File::create_new(path).await.map_err(failed)?;
+    for _ in 0..extents {
+        file.write_all(&piece).await.map_err(failed)?;
+    }
+    file.flush().await.map_err(failed)?;
+    file.sync_data().await.map_err(failed)?;
+    Ok(began.elapsed())
+}

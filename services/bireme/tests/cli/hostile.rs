@@ -1,0 +1,205 @@
+//! Everything at once that costs an I/O node memory: it stays within its bound, and serves who behaves.
+
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::io::{BufRead, BufReader, Write};
+use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use address::RowAddr;
+use arrow_array::cast::AsArray;
+use bytes::Bytes;
+use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
+use futures::stream::{self, StreamExt};
+use http_body::Frame;
+use serde_json::Value;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::transport::{Channel, Endpoint};
+use wire::fetch::fetch_request::Kind;
+use wire::fetch::fetch_service_client::FetchServiceClient;
+use wire::fetch::{Batch, Batches, FetchRequest, Open};
+use wire::{FETCH_PATH, Reason};
+
+use super::{folder, said, text};
+
+/// What the node may take of memory, and its traffic.
+const MEMORY_MIB: u64 = 768;
+const TRAFFIC: &str = "192MiB";
+
+const ROWS: u32 = 1000;
+const ROW_BYTES: usize = 64 << 10;
+
+const CONNECTIONS: usize = 50;
+const STREAMS_A_CONNECTION: usize = 200;
+const ROWS_A_BATCH: u64 = 20;
+
+/// Streams that begin a message of 8 MiB, and never end it.
+const UNFINISHED: usize = 100;
+
+fn words(id: u32) -> String {
+    let mut words = String::with_capacity(ROW_BYTES);
+    let mut number = u64::from(id) + 1;
+    while words.len() < ROW_BYTES {
+        number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+        write!(words, "{number:016x}").unwrap();
+    }
+    words
+}
+
+struct Io {
+    process: Child,
+    endpoint: String,
+}
+
+impl Io {
+    fn start(drive: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"))
+            .args(["io", "--listen", "127.0.0.1:0", "--no-pin", "--ram-tier", "32MiB", "--json"])
+            .args(["--drive", &format!("{drive}:256MiB")])
+            .env("BIREME_IO_MEMORY", format!("{MEMORY_MIB}MiB"))
+            .env("BIREME_IO_TRAFFIC_MEMORY", TRAFFIC)
+            .env("BIREME_IO_LAKE_CACHE", "64MiB")
+            .env("BIREME_IO_SEGMENT", "16MiB")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let serving: Value = serde_json::from_str(&line).unwrap();
+        Self { process, endpoint: serving["endpoint"].as_str().unwrap().to_owned() }
+    }
+
+    /// The most memory that was ever resident.
+    fn peak_mib(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
+    }
+
+    /// With little room for what it has not read.
+    async fn connect(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(self.endpoint.clone()).unwrap();
+        endpoint.initial_stream_window_size(4096).connect().await.unwrap()
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Asks for more than it has room for, and reads nothing.
+async fn slow_reader(channel: Channel, uri: String, number: u64) -> Option<impl Sized> {
+    let kind = |kind| FetchRequest { kind: Some(kind) };
+    let columns = vec!["words".into()];
+    let open = Open { handle: 1, table_uri: uri, version: 1, columns, ..Default::default() };
+    let row_addrs = (0..ROWS_A_BATCH).map(|row| (number + row * 37) % u64::from(ROWS)).collect();
+    let batch = Batch { id: 1, handle: 1, row_addrs, ..Default::default() };
+    let batches = Batches { batches: vec![batch] };
+    let asked = [kind(Kind::Open(open)), kind(Kind::Batches(batches))];
+    let asked = stream::iter(asked).chain(stream::pending());
+    FetchServiceClient::new(channel).fetch(asked).await.ok()
+}
+
+/// The beginning of a message, and nothing more.
+struct Unfinished(Option<Bytes>);
+
+impl http_body::Body for Unfinished {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        match self.0.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+async fn unfinished(mut channel: Channel, endpoint: &str) -> Option<http::Response<Body>> {
+    let mut message = vec![0; 5 + (7 << 20)];
+    message[1..5].copy_from_slice(&(8u32 << 20).to_be_bytes());
+    let request = http::Request::post(format!("{endpoint}{FETCH_PATH}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(Unfinished(Some(message.into()))))
+        .unwrap();
+    poll_fn(|cx| GrpcService::<Body>::poll_ready(&mut channel, cx)).await.ok()?;
+    GrpcService::call(&mut channel, request).await.ok()
+}
+
+/// Rows, right, once the node has room for this.
+async fn behaves(io: &Io, uri: &str) {
+    let client = FetchClient::new(io.endpoint.parse().unwrap(), FetchOptions::default()).unwrap();
+    let soon = || Instant::now() + Duration::from_secs(60);
+    let table = TableVersion { uri, version: 1, identity: "" };
+    let ids = [3, 999, 41];
+    loop {
+        let addrs = ids.map(|id| RowAddr::new(0, id)).to_vec();
+        let fetched = async {
+            let projection = client.open(table, &["words".into()], soon()).await?;
+            client.fetch(&projection, addrs, None, soon()).await
+        };
+        match fetched.await {
+            Ok(reply) => {
+                let rows = reply.into_rows().unwrap();
+                let got: Vec<_> = rows["words"].as_string::<i32>().iter().flatten().collect();
+                assert!(got == ids.map(words), "wrong rows");
+                return;
+            }
+            // It may not have noticed yet that the others are gone.
+            Err(fault) => assert!(
+                matches!(fault.reason, Reason::Overloaded | Reason::NodeUnavailable),
+                "{fault}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
+    let folder = folder();
+    let (rows, table) = (folder.path().join("rows.jsonl"), folder.path().join("table"));
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&rows).unwrap());
+    (0..ROWS).for_each(|id| writeln!(file, r#"{{"words":"{}"}}"#, words(id)).unwrap());
+    file.into_inner().unwrap();
+    said(&["ingest", text(&rows), "--table", text(&table)]);
+    let io = Io::start(text(&folder.path().join("slab")));
+    // A runtime of their own, which hangs up for all of them at once.
+    let hostile = tokio::runtime::Runtime::new().unwrap();
+    let streams = hostile.block_on(async {
+        let mut held = Vec::new();
+        for connection in 0..CONNECTIONS {
+            let channel = io.connect().await;
+            let streams = (0..STREAMS_A_CONNECTION).map(|stream| {
+                let number = connection * STREAMS_A_CONNECTION + stream;
+                slow_reader(channel.clone(), text(&table).into(), number as u64)
+            });
+            held.push(futures::future::join_all(streams).await);
+        }
+        let channel = io.connect().await;
+        let begun = (0..UNFINISHED).map(|_| unfinished(channel.clone(), &io.endpoint));
+        let begun = futures::future::join_all(begun).await;
+        // For what they send to arrive.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let streams = held.iter().flatten().flatten().count();
+        println!("{streams} streams, {} unfinished, {} MiB", begun.len(), io.peak_mib());
+        streams
+    });
+    assert!(streams >= 50, "{streams} streams");
+    assert!(io.peak_mib() <= MEMORY_MIB, "{} MiB", io.peak_mib());
+    hostile.shutdown_background();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(behaves(&io, text(&table)));
+    assert!(io.peak_mib() <= MEMORY_MIB, "{} MiB", io.peak_mib());
+}

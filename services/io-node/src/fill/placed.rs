@@ -1,0 +1,84 @@
+//! What every core finds, and what that takes of memory.
+
+use std::collections::hash_map::Values;
+use std::sync::Arc;
+
+use address::{DriveNo, ExtentKey};
+
+use crate::directory::{ByKey, Extent, REPLICA_ENTRY_BYTES};
+
+/// The filler's own entries, in its maps and lists, in bytes.
+const OWN_ENTRY_BYTES: usize = 96;
+
+/// The extents that are served, by name.
+pub struct Placed {
+    by_key: ByKey<Arc<Extent>>,
+    /// An extent's bytes but for its index.
+    entry_bytes: u64,
+    bytes: u64,
+}
+
+impl Placed {
+    /// Of none, on a node of `cores` cores.
+    pub fn new(cores: usize) -> Self {
+        let entry_bytes = (OWN_ENTRY_BYTES + cores * REPLICA_ENTRY_BYTES) as u64;
+        Self { by_key: ByKey::default(), entry_bytes, bytes: 0 }
+    }
+
+    /// Makes room for so many.
+    pub fn reserve(&mut self, extents: usize) {
+        self.by_key.reserve(extents);
+    }
+
+    /// Adds an extent, in place of another of its name.
+    pub fn insert(&mut self, extent: Arc<Extent>) {
+        self.bytes += self.bytes_of(&extent);
+        if let Some(replaced) = self.by_key.insert(extent.key, extent) {
+            self.bytes -= self.bytes_of(&replaced);
+        }
+    }
+
+    /// Forgets an extent.
+    pub fn remove(&mut self, key: ExtentKey) {
+        if let Some(extent) = self.by_key.remove(&key) {
+            self.bytes -= self.bytes_of(&extent);
+        }
+    }
+
+    /// Forgets what is on a drive; the names.
+    pub fn remove_drive(&mut self, drive: DriveNo) -> Vec<ExtentKey> {
+        let there = self.by_key.values().filter(|extent| extent.drive == drive);
+        let keys: Vec<_> = there.map(|extent| extent.key).collect();
+        keys.iter().for_each(|&key| self.remove(key));
+        keys
+    }
+
+    /// Whether there is one of this name.
+    pub fn contains(&self, key: ExtentKey) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    /// Whether this very extent, not another of its name, is served.
+    pub fn has(&self, extent: &Arc<Extent>) -> bool {
+        self.by_key.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
+    }
+
+    /// All of them.
+    pub fn extents(&self) -> Values<'_, ExtentKey, Arc<Extent>> {
+        self.by_key.values()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// What they take of memory, with the replicas of all cores, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn bytes_of(&self, extent: &Extent) -> u64 {
+        self.entry_bytes + (size_of::<Extent>() + extent.index.ram_bytes()) as u64
+    }
+}

@@ -1,0 +1,44 @@
+//! Admit: whether a batch can be answered in time, before it costs anything.
+//!
+//! A queue that is longer than deadlines are does not make a node faster: each batch would be begun, and its
+//! deadline pass meanwhile. So a batch that would have to wait for most of its time is shed when it arrives,
+//! with a hint to try again, and those that were admitted are answered.
+
+use std::time::Instant;
+
+use wire::{Fault, Reason};
+
+use super::read::Priority;
+use crate::core::Core;
+
+/// The share of a batch's time that it may wait for its turn, in tenths; what is left is for its reads and
+/// its way back.
+const WAIT_TENTHS: u32 = 8;
+
+/// Lets in a batch of `rows` rows, or sheds it.
+///
+/// # Errors
+/// `OVERLOADED` when too many rows wait, or would for too long.
+pub fn admit(
+    core: &Core,
+    rows: usize,
+    priority: Priority,
+    arrived: Instant,
+    deadline: Option<Instant>,
+) -> Result<(), Fault> {
+    let waiting = core.reader.waiting();
+    let wait = core.reader.wait(priority);
+    let overloaded = if waiting + rows > core.shared.config.queue_rows_max {
+        format!("{waiting} rows wait for a read already; try again later")
+    } else if deadline.is_some_and(|at| wait > (at - arrived) * WAIT_TENTHS / 10) {
+        let ms = wait.as_millis();
+        format!(
+            "{waiting} rows wait for a read already, for about {ms} ms: too long for this batch's \
+             deadline; try again later, or allow more time"
+        )
+    } else {
+        return Ok(());
+    };
+    core.stats.shed.add(1);
+    Err(Fault::new(Reason::Overloaded, overloaded))
+}

@@ -1,0 +1,182 @@
+//! The pieces that wait on a core, and how soon one more would be read: pure.
+//!
+//! Two classes. Batch work takes one turn in [`BATCH_TURN`] while interactive work waits, so that neither
+//! starves: a backfill slows searches by an eighth at most, and still ends.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Of so many turns one is for batch work, if any waits.
+const BATCH_TURN: usize = 8;
+
+/// The least time over which speed is measured: a few rounds of a drive's queue.
+const MEASURED_MIN: Duration = Duration::from_millis(20);
+
+/// The least number of pieces by which it is.
+const LEFT_MIN: usize = 64;
+
+/// What is left of a speed after each look that finds less.
+const REMEMBERED: f64 = 0.9;
+
+/// Who waits for a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Somebody.
+    Interactive,
+    /// Nobody in particular.
+    Batch,
+}
+
+/// What waits.
+pub struct Queue<P> {
+    interactive: VecDeque<P>,
+    batch: VecDeque<P>,
+    turn: usize,
+    speed: Speed,
+}
+
+/// How fast pieces leave while more wait.
+#[derive(Default)]
+struct Speed {
+    since: Option<Instant>,
+    left: usize,
+    /// Whether this is the first look since nothing waited: a burst that has just come keeps the core busy with
+    /// other things than reading.
+    is_first: bool,
+    a_second: Option<f64>,
+}
+
+impl<P> Default for Queue<P> {
+    fn default() -> Self {
+        let (interactive, batch) = Default::default();
+        Self { interactive, batch, turn: 0, speed: Speed::default() }
+    }
+}
+
+impl<P> Queue<P> {
+    /// One more.
+    pub fn push(&mut self, piece: P, priority: Priority) {
+        match priority {
+            Priority::Interactive => self.interactive.push_back(piece),
+            Priority::Batch => self.batch.push_back(piece),
+        }
+    }
+
+    /// Whose turn it is.
+    pub fn pop(&mut self) -> Option<P> {
+        self.turn = (self.turn + 1) % BATCH_TURN;
+        match self.turn {
+            0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
+            _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
+        }
+    }
+
+    /// All that wait, in no particular order.
+    pub fn into_pieces(self) -> impl Iterator<Item = P> {
+        self.interactive.into_iter().chain(self.batch)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.interactive.len() + self.batch.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `left` pieces have gone to the drives just now.
+    pub fn submitted(&mut self, left: usize, now: Instant) {
+        let more = !self.is_empty();
+        self.speed.submitted(left, more, now);
+    }
+
+    /// How long one more piece would wait, by how fast others went; zero while nothing is known.
+    pub fn wait(&self, priority: Priority) -> Duration {
+        let Some(a_second) = self.speed.a_second else { return Duration::ZERO };
+        let all = self.len() as f64;
+        let turns = BATCH_TURN as f64;
+        let before = match priority {
+            Priority::Interactive => all.min(self.interactive.len() as f64 * turns / (turns - 1.0)),
+            Priority::Batch => all.min(self.batch.len() as f64 * turns),
+        };
+        Duration::try_from_secs_f64(before / a_second).unwrap_or(Duration::MAX)
+    }
+}
+
+impl Speed {
+    /// Only time in which more waited counts: an idle drive says nothing of its speed.
+    fn submitted(&mut self, left: usize, more: bool, now: Instant) {
+        let Some(since) = self.since else {
+            (self.since, self.left, self.is_first) = (more.then_some(now), 0, true);
+            return;
+        };
+        self.left += left;
+        let took = now - since;
+        if took >= MEASURED_MIN && self.left >= LEFT_MIN {
+            let measured = self.left as f64 / took.as_secs_f64();
+            if !std::mem::take(&mut self.is_first) {
+                // What the core was slow for may have been something else, so the best counts, for a while.
+                let before = self.a_second.unwrap_or(0.0) * REMEMBERED;
+                self.a_second = Some(measured.max(before).max(1.0));
+            }
+            (self.since, self.left) = (Some(now), 0);
+        }
+        if !more {
+            self.since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn batch_work_has_one_turn_in_eight_and_all_when_it_is_alone() {
+        let mut queue = Queue::default();
+        (0..14).for_each(|n| queue.push(n, Priority::Interactive));
+        (100..104).for_each(|n| queue.push(n, Priority::Batch));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        let first: Vec<_> = (0..7).chain([100]).chain(7..14).chain([101, 102, 103]).collect();
+        assert_eq!(order, first);
+    }
+
+    #[test]
+    fn the_wait_is_what_is_before_over_how_fast_it_goes() {
+        let mut queue = Queue::default();
+        let start = Instant::now();
+        (0..10_000).for_each(|n| queue.push(n, Priority::Interactive));
+        assert_eq!(queue.wait(Priority::Interactive), Duration::ZERO);
+        // 100 every 5 ms: 20,000 a second.
+        for tick in 0..=20 {
+            (0..100).for_each(|_| assert!(queue.pop().is_some()));
+            queue.submitted(100, start + ms(5 * tick));
+        }
+        assert_eq!(queue.len(), 7900);
+        assert_eq!(queue.wait(Priority::Interactive), ms(395));
+        assert_eq!(queue.wait(Priority::Batch), Duration::ZERO);
+        (0..500).for_each(|n| queue.push(n, Priority::Batch));
+        assert_eq!(queue.wait(Priority::Batch), ms(200));
+        assert_eq!(queue.wait(Priority::Interactive), ms(420));
+    }
+
+    #[test]
+    fn an_idle_drive_is_not_taken_for_a_slow_one() {
+        let mut queue = Queue::default();
+        let start = Instant::now();
+        // One now and then, each read at once.
+        for tick in 0..100 {
+            queue.push(tick, Priority::Interactive);
+            queue.pop();
+            queue.submitted(1, start + ms(100 * tick));
+        }
+        (0..1000).for_each(|n| queue.push(n, Priority::Interactive));
+        assert_eq!(queue.wait(Priority::Interactive), Duration::ZERO);
+    }
+}
