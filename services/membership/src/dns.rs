@@ -8,6 +8,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use hickory_resolver::config::{LookupIpStrategy, ResolverOpts};
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
@@ -108,8 +109,7 @@ impl Reader {
             return Ok(resolver.clone());
         }
         let mut builder = Resolver::builder_tokio()?;
-        // It is asked when it is time to.
-        builder.options_mut().cache_size = 0;
+        set_up(builder.options_mut());
         let resolver = builder.build()?;
         self.resolver = Some(resolver.clone());
         Ok(resolver)
@@ -132,6 +132,12 @@ impl Reader {
         }
         list(answer, *port)
     }
+}
+
+/// It is asked when it is time to, and a host with addresses of both kinds is one member.
+fn set_up(options: &mut ResolverOpts) {
+    options.cache_size = 0;
+    options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
 }
 
 /// The list that an answer makes.
@@ -254,6 +260,10 @@ mod tests {
                     addresses.map(|&[a, b, c, d]| record(RData::A(A::new(a, b, c, d)))),
                 );
             }
+            ("io.test", RecordType::AAAA) => {
+                let address = std::net::Ipv6Addr::LOCALHOST.into();
+                response.add_answer(record(RData::AAAA(address)));
+            }
             ("io.test", _) => {}
             _ => response.metadata.response_code = ResponseCode::NXDomain,
         }
@@ -279,7 +289,7 @@ mod tests {
         server.connections[0].port = port;
         let config = ResolverConfig::from_name_servers(vec![server]);
         let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
-        builder.options_mut().cache_size = 0;
+        set_up(builder.options_mut());
         builder.build().unwrap()
     }
 

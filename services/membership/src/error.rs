@@ -85,7 +85,7 @@ pub enum MembershipError {
         problem: &'static str,
     },
     /// What was wrong when a node started.
-    #[error("{source_name}: {error}")]
+    #[error("{}", first(source_name, error))]
     First {
         /// Which source.
         source_name: String,
@@ -110,5 +110,13 @@ impl MembershipError {
             Self::First { error, .. } => error.is_refusal(),
             _ => true,
         }
+    }
+}
+
+/// With the source, unless it is named already.
+fn first(source_name: &str, error: &MembershipError) -> String {
+    match error {
+        MembershipError::Unreachable { .. } | MembershipError::Syntax { .. } => error.to_string(),
+        _ => format!("{source_name}: {error}"),
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn follow(service: Service, config: Option<Config>, heard: Hear
                 debug!("the API server has forgotten the watch; listing anew");
                 continue;
             }
-            Err(error) => Err(service.unreachable(causes(&error))),
+            Err(error) => Err(service.unreachable(said(&error))),
         };
         if slices.nameless() && !std::mem::replace(&mut has_warned, true) {
             warn!(
@@ -94,6 +94,17 @@ async fn api(service: &Service, config: Option<Config>) -> Result<Api<EndpointSl
     let namespace = service.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| causes(&error))?;
     Ok(Api::namespaced(client, &namespace))
+}
+
+/// What went wrong, by the API server's own words where there are some.
+fn said(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.message.clone(),
+        error => causes(error),
+    }
 }
 
 /// An error with what caused it, each said once.

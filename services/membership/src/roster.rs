@@ -91,7 +91,8 @@ impl Roster {
                 *away = now;
             }
         }
-        self.is_first = false;
+        // A list of nobody is the beginning of nothing.
+        self.is_first = self.places.is_empty();
         self.pass(now);
     }
 
@@ -245,7 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn in_the_first_list_all_have_their_place_at_once() {
+    fn in_the_first_list_of_anybody_all_have_their_place_at_once() {
+        let (mut empty, start) = roster("");
+        empty.take(&list("ab"), after(start, 10));
+        assert_eq!(shown(&empty, after(start, 10)), "a Ready 2, b Ready 2");
         let (roster, start) = roster("a-bc");
         assert_eq!(shown(&roster, start), "a Ready 2, b Away 2, c Away 2");
     }

@@ -282,7 +282,7 @@ mod tests {
         let by_pod =
             json!({"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": "io-x7"}});
         let bare = json!({"addresses": ["10.0.0.2"]});
-        let named = slices([slice("a", "IPv4", &[by_pod.clone()], grpc())]);
+        let named = slices([slice("a", "IPv4", std::slice::from_ref(&by_pod), grpc())]);
         assert!(shown(&named)[0].starts_with("io-x7 ") && !named.nameless());
         let bare = slices([slice("a", "IPv4", &[by_pod, bare], grpc())]);
         assert!(shown(&bare)[0].starts_with("10.0.0.2 ") && bare.nameless());

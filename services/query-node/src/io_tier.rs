@@ -32,6 +32,7 @@ pub struct IoTier {
 }
 
 /// Who owns which chunk, and how to talk to it.
+#[derive(Default)]
 pub struct Routes {
     /// `None` while there is nobody.
     members: Option<Members>,
@@ -89,12 +90,6 @@ impl IoTier {
             let _ = join_all(new.map(|node| node.client.ready(deadline))).await;
             self.routes.store(Arc::new(routes));
         }
-    }
-}
-
-impl Default for Routes {
-    fn default() -> Self {
-        Self { members: None, nodes: Vec::new() }
     }
 }
 

@@ -50,7 +50,6 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     }
     let mut text = TextTable::new([
         ("I/O node", Align::Left),
-        ("address", Align::Left),
         ("state", Align::Left),
         ("engine", Align::Left),
         ("cache used", Align::Right),
@@ -67,6 +66,12 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     out.bytes(text.text(out.width()).as_bytes())?;
     if status.io_nodes.is_empty() {
         out.line(format_args!("there are no I/O nodes: the tables answer"))?;
+    }
+    if status.fallback_rows > 0 {
+        let rows = counted(status.fallback_rows, "row", "rows");
+        out.line(format_args!(
+            "\n{rows} came from the tables by this node: their I/O node could not answer"
+        ))?;
     }
     for node in status.io_nodes.iter().filter(|node| !node.reachable) {
         out.line(format_args!("\n{} does not answer: {}", node.endpoint, node.error))?;
@@ -120,21 +125,20 @@ fn state_of(node: &IoNode) -> &'static str {
 }
 
 fn row(node: &IoNode) -> Vec<String> {
-    let address = node.endpoint.trim_start_matches("http://").to_owned();
     // Nodes without a name of their own are called after their endpoint.
-    let name = node.name.trim_start_matches("http://").to_owned();
+    let name = if node.name.is_empty() { &node.endpoint } else { &node.name };
+    let name = name.trim_start_matches("http://").to_owned();
     let mut state = state_of(node).to_owned();
     if node.share < node.weight {
         state += &format!(" {:.0}%", node.share / node.weight * 100.0);
     }
     if !node.reachable {
-        let mut row = vec![name, address, state, "unreachable".into()];
-        row.resize(13, "-".into());
+        let mut row = vec![name, state, "unreachable".into()];
+        row.resize(12, "-".into());
         return row;
     }
     vec![
         name,
-        address,
         state,
         node.engine.clone(),
         bytes(node.used_bytes),

@@ -1,8 +1,8 @@
 //! Stream: rows from the I/O nodes that own them, all at the same time.
 //!
 //! What an I/O node can't answer, or isn't to be asked now, is answered from the table within the same
-//! deadline: correct is more important than fast. An I/O node that says it has too much to do is not helped by that, and
-//! the caller is told.
+//! deadline: correct is more important than fast. An I/O node that says it has too much to do is not
+//! helped by that, and the caller is told.
 
 use std::sync::Arc;
 use std::time::Duration;
