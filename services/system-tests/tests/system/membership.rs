@@ -204,10 +204,12 @@ impl Load {
     }
 
     /// Waits until so many more requests were answered.
-    async fn go_on(&self, requests: usize) {
+    async fn go_on(&mut self, requests: usize) {
         let enough = self.done.load(Ordering::Relaxed) + requests;
         while self.done.load(Ordering::Relaxed) < enough {
-            assert!(!self.stop.load(Ordering::Relaxed));
+            if let Some(ended) = self.tasks.try_join_next() {
+                ended.unwrap();
+            }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -223,7 +225,7 @@ impl Load {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_come_and_go_under_load_and_no_request_fails() {
     let followed = Followed::start(4, &[0, 1, 2]).await;
-    let load = Load::start(&followed.query).await;
+    let mut load = Load::start(&followed.query).await;
     load.go_on(20).await;
     for listed in [&[0, 1, 2, 3][..], &[0, 3], &[3], &[1, 2], &[0, 1, 2, 3], &[1, 3]] {
         followed.change_to(&followed.members(listed)).await;
@@ -244,7 +246,7 @@ async fn nodes_come_and_go_under_load_and_no_request_fails() {
 async fn a_node_that_restarts_elsewhere_has_its_chunks_again_and_nobody_else_filled_them() {
     let mut followed = Followed::start(3, &[0, 1, 2]).await;
     followed.warm().await;
-    let load = Load::start(&followed.query).await;
+    let mut load = Load::start(&followed.query).await;
     load.go_on(20).await;
     let Io { node, folder, .. } = followed.io.pop().unwrap();
     let extents = node.extents();
@@ -268,7 +270,7 @@ async fn a_node_that_restarts_elsewhere_has_its_chunks_again_and_nobody_else_fil
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_killed_under_load_is_answered_for_and_taken_back() {
     let mut followed = Followed::start(2, &[0, 1]).await;
-    let load = Load::start(&followed.query).await;
+    let mut load = Load::start(&followed.query).await;
     load.go_on(20).await;
     let Io { node, folder, .. } = followed.io.pop().unwrap();
     // At once: what is under way is cut off.
