@@ -166,7 +166,9 @@ impl From<LakeError> for CliError {
 impl From<QueryError> for CliError {
     fn from(error: QueryError) -> Self {
         match error {
-            QueryError::Config { .. } | QueryError::Members(_) => Self::usage(error.to_string()),
+            QueryError::Config { .. } | QueryError::Members { .. } => {
+                Self::usage(error.to_string())
+            }
             QueryError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             other => Fault::from(other).into(),
         }

@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use client::Endpoint;
 use lake::{LakeOptions, StoreLimits};
-use placement::{Member, Members};
+use membership::{IoNodeConfig, MemberList, Source};
 use serde::Deserialize;
 
 use crate::error::{QueryError, Result};
@@ -25,8 +24,30 @@ pub struct QueryConfig {
     pub cores: usize,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
-    /// The I/O nodes; at least one.
+    /// The I/O nodes, as a list that stays; at least one, unless `io_nodes_from` says where a list is.
     pub io_nodes: Vec<IoNodeConfig>,
+    /// Where a list of I/O nodes is that is followed: `dns:HOST:PORT`, `file:PATH` or
+    /// `kubernetes:[NAMESPACE/]SERVICE[:PORT]`.
+    pub io_nodes_from: Option<Source>,
+    /// How often a file or DNS is looked at for I/O nodes.
+    #[serde(with = "humantime_serde")]
+    pub member_refresh: Duration,
+    /// How long an I/O node that is not in DNS or ready in Kubernetes any more keeps its chunks; the
+    /// table answers meanwhile.
+    #[serde(with = "humantime_serde")]
+    pub member_hold: Duration,
+    /// Until an I/O node that joins has all of its chunks; they move over bit by bit.
+    #[serde(with = "humantime_serde")]
+    pub slow_start: Duration,
+    /// Failures of a connected I/O node, one after another, after which it is asked for nothing for a
+    /// while; 0 for never.
+    pub ejection_failures: u32,
+    /// How long at first; each further time is twice as long.
+    #[serde(with = "humantime_serde")]
+    pub ejection_time: Duration,
+    /// How long at most.
+    #[serde(with = "humantime_serde")]
+    pub ejection_time_max: Duration,
     /// How object stores are used.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
@@ -75,24 +96,6 @@ pub struct TableConfig {
     pub version: Option<u64>,
 }
 
-/// One I/O node.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct IoNodeConfig {
-    /// Where it listens, such as `http://10.0.0.7:7071`.
-    pub endpoint: String,
-    /// The name that placement goes by; the endpoint if left out.
-    #[serde(default)]
-    pub name: Option<String>,
-    /// Its share of the chunks, in any unit that all nodes have in common.
-    #[serde(default = "one")]
-    pub weight: f64,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
 /// What one request may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -121,6 +124,13 @@ impl Default for QueryConfig {
             cores: 0,
             tables: BTreeMap::new(),
             io_nodes: Vec::new(),
+            io_nodes_from: None,
+            member_refresh: Duration::from_secs(5),
+            member_hold: Duration::from_secs(120),
+            slow_start: Duration::from_secs(60),
+            ejection_failures: 5,
+            ejection_time: Duration::from_secs(5),
+            ejection_time_max: Duration::from_secs(60),
             store: StoreLimits::default(),
             storage: HashMap::new(),
             index_cache: ByteSize::gib(1),
@@ -147,12 +157,14 @@ impl QueryConfig {
     /// [`QueryError::Config`] or [`QueryError::Members`], naming the first field that is wrong.
     pub fn validate(&self) -> Result<()> {
         self.validate_tables()?;
-        for node in &self.io_nodes {
-            if let Err(error) = node.endpoint.parse::<Endpoint>() {
-                return Err(bad("io_nodes", error.to_string()));
+        match &self.io_nodes_from {
+            None => drop(self.members()?),
+            Some(_) if self.io_nodes.is_empty() => {}
+            Some(_) => {
+                let problem = "is given beside `io_nodes`; give one of the two".into();
+                return Err(bad("io_nodes_from", problem));
             }
         }
-        self.members()?;
         if let Some((field, problem)) = self.store.fault() {
             return Err(bad(field, problem));
         }
@@ -171,12 +183,18 @@ impl QueryConfig {
         if let Some((field, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(bad(field, "must be at least 1".into()));
         }
-        for (field, time) in
-            [("refresh_interval", self.refresh_interval), ("timeout", self.timeout)]
-        {
+        for (field, time) in [
+            ("refresh_interval", self.refresh_interval),
+            ("timeout", self.timeout),
+            ("member_refresh", self.member_refresh),
+            ("ejection_time", self.ejection_time),
+        ] {
             if time < Duration::from_millis(1) {
                 return Err(bad(field, "must be at least 1ms".into()));
             }
+        }
+        if self.ejection_time_max < self.ejection_time {
+            return Err(bad("ejection_time_max", "must be at least ejection_time".into()));
         }
         if limits.candidates_max < u64::from(limits.k_max) {
             return Err(bad("limits.candidates_max", "must be at least limits.k_max".into()));
@@ -209,14 +227,10 @@ impl QueryConfig {
         Ok(())
     }
 
-    /// The I/O nodes, for placement.
-    pub(crate) fn members(&self) -> Result<Members> {
-        let member = |node: &IoNodeConfig| Member {
-            name: node.name.clone().unwrap_or_else(|| node.endpoint.clone()),
-            endpoint: node.endpoint.clone(),
-            weight: node.weight,
-        };
-        Ok(Members::new(self.io_nodes.iter().map(member).collect())?)
+    /// The list of I/O nodes that the configuration has itself.
+    pub(crate) fn members(&self) -> Result<MemberList> {
+        let list = MemberList::written(&self.io_nodes);
+        list.map_err(|error| QueryError::members("io_nodes", error))
     }
 
     /// How this node's tables are reached, for the [`lake::Lake`] that it is started with.
@@ -266,6 +280,13 @@ mod tests {
         assert_eq!(config.refresh_interval, Duration::from_millis(500));
         assert_eq!(config.tables["words"].key.as_deref(), Some("id"));
         assert_eq!((config.limits.k_max, config.limits.keys_max), (100, 10_000));
+        let followed = "io_nodes_from = \"kubernetes:bireme/io:grpc\"\nmember_hold = \"5m\"";
+        let followed: QueryConfig = toml::from_str(followed).unwrap();
+        followed.validate().unwrap();
+        assert_eq!(followed.io_nodes_from.unwrap().to_string(), "kubernetes:bireme/io:grpc");
+        assert_eq!(followed.member_hold, Duration::from_secs(300));
+        let nowhere = toml::from_str::<QueryConfig>("io_nodes_from = \"etcd:x\"").unwrap_err();
+        assert!(nowhere.to_string().contains("write dns:HOST:PORT"), "{nowhere}");
         let unknown = toml::from_str::<QueryConfig>("nprobe = 3").unwrap_err();
         assert!(unknown.to_string().contains("unknown field `nprobe`"), "{unknown}");
     }
@@ -275,8 +296,13 @@ mod tests {
         for (problem, expected) in [
             (problem(|c| c.io_nodes.clear()), "`io_nodes`: there is no I/O node"),
             (problem(|c| c.io_nodes.push(c.io_nodes[0].clone())), "give each a name"),
-            (problem(|c| c.io_nodes[0].endpoint = "io-0".into()), "`io_nodes` `io-0`"),
+            (problem(|c| c.io_nodes[0].endpoint = "io-0".into()), "`io_nodes`: `io-0` is not"),
             (problem(|c| c.io_nodes[0].weight = 0.0), "has weight 0"),
+            (
+                problem(|c| c.io_nodes_from = "dns:h:1".parse().ok()),
+                "`io_nodes_from` is given beside",
+            ),
+            (problem(|c| c.ejection_time_max = Duration::ZERO), "`ejection_time_max` must be at"),
             (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
             (problem(|c| c.limits.candidates_max = 5), "`limits.candidates_max`"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),

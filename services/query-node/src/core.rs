@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use membership::View;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
@@ -70,9 +71,9 @@ pub fn start<H: Health>(
     std::thread::Builder::new()
         .name(format!("bireme-query-{}", start.number))
         .spawn(move || match prepare(shared) {
-            Ok((runtime, state)) => {
+            Ok(prepared) => {
                 let _ = started.send(Ok(()));
-                run(runtime, state, connections, start);
+                run(prepared, connections, start);
             }
             Err(error) => drop(started.send(Err(error))),
         })
@@ -86,23 +87,30 @@ fn os(error: io::Error) -> QueryError {
     QueryError::Server(format!("starting a core: {error}"))
 }
 
+/// A core's runtime, what its requests share, and where the members are told of.
+type Prepared = (Runtime, Arc<State>, watch::Receiver<View>);
+
 /// On the core's own thread: a runtime that is dropped waits, which another runtime's tasks must not.
-fn prepare(shared: Arc<Shared>) -> Result<(Runtime, Arc<State>)> {
+fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(os)?;
+    let mut views = shared.io_nodes.views();
     let tier = {
         let _entered = runtime.enter();
-        IoTier::new(&shared.config)?
+        let view = views.borrow_and_update().clone();
+        IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
-    Ok((runtime, Arc::new(State { shared, tier })))
+    Ok((runtime, Arc::new(State { shared, tier }), views))
 }
 
 fn run<H: Health>(
-    runtime: Runtime,
-    state: Arc<State>,
+    prepared: Prepared,
     connections: mpsc::UnboundedReceiver<std::net::TcpStream>,
     start: CoreStart<H>,
 ) {
+    let (runtime, state, views) = prepared;
     let CoreStart { mut phase, health, ended, .. } = start;
+    let following = Arc::clone(&state);
+    runtime.spawn(async move { following.tier.follow(&following.shared.io_nodes, views).await });
     let served = runtime.block_on(async {
         tokio::select! {
             served = serve(state, connections, phase.clone(), health) => served,

@@ -2,6 +2,7 @@
 
 use arrow_schema::ArrowError;
 use lake::LakeError;
+use membership::MembershipError;
 use pack::PackError;
 use placement::MembersError;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
@@ -20,9 +21,17 @@ pub enum QueryError {
         /// What is wrong with it and how to mend it.
         problem: String,
     },
-    /// The I/O nodes can't be placed over.
-    #[error("configuration: `io_nodes`: {0}")]
-    Members(#[from] MembersError),
+    /// The list of I/O nodes is refused.
+    #[error("configuration: `{field}`: {error}")]
+    Members {
+        /// The field that has the list, or says where it is.
+        field: &'static str,
+        /// What is wrong with it.
+        error: MembershipError,
+    },
+    /// A list that was checked can't be placed over: a defect.
+    #[error("internal error: {0}")]
+    Placement(#[from] MembersError),
     /// The port can't be listened on.
     #[error("can't listen on {address}: {source}; choose another with --listen")]
     Listen {
@@ -113,6 +122,13 @@ pub enum QueryError {
     Arrow(#[from] ArrowError),
 }
 
+impl QueryError {
+    /// A list that is refused, by the field that has it or says where it is.
+    pub(crate) fn members(field: &'static str, error: MembershipError) -> Self {
+        Self::Members { field, error }
+    }
+}
+
 impl From<Fault> for QueryError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
@@ -126,7 +142,8 @@ impl From<QueryError> for Fault {
             QueryError::Lake(error) => lake::fault_of(error),
             QueryError::Fault(fault) => fault.clone(),
             QueryError::Config { .. }
-            | QueryError::Members(_)
+            | QueryError::Members { .. }
+            | QueryError::Placement(_)
             | QueryError::Listen { .. }
             | QueryError::Server(_)
             | QueryError::Arrow(_) => fault(Reason::Internal),

@@ -1,57 +1,158 @@
-//! The I/O nodes behind this node.
+//! The I/O nodes behind this node, as one core asks them.
+//!
+//! [`Routes`] are who owns what and how to talk to it, at one moment. A new list makes new routes, with
+//! the clients of members that stayed where they are; what is under way ends on the routes with which it
+//! began, and a client that no routes have any more ends with the last of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use address::RowAddr;
+use address::{ChunkId, RowAddr};
+use arc_swap::ArcSwap;
 use client::fetch::{FetchClient, FetchOptions};
-use placement::Members;
+use futures::future::join_all;
+use membership::{Seat, State, View};
+use placement::{Member, Members};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::QueryConfig;
+use crate::ejection::Ejection;
 use crate::error::Result;
+use crate::io_nodes::IoNodes;
 use crate::tables::OpenTable;
 
-/// Who owns which chunk, and how to talk to it.
+/// How long a member that joins may take to be connected before it is asked.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// One core's way to the I/O nodes.
 pub struct IoTier {
-    members: Members,
+    routes: ArcSwap<Routes>,
+    options: FetchOptions,
+}
+
+/// Who owns which chunk, and how to talk to it.
+#[derive(Default)]
+pub struct Routes {
+    /// `None` while there is nobody.
+    members: Option<Members>,
     /// As the members are.
-    clients: Vec<FetchClient>,
+    nodes: Vec<Arc<Node>>,
+}
+
+/// One I/O node.
+pub struct Node {
+    /// Its place in the list.
+    pub seat: Seat,
+    /// This core's streams to it.
+    pub client: FetchClient,
+    /// How it does, over all cores.
+    pub ejection: Arc<Ejection>,
 }
 
 impl IoTier {
-    /// Starts connecting to all of them, within a runtime; those that aren't there yet are connected
-    /// later.
+    /// Starts connecting to all that are in `view`, within a runtime; those that aren't there yet are
+    /// connected later.
     ///
     /// # Errors
     /// What is wrong with the configuration.
-    pub fn new(config: &QueryConfig) -> Result<Self> {
-        let members = config.members()?;
-        let spares = Arc::default();
-        let options = || FetchOptions {
+    pub fn new(config: &QueryConfig, nodes: &IoNodes, view: &View) -> Result<Self> {
+        let options = FetchOptions {
             streams: config.streams_per_io_node,
             queue_batches_max: config.fetch_queue_max,
-            spares: Arc::clone(&spares),
             ..Default::default()
         };
-        let client = |member: &placement::Member| {
-            let endpoint = member.endpoint.parse().map_err(wire::Fault::from)?;
-            Ok(FetchClient::new(endpoint, options())?)
-        };
-        let clients = members.as_slice().iter().map(client).collect::<Result<_>>()?;
-        Ok(Self { members, clients })
+        let routes = Routes::default().with(view, nodes, &options)?;
+        Ok(Self { routes: ArcSwap::from_pointee(routes), options })
     }
 
-    /// The client of each I/O node, in the order of the configuration.
-    pub fn clients(&self) -> &[FetchClient] {
-        &self.clients
+    /// Who is asked now.
+    pub fn routes(&self) -> Arc<Routes> {
+        self.routes.load_full()
     }
 
-    /// The members, for placement.
-    pub fn members(&self) -> &Members {
-        &self.members
+    /// Follows the members until nobody tells of them any more.
+    pub async fn follow(&self, nodes: &IoNodes, mut views: watch::Receiver<View>) {
+        while views.changed().await.is_ok() {
+            let view = views.borrow_and_update().clone();
+            let before = self.routes();
+            let routes = match before.with(&view, nodes, &self.options) {
+                Ok(routes) => routes,
+                Err(error) => {
+                    tracing::error!("the new I/O nodes can't be used, the last ones stay: {error}");
+                    continue;
+                }
+            };
+            // Nobody waits for a connection to who has just come.
+            let deadline = Instant::now() + CONNECT_PATIENCE;
+            let is_new = |node: &&Arc<Node>| before.find(&node.seat).is_none();
+            let new = routes.nodes.iter().filter(is_new);
+            let _ = join_all(new.map(|node| node.client.ready(deadline))).await;
+            self.routes.store(Arc::new(routes));
+        }
+    }
+}
+
+impl Routes {
+    /// The I/O nodes, by name.
+    pub fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
     }
 
-    /// Which I/O node owns the row at `addr`: its place among the clients.
+    /// Which I/O node owns the row at `addr`: its place among the nodes. There must be one.
     pub fn owner(&self, open: &OpenTable, addr: RowAddr) -> usize {
-        self.members.owner(open.hash, open.chunk_of(addr))
+        self.owner_of_chunk(open, open.chunk_of(addr))
+    }
+
+    /// Which I/O node owns a chunk.
+    pub fn owner_of_chunk(&self, open: &OpenTable, chunk: ChunkId) -> usize {
+        self.members.as_ref().map_or(0, |members| members.owner(open.hash, chunk))
+    }
+
+    /// Routes of another list.
+    fn with(&self, view: &View, nodes: &IoNodes, options: &FetchOptions) -> Result<Self> {
+        let member = |seat: &Seat| Member {
+            name: seat.name.clone(),
+            endpoint: seat.endpoint.to_string(),
+            weight: seat.share,
+        };
+        let members = match &*view.seats {
+            [] => None,
+            seats => Some(Members::new(seats.iter().map(member).collect())?),
+        };
+        let node = |seat: &Seat| {
+            let client = match self.find(seat) {
+                Some(before) => before.client.clone(),
+                None => {
+                    let jitter_seed = rand::random();
+                    let options = FetchOptions { jitter_seed, ..options.clone() };
+                    FetchClient::new(seat.endpoint.clone(), options)?
+                }
+            };
+            Ok(Arc::new(Node { seat: seat.clone(), client, ejection: nodes.ejection(&seat.name) }))
+        };
+        let nodes = view.seats.iter().map(node).collect::<Result<_>>()?;
+        Ok(Self { members, nodes })
+    }
+
+    /// The same member where it was.
+    fn find(&self, seat: &Seat) -> Option<&Arc<Node>> {
+        let is_same =
+            |node: &&Arc<Node>| node.seat.name == seat.name && node.seat.endpoint == seat.endpoint;
+        self.nodes.iter().find(is_same)
+    }
+}
+
+impl Node {
+    /// Why it is not to be asked now, if so. Where it is let be for failing, whoever asks after that
+    /// time tries it.
+    pub fn why_not(&self) -> Option<&'static str> {
+        match self.seat.state {
+            State::Draining => return Some("it is draining"),
+            // The list may be mistaken, or late; a connection that stands is not.
+            State::Away if !self.client.is_connected() => return Some("it is away"),
+            State::Away | State::Ready | State::Joining => {}
+        }
+        (!self.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }
 }

@@ -10,15 +10,17 @@
 //!
 //! Stateless: everything kept here (open tables, index partitions) can be had again. Not here: how
 //! tables are read and searched (`lake`), how rows lie on drives (`pack`), who owns what
-//! (`placement`), streams and credits (`client`).
+//! (`placement`), who is there (`membership`), streams and credits (`client`).
 
 mod config;
 mod core;
 mod counted;
 mod deadline;
 mod describe;
+mod ejection;
 mod error;
 mod get;
+mod io_nodes;
 mod io_tier;
 mod node;
 mod search;
@@ -32,6 +34,7 @@ mod trace;
 mod turns;
 mod warm;
 
-pub use config::{IoNodeConfig, Limits, QueryConfig, TableConfig};
+pub use config::{Limits, QueryConfig, TableConfig};
 pub use error::{QueryError, Result};
+pub use membership::{IoNodeConfig, Source};
 pub use node::QueryNode;

@@ -10,7 +10,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
+use tonic::server::NamedService;
+use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 use wire::query::query_service_server::QueryServiceServer;
@@ -26,6 +28,8 @@ pub struct QueryNode {
     local_addr: SocketAddr,
     shared: Arc<Shared>,
     health: HealthReporter,
+    /// Whether it has been ready; it stays so.
+    ready: watch::Receiver<bool>,
     phase: watch::Sender<Phase>,
     /// Brings each core's end.
     ended: mpsc::UnboundedReceiver<Result<()>>,
@@ -38,17 +42,20 @@ impl QueryNode {
     /// in the background: one that can't be opened is listed with its error, and tried again. Must be
     /// called within a multi-threaded tokio runtime, which runs what Lance plans and reads.
     ///
+    /// By its health (`grpc.health.v1`) it serves once each table was tried and a first list of I/O nodes
+    /// has come, and from then on until it is shut down: without I/O nodes the tables answer.
+    ///
     /// # Errors
     /// [`QueryError::Config`] and [`QueryError::Members`], [`QueryError::Listen`].
     pub async fn start(config: QueryConfig, lake: Lake) -> Result<Self> {
         let listen = config.listen;
         let refresh_interval = config.refresh_interval;
-        let shared = Arc::new(Shared::new(config, lake, Handle::current())?);
+        let shared = Arc::new(Shared::new(config, lake, Handle::current()).await?);
         let refused = |source| QueryError::Listen { address: listen.to_string(), source };
         let listener = TcpListener::bind(listen).await.map_err(refused)?;
         let local_addr = listener.local_addr().map_err(refused)?;
         let (health, health_service) = tonic_health::server::health_reporter();
-        health.set_serving::<QueryServiceServer<Service>>().await;
+        report(&health, ServingStatus::NotServing).await;
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ends, ended) = mpsc::unbounded_channel();
         let start = |number| {
@@ -59,14 +66,35 @@ impl QueryNode {
         let dealt = (0..cores).map(start).collect::<Result<Vec<_>>>()?;
         let give = move |core: usize, stream| drop(dealt[core].send(stream));
         let dealer = tokio::spawn(connections::deal(listener, cores, give));
-        let follower = tokio::spawn(follow(Arc::clone(&shared), refresh_interval));
-        info!(%local_addr, cores, "the query node serves");
-        Ok(Self { local_addr, shared, health, phase, ended, dealer, follower })
+        let (is_ready, ready) = watch::channel(false);
+        let follower = tokio::spawn({
+            let (shared, health) = (Arc::clone(&shared), health.clone());
+            async move {
+                become_ready(&shared, &health).await;
+                is_ready.send_replace(true);
+                follow(&shared, refresh_interval).await;
+            }
+        });
+        info!(%local_addr, cores, "the query node listens");
+        Ok(Self { local_addr, shared, health, ready, phase, ended, dealer, follower })
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Waits until it is ready: each table was tried, and a first list of I/O nodes has come.
+    pub async fn ready(&self) {
+        // What makes it ready ends with the node only.
+        let _ = self.ready.clone().wait_for(|&ready| ready).await;
+    }
+
+    /// Where the I/O nodes are learnt from, and how many there are now.
+    pub fn io_nodes(&self) -> (&str, usize) {
+        let io_nodes = &self.shared.io_nodes;
+        let count = io_nodes.views().borrow().seats.len();
+        (io_nodes.source(), count)
     }
 
     /// Rows answered from the tables since the start, because an I/O node could not.
@@ -85,8 +113,10 @@ impl QueryNode {
     /// # Errors
     /// [`QueryError::Server`] if the server broke.
     pub async fn shutdown(mut self, patience: Duration) -> Result<()> {
-        self.health.set_not_serving::<QueryServiceServer<Service>>().await;
         self.follower.abort();
+        // Not before it has ended: it might say that the node is ready.
+        let _ = (&mut self.follower).await;
+        report(&self.health, ServingStatus::NotServing).await;
         self.dealer.abort();
         self.phase.send_replace(Phase::Draining);
         let all_ended = async {
@@ -115,9 +145,25 @@ impl Drop for QueryNode {
     }
 }
 
-/// Opens the tables, and follows them.
-async fn follow(shared: Arc<Shared>, interval: Duration) {
-    let mut ticks = tokio::time::interval(interval);
+/// Says how it is, of the node as a whole (the service without a name) and of its service.
+async fn report(health: &HealthReporter, status: ServingStatus) {
+    for service in ["", QueryServiceServer::<Service>::NAME] {
+        health.set_service_status(service, status).await;
+    }
+}
+
+/// Opens the tables, and waits for a list of I/O nodes.
+async fn become_ready(shared: &Shared, health: &HealthReporter) {
+    let mut views = shared.io_nodes.views();
+    let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
+    tokio::join!(shared.catalog.refresh(), listed);
+    report(health, ServingStatus::Serving).await;
+    info!("the query node is ready");
+}
+
+/// Follows the tables.
+async fn follow(shared: &Shared, interval: Duration) {
+    let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -136,7 +136,7 @@ impl QueryService for Service {
         let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
-                () = warm.run(&state, &progress) => {}
+                () = warm.run(&progress) => {}
                 // Dropping the run cancels it on the I/O nodes.
                 () = progress.closed() => {}
             }

@@ -9,6 +9,7 @@ use wire::Fault;
 
 use crate::config::QueryConfig;
 use crate::error::Result;
+use crate::io_nodes::IoNodes;
 use crate::io_tier::IoTier;
 use crate::tables::Catalog;
 use crate::turns::Turns;
@@ -26,18 +27,21 @@ pub struct Shared {
     pub config: QueryConfig,
     pub catalog: Catalog,
     pub turns: Turns,
+    pub io_nodes: IoNodes,
     requests: AtomicU64,
     errors: AtomicU64,
     fallback_rows: AtomicU64,
 }
 
 impl Shared {
-    /// Opens no table yet. `background` runs what Lance plans.
+    /// Opens no table yet. `background` runs what Lance plans. Waits for the first word of where the
+    /// I/O nodes are learnt from.
     ///
     /// # Errors
     /// What is wrong with the configuration.
-    pub fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
+    pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
+        let io_nodes = IoNodes::start(&config).await?;
         let concurrency = match config.search_concurrency {
             0 => config.core_count(),
             concurrency => concurrency,
@@ -45,6 +49,7 @@ impl Shared {
         Ok(Self {
             catalog: Catalog::new(lake, &config, background.clone()),
             turns: Turns::new(concurrency, config.search_queue_max, background),
+            io_nodes,
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             fallback_rows: AtomicU64::new(0),

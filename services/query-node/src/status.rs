@@ -2,21 +2,25 @@
 
 use std::time::Duration;
 
-use client::fetch::FetchClient;
 use futures::future::join_all;
+use membership::State;
 use process::Usage;
+use tokio::time::Instant;
 use wire::fetch::{DescribeResponse, DriveState};
-use wire::query::{IoNode, StatusResponse};
+use wire::query::{IoNode, MemberState, Membership, StatusResponse};
 
 use crate::describe::summaries;
-use crate::state::State;
+use crate::io_nodes::IoNodes;
+use crate::io_tier::Node;
+use crate::state;
 
 /// How long an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// This node and the I/O nodes behind it; those that don't answer are listed with why.
-pub async fn status(state: &State) -> StatusResponse {
-    let io_nodes = join_all(state.tier.clients().iter().map(describe)).await;
+pub async fn status(state: &state::State) -> StatusResponse {
+    let routes = state.tier.routes();
+    let io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
     let usage = Usage::now();
     StatusResponse {
         node: state.shared.config.name.clone(),
@@ -29,14 +33,47 @@ pub async fn status(state: &State) -> StatusResponse {
         errors: state.shared.errors(),
         tables: summaries(state),
         store: Some(state.shared.catalog.store_use().into()),
+        membership: Some(membership(&state.shared.io_nodes)),
+        fallback_rows: state.shared.fallback_rows(),
     }
 }
 
-async fn describe(client: &FetchClient) -> IoNode {
-    let endpoint = client.endpoint().to_string();
-    match client.describe(DESCRIBE_TIMEOUT).await {
+fn membership(io_nodes: &IoNodes) -> Membership {
+    let report = io_nodes.report();
+    let age = report.changed.map(|changed| changed.elapsed());
+    Membership {
+        source: io_nodes.source().to_owned(),
+        generation: io_nodes.views().borrow().generation,
+        age_ms: age.map_or(0, |age| age.as_millis() as u64),
+        refused_lists: report.refused,
+        failures: report.failures,
+        error: report.error.map(|error| error.to_string()).unwrap_or_default(),
+        ejections: io_nodes.ejected(),
+    }
+}
+
+async fn describe(node: &Node) -> IoNode {
+    let endpoint = node.client.endpoint().to_string();
+    let described = match node.client.describe(DESCRIBE_TIMEOUT).await {
         Err(fault) => IoNode { endpoint, error: fault.message, ..Default::default() },
         Ok(node) => described(endpoint, node),
+    };
+    let state = match node.seat.state {
+        State::Draining => MemberState::Draining,
+        State::Away => MemberState::Away,
+        State::Ready | State::Joining if node.ejection.is_ejected(Instant::now()) => {
+            MemberState::Ejected
+        }
+        State::Ready => MemberState::Ready,
+        State::Joining => MemberState::Joining,
+    };
+    IoNode {
+        name: node.seat.name.clone(),
+        zone: node.seat.zone.clone().unwrap_or_default(),
+        weight: node.seat.weight,
+        share: node.seat.share,
+        state: state.into(),
+        ..described
     }
 }
 
@@ -68,5 +105,6 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         retired_drives: drives_in(&node, DriveState::Retired),
         engine: node.engine,
         store: node.store,
+        ..Default::default()
     }
 }

@@ -1,16 +1,18 @@
 //! Warm: the chunks of a table are filled by the I/O nodes that own them.
 
+use std::sync::Arc;
+
 use address::ChunkId;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use tokio::sync::mpsc;
 use tracing::warn;
-use wire::Fault;
 use wire::fetch::{ChunkRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
 use wire::query::{WarmProgress, WarmRequest};
+use wire::{Fault, Reason};
 
 use crate::error::Result;
-use crate::io_tier::IoTier;
+use crate::io_tier::Routes;
 use crate::state::State;
 use crate::tables::OpenTable;
 
@@ -19,6 +21,8 @@ pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
 
 /// A Warm that was checked: what each I/O node is to fill.
 pub struct Warm {
+    /// As they were when it began; chunks that move meanwhile are filled when they are asked for.
+    routes: Arc<Routes>,
     requests: Vec<Option<NodeRequest>>,
 }
 
@@ -38,25 +42,32 @@ impl Warm {
             identity: open.identity.clone(),
             bytes_per_s: 0,
         };
-        let requests = match state.tier.clients().len() {
+        let routes = state.tier.routes();
+        let requests = match routes.nodes().len() {
+            0 => {
+                let source = state.shared.io_nodes.source();
+                let message = format!("there is no I/O node to fill; see {source}");
+                return Err(Fault::new(Reason::NodeUnavailable, message).into());
+            }
             // Without a list, all of them.
             1 => vec![Some(request(Vec::new()))],
             _ => {
-                let ranges = ranges_by_owner(&open, &state.tier).into_iter();
+                let ranges = ranges_by_owner(&open, &routes).into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
-        Ok(Self { requests })
+        Ok(Self { routes, requests })
     }
 
     /// Runs on all I/O nodes at the same time and reports what they have come to together. One that
     /// fails doesn't stop the others; its fault is the end of the report.
-    pub async fn run(self, state: &State, progress: &Progress) {
+    pub async fn run(self, progress: &Progress) {
         let nodes = self.requests.len();
+        let routes = &self.routes;
         let (steps, mut stepped) = mpsc::channel(64);
         let steps = &steps;
         let runs = self.requests.into_iter().enumerate().filter_map(|(node, request)| {
-            let (request, client) = (request?, &state.tier.clients()[node]);
+            let (request, client) = (request?, &routes.nodes()[node].client);
             Some(async move {
                 let run = async {
                     let mut reports = client.warm(request).await?;
@@ -98,12 +109,13 @@ impl Warm {
 }
 
 /// The chunks of every fragment, as runs, for each I/O node.
-fn ranges_by_owner(open: &OpenTable, tier: &IoTier) -> Vec<Vec<ChunkRange>> {
-    let mut ranges: Vec<Vec<ChunkRange>> = vec![Vec::new(); tier.clients().len()];
+fn ranges_by_owner(open: &OpenTable, routes: &Routes) -> Vec<Vec<ChunkRange>> {
+    let mut ranges: Vec<Vec<ChunkRange>> = vec![Vec::new(); routes.nodes().len()];
     for info in open.table.fragments() {
         let Some(rows) = open.chunk_rows_of(info.id) else { continue };
         for index in 0..rows.chunks_in(info.physical_rows) {
-            let owner = tier.members().owner(open.hash, ChunkId { fragment: info.id, index });
+            let chunk = ChunkId { fragment: info.id, index };
+            let owner = routes.owner_of_chunk(open, chunk);
             match ranges[owner].last_mut() {
                 Some(last) if last.fragment == info.id && last.first + last.count == index => {
                     last.count += 1;

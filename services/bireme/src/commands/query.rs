@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use lake::Lake;
-use query_node::{IoNodeConfig, QueryConfig, QueryNode};
+use query_node::{IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
 use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration};
@@ -22,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   bireme query --table words=s3://bucket/words --io-node io-0=10.0.0.7:7071
   bireme query --config query.toml --listen 0.0.0.0:7070
+  bireme query --table words=s3://bucket/words --io-nodes-from kubernetes:bireme/io:grpc
 
 Settings come from flags, else from BIREME_QUERY_<FIELD> (such as BIREME_QUERY_INDEX_CACHE or
 BIREME_QUERY_LIMITS_K_MAX), else from the file, else they have their defaults. A file:
@@ -34,8 +35,14 @@ BIREME_QUERY_LIMITS_K_MAX), else from the file, else they have their defaults. A
   [storage]
   aws_region = \"eu-central-1\"
 
-Every query node of a cluster must have the same I/O nodes with the same names. Logs go to
-stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
+Every query node of a cluster must have the same I/O nodes with the same names. So that they can come
+and go without a restart, have the list followed with --io-nodes-from:
+  kubernetes:[NAMESPACE/]SERVICE[:PORT]  the pods behind a Service, by its EndpointSlices
+  dns:HOST:PORT                          SRV records of _grpc._tcp.HOST, else the addresses of HOST
+  file:PATH                              a TOML file of [[io_nodes]] with name, endpoint, weight, zone
+                                         and draining; replace it by renaming another over it
+
+Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
@@ -56,6 +63,10 @@ pub struct QueryArgs {
     /// An I/O node to use (repeatable; replaces those of the file)
     #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT", value_hint = ValueHint::Url)]
     io_nodes: Vec<IoEndpoint>,
+    /// Where the list of I/O nodes is that is followed: dns:HOST:PORT, file:PATH or
+    /// kubernetes:[NAMESPACE/]SERVICE[:PORT] (replaces those of the file)
+    #[arg(long, value_name = "SOURCE", conflicts_with = "io_nodes", value_hint = ValueHint::Other)]
+    io_nodes_from: Option<Source>,
     /// How long requests may take to end when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -76,11 +87,15 @@ impl QueryArgs {
         }
         if !self.io_nodes.is_empty() {
             let node = |node: &IoEndpoint| IoNodeConfig {
-                endpoint: node.endpoint.to_string(),
                 name: node.name.clone(),
-                weight: 1.0,
+                ..IoNodeConfig::at(node.endpoint.to_string())
             };
             config.io_nodes = self.io_nodes.iter().map(node).collect();
+            config.io_nodes_from = None;
+        }
+        if let Some(source) = &self.io_nodes_from {
+            config.io_nodes_from = Some(source.clone());
+            config.io_nodes.clear();
         }
         self.storage.apply(&mut config.storage);
         config.validate()?;
@@ -101,9 +116,9 @@ pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
 async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result<()> {
     let mut signals = Signals::listen()?;
     let lake = Lake::new(config.lake_options());
-    let (name, tables, io_nodes) =
-        (config.name.clone(), config.tables.len(), config.io_nodes.len());
+    let (name, tables) = (config.name.clone(), config.tables.len());
     let node = QueryNode::start(config, lake).await?;
+    let (source, io_nodes) = node.io_nodes();
     let endpoint = format!("http://{}", node.local_addr());
     if out.json() {
         out.document(&json!({
@@ -112,10 +127,12 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
             "endpoint": endpoint,
             "tables": tables,
             "io_nodes": io_nodes,
+            "io_nodes_from": source,
         }))?;
     } else {
         out.line(format_args!(
-            "query node {name} serves at {endpoint} (tables: {tables}, I/O nodes: {io_nodes})"
+            "query node {name} serves at {endpoint} (tables: {tables}, I/O nodes: {io_nodes} from \
+             {source})"
         ))?;
     }
     out.flush()?;
@@ -161,6 +178,22 @@ mod tests {
         assert_eq!(config.tables["a"].key.as_deref(), Some("id"));
         assert_eq!(config.io_nodes.len(), 1);
         assert_eq!(config.io_nodes[0].name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn a_list_is_followed_or_given() {
+        let followed =
+            settings("bireme query --table a=/a --io-nodes-from dns:io:7071", &[]).unwrap();
+        assert_eq!(followed.io_nodes_from.unwrap().to_string(), "dns:io:7071");
+        let variable = ("IO_NODES_FROM", "kubernetes:bireme/io:grpc");
+        let followed = settings("bireme query --table a=/a", &[variable]).unwrap();
+        assert_eq!(followed.io_nodes_from.unwrap().to_string(), variable.1);
+        let given = settings("bireme query --table a=/a --io-node x:1", &[variable]).unwrap();
+        assert_eq!((given.io_nodes.len(), given.io_nodes_from), (1, None));
+        let nowhere = settings("bireme query --table a=/a", &[("IO_NODES_FROM", "x")]).unwrap_err();
+        assert!(nowhere.message().starts_with("BIREME_QUERY_IO_NODES_FROM: `x` says no source"));
+        let both = "bireme query --io-node x:1 --io-nodes-from file:x";
+        assert!(Cli::try_parse_from(both.split_whitespace()).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use clap::Args;
 use client::query::StatusResponse;
 use serde_json::{Value, json};
 use wire::fetch::StoreUse;
-use wire::query::{IoNode, TableSummary};
+use wire::query::{IoNode, MemberState, Membership, TableSummary};
 
 use crate::arguments::Connection;
 use crate::error::Result;
@@ -18,6 +18,9 @@ Examples:
 Counters run from the start of each node. Tables are listed when something is wrong with them, and
 always with --json. In `bireme up` both tiers are one process, and CPU and
 memory are given for both alike.";
+
+/// What the source of a list is called that is in the configuration: there is nothing to say of it.
+const FIXED: &str = "configuration";
 
 /// Of which node.
 #[derive(Debug, Args)]
@@ -43,8 +46,12 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
         micros(status.cpu_us as f64),
         bytes(status.resident_bytes),
     ))?;
+    if let Some(membership) = status.membership.as_ref().filter(|m| m.source != FIXED) {
+        out.line(format_args!("{}\n", followed(membership)))?;
+    }
     let mut text = TextTable::new([
         ("I/O node", Align::Left),
+        ("state", Align::Left),
         ("engine", Align::Left),
         ("cache used", Align::Right),
         ("of", Align::Right),
@@ -58,6 +65,15 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     ]);
     status.io_nodes.iter().for_each(|node| text.row(row(node)));
     out.bytes(text.text(out.width()).as_bytes())?;
+    if status.io_nodes.is_empty() {
+        out.line(format_args!("there are no I/O nodes: the tables answer"))?;
+    }
+    if status.fallback_rows > 0 {
+        let rows = counted(status.fallback_rows, "row", "rows");
+        out.line(format_args!(
+            "\n{rows} came from the tables by this node: their I/O node could not answer"
+        ))?;
+    }
     for node in status.io_nodes.iter().filter(|node| !node.reachable) {
         out.line(format_args!("\n{} does not answer: {}", node.endpoint, node.error))?;
     }
@@ -102,15 +118,54 @@ fn asked(store: &StoreUse) -> String {
     text
 }
 
+/// Where the list comes from, if it is followed.
+fn followed(membership: &Membership) -> String {
+    let Membership { source, generation, age_ms, refused_lists, failures, error, ejections } =
+        membership;
+    let mut said = format!("I/O nodes from {source}: ");
+    match generation {
+        0 => said += "no list yet",
+        _ => said += &format!("list {generation}, for {}", micros(*age_ms as f64 * 1000.0)),
+    }
+    said += &format!(
+        " ({} refused, {} to read it, {})",
+        counted(*refused_lists, "list", "lists"),
+        counted(*failures, "failure", "failures"),
+        counted(*ejections, "ejection", "ejections"),
+    );
+    if !error.is_empty() {
+        said += &format!("\nthe last list stays in use: {error}");
+    }
+    said
+}
+
+fn state_of(node: &IoNode) -> &'static str {
+    match node.state() {
+        MemberState::Unspecified => "-",
+        MemberState::Ready => "ready",
+        MemberState::Joining => "joining",
+        MemberState::Draining => "draining",
+        MemberState::Away => "away",
+        MemberState::Ejected => "ejected",
+    }
+}
+
 fn row(node: &IoNode) -> Vec<String> {
-    let address = node.endpoint.trim_start_matches("http://").to_owned();
+    // Nodes without a name of their own are called after their endpoint.
+    let name = if node.name.is_empty() { &node.endpoint } else { &node.name };
+    let name = name.trim_start_matches("http://").to_owned();
+    let mut state = state_of(node).to_owned();
+    if node.share < node.weight {
+        state += &format!(" {:.0}%", node.share / node.weight * 100.0);
+    }
     if !node.reachable {
-        let mut row = vec![address, "unreachable".into()];
-        row.resize(11, "-".into());
+        let mut row = vec![name, state, "unreachable".into()];
+        row.resize(12, "-".into());
         return row;
     }
     vec![
-        address,
+        name,
+        state,
         node.engine.clone(),
         bytes(node.used_bytes),
         bytes(node.capacity_bytes),
@@ -142,7 +197,12 @@ fn store_json(store: &StoreUse) -> Value {
 fn to_json(status: &StatusResponse) -> Value {
     let io_node = |node: &IoNode| {
         json!({
+            "name": node.name,
             "endpoint": node.endpoint,
+            "state": state_of(node),
+            "zone": (!node.zone.is_empty()).then_some(&node.zone),
+            "weight": node.weight,
+            "share": node.share,
             "reachable": node.reachable,
             "error": (!node.error.is_empty()).then_some(&node.error),
             "engine": node.engine,
@@ -168,6 +228,17 @@ fn to_json(status: &StatusResponse) -> Value {
             "error": (!table.error.is_empty()).then_some(&table.error),
         })
     };
+    let membership = status.membership.as_ref().map(|membership| {
+        json!({
+            "source": membership.source,
+            "generation": membership.generation,
+            "age_ms": membership.age_ms,
+            "refused_lists": membership.refused_lists,
+            "failures": membership.failures,
+            "error": (!membership.error.is_empty()).then_some(&membership.error),
+            "ejections": membership.ejections,
+        })
+    });
     json!({
         "node": status.node,
         "version": status.version,
@@ -177,6 +248,8 @@ fn to_json(status: &StatusResponse) -> Value {
         "store": status.store.as_ref().map(store_json),
         "cpu_us": status.cpu_us,
         "resident_bytes": status.resident_bytes,
+        "fallback_rows": status.fallback_rows,
+        "membership": membership,
         "io_nodes": status.io_nodes.iter().map(io_node).collect::<Vec<_>>(),
         "tables": status.tables.iter().map(table).collect::<Vec<_>>(),
     })

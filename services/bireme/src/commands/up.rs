@@ -181,8 +181,7 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
         tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
     }
     let endpoint = format!("http://{}", io.local_addr());
-    let node = IoNodeConfig { endpoint, name: Some(io.config().name.clone()), weight: 1.0 };
-    config.io_nodes = vec![node];
+    config.io_nodes = vec![IoNodeConfig::at(endpoint).named(io.config().name.clone())];
     let query = runtime.block_on(async {
         let node = QueryNode::start(config, lake).await?;
         node.refresh().await;

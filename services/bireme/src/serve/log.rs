@@ -10,7 +10,7 @@ use crate::error::{CliError, Result};
 const VARIABLE: &str = "BIREME_LOG";
 
 /// Libraries that say too much at the level of the others.
-const QUIETER: [&str; 7] = [
+const QUIETER: [&str; 9] = [
     "lance=warn",
     "lance::object_store=error",
     "datafusion=warn",
@@ -18,6 +18,9 @@ const QUIETER: [&str; 7] = [
     "hyper=warn",
     "tower=warn",
     "object_store=warn",
+    // What they find is told by who asked.
+    "kube_client=error",
+    "kube_runtime=error",
 ];
 
 /// Starts logging at `level`, unless `BIREME_LOG` says otherwise; as JSON lines with `json`.

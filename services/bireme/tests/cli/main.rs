@@ -429,6 +429,25 @@ fn what_cannot_start_or_be_reached_is_named() {
 }
 
 #[test]
+fn a_list_of_io_nodes_that_is_bad_or_missing_is_told_before_anything_starts() {
+    let folder = folder();
+    let (bad, missing) = (folder.path().join("bad.toml"), folder.path().join("missing.toml"));
+    let node = |name: &str, port: u16| {
+        format!("[[io_nodes]]\nname = \"{name}\"\nendpoint = \"127.0.0.1:{port}\"\n")
+    };
+    std::fs::write(&bad, node("io-0", 1) + &node("io-0", 2)).unwrap();
+    let from = |path: &Path| format!("file:{}", path.display());
+    for (source, what) in [
+        (from(&bad), "two I/O nodes are named `io-0`"),
+        (from(&missing), "No such file"),
+        ("etcd:x".to_owned(), "write dns:HOST:PORT"),
+    ] {
+        let query = ["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &source];
+        names(&query, 2, what);
+    }
+}
+
+#[test]
 fn a_drive_with_something_else_on_it_is_left_alone() {
     let folder = folder();
     let slab = folder.path().join("slab");

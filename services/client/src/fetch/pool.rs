@@ -98,6 +98,11 @@ impl FetchClient {
         total
     }
 
+    /// Whether a stream is connected now.
+    pub fn is_connected(&self) -> bool {
+        self.batch_rows_max_now().is_some()
+    }
+
     /// Waits until a stream is connected.
     ///
     /// # Errors

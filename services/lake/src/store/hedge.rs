@@ -96,7 +96,7 @@ mod tests {
         assert!(!hedge.spend());
         let spent = (0..1000).filter(|_| hedge.wait().is_some() || hedge.spend()).count();
         assert_eq!(spent, 50);
-        (0..10_000).for_each(|_| drop(hedge.wait()));
+        (0..10_000).for_each(|_| assert_eq!(hedge.wait(), None));
         assert_eq!((0..1000).filter(|_| hedge.spend()).count(), SAVED_MAX as usize);
     }
 }

@@ -1,8 +1,8 @@
 //! Stream: rows from the I/O nodes that own them, all at the same time.
 //!
-//! What an I/O node can't answer is answered from the table within the same deadline: correct is
-//! more important than fast. An I/O node that says it has too much to do is not helped by that, and
-//! the caller is told.
+//! What an I/O node can't answer, or isn't to be asked now, is answered from the table within the same
+//! deadline: correct is more important than fast. An I/O node that says it has too much to do is not
+//! helped by that, and the caller is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use super::table::table_rows;
 use crate::counted::counted;
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::io_tier::{Node, Routes};
 use crate::state::State;
 use crate::tables::OpenTable;
 
@@ -65,10 +66,10 @@ impl Cost {
     }
 
     /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
-    fn account(&mut self, state: &State, share: &Share, from: From) {
+    fn account(&mut self, routes: &Routes, share: &Share, from: From) {
         match from {
             Some((took, times)) => {
-                let node = state.tier.clients()[share.owner].endpoint();
+                let node = routes.nodes()[share.owner].client.endpoint();
                 self.add(&node.to_string(), took, &times);
             }
             None => self.fallback_rows += share.addrs.len(),
@@ -109,10 +110,11 @@ impl Fetched {
     }
 }
 
-fn shares(state: &State, open: &OpenTable, addrs: &[RowAddr]) -> Vec<Share> {
-    match state.tier.clients().len() {
-        1 => all_to_one(addrs),
-        _ => plan(addrs, |addr| state.tier.owner(open, addr)),
+fn shares(routes: &Routes, open: &OpenTable, addrs: &[RowAddr]) -> Vec<Share> {
+    match routes.nodes().len() {
+        // Without any, the share is the table's.
+        0 | 1 => all_to_one(addrs),
+        _ => plan(addrs, |addr| routes.owner(open, addr)),
     }
 }
 
@@ -129,12 +131,13 @@ pub async fn fetch_rows(
     if addrs.is_empty() {
         return Ok(Fetched { rows: RecordBatch::new_empty(wire_schema), missing: vec![], cost });
     }
-    let shares = shares(state, open, addrs);
-    let asked = |share| Asked { state, open, columns, share, rerank: None, deadline };
+    let routes = &state.tier.routes();
+    let shares = shares(routes, open, addrs);
+    let asked = |share| Asked { state, routes, open, columns, share, rerank: None, deadline };
     let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
     let mut parts = Vec::new();
     for answer in try_join_all(fetches).await? {
-        cost.account(state, &answer.share, answer.from);
+        cost.account(routes, &answer.share, answer.from);
         let Answer { share, rows, missing, .. } = answer;
         parts.push(Part { places: share.places, rows, missing });
     }
@@ -168,14 +171,15 @@ pub async fn score_rows(
     let in_place = open.can_score_in_place(column);
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
     let query = &Query::new(query.to_vec(), metric);
-    let shares = shares(state, open, addrs);
+    let routes = &state.tier.routes();
+    let shares = shares(routes, open, addrs);
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
-        Asked { state, open, columns, share, rerank, deadline }.distances(query).boxed()
+        Asked { state, routes, open, columns, share, rerank, deadline }.distances(query).boxed()
     });
     let (mut cost, mut all) = (Cost::default(), Vec::new());
     for (share, from, scored) in try_join_all(scores).await? {
-        cost.account(state, &share, from);
+        cost.account(routes, &share, from);
         all.extend(scored);
     }
     Ok((all, cost))
@@ -208,6 +212,8 @@ struct Answer {
 /// What is asked of one I/O node.
 struct Asked<'a> {
     state: &'a State,
+    /// The same for the whole of a stage, whatever list comes meanwhile.
+    routes: &'a Routes,
     open: &'a Arc<OpenTable>,
     columns: &'a [String],
     share: Share,
@@ -257,17 +263,36 @@ impl Asked<'_> {
             // Only whether the rows are there.
             return Ok(None);
         }
+        let Some(node) = self.routes.nodes().get(self.share.owner) else {
+            self.state.shared.count_fallback(self.share.addrs.len());
+            return Ok(None);
+        };
+        let endpoint = node.client.endpoint();
+        if let Some(why) = node.why_not() {
+            debug!(node = %endpoint, "the table answers: {why}");
+            self.state.shared.count_fallback(self.share.addrs.len());
+            return Ok(None);
+        }
         let began = Instant::now();
-        match self.ask().await {
-            Ok(reply) => Ok(Some((reply, began.elapsed()))),
+        match self.ask(node).await {
+            Ok(reply) => {
+                node.ejection.succeeded();
+                Ok(Some((reply, began.elapsed())))
+            }
             Err(fault) if !table_may_answer(fault.reason) => Err(fault.into()),
             Err(fault) => {
+                if blames_node(fault.reason, began.elapsed())
+                    && node.ejection.failed(Instant::now(), &fault.message)
+                {
+                    self.state.shared.io_nodes.count_ejection();
+                }
                 self.deadline.check("fetch")?;
-                let node = self.state.tier.clients()[self.share.owner].endpoint();
                 match fault.reason {
                     // The client has said so when it lost the node.
-                    Reason::NodeUnavailable => debug!(%node, "the table answers: {fault}"),
-                    _ => warn!(%node, "the table answers: {fault}"),
+                    Reason::NodeUnavailable => {
+                        debug!(node = %endpoint, "the table answers: {fault}")
+                    }
+                    _ => warn!(node = %endpoint, "the table answers: {fault}"),
                 }
                 self.state.shared.count_fallback(self.share.addrs.len());
                 Ok(None)
@@ -275,8 +300,8 @@ impl Asked<'_> {
         }
     }
 
-    async fn ask(&self) -> std::result::Result<Reply, Fault> {
-        let client = &self.state.tier.clients()[self.share.owner];
+    async fn ask(&self, node: &Node) -> std::result::Result<Reply, Fault> {
+        let client = &node.client;
         let (table, deadline) = (&self.open.table, self.deadline.of_io_nodes());
         let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
         let table = TableVersion { uri, version, identity };
@@ -290,6 +315,37 @@ impl Asked<'_> {
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
         self.state.shared.turns.in_background("fetch", self.deadline, read).await
+    }
+}
+
+/// A deadline shorter than this says more of the caller than of the node that didn't keep to it.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Whether a failure after so long counts towards the ejection of the node that it is of.
+fn blames_node(reason: Reason, took: Duration) -> bool {
+    match reason {
+        Reason::DeadlineExceeded => took >= PATIENCE,
+        Reason::Internal | Reason::BadProtocol => true,
+        // Its client knows, and needs no time to find out.
+        Reason::NodeUnavailable
+        // It does what it can.
+        | Reason::Overloaded
+        | Reason::TooLarge
+        | Reason::Cancelled
+        // It is the table, the store, or the request.
+        | Reason::StoreUnreachable
+        | Reason::StoreRefused
+        | Reason::TableDamaged
+        | Reason::UnsupportedType
+        | Reason::TableNotFound
+        | Reason::VersionNotFound
+        | Reason::ColumnNotFound
+        | Reason::RowNotFound
+        | Reason::KeyNotFound
+        | Reason::BadVector
+        | Reason::BadFilter
+        | Reason::BadArgument
+        | Reason::NoIndex => false,
     }
 }
 

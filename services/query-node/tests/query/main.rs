@@ -1,7 +1,8 @@
-//! The query node over real gRPC and real tables, with no I/O node in reach: every answer comes from
+//! The query node over real gRPC and real tables, with no I/O node in reach (or none that works): every answer comes from
 //! the tables themselves, and is compared to what a plain computation over the same rows says.
 
 mod bad_input;
+mod ejection;
 mod follow;
 mod get;
 mod node;

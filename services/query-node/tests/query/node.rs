@@ -18,12 +18,10 @@ pub fn config(tables: &[(&str, &TestTable)]) -> QueryConfig {
     let table = |(name, table): &(&str, &TestTable)| {
         ((*name).to_owned(), TableConfig { uri: table.uri.clone(), ..Default::default() })
     };
-    let io_node =
-        |endpoint: &str| IoNodeConfig { endpoint: endpoint.into(), name: None, weight: 1.0 };
     QueryConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         tables: tables.iter().map(table).collect(),
-        io_nodes: NOBODY.map(io_node).into(),
+        io_nodes: NOBODY.map(IoNodeConfig::at).into(),
         // The tests say when.
         refresh_interval: Duration::from_secs(3600),
         ..Default::default()

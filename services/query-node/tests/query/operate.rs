@@ -1,10 +1,11 @@
 use std::time::Duration;
 
-use client::query::{QueryClient, WarmRequest};
+use client::query::{QueryClient, TakeRequest, WarmRequest};
 use futures::StreamExt;
-use query_node::{QueryError, QueryNode};
+use query_node::{QueryConfig, QueryError, QueryNode};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
@@ -12,7 +13,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use wire::Reason;
 
-use crate::node::{NOBODY, config, near, serve, served};
+use crate::node::{NOBODY, assert_true, config, near, serve, serve_with, served};
 use crate::table::{TestTable, lake, vector};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,15 +57,51 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     assert_eq!(fault.reason, Reason::ColumnNotFound);
 }
 
+/// What the node says of its health: of its service, and of itself.
+async fn health(node: &QueryNode) -> [i32; 2] {
+    let endpoint = format!("http://{}", node.local_addr());
+    let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel);
+    let mut said = [0; 2];
+    for (said, service) in said.iter_mut().zip(["bireme.query.v1.QueryService", ""]) {
+        let request = HealthCheckRequest { service: service.into() };
+        *said = client.check(request).await.unwrap().into_inner().status;
+    }
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_ready_once_it_has_a_list_and_answers_before() {
+    let table = TestTable::plain().await;
+    // Never a list: the name is nobody's, and where no DNS answers there is none either.
+    let nowhere = QueryConfig {
+        io_nodes: Vec::new(),
+        io_nodes_from: Some("dns:io.bireme.invalid:7071".parse().unwrap()),
+        ..config(&[("t", &table)])
+    };
+    let (node, client) = serve_with(nowhere).await;
+    let not_serving = ServingStatus::NotServing as i32;
+    assert_eq!(health(&node).await, [not_serving; 2]);
+    let status = client.status().await.unwrap();
+    assert_eq!(status.membership.unwrap().generation, 0);
+    assert!(status.io_nodes.is_empty());
+    let row_addrs = vec![crate::table::address_of(6).to_u64()];
+    let request = TakeRequest { table: "t".into(), row_addrs, ..Default::default() };
+    let rows = client.take(request).await.unwrap().collect().await.unwrap();
+    rows.batches.iter().for_each(assert_true);
+    let request = WarmRequest { table: "t".into(), ..Default::default() };
+    let fault = client.warm(request).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::NodeUnavailable);
+    assert!(fault.message.contains("see dns:io.bireme.invalid:7071"), "{fault}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_reflection_answer() {
     let (node, _client) = serve(&[]).await;
+    node.ready().await;
+    assert_eq!(health(&node).await, [ServingStatus::Serving as i32; 2]);
     let endpoint = format!("http://{}", node.local_addr());
     let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
-    let mut health = HealthClient::new(channel.clone());
-    let request = HealthCheckRequest { service: "bireme.query.v1.QueryService".into() };
-    let health = health.check(request).await.unwrap().into_inner();
-    assert_eq!(health.status, 1);
     let mut reflection = ServerReflectionClient::new(channel);
     let request = ServerReflectionRequest {
         host: String::new(),

@@ -188,12 +188,9 @@ fn table(uri: &Path) -> TableConfig {
     TableConfig { uri: uri.to_str().unwrap().into(), ..TableConfig::default() }
 }
 
-fn member(node: &IoNode) -> IoNodeConfig {
-    IoNodeConfig {
-        endpoint: node.local_addr().to_string(),
-        name: Some(node.config().name.clone()),
-        weight: 1.0,
-    }
+/// A node, as a list has it.
+pub fn member(node: &IoNode) -> IoNodeConfig {
+    IoNodeConfig::at(node.local_addr().to_string()).named(node.config().name.clone())
 }
 
 /// The sample that ships with the project.

@@ -8,6 +8,7 @@ mod damage;
 mod endpoints;
 mod fetch_oracle;
 mod members;
+mod membership;
 mod overload;
 mod reads;
 mod restart;

@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatchIterator, StringArray};
+use client::query::QueryClient;
 use futures::StreamExt;
 use lance::Dataset;
 use lance::dataset::WriteParams;
@@ -14,9 +15,9 @@ use wire::query::{TakeRequest, WarmRequest};
 
 use crate::cluster::{Cluster, folder, joined, stop_io, total};
 
-const ROWS: i64 = 200_000;
+pub const ROWS: i64 = 200_000;
 
-async fn write(uri: &std::path::Path) {
+pub async fn write(uri: &std::path::Path) {
     let ids = Int64Array::from_iter_values(0..ROWS);
     let texts = StringArray::from_iter_values((0..ROWS).map(|id| format!("the text of row {id}")));
     let columns: [(&str, arrow_array::ArrayRef); 2] =
@@ -28,11 +29,12 @@ async fn write(uri: &std::path::Path) {
     Dataset::write(reader, uri.to_str().unwrap(), Some(params)).await.unwrap();
 }
 
-async fn check(cluster: &Cluster, ids: &[i64]) {
+/// Takes rows, and looks whether they are the right ones.
+pub async fn check(client: &QueryClient, ids: &[i64]) {
     let row_addrs = ids.iter().map(|id| ((id / 20_000) as u64) << 32 | (id % 20_000) as u64);
     let request =
         TakeRequest { table: "t".into(), row_addrs: row_addrs.collect(), ..Default::default() };
-    let taken = cluster.client.take(request).await.unwrap().collect().await.unwrap();
+    let taken = client.take(request).await.unwrap().collect().await.unwrap();
     let rows = joined(&taken);
     assert_eq!(rows["id"].as_primitive::<Int64Type>().values(), ids);
     let texts = rows["text"].as_string::<i32>();
@@ -50,7 +52,7 @@ async fn chunks_are_spread_and_a_lost_node_is_answered_for() {
     let warmed = steps.last().unwrap().as_ref().unwrap().clone();
     assert_eq!((warmed.extents_failed, warmed.extents_done), (0, warmed.extents_total));
     let ids: Vec<i64> = (0..3000).map(|i| i * 7919 % ROWS).collect();
-    check(&cluster, &ids).await;
+    check(&cluster.client, &ids).await;
     let mut extents = 0;
     for io in &cluster.io {
         let described = io.describe().await;
@@ -63,7 +65,7 @@ async fn chunks_are_spread_and_a_lost_node_is_answered_for() {
 
     let lost = cluster.io.pop().unwrap();
     stop_io(lost.node).await;
-    tokio::time::timeout(Duration::from_secs(20), check(&cluster, &ids)).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), check(&cluster.client, &ids)).await.unwrap();
     let status = cluster.client.status().await.unwrap();
     let reachable: Vec<_> = status.io_nodes.iter().map(|node| node.reachable).collect();
     assert_eq!(reachable.iter().filter(|r| **r).count(), 2, "{reachable:?}");

@@ -1,0 +1,181 @@
+//! Where the list of members comes from, as people write it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::error::MembershipError;
+
+/// Which port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// By name.
+    Named(String),
+    /// By number.
+    Number(u16),
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// A source that is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Source {
+    /// A file of `[[io_nodes]]`.
+    File(PathBuf),
+    /// The SRV or address records of a name.
+    Dns {
+        /// The name.
+        host: String,
+        /// The port of nodes that have address records only.
+        port: u16,
+    },
+    /// The EndpointSlices of a Service.
+    Kubernetes {
+        /// The Service's namespace; the one that this node runs in if left out.
+        namespace: Option<String>,
+        /// The Service.
+        service: String,
+        /// Its port; may be left out where there is one only.
+        port: Option<Port>,
+    },
+}
+
+impl FromStr for Source {
+    type Err = MembershipError;
+
+    fn from_str(text: &str) -> Result<Self, MembershipError> {
+        let fault = |problem| MembershipError::Source { text: text.into(), problem };
+        match text.split_once(':') {
+            Some(("file", "")) => Err(fault("the file has no path")),
+            Some(("file", path)) => Ok(Self::File(path.into())),
+            Some(("dns", rest)) => {
+                let (host, port) =
+                    rest.rsplit_once(':').ok_or_else(|| fault("there is no port"))?;
+                let port = port.parse().ok().filter(|&port: &u16| port > 0);
+                let port = port.ok_or_else(|| fault("the port is no number from 1 to 65535"))?;
+                match host {
+                    "" => Err(fault("there is no host name")),
+                    host => Ok(Self::Dns { host: host.into(), port }),
+                }
+            }
+            Some(("kubernetes", rest)) => {
+                let (namespace, rest) = match rest.split_once('/') {
+                    Some((namespace, rest)) => (Some(namespace), rest),
+                    None => (None, rest),
+                };
+                let (service, port) = match rest.split_once(':') {
+                    Some((service, port)) => (service, Some(port)),
+                    None => (rest, None),
+                };
+                let is_label = |label: &str| {
+                    let is_one = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+                    !label.is_empty() && label.len() <= 63 && label.chars().all(is_one)
+                };
+                if !namespace.into_iter().chain([service]).chain(port).all(is_label) {
+                    return Err(fault(
+                        "namespace, Service and port are lower-case letters, digits and `-`",
+                    ));
+                }
+                let port = match port.map(|port| (port, port.parse())) {
+                    None => None,
+                    Some((_, Ok(0))) => return Err(fault("port 0 is none")),
+                    Some((_, Ok(number))) => Some(Port::Number(number)),
+                    Some((name, Err(_))) if name.contains(|c: char| c.is_ascii_lowercase()) => {
+                        Some(Port::Named(name.into()))
+                    }
+                    Some(_) => return Err(fault("the port is above 65535")),
+                };
+                let namespace = namespace.map(str::to_owned);
+                Ok(Self::Kubernetes { namespace, service: service.into(), port })
+            }
+            _ => Err(fault("it begins with none of dns:, file: and kubernetes:")),
+        }
+    }
+}
+
+impl TryFrom<String> for Source {
+    type Error = MembershipError;
+
+    fn try_from(text: String) -> Result<Self, MembershipError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Dns { host, port } => write!(f, "dns:{host}:{port}"),
+            Self::Kubernetes { namespace, service, port } => {
+                f.write_str("kubernetes:")?;
+                if let Some(namespace) = namespace {
+                    write!(f, "{namespace}/")?;
+                }
+                f.write_str(service)?;
+                port.iter().try_for_each(|port| write!(f, ":{port}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Source {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn sources_are_read_as_people_write_them_and_shown_alike() {
+        let kubernetes = |namespace: Option<&str>, service: &str, port| Source::Kubernetes {
+            namespace: namespace.map(str::to_owned),
+            service: service.into(),
+            port,
+        };
+        let grpc = Some(Port::Named("grpc".into()));
+        let host = "io.bireme.svc.cluster.local".to_owned();
+        for (text, source) in [
+            ("file:/etc/bireme/io.toml", Source::File("/etc/bireme/io.toml".into())),
+            ("dns:io.bireme.svc.cluster.local:7071", Source::Dns { host, port: 7071 }),
+            ("kubernetes:bireme/io:grpc", kubernetes(Some("bireme"), "io", grpc)),
+            ("kubernetes:io", kubernetes(None, "io", None)),
+            ("kubernetes:io:7071", kubernetes(None, "io", Some(Port::Number(7071)))),
+        ] {
+            assert_eq!(read(text), source);
+            assert_eq!(source.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_source_is_refused_with_what_would_be_one() {
+        for (text, problem) in [
+            ("", "begins with none of"),
+            ("consul:x", "begins with none of"),
+            ("file:", "no path"),
+            ("dns:host", "no port"),
+            ("dns:host:0", "no number from 1"),
+            ("dns:host:99999", "no number from 1"),
+            ("dns::7071", "no host name"),
+            ("kubernetes:", "lower-case letters"),
+            ("kubernetes:a/b/c", "lower-case letters"),
+            ("kubernetes:/io", "lower-case letters"),
+            ("kubernetes:io:", "lower-case letters"),
+            ("kubernetes:io:0", "port 0"),
+            ("kubernetes:io:70000", "above 65535"),
+        ] {
+            let said = text.parse::<Source>().unwrap_err().to_string();
+            assert!(said.contains(problem) && said.contains("dns:HOST:PORT"), "{text}: {said}");
+        }
+    }
+}

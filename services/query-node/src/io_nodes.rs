@@ -1,0 +1,88 @@
+//! The I/O nodes, as all cores see them: their list, followed, and how each of them does.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use membership::{Membership, Policy, Report, Settings, View};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::QueryConfig;
+use crate::ejection::{Ejection, EjectionPolicy};
+use crate::error::{QueryError, Result};
+
+/// What a list is called that is in the configuration.
+const FIXED: &str = "configuration";
+
+/// The I/O nodes of a query node.
+pub struct IoNodes {
+    membership: Membership,
+    policy: EjectionPolicy,
+    /// By name. Locked where routes are made, not on the way of a request.
+    ejections: Mutex<HashMap<String, Weak<Ejection>>>,
+    ejected: AtomicU64,
+}
+
+impl IoNodes {
+    /// Those of the configuration, or of the source that it names; waits for its first word.
+    ///
+    /// # Errors
+    /// [`QueryError::Members`] for a list that is refused.
+    pub async fn start(config: &QueryConfig) -> Result<Self> {
+        let membership = match &config.io_nodes_from {
+            None => Membership::fixed(&config.members()?, FIXED),
+            Some(source) => {
+                let policy = Policy { hold: config.member_hold, slow_start: config.slow_start };
+                let settings = Settings { refresh: config.member_refresh, policy };
+                let followed = Membership::follow(source, settings).await;
+                followed.map_err(|error| QueryError::members("io_nodes_from", error))?
+            }
+        };
+        let policy = EjectionPolicy {
+            failures: config.ejection_failures,
+            time: config.ejection_time,
+            time_max: config.ejection_time_max,
+        };
+        let (ejections, ejected) = Default::default();
+        Ok(Self { membership, policy, ejections, ejected })
+    }
+
+    /// Where the list comes from.
+    pub fn source(&self) -> &str {
+        self.membership.source()
+    }
+
+    /// The members, now and whenever they change.
+    pub fn views(&self) -> watch::Receiver<View> {
+        self.membership.views()
+    }
+
+    /// How the following of the source goes.
+    pub fn report(&self) -> Report {
+        self.membership.reports().borrow().clone()
+    }
+
+    /// How the member of that name does; the same for all cores, as long as one of them has it.
+    pub fn ejection(&self, name: &str) -> Arc<Ejection> {
+        let mut known = self.ejections.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(ejection) = known.get(name).and_then(Weak::upgrade) {
+            return ejection;
+        }
+        known.retain(|_, ejection| ejection.strong_count() > 0);
+        let ejection = Ejection::new(name, self.policy, rand::random(), Instant::now());
+        let ejection = Arc::new(ejection);
+        known.insert(name.to_owned(), Arc::downgrade(&ejection));
+        ejection
+    }
+
+    /// Counts an ejection.
+    pub fn count_ejection(&self) {
+        self.ejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ejections since the start.
+    pub fn ejected(&self) -> u64 {
+        self.ejected.load(Ordering::Relaxed)
+    }
+}
