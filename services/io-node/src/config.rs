@@ -53,7 +53,7 @@ pub struct IoConfig {
     /// for 80 % of what the machine, or the control group, has.
     pub memory: ByteSize,
     /// Of that for connections, streams, and batches with their rows and replies, over all cores; what is over
-    /// it is refused. 0 for half of what the others leave, from 64 MiB to 1 GiB.
+    /// it is refused. 0 for half of what the others leave, from 32 to 512 MiB a core.
     pub traffic_memory: ByteSize,
     /// Fills at the same time.
     pub fills: usize,

@@ -40,8 +40,9 @@ pub struct ExtentNo(u32);
 /// Something for each extent.
 pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
-/// What an extent takes in one replica, in bytes: its place, and its entry in a table that is never quite full.
-pub const REPLICA_ENTRY_BYTES: usize = size_of::<Place>() + 2 * size_of::<ExtentNo>();
+/// What an extent takes in one replica at most, in bytes: its place, and its entry in the table, either of which
+/// may have just doubled.
+pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<Place>() + 2 * size_of::<ExtentNo>());
 
 /// One core's replica.
 #[derive(Default)]

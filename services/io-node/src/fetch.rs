@@ -43,10 +43,16 @@ pub fn fetch(
 }
 
 /// Rows have come from the table.
-pub fn image(core: &Core, no: RequestNo, part: usize, image: Result<pack::Extent, Fault>) {
+pub fn image(
+    core: &Core,
+    no: RequestNo,
+    part: usize,
+    image: Result<pack::Extent, Fault>,
+    held: HeldBytes,
+) {
     match image {
         Ok(image) => {
-            if table_rows::arrived(core, no, part, image) {
+            if table_rows::arrived(core, no, part, image, held) {
                 proceed(core, no);
             }
         }

@@ -27,9 +27,12 @@ const DEFAULT_PERCENT: u64 = 80;
 /// Of the bytes that drives hold, in thousandths, for the directory: what rows of 4 KiB take, thrice.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The most and the least that traffic gets where nothing is configured.
-const TRAFFIC_DEFAULT_MAX: u64 = 1 << 30;
-const TRAFFIC_DEFAULT_MIN: u64 = 64 << 20;
+/// The most and the least that traffic gets where nothing is configured, a core.
+const TRAFFIC_DEFAULT_MAX: u64 = 512 << 20;
+const TRAFFIC_DEFAULT_MIN: u64 = 32 << 20;
+
+/// The least that a core can serve with: some connections and streams, and batches.
+const TRAFFIC_MIN: u64 = 4 << 20;
 
 /// What the parts may take that have no fixed size, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +74,14 @@ impl MemoryPlan {
         let wanted = capacity / 1000 * DIRECTORY_THOUSANDTHS;
         let traffic = match config.traffic_memory.as_u64() {
             0 => (bound.saturating_sub(sum(&parts) + wanted) / 2)
-                .clamp(TRAFFIC_DEFAULT_MIN, TRAFFIC_DEFAULT_MAX),
+                .clamp(cores * TRAFFIC_DEFAULT_MIN, cores * TRAFFIC_DEFAULT_MAX),
             configured => configured,
         };
+        if traffic < cores * TRAFFIC_MIN {
+            let least = ByteSize::b(cores * TRAFFIC_MIN);
+            let problem = format!("must be at least {least} for {cores} cores");
+            return Err(NodeError::Config { field: "traffic_memory", problem });
+        }
         parts.push(("`traffic_memory`", traffic));
         let rest = sum(&parts);
         let directory = bound.saturating_sub(rest);

@@ -16,10 +16,10 @@ use tokio::sync::Semaphore;
 use wire::{Fault, Reason};
 
 use crate::core::mailbox::{Mailbox, Message};
-use crate::core::{Core, RequestNo, Source};
+use crate::core::{Core, HeldBytes, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
 use crate::stages::assemble::REPLY_BYTES_MAX;
-use crate::table::{BoundedRows, Projection};
+use crate::table::{BoundedRows, Part, Projection};
 
 /// Takes rows from tables for all cores, a bounded number of batches at a time.
 pub struct TableReader {
@@ -35,6 +35,8 @@ struct Wanted {
     part: usize,
     addrs: Vec<RowAddr>,
     deadline: Option<Instant>,
+    /// Given back on the core that took it, whatever became of the request meanwhile.
+    held: HeldBytes,
 }
 
 impl TableReader {
@@ -61,18 +63,19 @@ impl TableReader {
             let part = wanted.part;
             // A panic in a library below is this batch's fault, not silence.
             let image = AssertUnwindSafe(wanted.take()).catch_unwind().await;
+            let held = wanted.held;
             let panicked = |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
             let image = image.unwrap_or_else(panicked);
             drop(permit);
             // A core that is gone has no use for it.
-            let _ = to.send(Message::Image { request, part, image });
+            let _ = to.send(Message::Image { request, part, image, held });
         });
         Ok(())
     }
 }
 
 impl Wanted {
-    async fn take(self) -> Result<Extent, Fault> {
+    async fn take(&self) -> Result<Extent, Fault> {
         let late = || Fault::new(Reason::DeadlineExceeded, "the deadline passed in the table");
         let taken = match self.deadline {
             Some(deadline) if deadline <= Instant::now() => return Err(late()),
@@ -132,21 +135,27 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
             .collect();
         request.times.table_rows += addrs.len() as u32;
         core.stats.table_rows.add(addrs.len() as u64);
-        let bytes: u64 = addrs.iter().map(|&addr| read_bytes(&request.projection, addr)).sum();
+        let columns = &request.projection.parts[part];
+        let bytes: u64 =
+            addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
+        // It is a guess, and a large one must not be refused for ever.
+        let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core.traffic_memory.hold(bytes).ok_or_else(|| no_room(core, bytes))?;
-        request.images_held = std::mem::take(&mut request.images_held).and(held);
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
-        let wanted = Wanted { projection, part, addrs, deadline };
+        let wanted = Wanted { projection, part, addrs, deadline, held };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;
     }
     Ok(request.images_left > 0)
 }
 
-/// What reading a row from its table takes in memory, about: Lance's columns, and the image.
-fn read_bytes(projection: &Projection, addr: RowAddr) -> u64 {
-    let fragment = projection.table.fragment(addr.fragment());
-    2 * fragment.map_or(0, |fragment| fragment.row_bytes)
+/// What reading a row of a part from its table takes in memory, about: Lance's columns, and the image.
+fn read_bytes(projection: &Projection, part: &Part, addr: RowAddr) -> u64 {
+    let variable = match part.is_variable {
+        true => projection.table.variable_bytes(addr.fragment()),
+        false => 0,
+    };
+    2 * (part.fixed_bytes + variable)
 }
 
 fn no_room(core: &Core, bytes: u64) -> Fault {
@@ -158,10 +167,11 @@ fn no_room(core: &Core, bytes: u64) -> Fault {
 }
 
 /// Keeps an image. Whether it was the last that the request waited for.
-pub fn arrived(core: &Core, no: RequestNo, part: usize, image: Extent) -> bool {
+pub fn arrived(core: &Core, no: RequestNo, part: usize, image: Extent, held: HeldBytes) -> bool {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return false };
     request.images[part] = Some(image);
+    request.images_held = std::mem::take(&mut request.images_held).and(held);
     request.images_left -= 1;
     request.images_left == 0
 }

@@ -74,7 +74,8 @@ impl Ejection {
 
     /// It answered.
     pub fn succeeded(&self) {
-        if self.failures.load(Ordering::Relaxed) == 0 {
+        let is_well = self.until_ms.load(Ordering::Relaxed) == NONE;
+        if is_well && self.failures.load(Ordering::Relaxed) == 0 {
             return;
         }
         self.failures.store(0, Ordering::Relaxed);
@@ -157,6 +158,17 @@ mod tests {
         node.succeeded();
         assert!(node.may_ask(later) && node.may_ask(later) && !node.is_ejected(later));
         assert_eq!(fail(&node, later, 3), [false, false, true]);
+    }
+
+    #[test]
+    fn one_failure_may_be_enough_and_one_answer_takes_it_back() {
+        let now = Instant::now();
+        let node = Ejection::new("io-0", EjectionPolicy { failures: 1, ..POLICY }, 7, now);
+        assert_eq!(fail(&node, now, 1), [true]);
+        let later = now + POLICY.time;
+        assert!(node.may_ask(later));
+        node.succeeded();
+        assert!(node.may_ask(later) && node.may_ask(later) && !node.is_ejected(later));
     }
 
     #[test]

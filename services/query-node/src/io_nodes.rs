@@ -19,8 +19,8 @@ const FIXED: &str = "configuration";
 pub struct IoNodes {
     membership: Membership,
     policy: EjectionPolicy,
-    /// By name. Locked where routes are made, not on the way of a request.
-    ejections: Mutex<HashMap<String, Weak<Ejection>>>,
+    /// By name and endpoint. Locked where routes are made, not on the way of a request.
+    ejections: Mutex<HashMap<(String, String), Weak<Ejection>>>,
     ejected: AtomicU64,
 }
 
@@ -63,16 +63,17 @@ impl IoNodes {
         self.membership.reports().borrow().clone()
     }
 
-    /// How the member of that name does; the same for all cores, as long as one of them has it.
-    pub fn ejection(&self, name: &str) -> Arc<Ejection> {
+    /// How the member of that name does, there; the same for all cores, as long as one of them has it.
+    pub fn ejection(&self, name: &str, endpoint: &str) -> Arc<Ejection> {
+        let key = (name.to_owned(), endpoint.to_owned());
         let mut known = self.ejections.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(ejection) = known.get(name).and_then(Weak::upgrade) {
+        if let Some(ejection) = known.get(&key).and_then(Weak::upgrade) {
             return ejection;
         }
         known.retain(|_, ejection| ejection.strong_count() > 0);
         let ejection = Ejection::new(name, self.policy, rand::random(), Instant::now());
         let ejection = Arc::new(ejection);
-        known.insert(name.to_owned(), Arc::downgrade(&ejection));
+        known.insert(key, Arc::downgrade(&ejection));
         ejection
     }
 

@@ -86,7 +86,11 @@ impl IoTier {
             // Nobody waits for a connection to who has just come.
             let deadline = Instant::now() + CONNECT_PATIENCE;
             let is_new = |node: &&Arc<Node>| before.find(&node.seat).is_none();
-            let new = routes.nodes.iter().filter(is_new);
+            // One that is going anyway is not waited for.
+            let is_wanted = |node: &&Arc<Node>| {
+                matches!(node.seat.state, State::Ready | State::Joining) && is_new(node)
+            };
+            let new = routes.nodes.iter().filter(is_wanted);
             let _ = join_all(new.map(|node| node.client.ready(deadline))).await;
             self.routes.store(Arc::new(routes));
         }
@@ -129,7 +133,8 @@ impl Routes {
                     FetchClient::new(seat.endpoint.clone(), options)?
                 }
             };
-            Ok(Arc::new(Node { seat: seat.clone(), client, ejection: nodes.ejection(&seat.name) }))
+            let ejection = nodes.ejection(&seat.name, &seat.endpoint.to_string());
+            Ok(Arc::new(Node { seat: seat.clone(), client, ejection }))
         };
         let nodes = view.seats.iter().map(node).collect::<Result<_>>()?;
         Ok(Self { members, nodes })

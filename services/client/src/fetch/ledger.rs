@@ -23,6 +23,9 @@ use super::handles::{Handles, Lookup, State, Waiters};
 use super::job::{Command, Job, RawReply};
 use super::projection::ProjectionKey;
 
+/// In the metadata of a fault: the node itself has not said anything.
+pub const UNANSWERED: &str = "unanswered";
+
 /// A job whose projection is open.
 struct Ready {
     job: Job,
@@ -264,6 +267,7 @@ pub(super) fn deadline_passed() -> Fault {
         Reason::DeadlineExceeded,
         "the deadline passed before the I/O node answered; allow more time",
     )
+    .with(UNANSWERED, true)
 }
 
 fn broken(message: String) -> Fault {

@@ -37,6 +37,7 @@ mod terms;
 mod unary;
 
 pub use distance::Metric;
+pub use ledger::UNANSWERED;
 pub use options::FetchOptions;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};

@@ -7,7 +7,7 @@ use ring::{AlignedBuf, ReadError, WriteError};
 use tokio::sync::{mpsc, oneshot};
 use wire::Fault;
 
-use super::{CoreSnapshot, RequestNo, SessionNo};
+use super::{CoreSnapshot, HeldBytes, RequestNo, SessionNo};
 use crate::directory::Extent;
 use crate::table::Projection;
 
@@ -38,6 +38,8 @@ pub enum Message {
         part: usize,
         /// The rows, encoded like a chunk.
         image: Result<pack::Extent, Fault>,
+        /// The memory that reading them took.
+        held: HeldBytes,
     },
     /// An extent is on a drive; find it from now on.
     Filled {

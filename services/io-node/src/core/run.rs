@@ -144,7 +144,9 @@ fn obey(core: &Core, message: Message) {
         Message::Opened { session, handle, serial, projection } => {
             serve::opened(core, session, handle, serial, projection);
         }
-        Message::Image { request, part, image } => fetch::image(core, request, part, image),
+        Message::Image { request, part, image, held } => {
+            fetch::image(core, request, part, image, held);
+        }
         Message::Filled { extent, done } => {
             let replaced = core.directory.borrow_mut().insert(extent);
             hold(core, replaced.into_iter().collect(), None);

@@ -15,47 +15,74 @@ use super::CORE;
 /// What a core's traffic may hold, and does.
 pub struct TrafficMemory {
     used: Cell<u64>,
+    /// Of that by connections and streams, which stay though nothing is asked.
+    standing: Cell<u64>,
     max: u64,
     /// Large buffers of replies that were sent.
     pub spares: Arc<Spares>,
 }
 
-/// Bytes that something holds for as long as this lives. Belongs to the core's thread.
+/// Bytes that something holds for as long as this lives. To be dropped on the core's thread: it may go elsewhere
+/// only to come back.
 #[derive(Debug, Default)]
-pub struct HeldBytes(u64);
+pub struct HeldBytes {
+    bytes: u64,
+    standing: u64,
+}
 
 impl TrafficMemory {
     /// Of `max` bytes.
     pub fn new(max: u64) -> Self {
-        Self { used: Cell::new(0), max, spares: Arc::default() }
+        let (used, standing, spares) = Default::default();
+        Self { used, standing, max, spares }
     }
 
-    /// Room for `bytes`; `None` if others hold too much. What finds no other always has room.
+    /// Room for `bytes` of a batch; `None` if others' batches hold too much. What finds no other always has
+    /// room, so that no batch is refused for ever.
     pub fn hold(&self, bytes: u64) -> Option<HeldBytes> {
-        let used = self.used.get();
-        if used > 0 && used + bytes > self.max {
-            return None;
-        }
-        self.used.set(used + bytes);
-        Some(HeldBytes(bytes))
+        let is_alone = self.used.get() == self.standing.get();
+        let has_room = is_alone || self.used.get() + bytes <= self.max;
+        has_room.then(|| self.take(bytes, 0))
+    }
+
+    /// Room for a connection or a stream, of at most half of all.
+    pub fn hold_standing(&self, bytes: u64) -> Option<HeldBytes> {
+        let has_room =
+            self.standing.get() + bytes <= self.max / 2 && self.used.get() + bytes <= self.max;
+        has_room.then(|| self.take(bytes, bytes))
+    }
+
+    fn take(&self, bytes: u64, standing: u64) -> HeldBytes {
+        self.used.set(self.used.get() + bytes);
+        self.standing.set(self.standing.get() + standing);
+        HeldBytes { bytes, standing }
     }
 
     /// Bytes held now.
     pub fn used(&self) -> u64 {
         self.used.get()
     }
+
+    /// Bytes that may be held.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
 }
 
 impl HeldBytes {
     /// As much as both.
     pub fn and(mut self, mut other: Self) -> Self {
-        Self(std::mem::take(&mut self.0) + std::mem::take(&mut other.0))
+        let (one, two) = (std::mem::take(&mut self), std::mem::take(&mut other));
+        let both = Self { bytes: one.bytes + two.bytes, standing: one.standing + two.standing };
+        std::mem::forget((one, two));
+        both
     }
 
     /// Gives some back before the rest.
     pub fn shrink(&mut self, bytes: u64) {
-        drop(Self(bytes.min(self.0)));
-        self.0 -= bytes.min(self.0);
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        drop(Self { bytes, standing: 0 });
     }
 
     /// Bytes whose memory is held until the last of them is gone.
@@ -81,7 +108,9 @@ impl Drop for HeldBytes {
         let _ = CORE.try_with(|core| {
             if let Some(core) = core.get() {
                 let memory = &core.traffic_memory;
-                memory.used.set(memory.used.get().saturating_sub(self.0));
+                debug_assert!(memory.used.get() >= self.bytes, "given back twice, or elsewhere");
+                memory.used.set(memory.used.get().saturating_sub(self.bytes));
+                memory.standing.set(memory.standing.get().saturating_sub(self.standing));
             }
         });
     }

@@ -45,6 +45,9 @@ const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 /// The longest that it is let be.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
+/// Extents that are entered into the books in one go.
+const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
+
 /// Failed chunks that are remembered; past that all are forgotten, and tried again.
 const FAILED_MAX: usize = 1 << 16;
 
@@ -173,21 +176,26 @@ impl Filler {
     }
 
     /// Enters what the slabs hold into the books.
-    fn take_over(&mut self) {
+    async fn take_over(&mut self) {
         let restored = std::mem::take(&mut self.restored);
         self.placed.reserve(restored.len());
-        for extent in restored.iter() {
-            self.placed.insert(Arc::clone(extent));
+        for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
+            extents.iter().for_each(|extent| self.placed.insert(Arc::clone(extent)));
+            // The thread may be the only one, and connections wait to be dealt.
+            tokio::task::yield_now().await;
         }
-        for extent in self.placed.extents() {
-            self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+        for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
+            for extent in extents.iter().filter(|extent| self.placed.has(extent)) {
+                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+            }
+            tokio::task::yield_now().await;
         }
         self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
     }
 
     /// Fills until it is told to stop, or nobody can ask any more.
     pub async fn run(mut self) {
-        self.take_over();
+        self.take_over().await;
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             let wake = self.wake();
@@ -237,6 +245,11 @@ impl Filler {
     fn is_busy(&self) -> bool {
         self.writing.iter().any(|&writes| writes > 0)
             || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
+    }
+
+    /// Whether nothing is under way after which there may be room.
+    fn is_idle(&self) -> bool {
+        self.reclaiming.is_none() && !self.is_busy()
     }
 
     fn asked(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
@@ -412,6 +425,13 @@ impl Filler {
                         self.reclaim(segment);
                     }
                     break;
+                }
+                // Extents of drives that take no writes are not reclaimed: with nothing else to make room
+                // with, none will come.
+                Allocation::Busy if self.is_idle() => {
+                    if let Some((name, _)) = self.homeless.pop_front() {
+                        self.end(name, FillOutcome::Failed("the directory is full".into()));
+                    }
                 }
                 Allocation::Busy => break,
             }

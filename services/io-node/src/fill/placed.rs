@@ -1,6 +1,5 @@
 //! What every core finds, and what that takes of memory.
 
-use std::collections::hash_map::Values;
 use std::sync::Arc;
 
 use address::{DriveNo, ExtentKey};
@@ -61,11 +60,6 @@ impl Placed {
     /// Whether this very extent, not another of its name, is served.
     pub fn has(&self, extent: &Arc<Extent>) -> bool {
         self.by_key.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
-    }
-
-    /// All of them.
-    pub fn extents(&self) -> Values<'_, ExtentKey, Arc<Extent>> {
-        self.by_key.values()
     }
 
     /// How many.

@@ -28,7 +28,7 @@ impl Chunk for Ready {
 
 impl FillHandle {
     /// Fills `extents` extents of `sectors` sectors, all alike, `at_once` asked for at the same time; how long
-    /// that took. `name` must not have been used before.
+    /// that took, the last record included. To be called once; `name` must not have been used before.
     ///
     /// # Errors
     /// Why one could not be filled.
@@ -54,6 +54,8 @@ impl FillHandle {
                 return Err(NodeError::Fill { why });
             }
         }
+        // Until all of it is flushed and recorded; nothing is filled after that.
+        let _ = self.stop().await;
         Ok(began.elapsed())
     }
 }

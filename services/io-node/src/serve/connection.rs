@@ -23,7 +23,7 @@ impl Connection {
     /// Takes a connection in, or closes it if there is no memory for one more.
     pub fn new(stream: TcpStream) -> Option<Self> {
         let core = here();
-        match core.traffic_memory.hold(CONNECTION_BYTES) {
+        match core.traffic_memory.hold_standing(CONNECTION_BYTES) {
             Some(held) => Some(Self { stream, _held: held }),
             None => {
                 core.stats.shed.add(1);

@@ -28,6 +28,9 @@ use super::stream::{self, STREAM_BYTES};
 use crate::core::here;
 use crate::node::Shared;
 
+/// The largest message of a call beside Fetch, in bytes: a Warm of very many ranges.
+const CALL_BYTES_MAX: usize = 1 << 20;
+
 /// `bireme.fetch.v1.FetchService`.
 #[derive(Clone)]
 pub struct FetchServer {
@@ -41,7 +44,7 @@ impl FetchServer {
     pub fn new(shared: Arc<Shared>, stopping: watch::Receiver<bool>) -> Self {
         let edge = Edge { shared: Arc::clone(&shared), stopping: stopping.clone() };
         let rest = FetchServiceServer::new(edge)
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_decoding_message_size(CALL_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         Self { shared, stopping, rest }
     }
@@ -50,7 +53,9 @@ impl FetchServer {
         if request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
             return Status::unimplemented("send messages uncompressed").into_http();
         }
-        let Some(held) = here().traffic_memory.hold(STREAM_BYTES) else {
+        let core = here();
+        let Some(held) = core.traffic_memory.hold_standing(STREAM_BYTES) else {
+            core.stats.shed.add(1);
             let what = "others hold all memory for streams; try again later";
             return Status::from(Fault::new(Reason::Overloaded, what)).into_http();
         };

@@ -78,7 +78,7 @@ async fn listen(
         };
         match message {
             Ok(Some(request)) => {
-                arriving.taken(&request);
+                arriving.taken();
                 let obeyed = obey(&here(), no, request.kind);
                 if let Err(fault) = obeyed {
                     break Err(Status::from(fault));

@@ -138,6 +138,7 @@ async fn fill_all(
     loop {
         let outcome = tokio::select! {
             outcome = outcomes.next() => outcome,
+            () = progress.closed() => return,
             () = stopped(&mut stopping) => {
                 let stopped = Fault::new(Reason::NodeUnavailable, "the node is shutting down");
                 return drop(progress.send(Err(stopped.into())).await);

@@ -28,7 +28,12 @@ pub fn admit(
 ) -> Result<(), Fault> {
     let waiting = core.reader.waiting();
     let wait = core.reader.wait(priority);
-    let overloaded = if waiting + rows > core.shared.config.queue_rows_max {
+    // Batch work leaves half of the queue to others, or one backfill would shut them out.
+    let rows_max = match priority {
+        Priority::Interactive => core.shared.config.queue_rows_max,
+        Priority::Batch => core.shared.config.queue_rows_max / 2,
+    };
+    let overloaded = if waiting + rows > rows_max {
         format!("{waiting} rows wait for a read already; try again later")
     } else if deadline.is_some_and(|at| wait > (at - arrived) * WAIT_TENTHS / 10) {
         let ms = wait.as_millis();

@@ -33,18 +33,19 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
         .filter_map(|(index, row)| index.len_of(row))
         .map(u64::from)
         .sum();
-    let held = match request.rerank {
-        Some(_) => None,
-        None => Some(hold(core, bytes)?),
-    };
     let longest = core.shared.config.read_max.as_u64() as usize;
     let in_one_read = |sectors: SectorSpan| sectors.count as usize * SECTOR_BYTES <= longest;
     let in_place = |(index, row): (&ExtentIndex, u32)| {
         index.form() == Form::Plain && index.sectors_of(row).is_some_and(in_one_read)
     };
-    let gather = match &request.rerank {
-        Some(by) if rows(0).all(in_place) => Gather::Score(Scorer::new(by, request.rows())),
-        _ => {
+    let scored = request.rerank.as_ref().filter(|_| rows(0).all(in_place));
+    let held = match scored {
+        Some(_) => None,
+        None => Some(hold(core, bytes)?),
+    };
+    let gather = match scored {
+        Some(by) => Gather::Score(Scorer::new(by, request.rows())),
+        None => {
             let parts = request.projection.parts.iter().enumerate();
             let assembler = |(at, part): (usize, &crate::table::Part)| {
                 let layout = &request.projection.pack(part).layout;

@@ -279,7 +279,7 @@ impl Reader {
     pub fn submit(&self, core: &Core) {
         while self.busy.get() < self.slots && !self.waiting.borrow().is_empty() {
             let now = Instant::now();
-            let Popped { late, stuck } = self.pop(core, now);
+            let Popped { mut late, stuck } = self.pop(core, now);
             let mut wants = self.wants.borrow_mut();
             let mut planned = self.planned.borrow_mut();
             planned.clear();
@@ -288,6 +288,8 @@ impl Reader {
                 self.start(core, read, now, &wants[read.wants.clone()]);
             }
             drop((wants, planned));
+            late.sort_unstable_by_key(|no| no.serial());
+            late.dedup();
             for no in late {
                 core.stats.dropped.add(1);
                 let what = "the deadline passed before the rows were read";
@@ -312,9 +314,7 @@ impl Reader {
             let Some(piece) = waiting.pop() else { break };
             let Some(request) = requests.get_mut(piece.request) else { continue };
             if request.deadline.is_some_and(|deadline| deadline <= now) {
-                if popped.late.last() != Some(&piece.request) {
-                    popped.late.push(piece.request);
-                }
+                popped.late.push(piece.request);
                 continue;
             }
             match place(&directory, piece) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use address::{ChunkRows, ExtentKey, PackKey, RowAddr};
-use arrow_schema::FieldRef;
+use arrow_schema::{DataType, FieldRef};
 use futures::{StreamExt, TryStreamExt};
 use lake::{DeletedRows, Table};
 use pack::{PackLayout, plan_packs};
@@ -21,6 +21,21 @@ pub struct OpenTable {
     packs: Vec<Pack>,
     /// Ascending ids.
     fragments: Vec<OpenFragment>,
+    /// Of a row, in all columns of fixed width.
+    fixed_bytes: u64,
+}
+
+/// Bytes of a value of a type of fixed width.
+pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
+    match data_type {
+        DataType::Null => Some(0),
+        DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(width) => u64::try_from(*width).ok(),
+        DataType::FixedSizeList(item, count) => {
+            Some(fixed_bytes(item.data_type())? * u64::try_from(*count).ok()?)
+        }
+        other => other.primitive_width().map(|width| width as u64),
+    }
 }
 
 /// Columns that are stored together.
@@ -42,7 +57,7 @@ pub struct OpenFragment {
     /// How they are cut into chunks.
     pub chunk_rows: ChunkRows,
     /// Bytes of a row in its first file, on average; 0 if unknown.
-    pub row_bytes: u64,
+    row_bytes: u64,
     deleted: Arc<DeletedRows>,
     /// A key for each of the table's packs.
     keys: Vec<PackKey>,
@@ -94,7 +109,8 @@ impl OpenTable {
                 })
             })
             .collect::<Result<Vec<_>, NodeError>>()?;
-        Ok(Self { table, packs, fragments })
+        let widths = schema.fields().iter().filter_map(|field| fixed_bytes(field.data_type()));
+        Ok(Self { table, packs, fragments, fixed_bytes: widths.sum() })
     }
 
     /// The table itself.
@@ -110,6 +126,13 @@ impl OpenTable {
     /// Its fragments, by ascending id.
     pub fn fragments(&self) -> &[OpenFragment] {
         &self.fragments
+    }
+
+    /// Bytes that a row of a fragment has in columns of variable width, on average: what its file has beyond
+    /// the others. 0 if unknown.
+    pub fn variable_bytes(&self, fragment: u32) -> u64 {
+        let row_bytes = self.fragment(fragment).map_or(0, |fragment| fragment.row_bytes);
+        row_bytes.saturating_sub(self.fixed_bytes)
     }
 
     /// The fragment with this id.

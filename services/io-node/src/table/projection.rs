@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use pack::wire_schema;
 
+use super::opened::fixed_bytes;
 use super::{OpenTable, Pack};
 use crate::error::NodeError;
 
@@ -26,6 +27,10 @@ pub struct Part {
     pub columns: Vec<usize>,
     /// The place of each of them in the reply.
     pub outputs: Vec<usize>,
+    /// Bytes that a row has in those of fixed width.
+    pub fixed_bytes: u64,
+    /// Whether there are others.
+    pub is_variable: bool,
 }
 
 impl Projection {
@@ -47,12 +52,21 @@ impl Projection {
                 lake::LakeError::ColumnNotFound { column: column.clone(), available }
             })?;
             fields.push(field.clone());
+            let width = fixed_bytes(field.data_type());
             match parts.iter_mut().find(|part| part.pack == pack) {
                 Some(part) => {
                     part.columns.push(place);
                     part.outputs.push(output);
+                    part.fixed_bytes += width.unwrap_or(0);
+                    part.is_variable |= width.is_none();
                 }
-                None => parts.push(Part { pack, columns: vec![place], outputs: vec![output] }),
+                None => parts.push(Part {
+                    pack,
+                    columns: vec![place],
+                    outputs: vec![output],
+                    fixed_bytes: width.unwrap_or(0),
+                    is_variable: width.is_none(),
+                }),
             }
         }
         let schema = Arc::new(wire_schema(&Schema::new(fields)));

@@ -55,19 +55,28 @@ impl Breaker {
         }
     }
 
-    /// Whether a request may be sent. What becomes of one that may is to be told, also that nobody waits
-    /// for it any more.
+    /// Whether a request would be sent now.
     ///
     /// # Errors
     /// While the store is let be.
-    pub fn admit(&mut self, now: Instant) -> Result<(), LetBe> {
+    pub fn check(&self, now: Instant) -> Result<(), LetBe> {
         let Some(until) = self.open_until else { return Ok(()) };
         let again = until.saturating_duration_since(now);
-        if !again.is_zero() || self.probing {
-            return Err(LetBe { failures: self.failures, again });
+        match again.is_zero() && !self.probing {
+            true => Ok(()),
+            false => Err(LetBe { failures: self.failures, again }),
         }
-        self.probing = true;
-        Ok(())
+    }
+
+    /// Lets a request be sent, and says whether it is the probe of a store that is let be. What becomes of it is
+    /// to be told, also that nobody waits for it any more.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn admit(&mut self, now: Instant) -> Result<bool, LetBe> {
+        self.check(now)?;
+        self.probing = self.open_until.is_some();
+        Ok(self.probing)
     }
 
     /// The store answered. Whether it had been let be.
@@ -77,12 +86,13 @@ impl Breaker {
         was_open
     }
 
-    /// It did not; `chance` is from 0 to 1. Whether it is let be from now on, and was not before.
-    pub fn failed(&mut self, now: Instant, chance: f64) -> bool {
+    /// It did not, nor as a probe if this `is_probe`; `chance` is from 0 to 1. Whether it is let be from now on,
+    /// and was not before.
+    pub fn failed(&mut self, is_probe: bool, now: Instant, chance: f64) -> bool {
         self.failures = self.failures.saturating_add(1);
         let was_open = self.open_until.is_some();
         // Those that were under way when it opened say nothing new.
-        let opens = if was_open { self.probing } else { self.failures >= self.failures_max };
+        let opens = if was_open { is_probe } else { self.failures >= self.failures_max };
         if opens {
             // So that nodes which lost the same store don't all come back at once.
             self.open_until = Some(now + self.pause.mul_f64(0.5 + chance));
@@ -92,7 +102,7 @@ impl Breaker {
         opens && !was_open
     }
 
-    /// Nobody waits for the answer any more; another request may be the probe.
+    /// Nobody waits for the probe's answer any more; another request may be one.
     pub fn abandoned(&mut self) {
         self.probing = false;
     }
@@ -113,8 +123,8 @@ mod tests {
 
     fn open() -> (Breaker, Instant) {
         let (mut breaker, now) = breaker();
-        assert!(!breaker.failed(now, 0.5) && !breaker.failed(now, 0.5));
-        assert!(breaker.failed(now, 0.5));
+        assert!(!breaker.failed(false, now, 0.5) && !breaker.failed(false, now, 0.5));
+        assert!(breaker.failed(false, now, 0.5));
         (breaker, now)
     }
 
@@ -122,9 +132,13 @@ mod tests {
     fn failures_in_a_row_open_it_and_one_answer_between_them_does_not() {
         let (mut breaker, now) = breaker();
         for _ in 0..10 {
-            assert!(!breaker.failed(now, 0.5) && !breaker.failed(now, 0.5) && !breaker.answered());
+            assert!(
+                !breaker.failed(false, now, 0.5)
+                    && !breaker.failed(false, now, 0.5)
+                    && !breaker.answered()
+            );
         }
-        assert_eq!(breaker.admit(now), Ok(()));
+        assert_eq!(breaker.admit(now), Ok(false));
         let (mut breaker, now) = open();
         let let_be = LetBe { failures: 3, again: Duration::from_secs(1) };
         assert_eq!(breaker.admit(now), Err(let_be));
@@ -134,11 +148,11 @@ mod tests {
     fn after_its_pause_one_probe_decides() {
         let (mut breaker, now) = open();
         let later = now + Duration::from_secs(1);
-        assert_eq!(breaker.admit(later), Ok(()));
+        assert_eq!(breaker.admit(later), Ok(true));
         assert_eq!(breaker.admit(later), Err(LetBe { failures: 3, again: Duration::ZERO }));
         // One that was under way before.
         assert!(breaker.answered());
-        assert_eq!(breaker.admit(later), Ok(()));
+        assert_eq!(breaker.admit(later), Ok(false));
     }
 
     #[test]
@@ -149,9 +163,11 @@ mod tests {
             let Err(LetBe { again, .. }) = breaker.admit(now) else { panic!("it is open") };
             pauses.push(again.as_secs());
             now += again;
-            assert_eq!(breaker.admit(now), Ok(()));
+            assert_eq!(breaker.admit(now), Ok(true));
             // An old failure that comes in late does not end the probe.
-            assert!(!breaker.failed(now, 0.5));
+            assert!(!breaker.failed(false, now, 0.5));
+            assert_eq!(breaker.check(now).unwrap_err().again, Duration::ZERO);
+            assert!(!breaker.failed(true, now, 0.5));
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
@@ -160,8 +176,8 @@ mod tests {
     fn an_abandoned_probe_makes_way_for_another() {
         let (mut breaker, now) = open();
         let later = now + Duration::from_secs(2);
-        assert_eq!(breaker.admit(later), Ok(()));
+        assert_eq!(breaker.admit(later), Ok(true));
         breaker.abandoned();
-        assert_eq!(breaker.admit(later), Ok(()));
+        assert_eq!(breaker.admit(later), Ok(true));
     }
 }

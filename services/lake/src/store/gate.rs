@@ -1,5 +1,6 @@
 //! The way to one store: who may pass, and what became of it.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,9 @@ use super::breaker::Breaker;
 use super::hedge::Hedge;
 use super::limits::StoreLimits;
 use super::usage::{StoreUsage, count};
+
+/// A request without an answer for so long speaks against the store, though it was dropped.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What all users of one store share.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
+    is_probe: bool,
+    since: Instant,
     judged: bool,
     _place: OwnedSemaphorePermit,
 }
@@ -48,13 +54,17 @@ impl Gate {
     /// # Errors
     /// While the store is let be.
     pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(generic)?;
-        locked(&self.breaker).admit(Instant::now()).map_err(|let_be| {
+        let refused = |let_be| {
             count(&self.usage.refused, 1);
             generic(let_be)
-        })?;
+        };
+        // Before, as all places may be taken by what hangs; and after, as that may have told meanwhile.
+        locked(&self.breaker).check(Instant::now()).map_err(refused)?;
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(generic)?;
+        let since = Instant::now();
+        let is_probe = locked(&self.breaker).admit(since).map_err(refused)?;
         count(&self.usage.under_way, 1);
-        Ok(Pass { gate: Arc::clone(self), judged: false, _place: place })
+        Ok(Pass { gate: Arc::clone(self), is_probe, since, judged: false, _place: place })
     }
 
     /// A read begins: after how long to ask for it again.
@@ -83,10 +93,14 @@ impl Pass {
         if !is_the_stores(error) {
             return self.answered();
         }
+        self.failed(error);
+    }
+
+    fn failed(&self, why: &dyn Display) {
         count(&self.gate.usage.failed, 1);
-        let opened = locked(&self.gate.breaker).failed(Instant::now(), rand::random());
-        if opened {
-            tracing::warn!(store = self.gate.store, %error, "the store keeps failing and is let be");
+        let now = Instant::now();
+        if locked(&self.gate.breaker).failed(self.is_probe, now, rand::random()) {
+            tracing::warn!(store = self.gate.store, %why, "the store keeps failing and is let be");
         }
     }
 
@@ -100,7 +114,13 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         self.gate.usage.under_way.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        if !self.judged {
+        if self.judged {
+            return;
+        }
+        // Who asked has lost patience: with this store, if it had time enough.
+        if self.since.elapsed() >= PATIENCE {
+            self.failed(&"it does not answer");
+        } else if self.is_probe {
             locked(&self.gate.breaker).abandoned();
         }
     }

@@ -6,7 +6,8 @@
 //!                  └─► the store's client (retries with jittered back-off; Lance slows down when throttled)
 //! ```
 //!
-//! Every request is counted with its bytes, and what they cost at list prices ([`StoreUse`]). Folders are not
+//! Requests are counted with their bytes, and what they cost at list prices ([`StoreUse`]). A hedge takes no place
+//! of its own. Unpaged listings and deletions, which only writers make, go through as they are. Folders are not
 //! guarded: Lance reads them past its stores, and they have neither tails to hedge nor a price.
 
 mod breaker;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use address::RowAddr;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::Schema;
-use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion};
+use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion, UNANSWERED};
 use distance::Query;
 use futures::FutureExt;
 use futures::future::try_join_all;
@@ -279,12 +279,16 @@ impl Asked<'_> {
                 node.ejection.succeeded();
                 Ok(Some((reply, began.elapsed())))
             }
-            Err(fault) if !table_may_answer(fault.reason) => Err(fault.into()),
             Err(fault) => {
-                if blames_node(fault.reason, began.elapsed())
-                    && node.ejection.failed(Instant::now(), &fault.message)
-                {
-                    self.state.shared.io_nodes.count_ejection();
+                if blames_node(&fault, began.elapsed()) {
+                    if node.ejection.failed(Instant::now(), &fault.message) {
+                        self.state.shared.io_nodes.count_ejection();
+                    }
+                } else if has_answered(&fault) {
+                    node.ejection.succeeded();
+                }
+                if !table_may_answer(fault.reason) {
+                    return Err(fault.into());
                 }
                 self.deadline.check("fetch")?;
                 match fault.reason {
@@ -322,9 +326,10 @@ impl Asked<'_> {
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Whether a failure after so long counts towards the ejection of the node that it is of.
-fn blames_node(reason: Reason, took: Duration) -> bool {
-    match reason {
-        Reason::DeadlineExceeded => took >= PATIENCE,
+fn blames_node(fault: &Fault, took: Duration) -> bool {
+    match fault.reason {
+        // One that says so itself was waiting for the table's store.
+        Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
         // Its client knows, and needs no time to find out.
         Reason::NodeUnavailable
@@ -347,6 +352,11 @@ fn blames_node(reason: Reason, took: Duration) -> bool {
         | Reason::BadArgument
         | Reason::NoIndex => false,
     }
+}
+
+/// Whether the node itself said so.
+fn has_answered(fault: &Fault) -> bool {
+    fault.reason != Reason::NodeUnavailable && !fault.metadata.contains_key(UNANSWERED)
 }
 
 /// Whether the table is read instead when an I/O node fails for this reason.

@@ -38,7 +38,7 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
     let io = Io::start(|config| {
-        config.traffic_memory = ByteSize::mib(4);
+        config.traffic_memory = ByteSize::mib(5);
         config.cores = 1;
     })
     .await;

@@ -108,7 +108,8 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
 
 async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
     let failed = |error| CliError::os("writing failed", &error, "name another file with --drive");
-    let piece = vec![7; extent];
+    // As an extent of the node has them.
+    let piece: Vec<u8> = (0..extent as u64 / 8).flat_map(u64::to_le_bytes).collect();
     let began = Instant::now();
     let mut file = File::create_new(path).await.map_err(failed)?;
     for _ in 0..extents {

@@ -18,6 +18,9 @@ const LEFT_MIN: usize = 64;
 /// What is left of a speed after each look that finds less.
 const REMEMBERED: f64 = 0.9;
 
+/// A speed that was not looked at for so long says nothing: what made it slow may be over.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
+
 /// Who waits for a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
@@ -43,6 +46,8 @@ struct Speed {
     /// Whether this is the first look since nothing waited: a burst that has just come keeps the core busy with
     /// other things than reading.
     is_first: bool,
+    /// When it was measured last.
+    looked: Option<Instant>,
     a_second: Option<f64>,
 }
 
@@ -110,6 +115,9 @@ impl Speed {
     fn submitted(&mut self, left: usize, more: bool, now: Instant) {
         let Some(since) = self.since else {
             (self.since, self.left, self.is_first) = (more.then_some(now), 0, true);
+            if self.looked.is_none_or(|looked| now - looked > FORGOTTEN_AFTER) {
+                self.a_second = None;
+            }
             return;
         };
         self.left += left;
@@ -117,6 +125,7 @@ impl Speed {
         if took >= MEASURED_MIN && self.left >= LEFT_MIN {
             let measured = self.left as f64 / took.as_secs_f64();
             if !std::mem::take(&mut self.is_first) {
+                self.looked = Some(now);
                 // What the core was slow for may have been something else, so the best counts, for a while.
                 let before = self.a_second.unwrap_or(0.0) * REMEMBERED;
                 self.a_second = Some(measured.max(before).max(1.0));
