@@ -1,0 +1,105 @@
+{{/* Values that are right one by one, and contradict each other. What is wrong with one alone, the schema says. */}}
+
+{{- define "bireme.checks" -}}
+{{- include "bireme.checks.names" . }}
+{{- include "bireme.checks.io" .Values }}
+{{- include "bireme.checks.drives" .Values.io }}
+{{- include "bireme.checks.query" .Values.query }}
+{{- if and .Values.seccompInstaller.enabled (ne .Values.io.seccomp "Localhost") }}
+{{- fail (printf "seccompInstaller.enabled writes a profile that nobody uses, as io.seccomp is %s: set io.seccomp to Localhost" .Values.io.seccomp) }}
+{{- end }}
+{{- if and .Values.loadtest.enabled (not (hasKey .Values.tables .Values.loadtest.table)) }}
+{{- fail (printf "loadtest.table is %q, which tables does not have: name one of them" .Values.loadtest.table) }}
+{{- end }}
+{{- end }}
+
+{{/* Settings that the chart itself gives to the nodes. */}}
+{{- define "bireme.checks.names" -}}
+{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options") }}
+{{- range $key, $value := (index $.Values $tier).settings }}
+{{- if hasKey $taken $key }}
+{{- $instead := index $taken $key }}
+{{- fail (printf "%s.settings.%s is given by the chart: %s" $tier $key (ternary "leave it out, as it is the pod's name" (printf "set %s instead" $instead) (empty $instead))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.io" -}}
+{{- if and (eq .io.autoscaling.type "none") (eq (int .io.replicas) 0) }}
+{{- fail "io.replicas is 0, and every row would come from the table: ask for at least 1" }}
+{{- end }}
+{{- with .io.autoscaling }}
+{{- if and (eq .type "hpa") (not .metrics) }}
+{{- fail "io.autoscaling.type is hpa, and io.autoscaling.metrics is empty: say what to scale on" }}
+{{- end }}
+{{- if and (eq .type "keda") (not .triggers) }}
+{{- fail "io.autoscaling.type is keda, and io.autoscaling.triggers is empty: say what to scale on" }}
+{{- end }}
+{{- if and (ne .type "none") (gt (int .minReplicas) (int .maxReplicas)) }}
+{{- fail (printf "io.autoscaling.minReplicas (%d) is above maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) }}
+{{- end }}
+{{- if and (ne .type "none") (eq $.discovery "static") }}
+{{- fail "discovery is static, and io.autoscaling.type changes the number of I/O nodes: set discovery to kubernetes or dns" }}
+{{- end }}
+{{- end }}
+{{- if .io.pinned }}{{ include "bireme.checks.pinned" .io.resources }}{{ end }}
+{{- end }}
+
+{{/* The kubelet gives CPUs of their own only to pods of the class Guaranteed that ask for whole ones. */}}
+{{- define "bireme.checks.pinned" -}}
+{{- $limits := default (dict) .limits }}{{ $requests := default $limits .requests }}
+{{- $cpu := toString (default "" (get $limits "cpu")) }}
+{{- if not (regexMatch "^[1-9][0-9]*$" $cpu) }}
+{{- fail (printf "io.pinned needs whole CPUs, and io.resources.limits.cpu is %q: write it like 4" $cpu) }}
+{{- end }}
+{{- range list "cpu" "memory" }}
+{{- if not (get $limits .) }}
+{{- fail (printf "io.pinned needs io.resources.limits.%s" .) }}
+{{- end }}
+{{- $request := toString (default (get $limits .) (get $requests .)) }}
+{{- if ne $request (toString (get $limits .)) }}
+{{- fail (printf "io.pinned needs requests equal to limits, and io.resources.requests.%s is %s where the limit is %s" . $request (toString (get $limits .))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.drives" -}}
+{{- if not .drives }}
+{{- fail "io.drives is empty, and an I/O node needs a drive: name one, such as {name: nvme0, size: 400GiB, hostPath: /mnt/nvme0}" }}
+{{- end }}
+{{- $io := . }}{{ $names := dict }}
+{{- range .drives }}
+{{- if hasKey $names .name }}{{ fail (printf "io.drives names %s twice" .name) }}{{ end }}
+{{- $_ := set $names .name true }}
+{{- if ne (len (pick . "claim" "hostPath" "emptyDir")) 1 }}
+{{- fail (printf "io.drives: %s must have exactly one of claim, hostPath and emptyDir" .name) }}
+{{- end }}
+{{- if and (not .size) (not (dig "claim" "block" false .)) }}
+{{- fail (printf "io.drives: %s has no size, which only a raw block device can do without: write it like 400GiB" .name) }}
+{{- end }}
+{{- if and (hasKey . "hostPath") (ne $io.antiAffinity "hard") }}
+{{- fail (printf "io.drives: two pods of one node would share %s: set io.antiAffinity to hard" .hostPath) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.query" -}}
+{{- with .autoscaling }}
+{{- if .enabled }}
+{{- if gt (int .minReplicas) (int .maxReplicas) }}
+{{- fail (printf "query.autoscaling.minReplicas (%d) is above maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) }}
+{{- end }}
+{{- if not (or .targetCPUUtilization .searchQueue.enabled .metrics) }}
+{{- fail "query.autoscaling is enabled with nothing to scale on: set targetCPUUtilization, searchQueue.enabled or metrics" }}
+{{- end }}
+{{- if and .targetCPUUtilization (not (dig "requests" "cpu" (dig "limits" "cpu" "" $.resources) $.resources)) }}
+{{- fail "query.autoscaling.targetCPUUtilization is a share of query.resources.requests.cpu, which is not set" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $strategy := default (dict) .strategy.rollingUpdate }}
+{{- if and (hasKey $strategy "maxSurge") (hasKey $strategy "maxUnavailable") (eq (toString $strategy.maxSurge) "0") (eq (toString $strategy.maxUnavailable) "0") }}
+{{- fail "query.strategy.rollingUpdate: maxSurge and maxUnavailable are both 0, and nothing could be updated: set one of them to 1" }}
+{{- end }}
+{{- end }}

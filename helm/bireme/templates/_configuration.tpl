@@ -1,0 +1,77 @@
+{{/*
+A scalar in TOML. Helm reads every number as a float; whole ones are written as such. A JSON string is a
+TOML string.
+*/}}
+{{- define "bireme.toml.scalar" -}}
+{{- if kindIs "string" . }}{{ toJson . }}
+{{- else if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}
+{{- else }}{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* `key = value` for the scalars of a map, then its maps as sections. */}}
+{{- define "bireme.toml.settings" -}}
+{{- range $key, $value := . }}
+{{- if not (kindIs "map" $value) }}
+{{ $key }} = {{ include "bireme.toml.scalar" $value }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := . }}
+{{- if kindIs "map" $value }}
+
+[{{ $key }}]
+{{- include "bireme.toml.settings" $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.toml.storage" -}}
+{{- with .Values.storage.options }}
+
+[storage]
+{{- range $key, $value := . }}
+{{ $key }} = {{ $value | toString | toJson }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.query.configuration" -}}
+{{- include "bireme.toml.settings" .Values.query.settings }}
+{{- range $name, $table := .Values.tables }}
+
+[tables.{{ toJson $name }}]
+{{- include "bireme.toml.settings" $table }}
+{{- end }}
+{{- if eq .Values.discovery "static" }}
+{{- range $number := until (int .Values.io.replicas) }}
+{{- $pod := printf "%s-%d" (include "bireme.tier" (list $ "io")) $number }}
+
+[[io_nodes]]
+name = "{{ $pod }}"
+endpoint = "http://{{ $pod }}.{{ include "bireme.io.domain" $ }}:7071"
+{{- end }}
+{{- end }}
+{{- include "bireme.toml.storage" . }}
+{{- end }}
+
+{{/* Where a drive's slab is in the pod: a file on its volume, or the raw device. */}}
+{{- define "bireme.drive.path" -}}
+{{- if dig "claim" "block" false . }}/dev/bireme/{{ .name }}{{ else }}/drives/{{ .name }}/slab{{ end }}
+{{- end }}
+
+{{- define "bireme.io.configuration" -}}
+{{- $cores := .Values.io.cores }}
+{{- if .Values.io.pinned }}{{ $cores = .Values.io.resources.limits.cpu }}{{ end }}
+cores = {{ int $cores }}
+pin = {{ .Values.io.pinned }}
+{{- include "bireme.toml.settings" .Values.io.settings }}
+{{- range .Values.io.drives }}
+
+[[drives]]
+path = "{{ include "bireme.drive.path" . }}"
+{{- with .size }}
+size = {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- include "bireme.toml.storage" . }}
+{{- end }}

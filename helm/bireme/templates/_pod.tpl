@@ -1,0 +1,131 @@
+{{/* What the pods of both tiers have in common. Each takes (list $ "io"). */}}
+
+{{- define "bireme.pod.security" -}}
+{{- $root := index . 0 }}{{ $tier := index . 1 -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  {{- if eq $tier "query" }}
+  type: RuntimeDefault
+  {{- else if eq $root.Values.io.seccomp "Localhost" }}
+  type: Localhost
+  localhostProfile: {{ include "bireme.seccomp.file" $root }}
+  {{- else }}
+  type: {{ $root.Values.io.seccomp }}
+  {{- end }}
+{{- end }}
+
+{{- define "bireme.container.security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Leaves the service, tells who balances load, ends what is running, and a little more. */}}
+{{- define "bireme.pod.termination" -}}
+{{- $values := index (index . 0).Values (index . 1) -}}
+terminationGracePeriodSeconds: {{ add $values.preStopSeconds $values.graceSeconds 5 }}
+{{- end }}
+
+{{- define "bireme.container.lifecycle" -}}
+{{- with (index (index . 0).Values (index . 1)).preStopSeconds -}}
+lifecycle:
+  preStop: {sleep: {seconds: {{ . }}}}
+{{- end }}
+{{- end }}
+
+{{/*
+The health of the whole process says whether it lives; that of its service, which a node takes back before it
+drains, whether it is to be asked. A node that finds a big cache again takes its time to start.
+*/}}
+{{- define "bireme.container.probes" -}}
+{{- $query := eq (index . 1) "query" }}
+{{- $port := ternary 7070 7071 $query }}
+{{- $service := ternary "bireme.query.v1.QueryService" "bireme.fetch.v1.FetchService" $query -}}
+startupProbe:
+  grpc: {port: {{ $port }}}
+  periodSeconds: 1
+  failureThreshold: 300
+readinessProbe:
+  grpc: {port: {{ $port }}, service: {{ $service }}}
+  periodSeconds: 2
+  timeoutSeconds: 2
+livenessProbe:
+  grpc: {port: {{ $port }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+{{- end }}
+
+{{- define "bireme.container.environment" -}}
+{{- $root := index . 0 }}{{ $tier := index . 1 }}{{ $values := index $root.Values $tier }}
+{{- $prefix := printf "BIREME_%s" (upper $tier) -}}
+env:
+  - {name: BIREME_LOG, value: {{ $root.Values.log | quote }}}
+  - {name: BIREME_GRACE, value: {{ $values.graceSeconds }}s}
+  - {name: {{ $prefix }}_CONFIG, value: /etc/bireme/{{ $tier }}.toml}
+  - {name: {{ $prefix }}_LISTEN, value: "{{ $values.listenAddress }}:{{ ternary 7070 7071 (eq $tier "query") }}"}
+  - name: {{ $prefix }}_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- if and (eq $tier "query") (ne $root.Values.discovery "static") }}
+  - name: BIREME_QUERY_IO_NODES_FROM
+    value: {{ include "bireme.discovery" $root }}
+  {{- end }}
+  {{- with $values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- if or $root.Values.storage.existingSecret $values.extraEnvFrom }}
+envFrom:
+  {{- with $root.Values.storage.existingSecret }}
+  - secretRef: {name: {{ . }}}
+  {{- end }}
+  {{- with $values.extraEnvFrom }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.discovery" -}}
+{{- if eq .Values.discovery "dns" -}}
+dns:{{ include "bireme.io.domain" . }}:7071
+{{- else -}}
+kubernetes:{{ .Release.Namespace }}/{{ include "bireme.tier" (list . "io") }}:grpc
+{{- end }}
+{{- end }}
+
+{{- define "bireme.pod.placement" -}}
+{{- $root := index . 0 }}{{ $tier := index . 1 }}{{ $values := index $root.Values $tier }}
+{{- $selector := include "bireme.selector" . | fromYaml }}
+{{- $term := dict "labelSelector" (dict "matchLabels" $selector) "topologyKey" "kubernetes.io/hostname" }}
+{{- $apart := dict }}
+{{- if eq $values.antiAffinity "hard" }}
+{{- $apart = dict "podAntiAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term)) }}
+{{- else if eq $values.antiAffinity "soft" }}
+{{- $soft := dict "weight" 100 "podAffinityTerm" $term }}
+{{- $apart = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list $soft)) }}
+{{- end }}
+{{- with mergeOverwrite $apart (deepCopy $values.affinity) }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if ne $values.topologySpread "none" }}
+topologySpreadConstraints:
+  {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: {{ $values.topologySpread }}
+    labelSelector:
+      matchLabels: {{- toYaml $selector | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
