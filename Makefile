@@ -27,10 +27,15 @@ BENCH := $(CACHE)/bench/bin
 KILLS ?= 1000
 SEEDS ?= 5000
 
-.PHONY: help demo build release test soak bench fmt lint clean
+# The binary that goes into images.
+IMAGE ?= $(CACHE)/bireme.tar
+# The cluster's: which steps (all), and what of it to keep.
+STEPS ?=
+
+.PHONY: help demo build release test soak bench image loadtest chart chart-readme e2e-kubernetes fmt lint clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## load the sample, serve it on loopback, search it; ONCE=1 stops after the showing
 	@BIREME=$(BIREME) ONCE=$(ONCE) services/bireme/demo/run.sh
@@ -63,6 +68,27 @@ soak: ## kill an I/O node under load KILLS times (1000), and crash simulated dri
 	$(SAY) "killing a node $(KILLS) times, about 10 minutes; crashing simulated drives by $(SEEDS) seeds"
 	@BIREME_KILLS=$(KILLS) cargo test --locked --workspace --test cli killed -- --nocapture
 	@BIREME_SEEDS=$(SEEDS) cargo test --locked --workspace --lib crash -- --nocapture
+
+image: release ## make an image of the binary without a daemon, for containerd, Docker or Podman to load
+	@.ci/setup image
+	$(SAY) "making $(IMAGE)"
+	@helm/image/build $(CARGO_TARGET_DIR)/release/bireme bireme:$$(sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/bireme/Chart.yaml) $(IMAGE)
+
+loadtest: build ## load on both tiers with k6, a few seconds each; SCENARIOS="search get"
+	@.ci/setup k6
+	@BIREME=$(BIREME) loadtest/k6/run $(SCENARIOS)
+
+chart: ## check the chart: lint, templates, schemas, its README, and a dry run by a real API server
+	@.ci/setup helm apiserver
+	@helm/check
+
+chart-readme: ## write the chart's README anew from its values
+	@.ci/setup helm
+	@cd helm && $(CACHE)/kubernetes/bin/helm-docs --chart-search-root bireme
+
+e2e-kubernetes: release ## the chart on a real Kubernetes, on this machine, as root; STEPS="scale-io restart-io"
+	@.ci/setup image helm k6 kubernetes
+	@cd helm && python3 -m e2e --bireme $(CARGO_TARGET_DIR)/release/bireme $(STEPS)
 
 fmt: ## format the code
 	@cargo fmt --all

@@ -1,0 +1,79 @@
+"""etcd, the API server, the controllers and the scheduler, on the host."""
+
+from ..layout import STATE
+from ..process import Background, run, until
+from .addresses import HOST, PODS_CIDR, SERVICES_CIDR
+from .pki import PKI
+
+ETCD = "http://127.0.0.1:22379"
+
+
+def etcd() -> Background:
+    return Background(
+        "etcd", "etcd", f"--data-dir={STATE}/etcd", "--unsafe-no-fsync", f"--listen-client-urls={ETCD}",
+        f"--advertise-client-urls={ETCD}", "--listen-peer-urls=http://127.0.0.1:22380",
+    )
+
+
+def api_server(address: str = HOST) -> Background:
+    return Background(
+        "kube-apiserver", "kube-apiserver",
+        f"--etcd-servers={ETCD}",
+        f"--bind-address={address}",
+        f"--advertise-address={address}",
+        "--secure-port=6443",
+        f"--cert-dir={PKI}",
+        f"--tls-cert-file={PKI}/apiserver.crt",
+        f"--tls-private-key-file={PKI}/apiserver.key",
+        f"--client-ca-file={PKI}/ca.crt",
+        f"--service-account-key-file={PKI}/accounts.pub",
+        f"--service-account-signing-key-file={PKI}/accounts.key",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-cluster-ip-range={SERVICES_CIDR}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        f"--kubelet-client-certificate={PKI}/admin.crt",
+        f"--kubelet-client-key={PKI}/admin.key",
+        f"--kubelet-certificate-authority={PKI}/ca.crt",
+        "--kubelet-preferred-address-types=InternalIP",
+        # For metrics-server, which answers a part of the API.
+        "--enable-aggregator-routing=true",
+        f"--requestheader-client-ca-file={PKI}/ca.crt",
+        "--requestheader-allowed-names=admin",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        f"--proxy-client-cert-file={PKI}/admin.crt",
+        f"--proxy-client-key-file={PKI}/admin.key",
+    )
+
+
+def ready() -> None:
+    until("the API server", lambda: "ok" in run("kubectl", "get", "--raw", "/readyz", timeout=5))
+
+
+def component(name: str, *flags: str) -> Background:
+    """One that talks to the API server; begun again when it gives up, as it does when that is away for long."""
+    config = f"{PKI}/{name}.kubeconfig"
+    command = [
+        f"kube-{name}", f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--leader-elect=false", *flags,
+    ]
+    loop = 'trap "kill \\$! 2>/dev/null; exit 0" TERM; while true; do "$@" & wait $!; sleep 1; done'
+    return Background(f"kube-{name}", "bash", "-c", loop, name, *command)
+
+
+def controllers() -> Background:
+    return component(
+        "controller-manager",
+        f"--service-account-private-key-file={PKI}/accounts.key",
+        f"--root-ca-file={PKI}/ca.crt",
+        "--use-service-account-credentials",
+        f"--cluster-signing-cert-file={PKI}/ca.crt",
+        f"--cluster-signing-key-file={PKI}/ca.key",
+        f"--cluster-cidr={PODS_CIDR}",
+    )
+
+
+def scheduler() -> Background:
+    return component("scheduler")

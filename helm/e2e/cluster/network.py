@@ -1,0 +1,53 @@
+"""A bridge on the host, and a network namespace with a cable to it for each node. Pods are routed by node."""
+
+from ..process import Failed, run
+from .addresses import BRIDGE, HOST, node_ip, node_link, node_name, pods_cidr
+
+
+def up(nodes: int) -> None:
+    run("ip", "link", "add", BRIDGE, "type", "bridge")
+    run("ip", "address", "add", f"{HOST}/24", "dev", BRIDGE)
+    run("ip", "link", "set", BRIDGE, "up")
+    for number in range(1, nodes + 1):
+        connect(number)
+    for number in range(1, nodes + 1):
+        run("ip", "route", "add", pods_cidr(number), "via", node_ip(number))
+        for other in range(1, nodes + 1):
+            if other != number:
+                run("ip", "-n", node_name(number), "route", "add", pods_cidr(other), "via", node_ip(other))
+
+
+def connect(number: int) -> None:
+    name = node_name(number)
+    run("ip", "netns", "add", name)
+    run("ip", "link", "add", node_link(number), "type", "veth", "peer", "name", "eth0", "netns", name)
+    run("ip", "link", "set", node_link(number), "master", BRIDGE, "up")
+    run("ip", "-n", name, "link", "set", "lo", "up")
+    run("ip", "-n", name, "address", "add", f"{node_ip(number)}/24", "dev", "eth0")
+    run("ip", "-n", name, "link", "set", "eth0", "up")
+    run("ip", "-n", name, "route", "add", "default", "via", HOST)
+    run(*inside(number), "sysctl", "-qw", "net.ipv4.ip_forward=1")
+
+
+def inside(number: int) -> list[str]:
+    """Runs what follows in the node's network. (`ip netns exec` would hide the cgroups as well.)"""
+    return ["nsenter", f"--net=/var/run/netns/{node_name(number)}"]
+
+
+def cut(number: int) -> None:
+    run("ip", "link", "set", node_link(number), "down")
+
+
+def mend(number: int) -> None:
+    run("ip", "link", "set", node_link(number), "up")
+
+
+def down() -> None:
+    """Removes what is there, also of a run that was killed."""
+    for line in run("ip", "netns", "list").splitlines():
+        if line.startswith("bireme-n"):
+            run("ip", "netns", "delete", line.split()[0])
+    try:
+        run("ip", "link", "delete", BRIDGE)
+    except Failed:
+        pass  # there was none

@@ -1,0 +1,51 @@
+"""What a node leaves behind when it ends, and what a run that was killed left."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from ..layout import BIN, STATE
+from ..process import Failed, run
+from . import cgroup, network
+
+
+def remove(nodes: int) -> None:
+    end_processes()
+    for mount in sorted(mounts(), reverse=True):
+        try:
+            run("umount", "-l", mount)
+        except Failed:
+            pass  # it went with another
+    network.down()
+    for number in range(1, nodes + 1):
+        cgroup.remove(number)
+    shutil.rmtree(STATE, ignore_errors=True)
+
+
+def end_processes() -> None:
+    """Our tools whose command line names the run's folder: components, and the shims of containers."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        found = [process for process in Path("/proc").iterdir() if process.name.isdigit() and ours(process)]
+        for process in found:
+            try:
+                os.kill(int(process.name), number)
+            except ProcessLookupError:
+                pass
+        if not found:
+            return
+        time.sleep(2)
+
+
+def ours(process: Path) -> bool:
+    try:
+        program, words = (process / "exe").readlink(), (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return program.parent == BIN and f"{STATE}/".encode() in words
+
+
+def mounts() -> list[str]:
+    found = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return [mount for mount in set(found) if mount.startswith(f"{STATE}/") or "/run/netns/cni-" in mount]

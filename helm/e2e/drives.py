@@ -1,0 +1,49 @@
+"""Local PersistentVolumes, as a provisioner makes them of a node's drives: a folder for each, two a node."""
+
+import json
+
+from .cluster.cluster import Cluster
+from .layout import STATE
+from .process import run
+
+CLASS = "local-nvme"
+A_NODE = 2
+
+
+def make(cluster: Cluster) -> None:
+    apply({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": CLASS},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    })
+    for worker in cluster.workers:
+        for number in range(A_NODE):
+            name = f"{worker.name}-nvme{number}"
+            folder = STATE / "drives" / name
+            folder.mkdir(parents=True)
+            apply(volume(name, worker.name, folder))
+
+
+def volume(name: str, node: str, folder) -> dict:
+    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "512Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": CLASS,
+            "local": {"path": str(folder)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+        },
+    }
+
+
+def apply(manifest: dict) -> None:
+    file = STATE / "manifest.json"
+    file.write_text(json.dumps(manifest))
+    run("kubectl", "apply", "-f", file)

@@ -1,0 +1,14 @@
+"""Where things are: the tools that were built, and what a run leaves behind."""
+
+import os
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme"
+BIN = CACHE / "kubernetes" / "bin"
+# Everything of a run: keys, logs, the nodes' containers, the drives. Removed at the end.
+STATE = CACHE / "kubernetes" / "cluster"
+LOGS = STATE / "logs"
+KUBECONFIG = STATE / "pki" / "admin.kubeconfig"
+CHART = Path(__file__).parents[1] / "bireme"
+IMAGE = Path(__file__).parents[1] / "image"
+ROOT = Path(__file__).parents[2]

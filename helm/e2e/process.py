@@ -1,0 +1,80 @@
+"""Commands that end, and processes that run until they are stopped."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from .layout import BIN, KUBECONFIG, LOGS
+
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{BIN}:/usr/sbin:/sbin:{os.environ['PATH']}",
+    "KUBECONFIG": str(KUBECONFIG),
+}
+
+
+class Failed(Exception):
+    """A command that ended with an error, with what it said."""
+
+
+def run(*command, timeout: float = 120, env: dict | None = None) -> str:
+    """What the command prints; raises `Failed` if it fails or takes too long."""
+    command = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, env={**ENVIRONMENT, **(env or {})}
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(command)}: not done after {timeout} s") from None
+    if done.returncode:
+        raise Failed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Background:
+    """A process with a log, in a session of its own."""
+
+    def __init__(self, name: str, *command, env: dict | None = None):
+        self.name, self.command = name, [str(word) for word in command]
+        self.env = {**ENVIRONMENT, **(env or {})}
+        self.log = LOGS / f"{name}.log"
+        self.start()
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=self.env, start_new_session=True
+            )
+
+    def stop(self, patience: float = 15) -> None:
+        """SIGTERM, and SIGKILL for what does not heed it."""
+        self.process.terminate()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+
+def until(what: str, condition, timeout: float = 60, every: float = 0.3):
+    """What `condition` gives once it gives something; an error of a command counts as nothing yet."""
+    end, last = time.monotonic() + timeout, ""
+    while True:
+        try:
+            found = condition()
+            if found:
+                return found
+        except Failed as error:
+            last = str(error)
+        if time.monotonic() > end:
+            raise Failed(f"waited {timeout} s in vain for {what}. {last}")
+        time.sleep(every)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,92 @@
+"""The chart as it is installed, and what can be asked of it."""
+
+import json
+from pathlib import Path
+
+from . import store
+from .archives import BIREME
+from .cluster.addresses import node_ip
+from .cluster.worker import PROFILES
+from .layout import CHART, STATE
+from .process import run, until
+
+NAME, NAMESPACE = "bireme", "bireme"
+NODE_PORT = 30070
+TIERS = {"query": ("deployment", "bireme-query"), "io": ("statefulset", "bireme-io")}
+VALUES = Path(__file__).parent / "values.yaml"
+
+
+class Release:
+    def __init__(self, bireme: Path):
+        self.bireme = bireme
+        self.endpoint = f"{node_ip(1)}:{NODE_PORT}"
+
+    # -- helm --
+
+    def prepare(self) -> None:
+        run("kubectl", "create", "namespace", NAMESPACE)
+        literals = [f"--from-literal={name}={value}" for name, value in store.SECRET.items()]
+        self.kubectl("create", "secret", "generic", "store", *literals)
+
+    def values(self) -> Path:
+        """What is only known here: addresses and folders."""
+        found = {
+            "image": {"tag": BIREME.split(":")[1]},
+            "tables": {store.TABLE: {"uri": store.URI, "key": store.KEY}},
+            "storage": {"existingSecret": "store", "options": store.OPTIONS},
+            "query": {"service": {"type": "NodePort", "nodePort": NODE_PORT}},
+            "seccompInstaller": {"kubeletDir": str(PROFILES)},
+        }
+        file = STATE / "values.json"
+        file.write_text(json.dumps(found))
+        return file
+
+    def upgrade(self, *sets: str) -> None:
+        flags = [word for value in sets for word in ("--set-json", value)]
+        self.helm("upgrade", "--install", NAME, CHART, "-f", VALUES, "-f", self.values(), *flags)
+
+    def helm(self, command: str, *words) -> str:
+        return run("helm", command, *words, "-n", NAMESPACE, "--wait", "--timeout", "300s", timeout=320)
+
+    # -- kubectl --
+
+    def kubectl(self, *words, timeout: float = 120) -> str:
+        return run("kubectl", "-n", NAMESPACE, *words, timeout=timeout)
+
+    def objects(self, kind: str, tier: str | None = None) -> list[dict]:
+        selector = ["-l", f"app.kubernetes.io/component={tier}"] if tier else []
+        return json.loads(self.kubectl("get", kind, *selector, "-o", "json"))["items"]
+
+    def pods(self, tier: str) -> dict[str, dict]:
+        return {pod["metadata"]["name"]: pod for pod in self.objects("pods", tier)}
+
+    def ready_pods(self, tier: str) -> list[str]:
+        def is_ready(pod):
+            conditions = pod["status"].get("conditions", [])
+            serving = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+            return serving and "deletionTimestamp" not in pod["metadata"]
+
+        return sorted(name for name, pod in self.pods(tier).items() if is_ready(pod))
+
+    def settled(self, tier: str, count: int, timeout: float = 120) -> None:
+        """Just so many pods, all ready, none on its way out."""
+        until(f"{count} pods of {tier}",
+              lambda: len(self.ready_pods(tier)) == count == len(self.pods(tier)), timeout)
+
+    def rollout(self, tier: str, timeout: float = 240) -> None:
+        self.kubectl("rollout", "status", "/".join(TIERS[tier]), timeout=timeout)
+
+    # -- bireme --
+
+    def ask(self, *words) -> dict:
+        """The binary's answer, from outside of the cluster."""
+        return json.loads(run(self.bireme, *words, "--endpoint", f"http://{self.endpoint}", "--json"))
+
+    def status(self) -> dict:
+        return self.ask("status")
+
+    def io_nodes(self) -> list[dict]:
+        return self.status()["io_nodes"]
+
+    def warm(self) -> None:
+        run(self.bireme, "warm", store.TABLE, "--endpoint", f"http://{self.endpoint}", timeout=300)

@@ -1,0 +1,33 @@
+"""MinIO on the host, with a table in it."""
+
+from pathlib import Path
+
+from .cluster.addresses import HOST
+from .layout import ROOT, STATE
+from .process import Background, run, until
+
+PORT = 29000
+ENDPOINT = f"http://{HOST}:{PORT}"
+SECRET = {"AWS_ACCESS_KEY_ID": "bireme-e2e", "AWS_SECRET_ACCESS_KEY": "bireme-e2e-secret"}
+OPTIONS = {"aws_endpoint": ENDPOINT, "aws_region": "us-east-1", "aws_allow_http": "true"}
+TABLE, URI, KEY = "words", "s3://tables/words.lance", "synset"
+SAMPLE = ROOT / "services" / "bireme" / "demo" / "wordnet-sample.parquet"
+
+
+class Store:
+    def __init__(self):
+        # A bucket is a folder.
+        (STATE / "minio" / "tables").mkdir(parents=True)
+        self.server = Background(
+            "minio", "minio", "server", STATE / "minio", f"--address={HOST}:{PORT}", "--console-address=127.0.0.1:0",
+            env={"MINIO_ROOT_USER": SECRET["AWS_ACCESS_KEY_ID"],
+                 "MINIO_ROOT_PASSWORD": SECRET["AWS_SECRET_ACCESS_KEY"], "MINIO_UPDATE": "off"},
+        )
+
+    def fill(self, bireme: Path) -> None:
+        """The sample as a table of many small fragments, so that every I/O node owns some of it."""
+        storage = [word for name, value in OPTIONS.items() for word in ("--storage", f"{name}={value}")]
+        until("MinIO", lambda: run("curl", "-fsS", f"{ENDPOINT}/minio/health/ready") == "")
+        run(bireme, "ingest", SAMPLE, "--table", URI, "--key", KEY, "--fragment-rows", 250, *storage, env=SECRET)
+        run(bireme, "index", "--table", URI, "--vector", "vector", "--metric", "cosine", "--key", KEY, *storage,
+            env=SECRET, timeout=300)

@@ -1,0 +1,31 @@
+// The load test: k6 run -e SCENARIO=search -e RATE=50 loadtest/k6/bireme.js (setting.js has the rest).
+
+import exec from 'k6/execution';
+
+import { fetch as fetchRows } from './requests/fetch.js';
+import { connection } from './requests/connection.js';
+import { get as getRow, getStream } from './requests/get.js';
+import { scenarios, thresholds } from './scenarios.js';
+import { search as searchRows } from './requests/search.js';
+import { setting } from './setting.js';
+import { sample } from './table.js';
+
+export { summary as handleSummary } from './summary.js';
+
+const load = scenarios();
+export const options = {
+  scenarios: load,
+  thresholds: thresholds(load),
+  summaryTrendStats: ['med', 'p(90)', 'p(99)', 'max'],
+};
+
+const query = connection('bireme/query/v1/query.proto');
+const io = connection('bireme/fetch/v1/fetch.proto');
+// Each virtual user keeps to one I/O node.
+const ioNode = () => setting.io[exec.vu.idInTest % setting.io.length];
+
+export const setup = () => sample(query(setting.query));
+export const search = (table) => searchRows(query(setting.query), table);
+export const get = (table) => getRow(query(setting.query), table);
+export const get_stream = (table) => getStream(query(setting.query), table);
+export const fetch = (table) => fetchRows(io(ioNode()), table);

@@ -1,0 +1,21 @@
+// A virtual user's connections, kept from one iteration to the next.
+
+import grpc from 'k6/net/grpc';
+
+import { setting } from '../setting.js';
+
+const MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
+
+// Must be called while the script is loaded; `to` may be called in iterations.
+export function connection(proto) {
+  const client = new grpc.Client();
+  client.load(setting.protos, proto);
+  let connected = false;
+  return (address) => {
+    if (!connected) {
+      client.connect(address, { plaintext: true, timeout: '10s', maxReceiveSize: MESSAGE_BYTES_MAX });
+      connected = true;
+    }
+    return client;
+  };
+}

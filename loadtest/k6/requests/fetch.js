@@ -1,0 +1,41 @@
+// Batches of row addresses on a stream to an I/O node, one after another. Any node is asked for any row: what it does
+// not own it has from the table, and caches like the rest.
+
+import grpc from 'k6/net/grpc';
+
+import { record } from '../outcome.js';
+import { setting } from '../setting.js';
+import { rowAddress } from '../table.js';
+
+const TAGS = { tier: 'io', request: 'fetch' };
+const HANDLE = 1;
+
+export function fetch(client, table) {
+  const stream = new grpc.Stream(client, 'bireme.fetch.v1.FetchService/Fetch', { timeout: '30s', tags: TAGS });
+  let sent = 0;
+  let begun = 0;
+  const ask = () => {
+    const rowAddrs = Array.from({ length: setting.batchRows }, () => rowAddress(table.fragments));
+    sent += 1;
+    begun = Date.now();
+    stream.write({ batches: { batches: [{ id: sent, handle: HANDLE, rowAddrs }] } });
+  };
+  const done = (status, whole) => {
+    record(TAGS, Date.now() - begun, status, whole);
+    if (sent < setting.batches && status === grpc.StatusOK) ask();
+    else stream.end();
+  };
+  stream.on('data', (answer) => {
+    if (answer.opened) {
+      if (answer.opened.error) done(answer.opened.error.code, false);
+      else ask();
+    } else if (answer.reply) {
+      const { error, rows } = answer.reply;
+      done(error ? error.code : grpc.StatusOK, Boolean(rows));
+    }
+  });
+  stream.on('error', (error) => record(TAGS, Date.now() - begun, error.code, false));
+  const { uri, version, columns } = table;
+  begun = Date.now();
+  stream.write({ open: { handle: HANDLE, tableUri: uri, version, columns } });
+}

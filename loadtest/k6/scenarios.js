@@ -1,0 +1,62 @@
+// The loads by name, as k6's scenarios. All fix the rate at which requests start (an open model): a node that
+// is slow does not get fewer of them.
+
+import { setting } from './setting.js';
+
+// Streams carry many requests each.
+const PER_ITERATION = { search: 1, get: 1, get_stream: setting.batches, fetch: setting.batches };
+// What `mixed` is made of, and spike, soak and scale with it.
+const MIX = { search: 0.6, get: 0.2, get_stream: 0.1, fetch: 0.1 };
+
+// Rates as multiples of the one asked for: [multiple, duration].
+const SHAPES = {
+  constant: () => [[1, '0s'], [1, setting.duration]],
+  ramping: () => [[1, setting.duration]],
+  spike: () => [[1, '10s'], [10, '1s'], [10, '30s'], [1, '1s'], [1, '10s']],
+  scale: () => [1, 2, 4, 8].flatMap((multiple) => [[multiple, '1s'], [multiple, setting.duration]]),
+};
+
+function scenario(request, share, shape) {
+  const perIteration = PER_ITERATION[request];
+  // Iterations a minute, so that slow rates are whole numbers too.
+  const perMinute = (multiple) => Math.max(1, Math.round((60 * setting.rate * share * multiple) / perIteration));
+  const peak = Math.max(...SHAPES[shape]().map(([multiple]) => multiple));
+  const users = Math.ceil((perMinute(peak) / 60) * 0.25) + 2;
+  const load = { exec: request, timeUnit: '1m', preAllocatedVUs: users, maxVUs: 8 * users, gracefulStop: '30s' };
+  if (shape === 'constant') {
+    return { ...load, executor: 'constant-arrival-rate', rate: perMinute(1), duration: setting.duration };
+  }
+  const stages = SHAPES[shape]().map(([multiple, duration]) => ({ target: perMinute(multiple), duration }));
+  const startRate = shape === 'ramping' ? 0 : perMinute(1);
+  return { ...load, executor: 'ramping-arrival-rate', startRate, stages };
+}
+
+const mix = (shape) => Object.fromEntries(
+  Object.entries(MIX).map(([request, share]) => [request, scenario(request, share, shape)]));
+
+export function scenarios() {
+  const { scenario: name, executor } = setting;
+  if (name in PER_ITERATION) return { [name]: scenario(name, 1, executor) };
+  switch (name) {
+    case 'mixed':
+    case 'soak':
+      return mix(executor);
+    case 'spike':
+    case 'scale':
+      return mix(name);
+    default:
+      throw new Error(`SCENARIO is ${name}; there are ${Object.keys(PER_ITERATION).join(', ')}, mixed, spike, soak, scale`);
+  }
+}
+
+// What must hold, for each kind of request that is made. A spike may be shed, but must not fail.
+export function thresholds(made) {
+  const spike = setting.scenario === 'spike' || setting.scenario === 'scale';
+  const each = Object.keys(made).flatMap((request) => [
+    [`bireme_duration{request:${request}}`, [`p(99)<${spike ? 10 * setting.p99 : setting.p99}`]],
+    [`bireme_errors{request:${request}}`, [`rate<=${setting.errors}`]],
+    [`bireme_shed{request:${request}}`, [`rate<=${spike ? 0.9 : setting.shed}`]],
+  ]);
+  // Nothing asked is nothing shown.
+  return Object.fromEntries([...each, ['iterations', ['count>0']]]);
+}

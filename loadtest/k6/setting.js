@@ -1,0 +1,26 @@
+// What is asked of a run, from the environment.
+
+const text = (name, otherwise) => __ENV[name] || otherwise;
+const number = (name, otherwise) => Number(text(name, otherwise));
+
+export const setting = {
+  scenario: text('SCENARIO', 'mixed'),
+  // 'constant': the rate all the time; 'ramping': from nothing to the rate.
+  executor: text('EXECUTOR', 'constant'),
+  rate: number('RATE', 20),
+  duration: text('DURATION', '30s'),
+  query: text('QUERY', '127.0.0.1:7070'),
+  // I/O nodes, separated by commas.
+  io: text('IO', '127.0.0.1:7071').split(','),
+  table: text('TABLE', 'wordnet'),
+  k: number('K', 10),
+  // Rows in one batch of a Fetch stream, and batches on one stream.
+  batchRows: number('BATCH_ROWS', 100),
+  batches: number('BATCHES', 10),
+  // What must hold.
+  p99: number('P99_MS', 500),
+  errors: number('ERRORS_MAX', 0.001),
+  shed: number('SHED_MAX', 0.01),
+  protos: text('PROTOS', '../../proto').split(','),
+  output: text('OUTPUT', '.'),
+};
