@@ -15,7 +15,7 @@ def etcd() -> Background:
     )
 
 
-def api_server(address: str = HOST) -> Background:
+def api_server(address: str = HOST, *flags: str) -> Background:
     return Background(
         "kube-apiserver", "kube-apiserver",
         f"--etcd-servers={ETCD}",
@@ -45,6 +45,7 @@ def api_server(address: str = HOST) -> Background:
         "--requestheader-username-headers=X-Remote-User",
         f"--proxy-client-cert-file={PKI}/admin.crt",
         f"--proxy-client-key-file={PKI}/admin.key",
+        *flags,
     )
 
 

@@ -17,19 +17,25 @@ current-context: x
 """
 
 
-def make(nodes: int) -> None:
+def make(nodes: int, host: str = HOST) -> None:
     PKI.mkdir(parents=True)
     run("openssl", "req", "-x509", *CURVE, "-keyout", PKI / "ca.key", "-out", PKI / "ca.crt", "-days", 30,
         "-subj", "/CN=bireme-e2e")
     names = ["DNS:localhost", "DNS:kubernetes", "DNS:kubernetes.default.svc", "IP:127.0.0.1"]
-    certificate("apiserver", "/CN=kube-apiserver", [*names, f"IP:{KUBERNETES_SERVICE}", f"IP:{HOST}"])
-    certificate("admin", "/O=system:masters/CN=admin")
-    certificate("controller-manager", "/CN=system:kube-controller-manager")
-    certificate("scheduler", "/CN=system:kube-scheduler")
-    certificate("proxy", "/CN=system:kube-proxy")
+    certificate("apiserver", "/CN=kube-apiserver", [*names, f"IP:{KUBERNETES_SERVICE}", f"IP:{host}"])
+    callers = {
+        "admin": "/O=system:masters/CN=admin",
+        "controller-manager": "/CN=system:kube-controller-manager",
+        "scheduler": "/CN=system:kube-scheduler",
+        "proxy": "/CN=system:kube-proxy",
+    }
+    for name, subject in callers.items():
+        certificate(name, subject)
+        kubeconfig(name, host)
     for number in range(1, nodes + 1):
         name = node_name(number)
         certificate(name, f"/O=system:nodes/CN=system:node:{name}", [f"DNS:{name}", f"IP:{node_ip(number)}"])
+        kubeconfig(name, host)
     run("openssl", "genrsa", "-out", PKI / "accounts.key", 2048)
     run("openssl", "rsa", "-in", PKI / "accounts.key", "-pubout", "-out", PKI / "accounts.pub")
 
@@ -42,4 +48,7 @@ def certificate(name: str, subject: str, names: list[str] | None = None) -> None
     run("openssl", "req", *CURVE, "-keyout", PKI / f"{name}.key", "-out", PKI / f"{name}.csr", "-subj", subject)
     run("openssl", "x509", "-req", "-in", PKI / f"{name}.csr", "-CA", PKI / "ca.crt", "-CAkey", PKI / "ca.key",
         "-CAcreateserial", "-days", 30, "-out", PKI / f"{name}.crt", "-extfile", PKI / f"{name}.ext")
-    (PKI / f"{name}.kubeconfig").write_text(KUBECONFIG.format(host=HOST, pki=PKI, name=name))
+
+
+def kubeconfig(name: str, host: str) -> None:
+    (PKI / f"{name}.kubeconfig").write_text(KUBECONFIG.format(host=host, pki=PKI, name=name))

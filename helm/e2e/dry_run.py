@@ -1,0 +1,40 @@
+"""What the chart makes of files of values, shown to a real API server, which checks it as on `kubectl apply` and
+keeps nothing. etcd and the API server run on loopback meanwhile: `python3 -m e2e.dry_run VALUES...`."""
+
+import sys
+
+from .check import say
+from .cluster import control_plane, pki, remains
+from .layout import CHART, LOGS, STATE
+from .process import run
+
+LOOPBACK = "127.0.0.1"
+
+
+def shown(values: str) -> int:
+    """How many objects the server took."""
+    manifest = STATE / "manifest.yaml"
+    # Its kind is KEDA's, which this server does not have.
+    made = run("helm", "template", "bireme", CHART, "-f", values)
+    documents = [text for text in made.split("\n---\n") if "kind: ScaledObject" not in text]
+    manifest.write_text("\n---\n".join(documents))
+    return run("kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", manifest).count("\n")
+
+
+def main(files: list[str]) -> None:
+    remains.remove(0)
+    LOGS.mkdir(parents=True)
+    pki.make(0, LOOPBACK)
+    # Without controllers there is no service account for the pods of `helm test`.
+    processes = [control_plane.etcd(), control_plane.api_server(LOOPBACK, "--disable-admission-plugins=ServiceAccount")]
+    try:
+        control_plane.ready()
+        for file in files:
+            say(f"{file}: {shown(file)} objects")
+    finally:
+        for process in reversed(processes):
+            process.stop()
+        remains.remove(0)
+
+
+main(sys.argv[1:])
