@@ -10,7 +10,7 @@ from .check import CheckFailed, say, step
 from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
-from .steps import install, scale, uninstall, update
+from .steps import autoscale, faults, in_cluster, install, scale, seccomp, uninstall, update
 from .store import Store
 
 STEPS = {
@@ -23,6 +23,15 @@ STEPS = {
     "restart-query": lambda release: update.rolling_restart(release, "query"),
     "restart-io": lambda release: update.rolling_restart(release, "io"),
     "partition": update.partition,
+    "autoscale": autoscale.by_cpu,
+    "load-in-cluster": in_cluster.load,
+    "killed": faults.killed,
+    "node-cut-off": faults.node_cut_off,
+    "api-server-away": faults.api_server_away,
+    "store-away": faults.store_away,
+    "drained": faults.drained,
+    "seccomp-fallback": seccomp.fallback,
+    "seccomp-profile": seccomp.in_force,
     "uninstall": uninstall.clean,
 }
 # Without these there is nothing for the others to look at.
@@ -45,31 +54,32 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     chosen = arguments()
     wanted = [name for name in STEPS if not chosen.steps or name in chosen.steps or name in ALWAYS]
-    step("images")
-    images = archives.make(chosen.bireme)
-    cluster, store, fault, begun = Cluster(chosen.nodes), None, None, time.monotonic()
+    cluster, begun = Cluster(chosen.nodes), time.monotonic()
     try:
-        step(f"a cluster of {chosen.nodes} nodes")
-        cluster.up(images)
-        drives.make(cluster)
-        store = Store()
-        store.fill(chosen.bireme)
-        release = Release(chosen.bireme)
-        release.cluster, release.store = cluster, store
-        for name in wanted:
-            STEPS[name](release)
-    except (Failed, CheckFailed) as error:
-        fault = error
-        step(f"FAILED: {error}")
-    if chosen.keep:
-        input("the cluster is there until Enter\n")
-    step("cleaning up")
-    if store:
-        store.server.stop()
-    cluster.down()
-    if not fault:
+        take(wanted, cluster, chosen.bireme)
         say(f"{len(wanted)} steps hold, in {time.monotonic() - begun:.0f} s")
-    return 1 if fault else 0
+        return 0
+    except (Failed, CheckFailed) as error:
+        step(f"FAILED: {error}")
+        return 1
+    finally:
+        if chosen.keep:
+            input("the cluster is there until Enter\n")
+        step("cleaning up")
+        cluster.down()
+
+
+def take(wanted: list[str], cluster: Cluster, bireme: Path) -> None:
+    step("images")
+    images = archives.make(bireme)
+    step(f"a cluster of {cluster.nodes} nodes")
+    cluster.up(images)
+    drives.make(cluster)
+    store = Store(cluster)
+    store.fill(bireme)
+    release = Release(bireme, cluster, store)
+    for name in wanted:
+        STEPS[name](release)
 
 
 sys.exit(main())

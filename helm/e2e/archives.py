@@ -19,7 +19,8 @@ APPLETS = ["sh", "cp", "mkdir", "mv", "sleep", "test"]
 def make(bireme: Path) -> list[Path]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     image = FOLDER / "bireme.tar"
-    run(IMAGE / "build", bireme, BIREME, image, timeout=300)
+    if not newer(image, bireme):
+        run(IMAGE / "build", bireme, BIREME, image, timeout=300)
     return [
         image,
         of_program("busybox.tar", BUSYBOX, "/bin/busybox", SHELL, "bin", APPLETS),
@@ -30,7 +31,7 @@ def make(bireme: Path) -> list[Path]:
 
 def of_program(file: str, name: str, entrypoint: str, program: Path, folder: str, links: list | None = None) -> Path:
     archive = FOLDER / file
-    if archive.exists() and archive.stat().st_mtime > program.stat().st_mtime:
+    if newer(archive, program):
         return archive
     with tempfile.TemporaryDirectory() as root:
         place = Path(root) / folder
@@ -42,3 +43,7 @@ def of_program(file: str, name: str, entrypoint: str, program: Path, folder: str
         Path(root).chmod(0o755)
         run(IMAGE / "archive", name, entrypoint, archive, root)
     return archive
+
+
+def newer(archive: Path, program: Path) -> bool:
+    return archive.exists() and archive.stat().st_mtime > program.stat().st_mtime

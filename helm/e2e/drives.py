@@ -1,10 +1,8 @@
 """Local PersistentVolumes, as a provisioner makes them of a node's drives: a folder for each, two a node."""
 
-import json
-
 from .cluster.cluster import Cluster
+from .cluster.manifest import apply
 from .layout import STATE
-from .process import run
 
 CLASS = "local-nvme"
 A_NODE = 2
@@ -41,9 +39,3 @@ def volume(name: str, node: str, folder) -> dict:
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
         },
     }
-
-
-def apply(manifest: dict) -> None:
-    file = STATE / "manifest.json"
-    file.write_text(json.dumps(manifest))
-    run("kubectl", "apply", "-f", file)

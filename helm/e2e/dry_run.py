@@ -5,7 +5,7 @@ import sys
 
 from .check import say
 from .cluster import control_plane, pki, remains
-from .layout import CHART, LOGS, STATE
+from .layout import CHART, STATE
 from .process import run
 
 LOOPBACK = "127.0.0.1"
@@ -22,8 +22,7 @@ def shown(values: str) -> int:
 
 
 def main(files: list[str]) -> None:
-    remains.remove(0)
-    LOGS.mkdir(parents=True)
+    remains.begin(0)
     pki.make(0, LOOPBACK)
     # Without controllers there is no service account for the pods of `helm test`.
     processes = [control_plane.etcd(), control_plane.api_server(LOOPBACK, "--disable-admission-plugins=ServiceAccount")]

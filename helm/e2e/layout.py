@@ -5,9 +5,10 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme"
 BIN = CACHE / "kubernetes" / "bin"
-# Everything of a run: keys, logs, the nodes' containers, the drives. Removed at the end.
+# Everything of a run: keys, the nodes' containers, the drives. Removed at the end.
 STATE = CACHE / "kubernetes" / "cluster"
-LOGS = STATE / "logs"
+# Logs and reports of the last run, which stay.
+LOGS = CACHE / "kubernetes" / "logs"
 KUBECONFIG = STATE / "pki" / "admin.kubeconfig"
 CHART = Path(__file__).parents[1] / "bireme"
 IMAGE = Path(__file__).parents[1] / "image"

@@ -5,7 +5,7 @@ import os
 import time
 
 from . import store
-from .check import check
+from .check import check, say
 from .layout import LOGS, ROOT
 from .process import Background
 from .release import Release
@@ -45,6 +45,8 @@ class Load:
         self.k6.process.wait(self.seconds + 60)
         check("the load went on all the while", took < self.seconds, f"{took:.0f} of {self.seconds} s")
         requests = self.results()["requests"]
+        slowest = max(request["milliseconds"]["max"] for request in requests)
+        say(f"   the slowest answer took {slowest:.0f} ms")
         answered = sum(request["answered"] for request in requests)
         failed = sum(round((request["errors"] + request["shed"]) * request["answered"]) for request in requests)
         bound = f"at most {self.failed_max} requests failed" if self.failed_max else "no request failed"

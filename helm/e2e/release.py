@@ -6,6 +6,7 @@ from pathlib import Path
 from . import store
 from .archives import BIREME
 from .cluster.addresses import node_ip
+from .cluster.cluster import Cluster
 from .cluster.worker import PROFILES
 from .layout import CHART, STATE
 from .process import run, until
@@ -17,8 +18,8 @@ VALUES = Path(__file__).parent / "values.yaml"
 
 
 class Release:
-    def __init__(self, bireme: Path):
-        self.bireme = bireme
+    def __init__(self, bireme: Path, cluster: Cluster, store_server: store.Store):
+        self.bireme, self.cluster, self.store = bireme, cluster, store_server
         self.endpoint = f"{node_ip(1)}:{NODE_PORT}"
 
     # -- helm --
@@ -47,6 +48,9 @@ class Release:
 
     def helm(self, command: str, *words) -> str:
         return run("helm", command, *words, "-n", NAMESPACE, "--wait", "--timeout", "300s", timeout=320)
+
+    def helm_test(self, name: str) -> str:
+        return run("helm", "test", name, "-n", NAMESPACE, "--timeout", "120s", timeout=140)
 
     # -- kubectl --
 
@@ -78,15 +82,13 @@ class Release:
 
     # -- bireme --
 
-    def ask(self, *words) -> dict:
-        """The binary's answer, from outside of the cluster."""
-        return json.loads(run(self.bireme, *words, "--endpoint", f"http://{self.endpoint}", "--json"))
-
-    def status(self) -> dict:
-        return self.ask("status")
+    def ask(self, *words) -> list[dict]:
+        """The lines of the binary's answer, from outside of the cluster."""
+        said = run(self.bireme, *words, "--endpoint", f"http://{self.endpoint}", "--json")
+        return [json.loads(line) for line in said.splitlines()]
 
     def io_nodes(self) -> list[dict]:
-        return self.status()["io_nodes"]
+        return self.ask("status")[0]["io_nodes"]
 
     def warm(self) -> None:
         run(self.bireme, "warm", store.TABLE, "--endpoint", f"http://{self.endpoint}", timeout=300)

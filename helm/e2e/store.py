@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from .cluster.addresses import HOST
+from .cluster.cluster import Cluster
 from .layout import ROOT, STATE
 from .process import Background, run, until
 
@@ -15,7 +16,7 @@ SAMPLE = ROOT / "services" / "bireme" / "demo" / "wordnet-sample.parquet"
 
 
 class Store:
-    def __init__(self):
+    def __init__(self, cluster: Cluster):
         # A bucket is a folder.
         (STATE / "minio" / "tables").mkdir(parents=True)
         self.server = Background(
@@ -23,6 +24,7 @@ class Store:
             env={"MINIO_ROOT_USER": SECRET["AWS_ACCESS_KEY_ID"],
                  "MINIO_ROOT_PASSWORD": SECRET["AWS_SECRET_ACCESS_KEY"], "MINIO_UPDATE": "off"},
         )
+        cluster.processes["minio"] = self.server
 
     def fill(self, bireme: Path) -> None:
         """The sample as a table of many small fragments, so that every I/O node owns some of it."""

@@ -1,6 +1,8 @@
 """The whole cluster: up, and down again."""
 
-from ..layout import BIN, KUBECONFIG, LOGS, STATE
+from concurrent.futures import ThreadPoolExecutor
+
+from ..layout import BIN, KUBECONFIG, STATE
 from ..process import Background, run, until
 from . import control_plane, network, pki, remains
 from .addresses import HOST
@@ -25,8 +27,7 @@ class Cluster:
         self.processes: dict[str, Background] = {}
 
     def up(self, archives: list) -> None:
-        remains.remove(self.nodes)
-        LOGS.mkdir(parents=True)
+        remains.begin(self.nodes)
         pki.make(self.nodes)
         network.up(self.nodes)
         self.processes["etcd"] = control_plane.etcd()
@@ -36,8 +37,8 @@ class Cluster:
         self.processes["scheduler"] = control_plane.scheduler()
         run("kubectl", "create", "clusterrolebinding", "proxy", "--clusterrole=system:node-proxier",
             "--user=system:kube-proxy")
-        for worker in self.workers:
-            worker.up(archives)
+        with ThreadPoolExecutor() as all_at_once:
+            list(all_at_once.map(lambda worker: worker.up(archives), self.workers))
         corefile = STATE / "Corefile"
         corefile.write_text(COREFILE.format(host=HOST, kubeconfig=KUBECONFIG))
         self.processes["coredns"] = Background("coredns", BIN / "coredns", "-conf", corefile)
@@ -50,8 +51,8 @@ class Cluster:
         return next(worker for worker in self.workers if worker.name == name)
 
     def down(self) -> None:
-        for worker in self.workers:
-            worker.down()
+        with ThreadPoolExecutor() as all_at_once:
+            list(all_at_once.map(Worker.down, self.workers))
         for process in reversed(self.processes.values()):
             process.stop()
         remains.remove(self.nodes)

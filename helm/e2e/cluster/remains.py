@@ -6,9 +6,17 @@ import signal
 import time
 from pathlib import Path
 
-from ..layout import BIN, STATE
+from ..layout import BIN, LOGS, STATE
 from ..process import Failed, run
 from . import cgroup, network
+
+
+def begin(nodes: int) -> None:
+    """Nothing of the last run is there any more, and there is a place for this one's."""
+    remove(nodes)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    STATE.mkdir(parents=True)
 
 
 def remove(nodes: int) -> None:

@@ -126,13 +126,13 @@ class Worker:
 
     def down(self) -> None:
         """Containers first, while there is somebody to stop them."""
+        if not self.processes:
+            return
         for process in reversed(self.processes[1:]):
             process.stop()
-        try:
-            for container in self.ctr("tasks", "list", "-q").split():
+        for container in self.ctr("tasks", "list", "-q").split():
+            try:
                 self.ctr("tasks", "delete", "-f", container)
-        except Failed as error:
-            print(error)
-        if self.processes:
-            self.processes[0].stop()
-        self.processes = []
+            except Failed:
+                pass  # it ended by itself
+        self.processes[0].stop()

@@ -7,7 +7,7 @@ from ..load import Load
 def io_tier(release) -> None:
     step("I/O tier 2 -> 4 -> 2 under load")
     query = uids(release, "query")
-    with Load(release, "search", 90):
+    with Load(release, "search", 60):
         release.upgrade("io.replicas=4")
         check("four I/O nodes", len(release.ready_pods("io")) == 4)
         release.upgrade("io.replicas=2")
@@ -20,7 +20,7 @@ def query_tier(release) -> None:
     release.upgrade("query.replicas=1")
     release.settled("query", 1)
     io = uids(release, "io")
-    with Load(release, "search", 90):
+    with Load(release, "search", 40):
         release.upgrade("query.replicas=3")
         check("three query nodes", len(release.ready_pods("query")) == 3)
         release.upgrade("query.replicas=1")

@@ -10,9 +10,11 @@ def upgrade_and_rollback(release) -> None:
     step("helm upgrade of the query tier's settings, and rollback")
     io, query = uids(release, "io"), uids(release, "query")
     release.upgrade("query.settings.nprobes=7")
+    release.settled("query", 2)
     changed = uids(release, "query")
     check("query nodes were replaced", not changed & query)
     release.helm("rollback", NAME)
+    release.settled("query", 2)
     check("and again by the rollback", not uids(release, "query") & changed)
     check("I/O nodes were left alone", uids(release, "io") == io)
     configuration = release.kubectl("get", "configmap", "bireme-query", "-o", "jsonpath={.data}")
@@ -24,7 +26,7 @@ def rolling_restart(release, tier: str) -> None:
     release.warm()
     before = uids(release, tier)
     kind = {"query": "deployment/bireme-query", "io": "statefulset/bireme-io"}[tier]
-    with Load(release, "search", 100):
+    with Load(release, "search", 45):
         release.kubectl("rollout", "restart", kind)
         release.rollout(tier)
         release.settled(tier, 2)
