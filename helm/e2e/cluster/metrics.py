@@ -15,7 +15,7 @@ def up() -> Background:
         "metrics-server", "metrics-server", f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}", f"--secure-port={PORT}", f"--bind-address={HOST}",
         f"--cert-dir={PKI}/metrics-server", f"--kubelet-certificate-authority={PKI}/ca.crt",
-        "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s",
+        "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-request-timeout=5s",
         f"--kubelet-client-certificate={PKI}/admin.crt", f"--kubelet-client-key={PKI}/admin.key",
     )
     metadata = {"name": NAME, "namespace": NAMESPACE}
