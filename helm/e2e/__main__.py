@@ -10,7 +10,7 @@ from .check import CheckFailed, say, step
 from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
-from .steps import autoscale, faults, in_cluster, install, scale, seccomp, uninstall, update
+from .steps import autoscale, discovery, faults, in_cluster, install, scale, seccomp, uninstall, update
 from .store import Store
 
 STEPS = {
@@ -23,6 +23,7 @@ STEPS = {
     "restart-query": lambda release: update.rolling_restart(release, "query"),
     "restart-io": lambda release: update.rolling_restart(release, "io"),
     "partition": update.partition,
+    "dns": discovery.by_dns,
     "autoscale": autoscale.by_cpu,
     "load-in-cluster": in_cluster.load,
     "killed": faults.killed,

@@ -26,7 +26,8 @@ def remove(nodes: int) -> None:
             run("umount", "-l", mount)
         except Failed:
             pass  # it went with another
-    network.down()
+    if nodes:
+        network.down()
     for number in range(1, nodes + 1):
         cgroup.remove(number)
     shutil.rmtree(STATE, ignore_errors=True)

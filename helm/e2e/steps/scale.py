@@ -2,16 +2,22 @@
 
 from ..check import check, step
 from ..load import Load
+from ..process import until
 
 
 def io_tier(release) -> None:
     step("I/O tier 2 -> 4 -> 2 under load")
     query = uids(release, "query")
-    with Load(release, "search", 60):
+    with Load(release, "search", 90):
         release.upgrade("io.replicas=4")
         check("four I/O nodes", len(release.ready_pods("io")) == 4)
+        until("query nodes to know them", lambda: len(reachable(release)) == 4)
+        # They take their chunks over bit by bit, and fill them as they are asked for.
+        until("a cache on each", lambda: all(node["extents"] for node in reachable(release)))
+        check("each has a part of the cache", True, [node["extents"] for node in reachable(release)])
         release.upgrade("io.replicas=2")
         release.settled("io", 2)
+        until("query nodes to forget the others", lambda: len(release.io_nodes()) == 2)
     check("no query node was restarted", uids(release, "query") == query)
 
 
@@ -32,3 +38,7 @@ def query_tier(release) -> None:
 
 def uids(release, tier: str) -> set[str]:
     return {pod["metadata"]["uid"] for pod in release.pods(tier).values()}
+
+
+def reachable(release) -> list[dict]:
+    return [node for node in release.io_nodes() if node["reachable"]]
