@@ -1,17 +1,19 @@
 """etcd, the API server, the controllers and the scheduler, on the host."""
 
-from ..layout import STATE
+from ..layout import RUN, STATE
 from ..process import Background, run, until
 from .addresses import HOST, PODS_CIDR, SERVICES_CIDR
 from .pki import PKI
 
-ETCD = "http://127.0.0.1:22379"
+# A dry run has ports of its own.
+ETCD_PORT, ETCD_PEER_PORT = (22379, 22380) if RUN == "cluster" else (22479, 22480)
+ETCD = f"http://127.0.0.1:{ETCD_PORT}"
 
 
 def etcd() -> Background:
     return Background(
         "etcd", "etcd", f"--data-dir={STATE}/etcd", "--unsafe-no-fsync", f"--listen-client-urls={ETCD}",
-        f"--advertise-client-urls={ETCD}", "--listen-peer-urls=http://127.0.0.1:22380",
+        f"--advertise-client-urls={ETCD}", f"--listen-peer-urls=http://127.0.0.1:{ETCD_PEER_PORT}",
     )
 
 
