@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from .layout import BIN, KUBECONFIG, LOGS
 

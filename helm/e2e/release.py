@@ -7,7 +7,7 @@ from . import store
 from .archives import BIREME
 from .cluster.addresses import node_ip
 from .cluster.cluster import Cluster
-from .cluster.worker import PROFILES
+from .cluster.worker import PROFILES, Worker
 from .layout import CHART, STATE
 from .process import run, until
 
@@ -64,6 +64,9 @@ class Release:
     def pods(self, tier: str) -> dict[str, dict]:
         return {pod["metadata"]["name"]: pod for pod in self.objects("pods", tier)}
 
+    def nodes(self) -> list[str]:
+        return [worker.name for worker in self.cluster.workers]
+
     def ready_pods(self, tier: str) -> list[str]:
         def is_ready(pod):
             conditions = pod["status"].get("conditions", [])
@@ -71,6 +74,17 @@ class Release:
             return serving and "deletionTimestamp" not in pod["metadata"]
 
         return sorted(name for name, pod in self.pods(tier).items() if is_ready(pod))
+
+    def container(self, tier: str, pod: str) -> tuple[Worker, str]:
+        """The node that runs the pod's container, and the container's id there."""
+        found = self.pods(tier)[pod]
+        own = found["status"]["containerStatuses"][0]["containerID"]
+        return self.cluster.worker(found["spec"]["nodeName"]), own.removeprefix("containerd://")
+
+    def pid(self, tier: str, pod: str) -> int:
+        worker, container = self.container(tier, pod)
+        tasks = worker.ctr("tasks", "list").splitlines()
+        return int(next(line.split()[1] for line in tasks if line.startswith(container)))
 
     def settled(self, tier: str, count: int, timeout: float = 120) -> None:
         """Just so many pods, all ready, none on its way out."""

@@ -106,7 +106,7 @@ class Worker:
             "clusterDomain": "cluster.local",
             "resolvConf": "",
             # The disk is the machine's own, and may well be nearly full.
-            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "100Mi", "imagefs.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
             "podLogsDir": f"{self.home}/logs",
         }

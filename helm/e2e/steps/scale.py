@@ -1,6 +1,6 @@
 """Each tier up and down under load; the other one is not touched."""
 
-from ..check import check, step
+from ..check import check, say, step
 from ..load import Load
 from ..process import until
 
@@ -14,7 +14,7 @@ def io_tier(release) -> None:
         until("query nodes to know them", lambda: len(reachable(release)) == 4)
         # They take their chunks over bit by bit, and fill them as they are asked for.
         until("a cache on each", lambda: all(node["extents"] for node in reachable(release)))
-        check("each has a part of the cache", True, [node["extents"] for node in reachable(release)])
+        say(f"   extents on each: {[node['extents'] for node in reachable(release)]}")
         release.upgrade("io.replicas=2")
         release.settled("io", 2)
         until("query nodes to forget the others", lambda: len(release.io_nodes()) == 2)

@@ -28,9 +28,7 @@ def engines(release) -> list[str]:
 
 def runtime_default(release) -> dict:
     """What the runtime made of RuntimeDefault, as the container has it."""
-    pod = release.pods("io")["bireme-io-0"]
-    worker = release.cluster.worker(pod["spec"]["nodeName"])
-    name = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    worker, name = release.container("io", "bireme-io-0")
     return json.loads(worker.ctr("containers", "info", name))["Spec"]["linux"]["seccomp"]
 
 
@@ -54,9 +52,5 @@ def in_force(release) -> None:
 
 
 def seccomp_mode(release) -> str:
-    pod = release.pods("io")["bireme-io-0"]
-    worker = release.cluster.worker(pod["spec"]["nodeName"])
-    name = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
-    pid = next(line.split()[1] for line in worker.ctr("tasks", "list").splitlines() if line.startswith(name))
-    with open(f"/proc/{pid}/status") as status:
+    with open(f"/proc/{release.pid('io', 'bireme-io-0')}/status") as status:
         return next(line.split()[1] for line in status if line.startswith("Seccomp:"))
