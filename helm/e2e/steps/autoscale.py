@@ -13,8 +13,8 @@ def by_cpu(release) -> None:
     release.upgrade("query.autoscaling={\"enabled\": true, \"minReplicas\": 1, \"maxReplicas\": 3, "
                     "\"targetCPUUtilization\": 50}", "query.resources.requests.cpu=\"20m\"")
     io = {pod["metadata"]["uid"] for pod in release.pods("io").values()}
-    with Load(release, "search", 120, rate=60):
-        until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 110)
+    with Load(release, "search", 90, rate=60):
+        until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 80)
     check("no I/O node was restarted", {pod["metadata"]["uid"] for pod in release.pods("io").values()} == io)
     release.upgrade()
     release.settled("query", 2)
