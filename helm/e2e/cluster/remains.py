@@ -57,4 +57,4 @@ def ours(process: Path) -> bool:
 
 def mounts() -> list[str]:
     found = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    return [mount for mount in set(found) if mount.startswith(f"{STATE}/") or "/run/netns/cni-" in mount]
+    return [mount for mount in set(found) if mount.startswith(f"{STATE}/")]

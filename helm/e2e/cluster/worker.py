@@ -24,6 +24,8 @@ state = '{home}/containerd-state'
 [plugins.'io.containerd.cri.v1.runtime']
   # Not every sandbox lets a process be preferred to others.
   restrict_oom_score_adj = true
+  # Pods' networks go with the rest of the run.
+  netns_mounts_under_state_dir = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['{bin}']
   conf_dir = '{home}/cni'
