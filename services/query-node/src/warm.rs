@@ -34,6 +34,7 @@ impl Warm {
             true => Vec::new(),
             false => open.columns(&request.columns)?,
         };
+        let bytes_per_s = request.bytes_per_s;
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
             table_uri: open.table.uri().to_owned(),
             version: open.version(),
@@ -43,7 +44,7 @@ impl Warm {
             bytes_per_s: 0,
         };
         let routes = state.tier.routes();
-        let requests = match routes.nodes().len() {
+        let mut requests: Vec<Option<NodeRequest>> = match routes.nodes().len() {
             0 => {
                 let source = state.shared.io_nodes.source();
                 let message = format!("there is no I/O node to fill; see {source}");
@@ -56,6 +57,10 @@ impl Warm {
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
+        let asked = requests.iter().flatten().count().max(1) as u64;
+        for request in requests.iter_mut().flatten() {
+            request.bytes_per_s = bytes_per_s.div_ceil(asked);
+        }
         Ok(Self { routes, requests })
     }
 

@@ -1,5 +1,6 @@
 //! `bireme warm`: a table's rows into the cache, ahead of their use.
 
+use bytesize::ByteSize;
 use clap::{Args, ValueHint};
 use client::query::{WarmProgress, WarmRequest};
 use futures::StreamExt;
@@ -15,9 +16,10 @@ const EXAMPLES: &str = "\
 Examples:
   bireme warm words
   bireme warm words --columns vector --json
+  bireme warm words --rate 50MiB
 
 With --json every step is a line; the last one has \"done\": true. What is filled already is
-skipped. Interrupting stops the filling and keeps what is filled.";
+skipped, so that a warm that was interrupted goes on where it was.";
 
 /// What to fill.
 #[derive(Debug, Args)]
@@ -28,6 +30,9 @@ pub struct WarmArgs {
     /// Columns to fill [default: all]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
+    /// Bytes written a second at most, over all I/O nodes; 0 for as fast as they fill
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    rate: ByteSize,
     #[command(flatten)]
     connection: Connection,
 }
@@ -39,6 +44,7 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         table: args.table.table.clone(),
         version: args.table.table_version,
         columns: args.columns,
+        bytes_per_s: args.rate.as_u64(),
     };
     let began = std::time::Instant::now();
     let mut steps = client.warm(request).await?;

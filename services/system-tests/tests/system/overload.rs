@@ -15,16 +15,21 @@ use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use lance::Dataset;
 use wire::Reason;
+use wire::fetch::{WarmProgress, WarmRequest};
 
 use crate::cluster::{Io, endpoint, folder, soon, total};
 
 const ROWS: usize = 4000;
 
 async fn write(uri: &str) {
+    write_rows(uri, ROWS).await;
+}
+
+async fn write_rows(uri: &str, rows: usize) {
     let item = Arc::new(Field::new("item", DataType::Float32, true));
-    let values = Float32Array::from_iter_values((0..ROWS * 512).map(|x| x as f32));
+    let values = Float32Array::from_iter_values((0..rows * 512).map(|x| x as f32));
     let vectors = FixedSizeListArray::new(item, 512, Arc::new(values), None);
-    let ids = Int64Array::from_iter_values(0..ROWS as i64);
+    let ids = Int64Array::from_iter_values(0..rows as i64);
     let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("vector", Arc::new(vectors))];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let schema = batch.schema();
@@ -178,5 +183,29 @@ async fn interactive_work_goes_before_batch_work_that_came_first() {
     assert_eq!(order.len(), 11);
     let interactive = order.iter().position(|&it| it == Priority::Interactive).unwrap();
     assert!(interactive <= 1, "{order:?}");
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warm_keeps_to_its_rate() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write_rows(&uri, 16_000).await;
+    let io = Io::start(|config| config.fills = 1).await;
+    let began = Instant::now();
+    let rate = 16 << 20;
+    let request =
+        WarmRequest { table_uri: uri, version: 1, bytes_per_s: rate, ..Default::default() };
+    let mut steps = io.client.warm(request).await.unwrap();
+    let mut last = WarmProgress::default();
+    while let Some(step) = steps.next().await {
+        last = step.unwrap();
+    }
+    assert!(last.extents_done == last.extents_total && last.extents_failed == 0, "{last:?}");
+    // The last ones, of two packs, are asked for before those that are under way count.
+    let counted = last.bytes_written * (last.extents_total - 5) / last.extents_total;
+    let least = std::time::Duration::from_secs_f64(counted as f64 / rate as f64);
+    assert!(began.elapsed() >= least, "{:?} of {least:?} for {last:?}", began.elapsed());
+    assert!(least.as_millis() >= 500, "{least:?}");
     io.stop().await;
 }
