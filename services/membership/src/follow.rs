@@ -158,8 +158,9 @@ impl Book {
         Self { roster: Roster::new(policy), views, reports }
     }
 
-    /// Until the source ends.
+    /// For as long as anybody listens: holds end and shares grow also if the source does.
     async fn keep(mut self, source: &str, mut lists: mpsc::Receiver<Result<MemberList>>) {
+        let mut is_told = true;
         loop {
             let change = self.roster.next_change(Instant::now());
             let changed = async {
@@ -169,7 +170,7 @@ impl Book {
                 }
             };
             tokio::select! {
-                list = lists.recv() => match list {
+                list = lists.recv(), if is_told => match list {
                     Some(Ok(list)) => {
                         if self.reports.borrow().error.is_some() {
                             info!(source, "the I/O nodes can be learnt again");
@@ -177,7 +178,12 @@ impl Book {
                         self.take(&list, Instant::now());
                     }
                     Some(Err(error)) => self.refuse(source, error),
-                    None => return,
+                    None => {
+                        is_told = false;
+                        let problem = "it is not followed any more: a defect; start this node again";
+                        let (source_name, problem) = (source.to_owned(), problem.to_owned());
+                        self.refuse(source, MembershipError::Unreachable { source_name, problem });
+                    }
                 },
                 () = changed => {
                     let now = Instant::now();
@@ -313,6 +319,19 @@ mod tests {
         let view = views.wait_for(|view| shown(view) == grown).await.unwrap().clone();
         assert_eq!(view.seats[1].share, 1.0);
         assert!(view.generation > 2, "the list alone was the second");
+    }
+
+    #[tokio::test]
+    async fn a_source_that_ends_is_told_of_and_time_goes_on() {
+        let ms = Duration::from_millis;
+        let (membership, heard) = played(Policy { hold: ms(20), slow_start: ms(40) });
+        let (mut views, mut reports) = (membership.views(), membership.reports());
+        heard.send(Ok(list(&["a", "b"]))).await.unwrap();
+        heard.send(Ok(list(&["a"]))).await.unwrap();
+        drop(heard);
+        let report = reports.wait_for(|report| report.error.is_some()).await.unwrap().clone();
+        assert!(report.error.unwrap().to_string().contains("not followed any more"));
+        views.wait_for(|view| shown(view) == [("a", State::Ready)]).await.unwrap();
     }
 
     #[tokio::test]

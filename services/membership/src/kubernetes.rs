@@ -5,11 +5,14 @@
 //! the node runs under must be allowed to list and watch `endpointslices` of `discovery.k8s.io` in the
 //! Service's namespace.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, DefaultBackoff, watcher};
 use kube::{Api, Client, Config};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::error::MembershipError;
@@ -22,6 +25,9 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// What the API server says once it has forgotten a watch's place: no fault, the watcher lists anew.
 const GONE: u16 = 410;
+
+/// So long without another error, and a watch stands: longer than the watcher's pauses and a connection's time.
+const QUIET: Duration = Duration::from_secs(90);
 
 /// Which Service.
 #[derive(Clone, Debug)]
@@ -63,7 +69,23 @@ pub(crate) async fn follow(service: Service, config: Option<Config>, heard: Hear
     let events = watcher(api, watcher::Config::default().labels(&label)).default_backoff();
     let mut events = std::pin::pin!(events);
     let (mut slices, mut has_warned) = (Slices::default(), false);
-    while let Some(event) = events.next().await {
+    let mut failed: Option<Instant> = None;
+    loop {
+        // A watch that is taken up again says nothing of it, unless something has changed.
+        let stands_again = failed.filter(|_| slices.are_known()).map(|at| at + QUIET);
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = sleep_until(stands_again.unwrap_or_else(Instant::now)), if stands_again.is_some() => {
+                failed = None;
+                let list = slices.list(&service.service, service.port.as_ref());
+                match heard.send(list).await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                }
+            }
+        };
+        let Some(event) = event else { return };
+        failed = event.is_err().then(Instant::now);
         let told = match event.map(|event| slices.apply(event)) {
             Ok(true) => slices.list(&service.service, service.port.as_ref()),
             Ok(false) => continue,

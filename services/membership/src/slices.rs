@@ -23,6 +23,7 @@ pub(crate) struct Slices {
     known: BTreeMap<String, EndpointSlice>,
     /// Those of a listing that is not complete yet.
     listed: BTreeMap<String, EndpointSlice>,
+    are_known: bool,
 }
 
 impl Slices {
@@ -40,6 +41,7 @@ impl Slices {
             }
             Event::InitDone => {
                 self.known = std::mem::take(&mut self.listed);
+                self.are_known = true;
                 true
             }
             Event::Apply(slice) => {
@@ -48,6 +50,11 @@ impl Slices {
             }
             Event::Delete(slice) => self.known.remove(&name(&slice)).is_some(),
         }
+    }
+
+    /// Whether there has been a whole listing.
+    pub fn are_known(&self) -> bool {
+        self.are_known
     }
 
     /// The list that they make together.
