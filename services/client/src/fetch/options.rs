@@ -48,8 +48,9 @@ impl Default for FetchOptions {
             stream_window_bytes: 8 << 20,
             connection_window_bytes: 16 << 20,
             connect_timeout: Duration::from_secs(2),
-            keep_alive_interval: Duration::from_secs(10),
-            keep_alive_timeout: Duration::from_secs(5),
+            // A node that is cut off says nothing: so long do requests wait for it that have time.
+            keep_alive_interval: Duration::from_secs(2),
+            keep_alive_timeout: Duration::from_secs(3),
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             jitter_seed: rand::random(),
