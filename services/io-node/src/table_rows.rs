@@ -123,6 +123,8 @@ fn widened(taken: &[usize], rows: &RecordBatch, pack: &crate::table::Pack) -> Ve
 pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(true) };
+    // Of other parts, which are not back yet.
+    let mut asked = 0;
     for part in 0..request.sources.len() {
         let is_table = |s: &Source| matches!(s, Source::Table(_));
         if request.images[part].is_some() || !request.sources[part].iter().any(is_table) {
@@ -140,8 +142,12 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
         // It is a guess, and a large one must not be refused for ever.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
-        let held = core.traffic_memory.hold(bytes).ok_or_else(|| no_room(core, bytes))?;
+        let held = core
+            .traffic_memory
+            .hold(bytes, asked + request.held_bytes())
+            .ok_or_else(|| no_room(core, bytes))?;
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
+        asked += bytes;
         let wanted = Wanted { projection, part, addrs, deadline, held };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;

@@ -73,8 +73,8 @@ pub struct Request {
     pub refused: Vec<BTreeSet<u32>>,
     /// The rows as far as they have come; `None` until all sources are known.
     pub gather: Option<Gather>,
-    /// The memory that the batch itself holds; only to be given back.
-    pub _held: HeldBytes,
+    /// The memory that the batch itself holds.
+    pub held: HeldBytes,
     /// The memory that its rows from the table hold.
     pub images_held: HeldBytes,
     /// The memory that its reply holds.
@@ -113,6 +113,12 @@ impl Times {
 }
 
 impl Request {
+    /// Bytes that it holds of the core's memory for traffic.
+    pub fn held_bytes(&self) -> u64 {
+        let reply = self.reply_held.as_ref().map_or(0, HeldBytes::bytes);
+        self.held.bytes() + self.images_held.bytes() + reply
+    }
+
     /// How many rows exist, and so are answered.
     pub fn rows(&self) -> usize {
         self.present.as_ref().map_or(self.addrs.len(), Vec::len)

@@ -37,10 +37,10 @@ impl TrafficMemory {
         Self { used, standing, max, spares }
     }
 
-    /// Room for `bytes` of a batch; `None` if others' batches hold too much. What finds no other always has
-    /// room, so that no batch is refused for ever.
-    pub fn hold(&self, bytes: u64) -> Option<HeldBytes> {
-        let is_alone = self.used.get() == self.standing.get();
+    /// Room for `bytes` of a batch that holds `own` already; `None` if others' batches hold too much. One that
+    /// finds no other always has room, so that none is refused for ever.
+    pub fn hold(&self, bytes: u64, own: u64) -> Option<HeldBytes> {
+        let is_alone = self.used.get() <= self.standing.get() + own;
         let has_room = is_alone || self.used.get() + bytes <= self.max;
         has_room.then(|| self.take(bytes, 0))
     }
@@ -70,6 +70,11 @@ impl TrafficMemory {
 }
 
 impl HeldBytes {
+    /// How many.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// As much as both.
     pub fn and(mut self, mut other: Self) -> Self {
         let (one, two) = (std::mem::take(&mut self), std::mem::take(&mut other));

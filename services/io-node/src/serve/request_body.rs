@@ -86,7 +86,8 @@ impl Arriving {
 
     fn more(&self, data: &[u8]) -> Result<(), Status> {
         let core = here();
-        let Some(more) = core.traffic_memory.hold(data.len() as u64) else {
+        let own = self.state().held.bytes();
+        let Some(more) = core.traffic_memory.hold(data.len() as u64, own) else {
             core.stats.shed.add(1);
             let what = "others' requests hold all memory for them; try again later";
             return Err(Fault::new(Reason::Overloaded, what).into());

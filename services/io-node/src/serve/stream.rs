@@ -168,7 +168,7 @@ fn with<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> 
 /// Takes a batch against its stream's credits and starts it, or lets it wait for its projection.
 fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
     let (id, rows) = (batch.id, batch.row_addrs.len());
-    let held = core.traffic_memory.hold(rows as u64 * ROW_BYTES);
+    let held = core.traffic_memory.hold(rows as u64 * ROW_BYTES, 0);
     let ready = {
         let mut sessions = core.sessions.borrow_mut();
         let Some(session) = sessions.get_mut(no) else { return Ok(()) };

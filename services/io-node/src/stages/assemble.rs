@@ -41,7 +41,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let scored = request.rerank.as_ref().filter(|_| rows(0).all(in_place));
     let held = match scored {
         Some(_) => None,
-        None => Some(hold(core, bytes)?),
+        None => Some(hold(core, bytes, request.held_bytes())?),
     };
     let gather = match scored {
         Some(by) => Gather::Score(Scorer::new(by, request.rows())),
@@ -62,15 +62,15 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Memory for a reply whose rows come to `bytes`.
-fn hold(core: &Core, bytes: u64) -> Result<HeldBytes, Fault> {
+/// Memory for a reply whose rows come to `bytes`, of a batch that holds `own` already.
+fn hold(core: &Core, bytes: u64, own: u64) -> Result<HeldBytes, Fault> {
     if bytes > REPLY_BYTES_MAX {
         let what = format!(
             "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
         );
         return Err(Fault::new(Reason::TooLarge, what));
     }
-    core.traffic_memory.hold(bytes).ok_or_else(|| {
+    core.traffic_memory.hold(bytes, own).ok_or_else(|| {
         core.stats.shed.add(1);
         let used = core.traffic_memory.used();
         let what = format!(

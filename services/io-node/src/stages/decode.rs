@@ -81,7 +81,7 @@ pub fn decode(
         images: (0..parts).map(|_| None).collect(),
         refused: vec![BTreeSet::new(); parts],
         gather: None,
-        _held: held,
+        held,
         images_held: HeldBytes::default(),
         reply_held: None,
         pieces_left: 0,

@@ -77,6 +77,10 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     let described = io.describe().await;
     assert_eq!(total(&described, |c| c.shed), shed);
     assert_eq!(total(&described, |c| c.reply_bytes), idle, "all of it is given back");
+    // Larger than all of the memory, and alone: late, never refused for ever.
+    let addrs = (0..ROWS as u32).map(|row| RowAddr::new(0, row)).collect();
+    let large = io.client.fetch(&projection, addrs, None, soon()).await.unwrap();
+    assert_eq!(large.into_rows().unwrap().num_rows(), ROWS);
     io.stop().await;
 }
 
