@@ -9,12 +9,13 @@ use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
+use wire::fetch::StoreUse;
 
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::LakeOptions;
 use crate::stop::Stop;
-use crate::store::{Guard, StorePrices, StoreUsage, StoreUse};
+use crate::store::{Guard, StorePrices, StoreUsage};
 use crate::table::Table;
 
 /// A way to tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`,

@@ -32,7 +32,7 @@ pub async fn status(state: &state::State) -> StatusResponse {
         requests: state.shared.requests(),
         errors: state.shared.errors(),
         tables: summaries(state),
-        store: Some(state.shared.catalog.store_use().into()),
+        store: Some(state.shared.catalog.store_use()),
         membership: Some(membership(&state.shared.io_nodes)),
         fallback_rows: state.shared.fallback_rows(),
     }

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use bytes::Bytes;
 use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
 use futures::stream::{self, StreamExt};
 use http_body::Frame;
-use serde_json::Value;
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::transport::{Channel, Endpoint};
@@ -23,6 +21,7 @@ use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::fetch::{Batch, Batches, FetchRequest, Open};
 use wire::{FETCH_PATH, Reason};
 
+use super::io_process::IoProcess;
 use super::{folder, said, text};
 
 /// What the node may take of memory, and its traffic.
@@ -49,50 +48,17 @@ fn words(id: u32) -> String {
     words
 }
 
-struct Io {
-    process: Child,
-    endpoint: String,
+/// The most memory of a node that was ever resident.
+fn peak_mib(io: &IoProcess) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", io.process.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
 }
 
-impl Io {
-    fn start(drive: &str) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"))
-            .args(["io", "--listen", "127.0.0.1:0", "--no-pin", "--ram-tier", "32MiB", "--json"])
-            .args(["--drive", &format!("{drive}:256MiB")])
-            .env("BIREME_IO_MEMORY", format!("{MEMORY_MIB}MiB"))
-            .env("BIREME_IO_TRAFFIC_MEMORY", TRAFFIC)
-            .env("BIREME_IO_LAKE_CACHE", "64MiB")
-            .env("BIREME_IO_SEGMENT", "16MiB")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let serving: Value = serde_json::from_str(&line).unwrap();
-        Self { process, endpoint: serving["endpoint"].as_str().unwrap().to_owned() }
-    }
-
-    /// The most memory that was ever resident.
-    fn peak_mib(&self) -> u64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
-    }
-
-    /// With little room for what it has not read.
-    async fn connect(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(self.endpoint.clone()).unwrap();
-        endpoint.initial_stream_window_size(4096).connect().await.unwrap()
-    }
-}
-
-impl Drop for Io {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// With little room for what it has not read.
+async fn connect(io: &IoProcess) -> Channel {
+    let endpoint = Endpoint::from_shared(io.endpoint.clone()).unwrap();
+    endpoint.initial_stream_window_size(4096).connect().await.unwrap()
 }
 
 /// Asks for more than it has room for, and reads nothing.
@@ -139,7 +105,7 @@ async fn unfinished(mut channel: Channel, endpoint: &str) -> Option<http::Respon
 }
 
 /// Rows, right, once the node has room for this.
-async fn behaves(io: &Io, uri: &str) {
+async fn behaves(io: &IoProcess, uri: &str) {
     let client = FetchClient::new(io.endpoint.parse().unwrap(), FetchOptions::default()).unwrap();
     let soon = || Instant::now() + Duration::from_secs(60);
     let table = TableVersion { uri, version: 1, identity: "" };
@@ -174,32 +140,41 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
     (0..ROWS).for_each(|id| writeln!(file, r#"{{"words":"{}"}}"#, words(id)).unwrap());
     file.into_inner().unwrap();
     said(&["ingest", text(&rows), "--table", text(&table)]);
-    let io = Io::start(text(&folder.path().join("slab")));
+    let io = IoProcess::start(
+        &format!("{}:256MiB", text(&folder.path().join("slab"))),
+        &[
+            ("MEMORY", &format!("{MEMORY_MIB}MiB")),
+            ("TRAFFIC_MEMORY", TRAFFIC),
+            ("RAM_TIER", "32MiB"),
+            ("LAKE_CACHE", "64MiB"),
+            ("SEGMENT", "16MiB"),
+        ],
+    );
     // A runtime of their own, which hangs up for all of them at once.
     let hostile = tokio::runtime::Runtime::new().unwrap();
     let streams = hostile.block_on(async {
         let mut held = Vec::new();
         for connection in 0..CONNECTIONS {
-            let channel = io.connect().await;
+            let channel = connect(&io).await;
             let streams = (0..STREAMS_A_CONNECTION).map(|stream| {
                 let number = connection * STREAMS_A_CONNECTION + stream;
                 slow_reader(channel.clone(), text(&table).into(), number as u64)
             });
             held.push(futures::future::join_all(streams).await);
         }
-        let channel = io.connect().await;
+        let channel = connect(&io).await;
         let begun = (0..UNFINISHED).map(|_| unfinished(channel.clone(), &io.endpoint));
         let begun = futures::future::join_all(begun).await;
         // For what they send to arrive.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let streams = held.iter().flatten().flatten().count();
-        println!("{streams} streams, {} unfinished, {} MiB", begun.len(), io.peak_mib());
+        println!("{streams} streams, {} unfinished, {} MiB", begun.len(), peak_mib(&io));
         streams
     });
     assert!(streams >= 50, "{streams} streams");
-    assert!(io.peak_mib() <= MEMORY_MIB, "{} MiB", io.peak_mib());
+    assert!(peak_mib(&io) <= MEMORY_MIB, "{} MiB", peak_mib(&io));
     hostile.shutdown_background();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(behaves(&io, text(&table)));
-    assert!(io.peak_mib() <= MEMORY_MIB, "{} MiB", io.peak_mib());
+    assert!(peak_mib(&io) <= MEMORY_MIB, "{} MiB", peak_mib(&io));
 }

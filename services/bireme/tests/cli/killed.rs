@@ -1,8 +1,7 @@
 //! An I/O node that is killed under load, again and again: it finds what it cached, whole, and never serves a
 //! wrong row. BIREME_KILLS says how often; a soak takes a thousand.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
 use std::time::Duration;
 
 use address::RowAddr;
@@ -10,8 +9,8 @@ use arrow_array::cast::AsArray;
 use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use serde_json::Value;
 
+use super::io_process::IoProcess;
 use super::{folder, json, said, text};
 
 const FRAGMENTS: u32 = 8;
@@ -23,32 +22,6 @@ fn words(id: u32) -> String {
     let mut bytes = [0; 300];
     StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-struct Io {
-    process: Child,
-    client: FetchClient,
-    extents: u64,
-}
-
-impl Io {
-    /// On a drive that has room for some of the table.
-    fn start(drive: &str) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"))
-            .args(["io", "--listen", "127.0.0.1:0", "--no-pin", "--ram-tier", "0", "--json"])
-            .args(["--drive", &format!("{drive}:19MiB")])
-            .env("BIREME_IO_SEGMENT", "3MiB")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let serving: Value = serde_json::from_str(&line).unwrap();
-        let endpoint = serving["endpoint"].as_str().unwrap().parse().unwrap();
-        let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
-        Self { process, client, extents: serving["extents"].as_u64().unwrap() }
-    }
 }
 
 /// Asks for random rows until the node is gone; how many came, all of them right.
@@ -92,16 +65,19 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
     let mut random = StdRng::seed_from_u64(1);
     let (mut rows, mut found) = (0, 0);
     for kill in 0..kills {
-        let mut io = Io::start(text(&drive));
+        // Room for some of the table.
+        let settings = [("RAM_TIER", "0"), ("SEGMENT", "3MiB")];
+        let mut io = IoProcess::start(&format!("{}:19MiB", text(&drive)), &settings);
+        let endpoint = io.endpoint.parse().unwrap();
+        let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
         // One that was on its way to the main log may be in two journals, and counts once.
         let expected = found.min(1)..=found;
         assert!(expected.contains(&io.extents), "{} of {found} after {kill} kills", io.extents);
         let callers: Vec<_> = (0..CALLERS)
-            .map(|_| runtime.spawn(ask(io.client.clone(), text(&table).into(), random.random())))
+            .map(|_| runtime.spawn(ask(client.clone(), text(&table).into(), random.random())))
             .collect();
         std::thread::sleep(Duration::from_millis(random.random_range(50..600)));
-        io.process.kill().unwrap();
-        io.process.wait().unwrap();
+        io.kill();
         for caller in callers {
             rows += runtime.block_on(caller).unwrap();
         }

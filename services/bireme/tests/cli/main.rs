@@ -1,6 +1,7 @@
 //! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
 
 mod hostile;
+mod io_process;
 mod killed;
 
 use std::io::{Read, Write};

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use address::{ExtentKey, PackKey, SECTOR_BYTES};
-use arrow_array::{ArrayRef, Int64Array};
-use arrow_schema::{DataType, Field};
+use address::{ExtentKey, PackKey};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use pack::PackLayout;
 
 use super::chunk::Chunk;
 use super::handle::{FillHandle, FillOutcome};
 use crate::error::NodeError;
+use crate::slab::trial_extent;
 
 /// A chunk that was encoded before.
 struct Ready(Arc<pack::Extent>);
@@ -39,10 +37,7 @@ impl FillHandle {
         sectors: u32,
         at_once: usize,
     ) -> Result<Duration, NodeError> {
-        let count = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
-        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..count));
-        let field = Arc::new(Field::new("a", DataType::Int64, false));
-        let extent = Arc::new(PackLayout::new(&[field])?.encode(&[column])?);
+        let extent = Arc::new(trial_extent(sectors)?);
         let began = Instant::now();
         let fills = futures::stream::iter(0..extents).map(|chunk| {
             let key = ExtentKey { pack: PackKey(name), chunk };

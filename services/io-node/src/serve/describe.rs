@@ -43,7 +43,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         cpu_us: process.cpu_us,
         resident_bytes: process.resident_bytes,
         cores: cores.into_iter().map(core).collect(),
-        store: Some(shared.tables.store_use().into()),
+        store: Some(shared.tables.store_use()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use address::{ExtentKey, PackKey, SECTOR_BYTES, SectorNo};
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::{DataType, Field};
-use pack::PackLayout;
+use pack::{PackError, PackLayout};
 use uuid::Uuid;
 
 use super::journal::{
@@ -26,6 +26,17 @@ pub struct LaidOut {
     pub journal_bytes: u64,
 }
 
+/// An extent of so many sectors, to measure with: consecutive numbers.
+///
+/// # Errors
+/// None that is known of.
+pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
+    let numbers = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers));
+    let field = Arc::new(Field::new("a", DataType::Int64, false));
+    PackLayout::new(&[field])?.encode(&[column])
+}
+
 /// Makes a file with a superblock and the journals of `extents` extents of `sectors` sectors each; their own
 /// bytes are holes.
 ///
@@ -37,9 +48,7 @@ pub fn lay_out(
     sectors: u32,
     segment_bytes: u64,
 ) -> Result<LaidOut, NodeError> {
-    let values = Int64Array::from_iter_values(0..i64::from(sectors) * (SECTOR_BYTES / 8) as i64);
-    let field = Arc::new(Field::new("a", DataType::Int64, false));
-    let index = PackLayout::new(&[field])?.encode(&[Arc::new(values) as ArrayRef])?.index;
+    let index = trial_extent(sectors)?.index;
     let a_block = (BLOCK_SECTORS_MAX as usize * SECTOR_BYTES / record_bytes(&index)).max(1) as u32;
     let segment_sectors = segment_bytes / SECTOR_BYTES as u64;
     let journal = |count: u32| {

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::error::NodeError;
 
 pub use drives::Drives;
-pub use lay_out::{LaidOut, lay_out};
+pub use lay_out::{LaidOut, lay_out, trial_extent};
 pub use recover::{Found, joined, recover_all};
 pub use superblock::{NotOurs, Superblock};
 

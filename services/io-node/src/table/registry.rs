@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use lake::{Lake, StoreUse};
+use lake::Lake;
 use moka::future::Cache;
+use wire::fetch::StoreUse;
 
 use super::OpenTable;
 use crate::error::NodeError;

@@ -207,11 +207,12 @@ mod tests {
 
     use object_store::memory::InMemory;
     use object_store::{Error, ObjectStoreExt};
+    use wire::fetch::StoreUse;
 
     use super::*;
     use crate::store::limits::StoreLimits;
     use crate::store::usage::StoreUsage;
-    use crate::store::{LetBe, StorePrices, StoreUse};
+    use crate::store::{LetBe, StorePrices};
 
     /// What a store does with a read.
     #[derive(Clone, Copy, Debug)]
@@ -309,7 +310,7 @@ mod tests {
             writes: 2,
             bytes_read: 13,
             bytes_written: 10,
-            cost: 3.0 * 0.4e-6 + 2.0 * 5e-6,
+            cost_usd: 3.0 * 0.4e-6 + 2.0 * 5e-6,
             ..Default::default()
         };
         assert_eq!(used(&store), expected);

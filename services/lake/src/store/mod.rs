@@ -6,7 +6,7 @@
 //!                  └─► the store's client (retries with jittered back-off; Lance slows down when throttled)
 //! ```
 //!
-//! Requests are counted with their bytes, and what they cost at list prices ([`StoreUse`]). A hedge takes no place
+//! Requests are counted with their bytes, and what they cost at list prices. A hedge takes no place
 //! of its own. Unpaged listings and deletions, which only writers make, go through as they are. Folders are not
 //! guarded: Lance reads them past its stores, and they have neither tails to hedge nor a price.
 
@@ -22,5 +22,4 @@ mod wrapper;
 pub(crate) use breaker::LetBe;
 pub use limits::{StoreLimits, StorePrices};
 pub(crate) use usage::StoreUsage;
-pub use usage::StoreUse;
 pub(crate) use wrapper::Guard;

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, LakeError, StoreUse, fault_of, within};
+use lake::{Lake, LakeError, fault_of, within};
 use moka::future::Cache;
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 use wire::Fault;
+use wire::fetch::StoreUse;
 
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};

@@ -2,6 +2,7 @@
 
 mod eviction;
 mod recovery;
+mod trial;
 mod write;
 
 use clap::{Args, Subcommand, ValueEnum};

@@ -7,9 +7,10 @@ use bytesize::ByteSize;
 use clap::{Args, ValueHint};
 use client::Endpoint;
 use client::fetch::{FetchClient, FetchOptions};
-use io_node::{DriveConfig, IoConfig, IoNode, Recovery, lay_out};
+use io_node::{IoConfig, IoNode, Recovery, lay_out};
 use serde_json::json;
 
+use super::trial::TrialFile;
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, count};
 use crate::runtime;
@@ -50,14 +51,7 @@ struct Start {
 
 /// Measures, and tells.
 pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
-    if args.drive.exists() {
-        let path = args.drive.display();
-        return Err(CliError::usage(format!("{path} is there already; name a file that is not")));
-    }
-    let measured = measure(args);
-    // Whatever came of it.
-    let _ = std::fs::remove_file(&args.drive);
-    let (journal_bytes, slab_bytes, starts) = measured?;
+    let (journal_bytes, slab_bytes, starts) = measure(args)?;
     let ms = |of: fn(&Start) -> Duration| -> Vec<f64> {
         starts.iter().map(|start| of(start).as_secs_f64() * 1e3).collect()
     };
@@ -101,15 +95,10 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
 }
 
 fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
+    let trial = TrialFile::new(&args.drive)?;
     let segment = ByteSize::mib(64);
     let laid = lay_out(&args.drive, args.extents, args.sectors, segment.as_u64())?;
-    let config = IoConfig {
-        listen: "127.0.0.1:0".parse().unwrap_or_else(|_| unreachable!("it is an address")),
-        drives: vec![DriveConfig { path: args.drive.clone(), size: None }],
-        ram_tier: ByteSize::b(0),
-        segment,
-        ..IoConfig::default()
-    };
+    let config = IoConfig { segment, ..trial.node(None) };
     let mut starts = Vec::new();
     for _ in 0..args.starts {
         let began = Instant::now();

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
-use io_node::{DriveConfig, IoConfig, IoNode};
+use io_node::{IoConfig, IoNode};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
+use super::trial::TrialFile;
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes};
 use crate::runtime;
@@ -44,23 +45,13 @@ pub struct WriteArgs {
 
 /// Measures, and tells.
 pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
-    if args.drive.exists() {
-        let path = args.drive.display();
-        return Err(CliError::usage(format!("{path} is there already; name a file that is not")));
-    }
     let extent = u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
     let extents = u32::try_from(args.size.as_u64() / extent).unwrap_or(u32::MAX);
     if extents == 0 {
         return Err(CliError::usage("--size is less than an extent of 4MiB; give more"));
     }
-    let removed = Removed(&args.drive);
-    let node = through_a_node(&args.drive, extents);
-    drop(removed);
-    let node = node?;
-    let removed = Removed(&args.drive);
-    let tokio = runtime::run(through_tokio(&args.drive, extents, extent as usize));
-    drop(removed);
-    let tokio = tokio?;
+    let node = through_a_node(&args.drive, extents)?;
+    let tokio = runtime::run(through_tokio(&args.drive, extents, extent as usize))?;
     let written = u64::from(extents) * extent;
     let mb_per_s = |took: Duration| written as f64 / 1e6 / took.as_secs_f64();
     if out.json() {
@@ -79,34 +70,22 @@ pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
     ))
 }
 
-/// Removes a file, whatever came of it.
-struct Removed<'a>(&'a Path);
-
-impl Drop for Removed<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
-    }
-}
-
 fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
-    let config = IoConfig::default();
+    let trial = TrialFile::new(drive)?;
     // A twentieth more: for journals, and so that nothing is reclaimed.
     let bytes = u64::from(extents) * u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
-    let size = ByteSize::b((bytes + bytes / 20 + 4 * config.segment.as_u64()) >> 20 << 20);
-    let node = IoNode::start(IoConfig {
-        listen: "127.0.0.1:0".parse().unwrap_or(config.listen),
-        drives: vec![DriveConfig { path: drive.to_owned(), size: Some(size) }],
-        ram_tier: ByteSize::b(0),
-        fills: AT_ONCE,
-        scrub_rate: ByteSize::b(0),
-        ..config
-    })?;
+    let spare = 4 * IoConfig::default().segment.as_u64();
+    let size = ByteSize::b((bytes + bytes / 20 + spare) >> 20 << 20);
+    let scrub_rate = ByteSize::b(0);
+    let config = IoConfig { fills: AT_ONCE, scrub_rate, ..trial.node(Some(size)) };
+    let node = IoNode::start(config)?;
     let took = node.fill_ready(extents, EXTENT_SECTORS, AT_ONCE);
     node.stop(Duration::from_secs(10));
     Ok(took?)
 }
 
 async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
+    let _trial = TrialFile::new(path)?;
     let failed = |error| CliError::os("writing failed", &error, "name another file with --drive");
     // As an extent of the node has them.
     let piece: Vec<u8> = (0..extent as u64 / 8).flat_map(u64::to_le_bytes).collect();
