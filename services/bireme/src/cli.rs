@@ -15,6 +15,7 @@ use crate::commands::search::SearchArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::tables::TablesArgs;
 use crate::commands::take::TakeArgs;
+use crate::commands::top::TopArgs;
 use crate::commands::up::UpArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -77,6 +78,8 @@ pub enum Command {
     Warm(WarmArgs),
     /// The nodes, their caches and counters
     Status(StatusArgs),
+    /// The same as it changes: rates and latencies, live
+    Top(TopArgs),
     /// What a drive's slab holds, while no I/O node serves it
     Inspect(InspectArgs),
     /// Put load on a running endpoint and measure it; measure parts of an I/O node

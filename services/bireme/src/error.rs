@@ -10,6 +10,7 @@ use lake::LakeError;
 use query_node::QueryError;
 use ring::SlabError;
 use serde_json::json;
+use telemetry::TelemetryError;
 use wire::{Fault, Reason};
 
 use crate::exit::Exit;
@@ -169,6 +170,7 @@ impl From<QueryError> for CliError {
             QueryError::Config { .. } | QueryError::Members { .. } => {
                 Self::usage(error.to_string())
             }
+            QueryError::Telemetry(error) => error.into(),
             QueryError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             other => Fault::from(other).into(),
         }
@@ -182,6 +184,7 @@ impl From<NodeError> for CliError {
             NodeError::Lake(error) => error.into(),
             NodeError::Config { .. } | NodeError::ColumnTwice { .. } => Self::usage(message),
             NodeError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
+            NodeError::Telemetry(error) => error.into(),
             NodeError::Slab(error) => slab(message, &error),
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
@@ -195,6 +198,17 @@ impl From<NodeError> for CliError {
             NodeError::Pack(_) | NodeError::Fill { .. } | NodeError::Os { .. } => {
                 Self::new(Exit::Other, "OS", message)
             }
+        }
+    }
+}
+
+impl From<TelemetryError> for CliError {
+    fn from(error: TelemetryError) -> Self {
+        match error {
+            TelemetryError::Listen { address, source } => {
+                Self::listen(&address.to_string(), &source, "telemetry.metrics_listen")
+            }
+            TelemetryError::Otlp { .. } => Self::usage(error.to_string()),
         }
     }
 }

@@ -9,6 +9,7 @@ use address::SECTOR_BYTES;
 use bytesize::ByteSize;
 use lake::StoreLimits;
 use serde::Deserialize;
+use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
 
@@ -79,6 +80,8 @@ pub struct IoConfig {
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
+    /// What is told of the node, and to whom.
+    pub telemetry: TelemetryConfig,
 }
 
 /// One drive.
@@ -151,6 +154,7 @@ impl Default for IoConfig {
             lake_cache: ByteSize::mib(256),
             store: StoreLimits::default(),
             storage: HashMap::new(),
+            telemetry: TelemetryConfig::default(),
         }
     }
 }
@@ -192,7 +196,7 @@ impl IoConfig {
         if self.queue_rows_max < self.batch_rows_max as usize {
             return bad("queue_rows_max", "must be at least batch_rows_max".into());
         }
-        if let Some((field, problem)) = self.store.fault() {
+        if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
             return bad(field, problem);
         }
         let counts = [

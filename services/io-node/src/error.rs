@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lake::LakeError;
 use pack::PackError;
 use ring::{SlabError, StartError};
+use telemetry::TelemetryError;
 use wire::{Fault, Reason};
 
 use crate::slab::NotOurs;
@@ -91,6 +92,9 @@ pub enum NodeError {
         /// Why.
         source: std::io::Error,
     },
+    /// Metrics or traces can't be told.
+    #[error("configuration: {0}")]
+    Telemetry(#[from] TelemetryError),
     /// An extent can't be written.
     #[error("an extent can't be filled: {why}")]
     Fill {
@@ -127,6 +131,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         | NodeError::NoSlab { .. }
         | NodeError::Ring { .. }
         | NodeError::Listen { .. }
+        | NodeError::Telemetry(_)
         | NodeError::Fill { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),
     }

@@ -6,7 +6,7 @@
 //!                                                       assemble, rerank, reply
 //! table/     opened versions, packs, projections        fill/   chunks onto the drives
 //! slab/      whose a drive is, and what of it outlives the process
-//! memory.rs  where memory goes
+//! memory.rs  where memory goes          metrics.rs  what is told of it all
 //! ```
 //!
 //! A batch is served whole on the core whose connection it came over. Between cores there are only
@@ -19,6 +19,7 @@ mod error;
 mod fetch;
 mod fill;
 mod memory;
+mod metrics;
 mod node;
 mod serve;
 mod slab;
@@ -29,5 +30,6 @@ mod table_rows;
 pub use config::{Admission, DriveConfig, EngineChoice, IoConfig};
 pub use error::NodeError;
 pub use fill::simulate;
+pub use metrics::METRICS;
 pub use node::{IoNode, Recovery};
 pub use slab::{LaidOut, Superblock, inspect, lay_out};

@@ -10,18 +10,20 @@ use std::time::{Duration, Instant};
 use lake::{Lake, LakeOptions};
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
+use telemetry::{Identity, Telemetry, Tracer};
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::mpsc;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle as TaskHandle;
 
 use crate::config::{DriveConfig, IoConfig};
 use crate::core::mailbox::{Mailbox, Message};
-use crate::core::{CoreStart, run};
+use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, FillLimits, Filler};
 use crate::memory::MemoryPlan;
+use crate::metrics::NodeMetrics;
 use crate::slab::{Drives, recover_all};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
@@ -48,12 +50,26 @@ pub struct Shared {
     pub memory: MemoryPlan,
     /// How each drive's queue depth was found.
     pub queue_depths: Vec<u32>,
+    /// Where batches' spans go.
+    pub tracer: Tracer,
 }
 
 impl Shared {
     /// How many cores serve.
     pub fn cores(&self) -> usize {
         self.mailboxes.len()
+    }
+
+    /// The cores' counters, as each of them says.
+    pub async fn snapshots(&self) -> Vec<CoreSnapshot> {
+        let mut cores = Vec::with_capacity(self.cores());
+        for mailbox in self.mailboxes.iter() {
+            let (ask, snapshot) = oneshot::channel();
+            let _ = mailbox.send(Message::Describe(ask));
+            // One that has stopped says nothing.
+            cores.extend(snapshot.await.ok());
+        }
+        cores
     }
 
     /// What each core's ring is to be.
@@ -76,6 +92,7 @@ pub struct IoNode {
     acceptor: TaskHandle<()>,
     background: Option<Runtime>,
     recovery: Recovery,
+    telemetry: Telemetry,
 }
 
 /// What was found on a node's drives when it started.
@@ -127,6 +144,12 @@ impl IoNode {
             .enable_all()
             .build()
             .map_err(os("starting the background runtime"))?;
+        let identity = Identity {
+            service: "bireme-io",
+            node: config.name.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let tracer = Tracer::start(&config.telemetry, &identity, background.handle())?;
         let (mailboxes, mails): (Vec<_>, Vec<_>) =
             cpus.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let mailboxes: Arc<[Mailbox]> = mailboxes.into();
@@ -156,6 +179,7 @@ impl IoNode {
             slabs,
             engine,
             memory,
+            tracer,
             config,
         });
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
@@ -179,8 +203,14 @@ impl IoNode {
             (local_addr, background.spawn(dealing))
         };
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
+        let telemetry = Telemetry::start(
+            &shared.config.telemetry,
+            &identity,
+            NodeMetrics(Arc::clone(&shared)),
+            background.handle(),
+        )?;
         let background = Some(background);
-        Ok(Self { local_addr, engine, shared, threads, acceptor, background, recovery })
+        Ok(Self { local_addr, engine, shared, threads, acceptor, background, recovery, telemetry })
     }
 
     /// Where it listens.
@@ -201,6 +231,11 @@ impl IoNode {
     /// Its drives: where each slab is, and its size in bytes.
     pub fn drives(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.shared.slabs.iter().map(|slab| (slab.path(), slab.len()))
+    }
+
+    /// Where its metrics are for Prometheus, if they are anywhere.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.telemetry.metrics_addr()
     }
 
     /// What was found on its drives at the start.
@@ -253,6 +288,7 @@ impl IoNode {
                 let _ = thread.join();
             }
         }
+        self.shared.tracer.flush(deadline.saturating_duration_since(Instant::now()));
         if let Some(background) = self.background.take() {
             background.shutdown_background();
         }

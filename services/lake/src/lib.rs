@@ -54,6 +54,6 @@ pub use lake::Lake;
 pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
-pub use store::{StoreLimits, StorePrices};
+pub use store::{STORE_METRICS, StoreLimits, StorePrices, store_samples};
 pub use table::Table;
 pub use within::within;

@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use lake::{LakeOptions, StoreLimits};
 use membership::{IoNodeConfig, MemberList, Source};
 use serde::Deserialize;
+use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
 
@@ -80,6 +81,8 @@ pub struct QueryConfig {
     pub refine_factor: u32,
     /// What one request may ask for.
     pub limits: Limits,
+    /// What is told of the node, and to whom.
+    pub telemetry: TelemetryConfig,
 }
 
 /// One table.
@@ -146,6 +149,7 @@ impl Default for QueryConfig {
             nprobes: 20,
             refine_factor: 10,
             limits: Limits::default(),
+            telemetry: TelemetryConfig::default(),
         }
     }
 }
@@ -165,7 +169,7 @@ impl QueryConfig {
                 return Err(bad("io_nodes_from", problem));
             }
         }
-        if let Some((field, problem)) = self.store.fault() {
+        if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
             return Err(bad(field, problem));
         }
         let limits = &self.limits;
@@ -203,6 +207,12 @@ impl QueryConfig {
     }
 
     /// How many cores serve.
+    /// Which node tells of itself.
+    pub(crate) fn identity(&self) -> Identity {
+        let version = env!("CARGO_PKG_VERSION");
+        Identity { service: "bireme-query", node: self.name.clone(), version }
+    }
+
     pub(crate) fn core_count(&self) -> usize {
         match self.cores {
             0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -4,7 +4,7 @@
 //! plan or read runs in the background (`turns.rs`).
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use membership::View;
@@ -19,6 +19,7 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
+use crate::metrics::CoreMetrics;
 use crate::service::Service;
 use crate::state::{Shared, State};
 
@@ -57,14 +58,14 @@ pub struct CoreStart<H> {
     pub ended: mpsc::UnboundedSender<Result<()>>,
 }
 
-/// Starts a core's thread; what comes back takes the connections that it is dealt.
+/// A core that runs: what takes the connections that it is dealt, and what its requests share.
+pub type Started = (mpsc::UnboundedSender<std::net::TcpStream>, Weak<State>);
+
+/// Starts a core's thread.
 ///
 /// # Errors
 /// A thread or a runtime that can't be had, and what is wrong with the I/O nodes.
-pub fn start<H: Health>(
-    shared: &Arc<Shared>,
-    start: CoreStart<H>,
-) -> Result<mpsc::UnboundedSender<std::net::TcpStream>> {
+pub fn start<H: Health>(shared: &Arc<Shared>, start: CoreStart<H>) -> Result<Started> {
     let (dealt, connections) = mpsc::unbounded_channel();
     let (started, outcome) = std::sync::mpsc::channel();
     let shared = Arc::clone(shared);
@@ -72,15 +73,16 @@ pub fn start<H: Health>(
         .name(format!("bireme-query-{}", start.number))
         .spawn(move || match prepare(shared) {
             Ok(prepared) => {
-                let _ = started.send(Ok(()));
+                let (_, state, _) = &prepared;
+                let _ = started.send(Ok(Arc::downgrade(state)));
                 run(prepared, connections, start);
             }
             Err(error) => drop(started.send(Err(error))),
         })
         .map_err(os)?;
     // A thread that panics drops its end.
-    outcome.recv().unwrap_or_else(|_| Err(os(io::Error::other("its thread ended"))))?;
-    Ok(dealt)
+    let ended = |_| Err(os(io::Error::other("its thread ended")));
+    Ok((dealt, outcome.recv().unwrap_or_else(ended)?))
 }
 
 fn os(error: io::Error) -> QueryError {
@@ -99,7 +101,7 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
         let view = views.borrow_and_update().clone();
         IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
-    Ok((runtime, Arc::new(State { shared, tier }), views))
+    Ok((runtime, Arc::new(State { shared, tier, metrics: CoreMetrics::default() }), views))
 }
 
 fn run<H: Health>(

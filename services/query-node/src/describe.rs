@@ -7,11 +7,11 @@ use wire::query::{
     TableSummary,
 };
 
-use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::stages::IpcWriter;
 use crate::state::State;
 use crate::tables::Listed;
+use crate::terms::Terms;
 
 /// Every table that is configured, open or not.
 pub fn list_tables(state: &State) -> ListTablesResponse {
@@ -38,13 +38,13 @@ pub fn summaries(state: &State) -> Vec<TableSummary> {
 pub async fn describe_table(
     state: &State,
     request: DescribeTableRequest,
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<DescribeTableResponse> {
-    let open = deadline
+    let open = terms
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
-    let indexes = deadline.bound("describe", indexes).await?;
+    let indexes = terms.bound("describe", indexes).await?;
     let schema = open.table.schema();
     let column = |(position, field): (usize, &FieldRef)| {
         Ok(Column {

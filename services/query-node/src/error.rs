@@ -5,6 +5,7 @@ use lake::LakeError;
 use membership::MembershipError;
 use pack::PackError;
 use placement::MembersError;
+use telemetry::TelemetryError;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
 /// Shorthand for results of this crate.
@@ -32,6 +33,9 @@ pub enum QueryError {
     /// A list that was checked can't be placed over: a defect.
     #[error("internal error: {0}")]
     Placement(#[from] MembersError),
+    /// Metrics or traces can't be told.
+    #[error("configuration: {0}")]
+    Telemetry(#[from] TelemetryError),
     /// The port can't be listened on.
     #[error("can't listen on {address}: {source}; choose another with --listen")]
     Listen {
@@ -145,6 +149,7 @@ impl From<QueryError> for Fault {
             | QueryError::Members { .. }
             | QueryError::Placement(_)
             | QueryError::Listen { .. }
+            | QueryError::Telemetry(_)
             | QueryError::Server(_)
             | QueryError::Arrow(_) => fault(Reason::Internal),
             QueryError::TableUnknown { table, .. } => {

@@ -6,8 +6,10 @@ use arrow_select::filter::filter_record_batch;
 use futures::FutureExt;
 use wire::query::{GetRequest, GetResponse, RowFormat};
 
-use crate::deadline::Deadline;
+use crate::call::Call;
+use crate::counted::counted;
 use crate::error::{QueryError, Result};
+use crate::metrics::Stage;
 use crate::stages::{
     Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up,
     validate_keys, with_addresses,
@@ -15,18 +17,23 @@ use crate::stages::{
 use crate::state::State;
 
 /// Answers a Get.
-pub async fn get(state: &State, request: GetRequest, deadline: Deadline) -> Result<GetResponse> {
+pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
+    let terms = call.terms;
     validate_keys(&request, &state.shared.config)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
         field: "format",
         problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
     })?;
-    let open = deadline
+    let open = terms
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
     let columns = open.columns(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
-    let found = look_up(state, &open, &key, &request.keys, deadline).await?;
+    call.say(|| ("bireme.table", open.name.as_str().into()));
+    call.say(|| ("bireme.version", open.version().into()));
+    call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
+    let found = look_up(state, &open, &key, &request.keys, terms).await?;
+    call.stage(Stage::Lookup, || counted(found.iter().flatten().count(), "row"));
 
     // The key itself is fetched too, to be compared to what was asked for.
     let mut wanted = columns.clone();
@@ -36,17 +43,20 @@ pub async fn get(state: &State, request: GetRequest, deadline: Deadline) -> Resu
     });
     let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
     let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
-    let fetched = fetch_rows(state, &open, &addrs, &wanted, deadline).await?;
+    let fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
+    call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
     let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;
 
     let not_found = not_among(&kept, &places, request.keys.len());
     let rows = rows.project(&(0..columns.len()).collect::<Vec<_>>())?;
     let rows = finish(&rows, &open.schema_of(&columns)?)?;
     let rows = with_addresses(&rows, kept.iter().map(|&at| addrs[at]))?;
+    call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     let rows = match format {
         RowFormat::Arrow => ipc_stream(&rows)?,
         RowFormat::Json => json_lines(&rows)?,
     };
+    call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(GetResponse { rows, version: open.version(), not_found, error: None })
 }
 

@@ -15,6 +15,7 @@ use membership::{Seat, State, View};
 use placement::{Member, Members};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use wire::query::MemberState;
 
 use crate::config::QueryConfig;
 use crate::ejection::Ejection;
@@ -149,6 +150,19 @@ impl Routes {
 }
 
 impl Node {
+    /// How it is.
+    pub fn state(&self) -> MemberState {
+        match self.seat.state {
+            State::Draining => MemberState::Draining,
+            State::Away => MemberState::Away,
+            State::Ready | State::Joining if self.ejection.is_ejected(Instant::now()) => {
+                MemberState::Ejected
+            }
+            State::Ready => MemberState::Ready,
+            State::Joining => MemberState::Joining,
+        }
+    }
+
     /// Why it is not to be asked now, if so. Where it is let be for failing, whoever asks after that
     /// time tries it.
     pub fn why_not(&self) -> Option<&'static str> {

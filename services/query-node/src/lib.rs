@@ -12,16 +12,17 @@
 //! tables are read and searched (`lake`), how rows lie on drives (`pack`), who owns what
 //! (`placement`), who is there (`membership`), streams and credits (`client`).
 
+mod call;
 mod config;
 mod core;
 mod counted;
-mod deadline;
 mod describe;
 mod ejection;
 mod error;
 mod get;
 mod io_nodes;
 mod io_tier;
+mod metrics;
 mod node;
 mod search;
 mod service;
@@ -30,11 +31,12 @@ mod state;
 mod status;
 mod tables;
 mod take;
-mod trace;
+mod terms;
 mod turns;
 mod warm;
 
 pub use config::{Limits, QueryConfig, TableConfig};
 pub use error::{QueryError, Result};
 pub use membership::{IoNodeConfig, Source};
+pub use metrics::METRICS;
 pub use node::QueryNode;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lake::Lake;
+use telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -20,8 +21,12 @@ use wire::query::query_service_server::QueryServiceServer;
 use crate::config::QueryConfig;
 use crate::core::{self, CoreStart, Phase};
 use crate::error::{QueryError, Result};
+use crate::metrics::NodeMetrics;
 use crate::service::Service;
 use crate::state::Shared;
+
+/// How long the last spans may take to be sent.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A query node that serves until it is shut down. Dropping it stops it at once.
 pub struct QueryNode {
@@ -35,6 +40,7 @@ pub struct QueryNode {
     ended: mpsc::UnboundedReceiver<Result<()>>,
     dealer: JoinHandle<()>,
     follower: JoinHandle<()>,
+    telemetry: Telemetry,
 }
 
 impl QueryNode {
@@ -63,7 +69,15 @@ impl QueryNode {
             core::start(&shared, CoreStart { number, phase, health, ended })
         };
         let cores = shared.config.core_count();
-        let dealt = (0..cores).map(start).collect::<Result<Vec<_>>>()?;
+        let started = (0..cores).map(start).collect::<Result<Vec<_>>>()?;
+        let (dealt, states): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+        shared.set_cores(states);
+        let telemetry = Telemetry::start(
+            &shared.config.telemetry,
+            &shared.config.identity(),
+            NodeMetrics(Arc::clone(&shared)),
+            &Handle::current(),
+        )?;
         let give = move |core: usize, stream| drop(dealt[core].send(stream));
         let dealer = tokio::spawn(connections::deal(listener, cores, give));
         let (is_ready, ready) = watch::channel(false);
@@ -76,12 +90,17 @@ impl QueryNode {
             }
         });
         info!(%local_addr, cores, "the query node listens");
-        Ok(Self { local_addr, shared, health, ready, phase, ended, dealer, follower })
+        Ok(Self { local_addr, shared, health, ready, phase, ended, dealer, follower, telemetry })
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Where its metrics are for Prometheus, if they are anywhere.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.telemetry.metrics_addr()
     }
 
     /// Waits until it is ready: each table was tried, and a first list of I/O nodes has come.
@@ -127,13 +146,17 @@ impl QueryNode {
             }
             all
         };
-        match tokio::time::timeout(patience, all_ended).await {
+        let ended = match tokio::time::timeout(patience, all_ended).await {
             Ok(ended) => ended,
             Err(_) => {
                 warn!("requests were still running after {patience:?}, and are dropped");
                 Ok(())
             }
-        }
+        };
+        let tracer = self.shared.tracer.clone();
+        // It waits for the receiver.
+        let _ = tokio::task::spawn_blocking(move || tracer.flush(FLUSH_PATIENCE)).await;
+        ended
     }
 }
 

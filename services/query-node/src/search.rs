@@ -6,16 +6,16 @@ use address::RowAddr;
 use futures::FutureExt;
 use wire::query::{SearchRequest, SearchResponse};
 
+use crate::call::Call;
 use crate::counted::counted;
-use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::metrics::Stage;
 use crate::stages::{
     By, Fetched, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank, row_like,
     score_rows, search as by_index, validate_search, vector_of, with_addresses, with_numbers,
 };
 use crate::state::State;
 use crate::tables::OpenTable;
-use crate::trace::Trace;
 
 /// How far below 0 rounding takes the distance of a vector to itself, at most.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
@@ -24,25 +24,29 @@ const ROUNDING: f32 = 16.0 * f32::EPSILON;
 pub async fn search(
     state: &State,
     request: SearchRequest,
-    deadline: Deadline,
+    call: &mut Call,
 ) -> Result<SearchResponse> {
-    let mut trace = Trace::start(request.explain);
-    let open = deadline
+    let terms = call.terms;
+    if request.explain {
+        call.explain();
+    }
+    let open = terms
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
-    let question = deadline
+    call.say(|| ("bireme.table", open.name.as_str().into()));
+    call.say(|| ("bireme.version", open.version().into()));
+    let question = terms
         .bound("validate", validate_search(request, &open, &state.shared.config).boxed())
         .await?;
-    trace.stage("validate", || format!("table `{}`, version {}", open.name, open.version()));
-    let question = look_up(state, &open, question, deadline, &mut trace).await?;
-    let hits = by_index(state, &open, &question, deadline).await?;
-    trace.stage("search", || counted(hits.rows.len(), "candidate"));
-    let winners = refine(state, &open, &question, &hits, deadline, &mut trace).await?;
-    let rows =
-        answer(state, &open, &question.columns, &winners, hits.measure, deadline, &mut trace);
+    call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
+    let question = look_up(state, &open, question, call).await?;
+    let hits = by_index(state, &open, &question, terms).await?;
+    call.stage(Stage::Search, || counted(hits.rows.len(), "candidate"));
+    let winners = refine(state, &open, &question, &hits, call).await?;
+    let rows = answer(state, &open, &question.columns, &winners, hits.measure, call);
     let rows = ipc_stream(&rows.await?)?;
-    trace.stage("reply", || counted(rows.len(), "byte"));
-    Ok(SearchResponse { rows, version: open.version(), stages: trace.into_stages() })
+    call.stage(Stage::Reply, || counted(rows.len(), "byte"));
+    Ok(SearchResponse { rows, version: open.version(), stages: call.explained() })
 }
 
 /// A row to be like becomes its vector.
@@ -50,14 +54,14 @@ async fn look_up(
     state: &State,
     open: &Arc<OpenTable>,
     question: Question,
-    deadline: Deadline,
-    trace: &mut Trace,
+    call: &mut Call,
 ) -> Result<Question> {
     let By::Like { column, key, key_column } = question.by else { return Ok(question) };
-    let addr = row_like(state, open, &key_column, &key, deadline).await?;
-    trace.stage("lookup", || format!("key `{key}` in column `{key_column}`: row {addr:?}"));
-    let (vector, cost) = vector_of(state, open, addr, &column, deadline).await?;
-    trace.io_stage("vector", 1, &cost);
+    let addr = row_like(state, open, &key_column, &key, call.terms).await?;
+    let found = || format!("key `{key}` in column `{key_column}`: row {addr:?}");
+    call.stage(Stage::Lookup, found);
+    let (vector, cost) = vector_of(state, open, addr, &column, call.terms).await?;
+    call.io_stage(Stage::Vector, 1, &cost);
     Ok(Question { by: By::Vector { column, vector }, ..question })
 }
 
@@ -67,18 +71,18 @@ async fn refine(
     open: &Arc<OpenTable>,
     question: &Question,
     hits: &Hits,
-    deadline: Deadline,
-    trace: &mut Trace,
+    call: &mut Call,
 ) -> Result<Vec<(RowAddr, f32)>> {
     let (Some(metric), By::Vector { column, vector }) = (hits.refine, &question.by) else {
         return Ok(hits.rows.clone());
     };
     let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
     let scoring = Scoring { column, query: vector, metric, k: question.k };
-    let (scored, cost) = score_rows(state, open, &addrs, scoring, deadline).await?;
-    trace.io_stage("rerank", addrs.len(), &cost);
+    let (scored, cost) = score_rows(state, open, &addrs, scoring, call.terms).await?;
+    call.io_stage(Stage::Rerank, addrs.len(), &cost);
     let winners = rank(scored, question.k);
-    trace.stage("rank", || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate")));
+    let detail = || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate"));
+    call.stage(Stage::Rank, detail);
     Ok(winners)
 }
 
@@ -89,16 +93,15 @@ async fn answer(
     columns: &[String],
     winners: &[(RowAddr, f32)],
     measure: Measure,
-    deadline: Deadline,
-    trace: &mut Trace,
+    call: &mut Call,
 ) -> Result<arrow_array::RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
     let fetched = match columns {
         // Whether rows are live, index and I/O nodes have seen already.
         [] => Fetched::of_no_columns(addrs.len())?,
-        _ => fetch_rows(state, open, &addrs, columns, deadline).await?,
+        _ => fetch_rows(state, open, &addrs, columns, call.terms).await?,
     };
-    trace.io_stage("fetch", addrs.len(), &fetched.cost);
+    call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
     let rows = finish(&fetched.rows, &open.schema_of(columns)?)?;
     let is_there = |place: &u32| fetched.missing.binary_search(place).is_err();
     let present: Vec<(RowAddr, f32)> = (0u32..)
@@ -113,7 +116,7 @@ async fn answer(
         Measure::Score => with_numbers(&rows, "_score", numbers)?,
         Measure::Nothing => rows,
     };
-    trace.stage("assemble", || counted(rows.num_rows(), "row"));
+    call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     Ok(rows)
 }
 

@@ -1,7 +1,8 @@
-//! The gRPC service: each rpc gets its deadline, and its answer is counted.
+//! The gRPC service: each rpc becomes a call, which has its terms and ends with its answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
@@ -11,13 +12,15 @@ use wire::query::query_service_server::QueryService;
 use wire::query::*;
 use wire::{Fault, query};
 
-use crate::deadline::{Deadline, asked_timeout};
+use crate::call::Call;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
+use crate::metrics::Rpc;
 use crate::search::search;
 use crate::state::State;
 use crate::status::status;
 use crate::take::Take;
+use crate::terms::{Terms, asked_timeout};
 use crate::warm::Warm;
 
 /// Messages of a stream that wait for the connection: the next one is made meanwhile.
@@ -29,18 +32,14 @@ pub struct Service(pub Arc<State>);
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    fn deadline<T>(&self, request: &Request<T>) -> Deadline {
-        Deadline::of(request.metadata(), self.0.shared.config.timeout)
+    fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Call {
+        let terms = Terms::of(request.metadata(), self.0.shared.config.timeout);
+        Call::begin(&self.0, rpc, terms)
     }
+}
 
-    /// The deadline of a stream, and whether it is the caller's own.
-    fn stream_deadline<T>(&self, request: &Request<T>) -> (Deadline, bool) {
-        (self.deadline(request), asked_timeout(request.metadata()).is_some())
-    }
-
-    fn answer<T>(&self, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
-        Ok(Response::new(self.0.shared.count(answer)?))
-    }
+fn answer<T>(call: Call, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
+    Ok(Response::new(call.end(answer)?))
 }
 
 #[tonic::async_trait]
@@ -53,27 +52,30 @@ impl QueryService for Service {
         &self,
         request: Request<SearchRequest>,
     ) -> Result<Response<SearchResponse>, Status> {
-        let deadline = self.deadline(&request);
-        self.answer(search(&self.0, request.into_inner(), deadline).await)
+        let mut call = self.begin(Rpc::Search, &request);
+        let found = search(&self.0, request.into_inner(), &mut call).await;
+        answer(call, found)
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let deadline = self.deadline(&request);
-        self.answer(get(&self.0, request.into_inner(), deadline).await)
+        let mut call = self.begin(Rpc::Get, &request);
+        let rows = get(&self.0, request.into_inner(), &mut call).await;
+        answer(call, rows)
     }
 
     async fn get_stream(
         &self,
         request: Request<Streaming<GetRequest>>,
     ) -> Result<Response<Self::GetStreamStream>, Status> {
-        let (deadline, asked) = self.stream_deadline(&request);
+        let of_stream = StreamTerms::of(&request, self.0.shared.config.timeout);
         let state = Arc::clone(&self.0);
         let answers = request.into_inner().map(move |request| {
             let state = Arc::clone(&state);
             async move {
-                let deadline = deadline_of(asked, deadline, &state);
-                let answer = state.shared.count(get(&state, request?, deadline).await);
-                Ok(answer.unwrap_or_else(|fault| GetResponse {
+                let request = request?;
+                let mut call = Call::begin(&state, Rpc::GetStream, of_stream.of_piece());
+                let rows = get(&state, request, &mut call).await;
+                Ok(call.end(rows).unwrap_or_else(|fault| GetResponse {
                     error: Some(query::Error::from(fault)),
                     ..Default::default()
                 }))
@@ -86,15 +88,18 @@ impl QueryService for Service {
         &self,
         request: Request<TakeRequest>,
     ) -> Result<Response<Self::TakeStream>, Status> {
-        let (deadline, asked) = self.stream_deadline(&request);
+        let of_stream = StreamTerms::of(&request, self.0.shared.config.timeout);
+        let mut call = self.begin(Rpc::Take, &request);
         let state = Arc::clone(&self.0);
-        let take = Take::new(&state, request.into_inner(), deadline).await;
-        let take = take.or_else(|error| state.shared.count(Err(error)))?;
+        let take = match Take::new(&state, request.into_inner(), &mut call).await {
+            Ok(take) => take,
+            Err(error) => return answer(call, Err(error)),
+        };
         let (messages, mut responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
-            let each = || deadline_of(asked, deadline, &state);
-            let sent = take.send(&state, &messages, each).await;
-            if let Err(fault) = state.shared.count(sent) {
+            let each = |terms: Terms| of_stream.of_piece().in_span(terms.span);
+            let sent = take.send(&state, &messages, &mut call, each).await;
+            if let Err(fault) = call.end(sent) {
                 let _ = messages.send(Err(fault)).await;
             }
         });
@@ -112,31 +117,37 @@ impl QueryService for Service {
 
     async fn list_tables(
         &self,
-        _: Request<ListTablesRequest>,
+        request: Request<ListTablesRequest>,
     ) -> Result<Response<ListTablesResponse>, Status> {
-        self.answer(Ok(list_tables(&self.0)))
+        let call = self.begin(Rpc::ListTables, &request);
+        answer(call, Ok(list_tables(&self.0)))
     }
 
     async fn describe_table(
         &self,
         request: Request<DescribeTableRequest>,
     ) -> Result<Response<DescribeTableResponse>, Status> {
-        let deadline = self.deadline(&request);
-        self.answer(describe_table(&self.0, request.into_inner(), deadline).await)
+        let call = self.begin(Rpc::DescribeTable, &request);
+        let described = describe_table(&self.0, request.into_inner(), call.terms).await;
+        answer(call, described)
     }
 
     async fn warm(
         &self,
         request: Request<WarmRequest>,
     ) -> Result<Response<Self::WarmStream>, Status> {
-        let deadline = self.deadline(&request);
+        let call = self.begin(Rpc::Warm, &request);
         let state = Arc::clone(&self.0);
-        let warm = deadline.bound("open", Warm::new(&state, request.into_inner()).boxed()).await;
-        let warm = state.shared.count(warm)?;
+        let warm = Warm::new(&state, request.into_inner()).boxed();
+        let warm = match call.terms.bound("open", warm).await {
+            Ok(warm) => warm,
+            Err(error) => return answer(call, Err(error)),
+        };
         let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
-                () = warm.run(&progress) => {}
+                // What went wrong is in the progress.
+                () = warm.run(&progress) => drop(call.end(Ok(()))),
                 // Dropping the run cancels it on the I/O nodes.
                 () = progress.closed() => {}
             }
@@ -144,15 +155,33 @@ impl QueryService for Service {
         Ok(Response::new(statuses(responses)))
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        self.answer(Ok(status(&self.0).await))
+    async fn status(
+        &self,
+        request: Request<StatusRequest>,
+    ) -> Result<Response<StatusResponse>, Status> {
+        let call = self.begin(Rpc::Status, &request);
+        answer(call, Ok(status(&self.0).await))
     }
 }
 
-/// The deadline of one piece of a stream's work: the caller's own is for the whole stream; without
-/// one, each piece has the default for itself.
-fn deadline_of(asked: bool, of_stream: Deadline, state: &State) -> Deadline {
-    if asked { of_stream } else { Deadline::after(state.shared.config.timeout) }
+/// The terms of a stream, of which each piece of its work has its own: the caller's deadline is for the whole
+/// stream; without one, each piece has the default for itself.
+#[derive(Clone, Copy)]
+struct StreamTerms {
+    whole: Terms,
+    is_bound: bool,
+    timeout: Duration,
+}
+
+impl StreamTerms {
+    fn of<T>(request: &Request<T>, timeout: Duration) -> Self {
+        let whole = Terms::of(request.metadata(), timeout);
+        Self { whole, is_bound: asked_timeout(request.metadata()).is_some(), timeout }
+    }
+
+    fn of_piece(self) -> Terms {
+        if self.is_bound { self.whole } else { self.whole.within(self.timeout) }
+    }
 }
 
 fn statuses<T: Send + 'static>(responses: mpsc::Receiver<Result<T, Fault>>) -> Responses<T> {

@@ -1,16 +1,17 @@
 //! What requests share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use lake::Lake;
+use telemetry::Tracer;
 use tokio::runtime::Handle;
-use wire::Fault;
 
 use crate::config::QueryConfig;
 use crate::error::Result;
 use crate::io_nodes::IoNodes;
 use crate::io_tier::IoTier;
+use crate::metrics::CoreMetrics;
 use crate::tables::Catalog;
 use crate::turns::Turns;
 
@@ -20,6 +21,8 @@ pub struct State {
     pub shared: Arc<Shared>,
     /// The core's own streams to the I/O nodes.
     pub tier: IoTier,
+    /// What the core counts.
+    pub metrics: CoreMetrics,
 }
 
 /// A query node's configuration, tables, turns and counters.
@@ -28,13 +31,14 @@ pub struct Shared {
     pub catalog: Catalog,
     pub turns: Turns,
     pub io_nodes: IoNodes,
-    requests: AtomicU64,
-    errors: AtomicU64,
+    /// Where requests' spans go.
+    pub tracer: Tracer,
+    cores: OnceLock<Vec<Weak<State>>>,
     fallback_rows: AtomicU64,
 }
 
 impl Shared {
-    /// Opens no table yet. `background` runs what Lance plans. Waits for the first word of where the
+    /// Opens no table yet. `background` runs what Lance plans, and sends spans. Waits for the first word of where the
     /// I/O nodes are learnt from.
     ///
     /// # Errors
@@ -42,6 +46,7 @@ impl Shared {
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
         let io_nodes = IoNodes::start(&config).await?;
+        let tracer = Tracer::start(&config.telemetry, &config.identity(), &background)?;
         let concurrency = match config.search_concurrency {
             0 => config.core_count(),
             concurrency => concurrency,
@@ -50,39 +55,27 @@ impl Shared {
             catalog: Catalog::new(lake, &config, background.clone()),
             turns: Turns::new(concurrency, config.search_queue_max, background),
             io_nodes,
-            requests: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
+            tracer,
+            cores: OnceLock::new(),
             fallback_rows: AtomicU64::new(0),
             config,
         })
     }
 
-    /// Counts a request when it is answered, and what is wrong with it.
-    pub fn count<T>(&self, answer: Result<T>) -> std::result::Result<T, Fault> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        answer.map_err(|error| {
-            self.errors.fetch_add(1, Ordering::Relaxed);
-            let fault = Fault::from(error);
-            if fault.reason == wire::Reason::Internal {
-                tracing::error!("{fault}");
-            }
-            fault
-        })
+    /// Says which cores there are, once they run.
+    pub fn set_cores(&self, cores: Vec<Weak<State>>) {
+        // Said once.
+        let _ = self.cores.set(cores);
+    }
+
+    /// The cores that run.
+    pub fn cores(&self) -> Vec<Arc<State>> {
+        self.cores.get().into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
     /// Counts rows that were answered from the table because an I/O node could not.
     pub fn count_fallback(&self, rows: usize) {
         self.fallback_rows.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// Requests answered since the start.
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
-    }
-
-    /// Of those, with an error.
-    pub fn errors(&self) -> u64 {
-        self.errors.load(Ordering::Relaxed)
     }
 
     /// Rows answered from the tables since the start, because an I/O node could not.

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use membership::State;
 use process::Usage;
-use tokio::time::Instant;
 use wire::fetch::{DescribeResponse, DriveState};
-use wire::query::{IoNode, MemberState, Membership, StatusResponse};
+use wire::query::{IoNode, Membership, StatusResponse};
 
 use crate::describe::summaries;
 use crate::io_nodes::IoNodes;
 use crate::io_tier::Node;
+use crate::metrics::calls;
 use crate::state;
 
 /// How long an I/O node may take to describe itself.
@@ -22,6 +21,7 @@ pub async fn status(state: &state::State) -> StatusResponse {
     let routes = state.tier.routes();
     let io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
     let usage = Usage::now();
+    let cores = state.shared.cores();
     StatusResponse {
         node: state.shared.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -29,12 +29,13 @@ pub async fn status(state: &state::State) -> StatusResponse {
         cpu_us: usage.cpu_us,
         resident_bytes: usage.resident_bytes,
         search_queue: state.shared.turns.waiting() as u32,
-        requests: state.shared.requests(),
-        errors: state.shared.errors(),
+        requests: cores.iter().map(|core| core.metrics.requests()).sum(),
+        errors: cores.iter().map(|core| core.metrics.errors()).sum(),
         tables: summaries(state),
         store: Some(state.shared.catalog.store_use()),
         membership: Some(membership(&state.shared.io_nodes)),
         fallback_rows: state.shared.fallback_rows(),
+        calls: calls(&cores),
     }
 }
 
@@ -58,21 +59,12 @@ async fn describe(node: &Node) -> IoNode {
         Err(fault) => IoNode { endpoint, error: fault.message, ..Default::default() },
         Ok(node) => described(endpoint, node),
     };
-    let state = match node.seat.state {
-        State::Draining => MemberState::Draining,
-        State::Away => MemberState::Away,
-        State::Ready | State::Joining if node.ejection.is_ejected(Instant::now()) => {
-            MemberState::Ejected
-        }
-        State::Ready => MemberState::Ready,
-        State::Joining => MemberState::Joining,
-    };
     IoNode {
         name: node.seat.name.clone(),
         zone: node.seat.zone.clone().unwrap_or_default(),
         weight: node.seat.weight,
         share: node.seat.share,
-        state: state.into(),
+        state: node.state().into(),
         ..described
     }
 }
@@ -104,7 +96,10 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         read_only_drives: drives_in(&node, DriveState::ReadOnly),
         retired_drives: drives_in(&node, DriveState::Retired),
         engine: node.engine,
+        engine_reason: node.engine_reason,
         store: node.store,
+        batch_seconds: node.batch_seconds,
+        read_seconds: node.read_seconds,
         ..Default::default()
     }
 }

@@ -11,11 +11,14 @@ use tokio::sync::mpsc;
 use wire::Fault;
 use wire::query::{OnMissing, TakeRequest, TakeResponse};
 
-use crate::deadline::Deadline;
+use crate::call::Call;
+use crate::counted::counted;
 use crate::error::{QueryError, Result};
+use crate::metrics::Stage;
 use crate::stages::{IpcWriter, fetch_rows, finish, validate_take, with_addresses};
 use crate::state::State;
 use crate::tables::OpenTable;
+use crate::terms::Terms;
 
 /// Bytes of rows in a message, at most.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
@@ -40,7 +43,8 @@ pub struct Take {
 impl Take {
     /// Checks a request. Rows that are missing, if that is an error, are found out before anything
     /// is sent.
-    pub async fn new(state: &State, request: TakeRequest, deadline: Deadline) -> Result<Self> {
+    pub async fn new(state: &State, request: TakeRequest, call: &mut Call) -> Result<Self> {
+        let terms = call.terms;
         let addrs = validate_take(&request, &state.shared.config)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
@@ -51,23 +55,27 @@ impl Take {
             }
         };
         let open = state.shared.catalog.open(&request.table, request.version).boxed();
-        let open = deadline.bound("open", open).await?;
+        let open = terms.bound("open", open).await?;
         let columns = open.columns(&request.columns)?;
         if !skip {
             let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
-            let missing = deadline.bound("validate", missing).await?;
+            let missing = terms.bound("validate", missing).await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
+        call.say(|| ("bireme.table", open.name.as_str().into()));
+        call.say(|| ("bireme.version", open.version().into()));
+        call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         Ok(Self { open, addrs, columns, skip })
     }
 
-    /// Fetches and sends all rows. `deadline_of` gives each fetch its deadline. Ends early when the
+    /// Fetches and sends all rows. `terms_of` gives each fetch its deadline. Ends early when the
     /// reader has gone.
     pub async fn send(
         self,
         state: &State,
         messages: &Messages,
-        deadline_of: impl Fn() -> Deadline,
+        call: &mut Call,
+        terms_of: impl Fn(Terms) -> Terms,
     ) -> Result<()> {
         let schema = self.open.schema_of(&self.columns)?;
         let no_rows = with_addresses(&RecordBatch::new_empty(schema.clone()), std::iter::empty())?;
@@ -77,8 +85,9 @@ impl Take {
         let mut last = (Vec::new(), Vec::new());
         while from < self.addrs.len() {
             let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
-            let deadline = deadline_of();
-            let fetched = fetch_rows(state, &self.open, addrs, &self.columns, deadline).await?;
+            let terms = terms_of(call.terms);
+            let fetched = fetch_rows(state, &self.open, addrs, &self.columns, terms).await?;
+            call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
             if !self.skip {
                 let missing = fetched.missing.iter().map(|&at| addrs[at as usize]);
                 refuse_missing(&self.open, missing)?;
@@ -87,6 +96,7 @@ impl Take {
             let present = (0..addrs.len()).filter(is_there).map(|at| addrs[at]);
             writer.write(&with_addresses(&finish(&fetched.rows, &schema)?, present)?)?;
             let bytes = writer.take();
+            call.stage(Stage::Assemble, || counted(bytes.len(), "byte"));
             let row_bytes = (bytes.len() / addrs.len()).max(1);
             rows_next = (MESSAGE_ROWS_BYTES / row_bytes).clamp(1, ROWS_MAX);
             let missing = fetched.missing.iter().map(|at| at + from as u32).collect();
@@ -95,6 +105,8 @@ impl Take {
                 last = (bytes, missing);
             } else if self.send_bytes(messages, bytes, missing).await.is_err() {
                 return Ok(());
+            } else {
+                call.stage(Stage::Reply, || "until the caller had room for it".into());
             }
         }
         let (mut bytes, missing) = last;

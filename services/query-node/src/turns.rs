@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::deadline::Deadline;
 use crate::error::{QueryError, Result};
+use crate::terms::Terms;
 
 /// As many at the same time as there are permits; a bounded number waits, in order.
 ///
@@ -43,11 +43,11 @@ impl Turns {
     pub async fn here<T>(
         &self,
         during: &'static str,
-        deadline: Deadline,
+        terms: Terms,
         work: BoxFuture<'_, Result<T>>,
     ) -> Result<T> {
-        let _permit = self.permit(during, deadline).await?;
-        deadline.bound(during, work).await
+        let _permit = self.permit(during, terms).await?;
+        terms.bound(during, work).await
     }
 
     /// The same in the background: for what Lance plans, which may take milliseconds of CPU.
@@ -57,10 +57,10 @@ impl Turns {
     pub async fn in_background<T: Send + 'static>(
         &self,
         during: &'static str,
-        deadline: Deadline,
+        terms: Terms,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.permit(during, deadline).await?;
+        let permit = self.permit(during, terms).await?;
         // Dropped with the set when the caller goes.
         let mut task = JoinSet::new();
         let work = async move {
@@ -76,14 +76,10 @@ impl Turns {
                 None => Err(QueryError::Server("a task is gone".into())),
             }
         };
-        deadline.bound(during, done.boxed()).await
+        terms.bound(during, done.boxed()).await
     }
 
-    async fn permit(
-        &self,
-        during: &'static str,
-        deadline: Deadline,
-    ) -> Result<OwnedSemaphorePermit> {
+    async fn permit(&self, during: &'static str, terms: Terms) -> Result<OwnedSemaphorePermit> {
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
@@ -92,10 +88,10 @@ impl Turns {
                 // Never closed.
                 let closed =
                     |closed: tokio::sync::AcquireError| QueryError::Server(closed.to_string());
-                deadline.bound(during, turn.boxed()).await?.map_err(closed)?
+                terms.bound(during, turn.boxed()).await?.map_err(closed)?
             }
         };
-        deadline.check(during)?;
+        terms.check(during)?;
         Ok(permit)
     }
 }
@@ -129,8 +125,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_over_the_queue_is_refused_and_what_waits_too_long_is_dropped() {
         let turns = Turns::new(1, 1, Handle::current());
-        let soon = Deadline::after(Duration::from_millis(50));
-        let late = Deadline::after(Duration::from_millis(250));
+        let soon = Terms::after(Duration::from_millis(50));
+        let late = Terms::after(Duration::from_millis(250));
         let endless = std::future::pending::<Result<()>>().boxed();
         let (running, waiting, refused) = tokio::join!(
             turns.in_background("search", late, endless),
@@ -141,7 +137,7 @@ mod tests {
         assert!(matches!(waiting, Err(QueryError::DeadlinePassed { during: "search" })));
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })));
         assert_eq!(turns.waiting(), 0);
-        let later = Deadline::after(Duration::from_secs(10));
+        let later = Terms::after(Duration::from_secs(10));
         assert_eq!(turns.here("search", later, async { Ok(3) }.boxed()).await.unwrap(), 3);
         let work = async { Ok(4) }.boxed();
         assert_eq!(turns.in_background("search", later, work).await.unwrap(), 4);

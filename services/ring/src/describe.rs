@@ -48,6 +48,18 @@ pub enum EngineInUse {
     },
 }
 
+impl EngineInUse {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::IoUring { .. } => "io_uring",
+            Self::Pread { .. } => "pread",
+            Self::InPlace => "in place",
+            Self::Simulated { .. } => "simulated",
+        }
+    }
+}
+
 impl fmt::Display for RingDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.engine {

@@ -7,6 +7,7 @@
 mod arrow_batch;
 mod codec;
 mod fault;
+mod parent_span;
 mod pieces;
 mod received;
 mod schema;
@@ -15,6 +16,7 @@ mod spares;
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use codec::Codec;
 pub use fault::{ERROR_DOMAIN, Fault, Reason};
+pub use parent_span::ParentSpan;
 pub use pieces::grpc_pieces;
 pub use received::{Received, ReceivedError};
 pub use schema::{schema_from_bytes, schema_to_bytes};

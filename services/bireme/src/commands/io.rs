@@ -40,6 +40,8 @@ from the file, else they have their defaults. A file:
 A drive with anything on it but Bireme's own cache is refused, unless --overwrite is given. The cache
 fills as rows are asked for, or ahead of that by `bireme warm`, and is found again after a restart, as long
 as `segment` stays the same.
+Metrics are at http://ADDRESS/metrics with --metrics ADDRESS; metrics and traces go to an OpenTelemetry
+receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
 Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.
@@ -77,6 +79,9 @@ pub struct IoArgs {
     /// The RAM tier; 0 turns it off [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     ram_tier: Option<ByteSize>,
+    /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
     /// How long requests may take to end when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -114,6 +119,7 @@ impl IoArgs {
             let drive = |spec: &DriveSpec| DriveConfig { path: spec.path.clone(), size: spec.size };
             config.drives = self.drives.iter().map(drive).collect();
         }
+        config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
         self.storage.apply(&mut config.storage);
         Ok(config)
     }
@@ -158,6 +164,7 @@ fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
             "event": "serving",
             "node": node.config().name,
             "endpoint": endpoint,
+            "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
             "engine": node.engine(),
             "drives": drives.map(drive).collect::<Vec<_>>(),
             "extents": node.extents(),

@@ -13,6 +13,7 @@ pub mod search;
 pub mod status;
 pub mod tables;
 pub mod take;
+pub mod top;
 pub mod up;
 pub mod warm;
 
@@ -38,6 +39,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Describe(args) => runtime::run(describe::run(args, out)),
         Command::Warm(args) => runtime::run(warm::run(args, out)),
         Command::Status(args) => runtime::run(status::run(args, out)),
+        Command::Top(args) => runtime::run(top::run(args, out)),
         Command::Bench(args) => bench::run(args, out),
         Command::Completions(args) => completions::run(&args, out),
     }?;

@@ -42,6 +42,8 @@ and go without a restart, have the list followed with --io-nodes-from:
   file:PATH                              a TOML file of [[io_nodes]] with name, endpoint, weight, zone
                                          and draining; replace it by renaming another over it
 
+Metrics are at http://ADDRESS/metrics with --metrics ADDRESS; metrics and traces go to an OpenTelemetry
+receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
 Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.
@@ -67,6 +69,9 @@ pub struct QueryArgs {
     /// kubernetes:[NAMESPACE/]SERVICE[:PORT] (replaces those of the file)
     #[arg(long, value_name = "SOURCE", conflicts_with = "io_nodes", value_hint = ValueHint::Other)]
     io_nodes_from: Option<Source>,
+    /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
     /// How long requests may take to end when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -97,6 +102,7 @@ impl QueryArgs {
             config.io_nodes_from = Some(source.clone());
             config.io_nodes.clear();
         }
+        config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
         self.storage.apply(&mut config.storage);
         config.validate()?;
         Ok(config)
@@ -125,6 +131,7 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
             "event": "serving",
             "node": name,
             "endpoint": endpoint,
+            "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
             "tables": tables,
             "io_nodes": io_nodes,
             "io_nodes_from": source,

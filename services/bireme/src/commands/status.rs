@@ -77,6 +77,10 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     for node in status.io_nodes.iter().filter(|node| !node.reachable) {
         out.line(format_args!("\n{} does not answer: {}", node.endpoint, node.error))?;
     }
+    for node in status.io_nodes.iter().filter(|node| !node.engine_reason.is_empty()) {
+        let IoNode { endpoint, engine, engine_reason, .. } = node;
+        out.line(format_args!("\n{endpoint} reads by {engine}: {engine_reason}"))?;
+    }
     for node in &status.io_nodes {
         for (drives, what) in [
             (&node.read_only_drives, "takes no more writes: what it has is served"),
@@ -139,7 +143,8 @@ fn followed(membership: &Membership) -> String {
     said
 }
 
-fn state_of(node: &IoNode) -> &'static str {
+/// How an I/O node stands, in a word.
+pub fn state_of(node: &IoNode) -> &'static str {
     match node.state() {
         MemberState::Unspecified => "-",
         MemberState::Ready => "ready",
@@ -206,6 +211,7 @@ fn to_json(status: &StatusResponse) -> Value {
             "reachable": node.reachable,
             "error": (!node.error.is_empty()).then_some(&node.error),
             "engine": node.engine,
+            "engine_reason": (!node.engine_reason.is_empty()).then_some(&node.engine_reason),
             "capacity_bytes": node.capacity_bytes,
             "used_bytes": node.used_bytes,
             "extents": node.extents,

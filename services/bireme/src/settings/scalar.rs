@@ -10,6 +10,8 @@ enum Kind {
     Text,
     /// A whole number.
     Number,
+    /// A number, whole or not.
+    Share,
     /// true or false.
     Flag,
 }
@@ -37,6 +39,9 @@ impl Scalar {
                 .parse()
                 .map(Value::Integer)
                 .map_err(|_| format!("`{text}` is no whole number")),
+            Kind::Share => {
+                text.trim().parse().map(Value::Float).map_err(|_| format!("`{text}` is no number"))
+            }
             Kind::Flag => text
                 .trim()
                 .parse()
@@ -54,18 +59,22 @@ const fn number(field: &'static str) -> Scalar {
     Scalar { field, kind: Kind::Number }
 }
 
+const fn share(field: &'static str) -> Scalar {
+    Scalar { field, kind: Kind::Share }
+}
+
 const fn flag(field: &'static str) -> Scalar {
     Scalar { field, kind: Kind::Flag }
 }
 
 /// Those of an I/O node.
 pub fn io_scalars() -> Vec<Scalar> {
-    [IO, STORE].concat()
+    [IO, STORE, TELEMETRY].concat()
 }
 
 /// Those of a query node.
 pub fn query_scalars() -> Vec<Scalar> {
-    [QUERY, STORE].concat()
+    [QUERY, STORE, TELEMETRY].concat()
 }
 
 /// How object stores are used, by both.
@@ -74,6 +83,15 @@ const STORE: &[Scalar] = &[
     flag("store.hedge"),
     number("store.breaker_failures"),
     text("store.breaker_pause"),
+];
+
+/// What is told of a node, by both.
+const TELEMETRY: &[Scalar] = &[
+    text("telemetry.metrics_listen"),
+    text("telemetry.otlp_endpoint"),
+    text("telemetry.otlp_interval"),
+    share("telemetry.trace_ratio"),
+    text("telemetry.trace_slow"),
 ];
 
 const IO: &[Scalar] = &[
@@ -143,6 +161,7 @@ mod tests {
     use lake::StoreLimits;
     use query_node::{Limits, QueryConfig};
     use serde::de::DeserializeOwned;
+    use telemetry::TelemetryConfig;
 
     use super::*;
 
@@ -160,16 +179,18 @@ mod tests {
     #[test]
     fn every_setting_with_one_value_has_a_variable() {
         let mut io = named(IO.iter().map(|scalar| scalar.field));
-        io.extend(named(["drives", "storage", "store"]));
+        io.extend(named(["drives", "storage", "store", "telemetry"]));
         assert_eq!(io, fields::<IoConfig>());
         let mut store = named(STORE.iter().filter_map(|s| s.field.strip_prefix("store.")));
         store.extend(named(["prices"]));
         assert_eq!(store, fields::<StoreLimits>());
+        let of_telemetry = TELEMETRY.iter().filter_map(|s| s.field.strip_prefix("telemetry."));
+        assert_eq!(named(of_telemetry), fields::<TelemetryConfig>());
         let of_query = QUERY.iter().map(|scalar| scalar.field);
         let (limits, rest): (Vec<&str>, Vec<&str>) =
             of_query.partition(|field| field.contains('.'));
         let mut query = named(rest);
-        query.extend(named(["tables", "io_nodes", "storage", "store", "limits"]));
+        query.extend(named(["tables", "io_nodes", "storage", "store", "limits", "telemetry"]));
         assert_eq!(query, fields::<QueryConfig>());
         let limits = limits.iter().filter_map(|field| field.strip_prefix("limits."));
         assert_eq!(named(limits), fields::<Limits>());
@@ -180,6 +201,8 @@ mod tests {
         assert_eq!(number("cores").value(" 4"), Ok(Value::Integer(4)));
         assert_eq!(flag("pin").value("false"), Ok(Value::Boolean(false)));
         assert_eq!(text("name").value("12"), Ok(Value::String("12".into())));
+        assert_eq!(share("x").value("0.05"), Ok(Value::Float(0.05)));
+        assert_eq!(share("x").value("1"), Ok(Value::Float(1.0)));
         assert!(number("cores").value("four").unwrap_err().contains("four"));
         assert!(flag("pin").value("yes").unwrap_err().contains("neither"));
         assert_eq!(number("limits.k_max").variable(), "LIMITS_K_MAX");

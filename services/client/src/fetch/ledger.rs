@@ -186,7 +186,8 @@ impl Ledger {
             let (rows, answer) = (row_addrs.len(), Some(answer));
             self.outstanding.insert(id, Outstanding { rows, handle, schema, answer });
             let priority = terms.priority.into();
-            let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority };
+            let traceparent = terms.span.map(|span| span.to_string()).unwrap_or_default();
+            let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent };
             bytes += batch.encoded_len();
             batches.push(batch);
         }

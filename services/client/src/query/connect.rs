@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
-use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
+use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
 use crate::endpoint::{Endpoint, root_cause, why};
 use crate::kind::is_io_node;
@@ -20,6 +20,7 @@ const WINDOW_BYTES: u32 = 8 << 20;
 pub struct QueryClient {
     endpoint: Endpoint,
     timeout: Option<Duration>,
+    span: Option<ParentSpan>,
     channel: Channel,
     service: QueryServiceClient<Channel>,
 }
@@ -47,12 +48,18 @@ impl QueryClient {
         let service = QueryServiceClient::new(channel.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { endpoint: endpoint.clone(), timeout: None, channel, service })
+        Ok(Self { endpoint: endpoint.clone(), timeout: None, span: None, channel, service })
     }
 
     /// The same connection, with `timeout` as the deadline of each request.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same connection, with each request within `span` of the caller's trace (W3C Trace Context).
+    pub fn within(mut self, span: ParentSpan) -> Self {
+        self.span = Some(span);
         self
     }
 
@@ -70,6 +77,8 @@ impl QueryClient {
         if let Some(timeout) = self.timeout {
             request.set_timeout(timeout);
         }
+        let span = self.span.and_then(|span| span.to_string().parse().ok());
+        span.into_iter().for_each(|span| drop(request.metadata_mut().insert("traceparent", span)));
         request
     }
 

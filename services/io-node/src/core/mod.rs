@@ -27,7 +27,7 @@ use crate::stages::read::Reader;
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, run};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
-pub use stats::{CoreSnapshot, CoreStats};
+pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts, STAGES};
 pub use traffic_memory::{HeldBytes, TrafficMemory};
 
 /// One core's state.
@@ -54,6 +54,8 @@ pub struct Core {
     pub reader: Rc<Reader>,
     /// Counters.
     pub stats: CoreStats,
+    /// How long things took.
+    pub histograms: CoreHistograms,
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pack::Assembler;
+use wire::ParentSpan;
 
 use super::{HeldBytes, SessionNo};
 use crate::directory::ExtentNo;
@@ -63,6 +64,8 @@ pub struct Request {
     pub rerank: Option<RerankBy>,
     /// Which of the pieces that wait go first.
     pub priority: Priority,
+    /// The caller's span, if it traces.
+    pub span: Option<ParentSpan>,
     /// When the answer is of no use any more.
     pub deadline: Option<Instant>,
     /// Where each row comes from, by part and position.
@@ -92,8 +95,10 @@ pub struct Request {
 pub struct Times {
     /// When it arrived.
     pub arrived: Instant,
-    /// When its reads were asked for.
+    /// When its rows were located, and its pieces began to wait.
     pub located: Option<Instant>,
+    /// When its first read was asked of a drive.
+    pub reading: Option<Instant>,
     /// Physical reads that it caused.
     pub drive_reads: u32,
     /// Bytes of those.
@@ -107,8 +112,16 @@ pub struct Times {
 impl Times {
     /// The clock starts.
     pub fn new(arrived: Instant) -> Self {
-        let located = None;
-        Self { arrived, located, drive_reads: 0, drive_bytes: 0, ram_hits: 0, table_rows: 0 }
+        let (located, reading) = (None, None);
+        Self {
+            arrived,
+            located,
+            reading,
+            drive_reads: 0,
+            drive_bytes: 0,
+            ram_hits: 0,
+            table_rows: 0,
+        }
     }
 }
 
@@ -176,6 +189,11 @@ impl Requests {
         self.under_way.remove(&no.serial);
         self.free.push(no.place);
         self.places[no.place as usize].take().map(|(_, request)| request)
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.under_way.len()
     }
 
     /// The serial number of the oldest request under way; of the next one if there is none.

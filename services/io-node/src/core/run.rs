@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
-use super::{Core, CoreSnapshot, CoreStats, TrafficMemory, here, settle_in};
+use super::{Core, CoreHistograms, CoreSnapshot, CoreStats, TrafficMemory, here, settle_in};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -66,8 +66,9 @@ pub fn run(start: CoreStart) {
             sessions: RefCell::default(),
             requests: RefCell::default(),
             traffic_memory: TrafficMemory::new(traffic_memory),
-            reader: Rc::new(Reader::new(slots, read_max)),
+            reader: Rc::new(Reader::new(slots, read_max, slabs.len())),
             stats: CoreStats::default(),
+            histograms: CoreHistograms::new(slabs.len()),
             cpu,
             shared,
         }));
@@ -190,10 +191,16 @@ fn snapshot(core: &Core) -> CoreSnapshot {
     CoreSnapshot {
         cpu: core.cpu,
         ring: core.ring.stats(),
+        engine: core.ring.describe().engine.name(),
         queued: core.reader.waiting(),
         reply_bytes: core.traffic_memory.used(),
         replica_bytes: directory.replica_bytes(),
         directory_shared_bytes: directory.shared_bytes(),
+        ram_sectors: core.ram.sectors(),
+        streams: core.sessions.borrow().len(),
+        batches_under_way: core.requests.borrow().len(),
+        drives: core.reader.drives(),
+        histograms: core.histograms.snapshot(),
         ..core.stats.snapshot()
     }
 }

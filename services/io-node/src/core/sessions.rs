@@ -182,6 +182,11 @@ impl Sessions {
         self.sessions.get_mut(&no)
     }
 
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Ends a stream.
     pub fn remove(&mut self, no: SessionNo) {
         self.sessions.remove(&no);

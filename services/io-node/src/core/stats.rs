@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use telemetry::{Buckets, Histogram, Scale};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// One core's counters.
@@ -15,6 +17,8 @@ macro_rules! counters {
             pub cpu: Option<usize>,
             /// The ring's own counters.
             pub ring: ring::RingStats,
+            /// What carries its reads out.
+            pub engine: &'static str,
             /// Pieces that wait for a read.
             pub queued: usize,
             /// Bytes held for clients.
@@ -23,6 +27,16 @@ macro_rules! counters {
             pub replica_bytes: usize,
             /// RAM of what replicas share, in bytes.
             pub directory_shared_bytes: usize,
+            /// Sectors in the RAM tier.
+            pub ram_sectors: u64,
+            /// Fetch streams that are open.
+            pub streams: usize,
+            /// Batches under way.
+            pub batches_under_way: usize,
+            /// Of each drive, what is asked of it and what it gave.
+            pub drives: Vec<DriveCounts>,
+            /// How long things took.
+            pub histograms: HistogramsSnapshot,
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -44,6 +58,8 @@ counters! {
     ram_hits,
     /// Sectors not found there.
     ram_misses,
+    /// Sectors let into it.
+    ram_admitted,
     /// Rows answered from the table itself.
     table_rows,
     /// Sectors whose checksum was wrong, or whose read failed.
@@ -56,6 +72,80 @@ counters! {
     dropped,
     /// Batches refused because a queue was full.
     shed,
+}
+
+/// One core's reads of a drive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DriveCounts {
+    /// Reads in flight.
+    pub in_flight: u64,
+    /// Reads that ended well.
+    pub reads: u64,
+    /// Bytes of those.
+    pub read_bytes: u64,
+    /// Reads that failed.
+    pub failed: u64,
+}
+
+/// How long things took on one core, and how large they were.
+pub struct CoreHistograms {
+    /// Of each drive, how long its reads took.
+    pub reads: Vec<Histogram>,
+    /// Rows of the batches that came.
+    pub batch_rows: Histogram,
+    /// From a batch's arrival until its rows were located.
+    pub locate: Histogram,
+    /// From then until its first read was asked of a drive.
+    pub queue: Histogram,
+    /// From then until its last row was there.
+    pub read: Histogram,
+    /// Gathering its columns, or scoring.
+    pub assemble: Histogram,
+    /// From its arrival to its reply.
+    pub batch: Histogram,
+}
+
+/// The stages of a batch, as metrics name them.
+pub const STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
+
+/// The same at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct HistogramsSnapshot {
+    /// Of each drive, how long its reads took.
+    pub reads: Vec<Buckets>,
+    /// Rows of the batches that came.
+    pub batch_rows: Buckets,
+    /// Of each of [`STAGES`], how long it took.
+    pub stages: Vec<Buckets>,
+    /// From a batch's arrival to its reply.
+    pub batch: Buckets,
+}
+
+impl CoreHistograms {
+    /// For a core with so many drives.
+    pub fn new(drives: usize) -> Self {
+        let times = || Histogram::new(Scale::Seconds);
+        Self {
+            reads: (0..drives).map(|_| times()).collect(),
+            batch_rows: Histogram::new(Scale::Whole),
+            locate: times(),
+            queue: times(),
+            read: times(),
+            assemble: times(),
+            batch: times(),
+        }
+    }
+
+    /// The counts now.
+    pub fn snapshot(&self) -> HistogramsSnapshot {
+        let stages = [&self.locate, &self.queue, &self.read, &self.assemble];
+        HistogramsSnapshot {
+            reads: self.reads.iter().map(Histogram::buckets).collect(),
+            batch_rows: self.batch_rows.buckets(),
+            stages: stages.map(Histogram::buckets).into(),
+            batch: self.batch.buckets(),
+        }
+    }
 }
 
 /// A count of one core.

@@ -37,6 +37,8 @@ pub struct FillStats {
     pub bytes_filled: AtomicU64,
     /// Bytes of extents written once more since the start, to keep them.
     pub bytes_kept: AtomicU64,
+    /// Extents evicted since the start, for room.
+    pub evicted: AtomicU64,
     /// Extents looked at by the scrubber since the start.
     pub scrubbed: AtomicU64,
     /// Extents dropped since the start because their bytes could not be served.

@@ -3,22 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use address::DriveNo;
-use tokio::sync::oneshot;
 use wire::fetch::{Core as CoreState, DescribeResponse, Drive};
 
 use crate::core::CoreSnapshot;
-use crate::core::mailbox::Message;
 use crate::fill::DriveState;
+use crate::metrics::{batch_times, read_times};
 use crate::node::Shared;
 
 /// Asks every core and adds up.
 pub async fn describe(shared: &Shared) -> DescribeResponse {
-    let mut cores = Vec::with_capacity(shared.cores());
-    for mailbox in shared.mailboxes.iter() {
-        let (ask, snapshot) = oneshot::channel();
-        let _ = mailbox.send(Message::Describe(ask));
-        cores.extend(snapshot.await.ok());
-    }
+    let cores = shared.snapshots().await;
     let fills = shared.fills.stats();
     let replicas: usize = cores.iter().map(|core| core.replica_bytes).sum();
     let directory = replicas + cores.first().map_or(0, |core| core.directory_shared_bytes);
@@ -42,6 +36,8 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         extents_dropped: fills.dropped.load(Ordering::Relaxed),
         cpu_us: process.cpu_us,
         resident_bytes: process.resident_bytes,
+        batch_seconds: Some((&batch_times(&cores)).into()),
+        read_seconds: Some((&read_times(&cores)).into()),
         cores: cores.into_iter().map(core).collect(),
         store: Some(shared.tables.store_use()),
     }
@@ -49,15 +45,15 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
 
 /// The engine in use, and why it is not io_uring if it isn't.
 fn engine() -> (String, String) {
-    match &crate::core::here().ring.describe().engine {
-        ring::EngineInUse::IoUring { .. } => ("io_uring".into(), String::new()),
-        ring::EngineInUse::Pread { instead_of_io_uring, .. } => {
-            let why = instead_of_io_uring.as_ref().map(ToString::to_string);
-            ("pread".into(), why.unwrap_or_else(|| "configured".into()))
-        }
-        ring::EngineInUse::InPlace => ("in place".into(), "the drives are memory".into()),
-        ring::EngineInUse::Simulated { .. } => ("simulated".into(), String::new()),
-    }
+    let core = crate::core::here();
+    let engine = &core.ring.describe().engine;
+    let why = match engine {
+        ring::EngineInUse::Pread { instead_of_io_uring: Some(why), .. } => why.to_string(),
+        ring::EngineInUse::Pread { instead_of_io_uring: None, .. } => "configured".into(),
+        ring::EngineInUse::InPlace => "the drives are memory".into(),
+        ring::EngineInUse::IoUring { .. } | ring::EngineInUse::Simulated { .. } => String::new(),
+    };
+    (engine.name().into(), why)
 }
 
 fn drives(shared: &Shared) -> Vec<Drive> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use address::RowAddr;
 use distance::{Metric, Query};
 use wire::fetch::{Batch, Rerank};
-use wire::{Fault, Reason};
+use wire::{Fault, ParentSpan, Reason};
 
 use super::admit::admit;
 use super::read::Priority;
@@ -68,6 +68,7 @@ pub fn decode(
         all.filter(|place| missing.binary_search(place).is_err()).collect()
     });
     let parts = projection.parts.len();
+    core.histograms.batch_rows.record(batch.row_addrs.len() as u64);
     Ok(Request {
         session,
         batch_id: batch.id,
@@ -76,6 +77,7 @@ pub fn decode(
         missing,
         rerank,
         priority,
+        span: ParentSpan::parse(&batch.traceparent),
         deadline,
         sources: vec![Vec::new(); parts],
         images: (0..parts).map(|_| None).collect(),

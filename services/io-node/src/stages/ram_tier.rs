@@ -53,6 +53,11 @@ impl RamTier {
         self.0.as_ref()?.borrow().get(&(extent, sector)).map(|bytes| see(bytes))
     }
 
+    /// How many there are.
+    pub fn sectors(&self) -> u64 {
+        self.0.as_ref().map_or(0, |cache| cache.borrow().len() as u64)
+    }
+
     /// Admits a sector that was checked.
     pub fn admit(&self, extent: ExtentKey, sector: u32, bytes: &[u8]) {
         if let Some(cache) = &self.0 {

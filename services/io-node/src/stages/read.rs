@@ -26,7 +26,7 @@ pub use self::queue::Priority;
 use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::reply;
-use crate::core::{Core, Gather, Request, RequestNo, Source, here};
+use crate::core::{Core, DriveCounts, Gather, Request, RequestNo, Source, here};
 use crate::directory::{Directory, Extent, ExtentNo};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::settle;
@@ -71,6 +71,8 @@ pub struct Reader {
     woken: Cell<bool>,
     /// Of each drive, the reads in flight that were given up.
     stuck: RefCell<Vec<u32>>,
+    /// Of each drive, what is asked of it and what it gave.
+    drives: RefCell<Vec<DriveCounts>>,
     /// Kept for their allocations.
     wants: RefCell<Vec<Want<Piece>>>,
     planned: RefCell<Vec<PlannedRead>>,
@@ -235,8 +237,8 @@ impl Piece {
 }
 
 impl Reader {
-    /// With `slots` reads in flight at most, each of up to `read_max` bytes (whole sectors).
-    pub fn new(slots: u32, read_max: usize) -> Self {
+    /// With `slots` reads in flight at most, each of up to `read_max` bytes (whole sectors), of `drives` drives.
+    pub fn new(slots: u32, read_max: usize, drives: usize) -> Self {
         Self {
             waiting: RefCell::default(),
             in_flight: RefCell::default(),
@@ -247,6 +249,7 @@ impl Reader {
             work: Arc::default(),
             woken: Cell::new(false),
             stuck: RefCell::default(),
+            drives: RefCell::new(vec![DriveCounts::default(); drives]),
             wants: RefCell::default(),
             planned: RefCell::default(),
             ended: RefCell::default(),
@@ -263,6 +266,11 @@ impl Reader {
     /// Pieces that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.borrow().len()
+    }
+
+    /// Of each drive, what is asked of it and what it gave.
+    pub fn drives(&self) -> Vec<DriveCounts> {
+        self.drives.borrow().clone()
     }
 
     /// How long one more piece would wait.
@@ -342,11 +350,13 @@ impl Reader {
             tag
         };
         if let Some(request) = core.requests.borrow_mut().get_mut(wants[0].piece.request) {
+            request.times.reading.get_or_insert(since);
             request.times.drive_reads += 1;
             request.times.drive_bytes += u64::from(read.sectors) * SECTOR_BYTES as u64;
         }
         core.stats.shared_pieces.add(wants.len() as u64 - 1);
         self.busy.set(self.busy.get() + 1);
+        self.drives.borrow_mut()[usize::from(read.drive.0)].in_flight += 1;
         let len = read.sectors as usize * SECTOR_BYTES;
         let asked =
             core.ring.read(&self.sink, read.drive, read.first.byte_offset(), len, tag.into());
@@ -355,16 +365,37 @@ impl Reader {
         }
     }
 
+    fn count(
+        &self,
+        core: &Core,
+        drive: DriveNo,
+        since: Instant,
+        outcome: &Result<&[u8], ReadError>,
+    ) {
+        let at = usize::from(drive.0);
+        let counts = &mut self.drives.borrow_mut()[at];
+        counts.in_flight -= 1;
+        match outcome {
+            Ok(bytes) => {
+                counts.reads += 1;
+                counts.read_bytes += bytes.len() as u64;
+            }
+            Err(_) => counts.failed += 1,
+        }
+        core.histograms.reads[at].record_time(since.elapsed());
+    }
+
     /// A read has ended.
     fn done(&self, core: &Core, tag: usize, outcome: Result<&[u8], ReadError>) {
         self.busy.set(self.busy.get() - 1);
         if !self.waiting.borrow().is_empty() {
             self.wake();
         }
-        let (drive, first, mut wants) = {
+        let (drive, first, since, mut wants) = {
             let entry = &mut self.in_flight.borrow_mut().places[tag];
-            (entry.drive, entry.first, std::mem::take(&mut entry.wants))
+            (entry.drive, entry.first, entry.since, std::mem::take(&mut entry.wants))
         };
+        self.count(core, drive, since, &outcome);
         if wants.is_empty() {
             self.stuck.borrow_mut()[usize::from(drive.0)] -= 1;
         }

@@ -1,13 +1,15 @@
 //! Reply: what a request came to, back to its stream.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::fetch::fetch_response::Kind;
 use wire::fetch::reply::Outcome;
-use wire::fetch::{Error, Neighbors, Reply, StageTimes};
+use wire::fetch::{Error, Neighbors, Reply};
 use wire::{ArrowBatch, Fault, Reason};
 
 use super::assemble::{Assembled, finish};
+use super::timed::Timed;
+use super::trace;
 use crate::core::{Core, HeldBytes, Outgoing, Request, RequestNo, SessionNo};
 use crate::error::fault_of;
 
@@ -21,11 +23,14 @@ pub fn reply(core: &Core, no: RequestNo) {
     };
     core.stats.rows.add(request.rows() as u64);
     core.stats.batches.add(1);
+    let timed = Timed::new(&request.times, began, Instant::now());
+    timed.record(&core.histograms);
+    trace::answered(core, &request, &timed, &outcome);
     let reply = Reply {
         id: request.batch_id,
         outcome: Some(outcome),
         missing: std::mem::take(&mut request.missing),
-        times: Some(stage_times(&request, began)),
+        times: Some(timed.to_wire(&request.times)),
     };
     let held = request.reply_held.take();
     send(core, request.session, request.addrs.len(), reply, held);
@@ -34,6 +39,7 @@ pub fn reply(core: &Core, no: RequestNo) {
 /// Ends a request with a fault.
 pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
     let Some(request) = end(core, no) else { return };
+    trace::failed(core, &request, &fault);
     let (id, rows) = (request.batch_id, request.addrs.len());
     send_fault(core, request.session, id, rows, fault);
 }
@@ -65,21 +71,6 @@ fn outcome(request: &mut Request) -> Result<Outcome, Fault> {
             row_addrs: nearest.iter().map(|&(position, _)| request.addr(position)).collect(),
             distances: nearest.iter().map(|&(_, distance)| distance).collect(),
         })),
-    }
-}
-
-fn stage_times(request: &Request, assembling: Instant) -> StageTimes {
-    let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    let times = &request.times;
-    let located = times.located.unwrap_or(assembling);
-    StageTimes {
-        locate_us: us(located - times.arrived),
-        read_us: us(assembling - located),
-        assemble_us: us(assembling.elapsed()),
-        drive_reads: times.drive_reads,
-        drive_bytes: times.drive_bytes,
-        ram_hits: times.ram_hits,
-        table_rows: times.table_rows,
     }
 }
 

@@ -7,10 +7,10 @@ use futures::FutureExt;
 
 use super::score::Vectors;
 use super::stream::{Cost, fetch_rows};
-use crate::deadline::Deadline;
 use crate::error::{QueryError, Result};
 use crate::state::State;
 use crate::tables::OpenTable;
+use crate::terms::Terms;
 
 /// For each key the address of its row, if it has one.
 pub async fn look_up(
@@ -18,11 +18,11 @@ pub async fn look_up(
     open: &Arc<OpenTable>,
     column: &str,
     keys: &[String],
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<Vec<Option<RowAddr>>> {
     let (open, column, keys) = (Arc::clone(open), column.to_owned(), keys.to_vec());
     let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) }.boxed();
-    state.shared.turns.in_background("lookup", deadline, lookup).await
+    state.shared.turns.in_background("lookup", terms, lookup).await
 }
 
 /// The address of the row with `key`.
@@ -34,9 +34,9 @@ pub async fn row_like(
     open: &Arc<OpenTable>,
     column: &str,
     key: &str,
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<RowAddr> {
-    let found = look_up(state, open, column, &[key.to_owned()], deadline).await?;
+    let found = look_up(state, open, column, &[key.to_owned()], terms).await?;
     found.into_iter().flatten().next().ok_or_else(|| QueryError::KeyAbsent {
         table: open.name.clone(),
         column: column.to_owned(),
@@ -53,9 +53,9 @@ pub async fn vector_of(
     open: &Arc<OpenTable>,
     addr: RowAddr,
     column: &str,
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<(Vec<f32>, Cost)> {
-    let fetched = fetch_rows(state, open, &[addr], &[column.to_owned()], deadline).await?;
+    let fetched = fetch_rows(state, open, &[addr], &[column.to_owned()], terms).await?;
     let vectors = Vectors::of(fetched.rows.column(0))?;
     let vector = (fetched.rows.num_rows() == 1).then(|| vectors.get(0)).flatten();
     let vector = vector.filter(|vector| vector.iter().all(|value| value.is_finite()));

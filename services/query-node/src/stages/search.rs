@@ -9,10 +9,11 @@ use futures::FutureExt;
 use lake::{Metric as IndexMetric, TextQuery, VectorQuery};
 
 use super::validate::{By, Question};
-use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::metrics::{SearchBy, SearchVia};
 use crate::state::State;
 use crate::tables::OpenTable;
+use crate::terms::Terms;
 
 /// What the numbers beside the addresses are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +43,28 @@ pub async fn search(
     state: &State,
     open: &Arc<OpenTable>,
     question: &Question,
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<Hits> {
     let (turns, open) = (&state.shared.turns, Arc::clone(open));
     let filter = question.filter.clone();
     let k = question.k;
     match &question.by {
         By::Vector { column, vector } => {
-            by_vector(state, open, question, column, vector, deadline).await
+            by_vector(state, open, question, column, vector, terms).await
         }
         By::Text { column, words } => {
             let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
             let search = async move { by_words(&open, &query).await }.boxed();
-            turns.in_background("search", deadline, search).await
+            let hits = turns.in_background("search", terms, search).await?;
+            state.metrics.searched(SearchBy::Text, SearchVia::Scanner, None, hits.rows.len());
+            Ok(hits)
         }
         By::Filter { filter } => {
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
-            turns.in_background("search", deadline, search).await
+            let hits = turns.in_background("search", terms, search).await?;
+            state.metrics.searched(SearchBy::Filter, SearchVia::Scanner, None, hits.rows.len());
+            Ok(hits)
         }
         // Nothing is like a row whose vector was not looked up.
         By::Like { .. } => Ok(Hits { rows: Vec::new(), measure: Measure::Distance, refine: None }),
@@ -74,11 +79,11 @@ async fn by_vector(
     question: &Question,
     column: &str,
     vector: &[f32],
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<Hits> {
     let refine = match question.refine_factor {
         0 => None,
-        _ => deadline.bound("search", refinable(&open, column).boxed()).await?,
+        _ => terms.bound("search", refinable(&open, column).boxed()).await?,
     };
     let factor = if refine.is_some() { question.refine_factor } else { 1 };
     let query = VectorQuery {
@@ -91,14 +96,19 @@ async fn by_vector(
     };
     let turns = &state.shared.turns;
     let direct = async { Ok(open.table.direct_search(&query).await?) }.boxed();
-    let found = match deadline.bound("search", direct).await? {
-        Some(search) => turns.here("search", deadline, async { Ok(search.await?) }.boxed()).await?,
+    let (found, via) = match terms.bound("search", direct).await? {
+        Some(search) => {
+            let search = async { Ok(search.await?) }.boxed();
+            (turns.here("search", terms, search).await?, SearchVia::Partitions)
+        }
         None => {
             let open = Arc::clone(&open);
             let search = async move { Ok(open.table.planned_search(&query).await?) }.boxed();
-            turns.in_background("search", deadline, search).await?
+            (turns.in_background("search", terms, search).await?, SearchVia::Scanner)
         }
     };
+    let nprobes = Some(question.nprobes);
+    state.metrics.searched(SearchBy::Vector, via, nprobes, found.len());
     let rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
     Ok(Hits { rows, measure: Measure::Distance, refine })
 }

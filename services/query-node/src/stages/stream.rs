@@ -14,20 +14,21 @@ use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion, UNANSWERED}
 use distance::Query;
 use futures::FutureExt;
 use futures::future::try_join_all;
+use telemetry::{Span, child_of};
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use wire::{Fault, Reason};
+use wire::{Fault, ParentSpan, Reason};
 
 use super::assemble::{Part, assemble};
 use super::plan::{Share, all_to_one, plan};
 use super::score::Vectors;
 use super::table::table_rows;
 use crate::counted::counted;
-use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::io_tier::{Node, Routes};
 use crate::state::State;
 use crate::tables::OpenTable;
+use crate::terms::Terms;
 
 /// What a stage cost the I/O tier.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,8 @@ pub struct Cost {
     /// The I/O node that took longest, and where its time went.
     pub slowest: Option<(String, StageTimes)>,
     slowest_took: Duration,
+    /// What was asked of whom, for the request's trace.
+    pub spans: Vec<Span>,
 }
 
 impl Cost {
@@ -67,7 +70,8 @@ impl Cost {
 
     /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
     fn account(&mut self, routes: &Routes, share: &Share, from: From) {
-        match from {
+        self.spans.extend(from.spans);
+        match from.node {
             Some((took, times)) => {
                 let node = routes.nodes()[share.owner].client.endpoint();
                 self.add(&node.to_string(), took, &times);
@@ -124,7 +128,7 @@ pub async fn fetch_rows(
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     columns: &[String],
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<Fetched> {
     let wire_schema = open.wire_schema_of(columns)?;
     let mut cost = Cost::default();
@@ -133,7 +137,8 @@ pub async fn fetch_rows(
     }
     let routes = &state.tier.routes();
     let shares = shares(routes, open, addrs);
-    let asked = |share| Asked { state, routes, open, columns, share, rerank: None, deadline };
+    let (rerank, from) = (None, From::default);
+    let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
     let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
     let mut parts = Vec::new();
     for answer in try_join_all(fetches).await? {
@@ -164,7 +169,7 @@ pub async fn score_rows(
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     scoring: Scoring<'_>,
-    deadline: Deadline,
+    terms: Terms,
 ) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
     let Scoring { column, query, metric, k } = scoring;
     let columns = [column.to_owned()];
@@ -175,7 +180,8 @@ pub async fn score_rows(
     let shares = shares(routes, open, addrs);
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
-        Asked { state, routes, open, columns, share, rerank, deadline }.distances(query).boxed()
+        let from = From::default();
+        Asked { state, routes, open, columns, share, rerank, terms, from }.distances(query).boxed()
     });
     let (mut cost, mut all) = (Cost::default(), Vec::new());
     for (share, from, scored) in try_join_all(scores).await? {
@@ -198,8 +204,13 @@ fn score_here(
     Ok(pairs.filter_map(|((_, &addr), distance)| Some((addr, distance?))).collect())
 }
 
-/// How long an I/O node took, and what for; `None` if the table answered.
-type From = Option<(Duration, StageTimes)>;
+/// Who answered.
+#[derive(Default)]
+struct From {
+    /// How long an I/O node took, and what for; `None` if the table answered.
+    node: Option<(Duration, StageTimes)>,
+    spans: Vec<Span>,
+}
 
 /// The rows of one share.
 struct Answer {
@@ -218,47 +229,41 @@ struct Asked<'a> {
     columns: &'a [String],
     share: Share,
     rerank: Option<&'a Rerank>,
-    deadline: Deadline,
+    terms: Terms,
+    from: From,
 }
 
 impl Asked<'_> {
-    async fn rows(self) -> Result<Answer> {
-        let (rows, missing, from) = match self.ask_node().await? {
-            Some((reply, took)) => {
-                let (missing, times) = (reply.missing.clone(), reply.times);
-                (reply.into_rows()?, missing, Some((took, times)))
+    async fn rows(mut self) -> Result<Answer> {
+        let (rows, missing) = match self.ask_node().await? {
+            Some(reply) => {
+                let missing = reply.missing.clone();
+                (reply.into_rows()?, missing)
             }
-            None => {
-                let (rows, missing) = self.read_table().await?;
-                (rows, missing, None)
-            }
+            None => self.read_table().await?,
         };
-        Ok(Answer { share: self.share, from, rows, missing })
+        Ok(Answer { share: self.share, from: self.from, rows, missing })
     }
 
     /// The distances of the rows: the k nearest if the node scores them, or of all of them.
-    async fn distances(self, query: &Query) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
-        let (rows, missing, from) = match self.ask_node().await? {
-            Some((reply, took)) => {
-                let from = Some((took, reply.times));
-                if self.rerank.is_some() {
-                    return Ok((self.share, from, reply.into_neighbors()?));
-                }
+    async fn distances(mut self, query: &Query) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
+        let (rows, missing) = match self.ask_node().await? {
+            Some(reply) if self.rerank.is_some() => {
+                return Ok((self.share, self.from, reply.into_neighbors()?));
+            }
+            Some(reply) => {
                 let missing = reply.missing.clone();
-                (reply.into_rows()?, missing, from)
+                (reply.into_rows()?, missing)
             }
-            None => {
-                let (rows, missing) = self.read_table().await?;
-                (rows, missing, None)
-            }
+            None => self.read_table().await?,
         };
         let scored = score_here(&self.share.addrs, &missing, &rows, query)?;
-        Ok((self.share, from, scored))
+        Ok((self.share, self.from, scored))
     }
 
-    /// The node's answer, and how long it took; `None` if the table is to answer instead.
-    async fn ask_node(&self) -> Result<Option<(Reply, Duration)>> {
-        self.deadline.check("fetch")?;
+    /// The node's answer; `None` if the table is to answer instead.
+    async fn ask_node(&mut self) -> Result<Option<Reply>> {
+        self.terms.check("fetch")?;
         if self.columns.is_empty() {
             // Only whether the rows are there.
             return Ok(None);
@@ -274,13 +279,22 @@ impl Asked<'_> {
             return Ok(None);
         }
         let began = Instant::now();
-        match self.ask(node).await {
+        let span = self.terms.span.map(child_of);
+        let answer = self.ask(node, span).await;
+        let took = began.elapsed();
+        self.state.metrics.fetched(self.share.addrs.len(), took);
+        if let Some(span) = span {
+            let call = self.span_of(node, span, began.into_std(), &answer);
+            self.from.spans.push(call);
+        }
+        match answer {
             Ok(reply) => {
                 node.ejection.succeeded();
-                Ok(Some((reply, began.elapsed())))
+                self.from.node = Some((took, reply.times));
+                Ok(Some(reply))
             }
             Err(fault) => {
-                if blames_node(&fault, began.elapsed()) {
+                if blames_node(&fault, took) {
                     if node.ejection.failed(Instant::now(), &fault.message) {
                         self.state.shared.io_nodes.count_ejection();
                     }
@@ -290,13 +304,14 @@ impl Asked<'_> {
                 if !table_may_answer(fault.reason) {
                     return Err(fault.into());
                 }
-                self.deadline.check("fetch")?;
+                self.terms.check("fetch")?;
+                let trace = span.map(|span| format!("{:032x}", span.trace));
                 match fault.reason {
                     // The client has said so when it lost the node.
                     Reason::NodeUnavailable => {
-                        debug!(node = %endpoint, "the table answers: {fault}")
+                        debug!(node = %endpoint, trace_id = trace, "the table answers: {fault}");
                     }
-                    _ => warn!(node = %endpoint, "the table answers: {fault}"),
+                    _ => warn!(node = %endpoint, trace_id = trace, "the table answers: {fault}"),
                 }
                 self.state.shared.count_fallback(self.share.addrs.len());
                 Ok(None)
@@ -304,21 +319,64 @@ impl Asked<'_> {
         }
     }
 
-    async fn ask(&self, node: &Node) -> std::result::Result<Reply, Fault> {
+    async fn ask(
+        &self,
+        node: &Node,
+        span: Option<ParentSpan>,
+    ) -> std::result::Result<Reply, Fault> {
         let client = &node.client;
-        let (table, deadline) = (&self.open.table, self.deadline.of_io_nodes());
+        let (table, terms) = (&self.open.table, self.terms.of_io_nodes(span));
         let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
         let table = TableVersion { uri, version, identity };
-        let projection = client.open(table, self.columns, deadline).await?;
+        let projection = client.open(table, self.columns, terms.deadline).await?;
         let rerank = self.rerank.cloned();
-        client.fetch(&projection, self.share.addrs.clone(), rerank, deadline).await
+        client.fetch(&projection, self.share.addrs.clone(), rerank, terms).await
     }
 
-    async fn read_table(&self) -> Result<(RecordBatch, Vec<u32>)> {
+    /// What was asked of a node, as the request's trace tells it.
+    fn span_of(
+        &self,
+        node: &Node,
+        span: ParentSpan,
+        began: std::time::Instant,
+        answer: &std::result::Result<Reply, Fault>,
+    ) -> Span {
+        let mut attributes = vec![
+            ("rpc.system.name", "grpc".into()),
+            ("server.address", node.client.endpoint().to_string().into()),
+            ("bireme.io_node", node.seat.name.as_str().into()),
+            ("bireme.rows", self.share.addrs.len().into()),
+        ];
+        if let Ok(reply) = answer {
+            let times = &reply.times;
+            attributes.extend([
+                ("bireme.drive.reads", times.drive_reads.into()),
+                ("bireme.drive.bytes", times.drive_bytes.into()),
+                ("bireme.ram.hits", times.ram_hits.into()),
+                ("bireme.table.rows", times.table_rows.into()),
+            ]);
+        }
+        Span {
+            id: Some(span.span),
+            is_call: true,
+            fault: answer.as_ref().err().map(|fault| fault.message.clone()),
+            attributes,
+            ..Span::new("bireme.fetch.v1.FetchService/Fetch", began, std::time::Instant::now())
+        }
+    }
+
+    async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
+        let began = std::time::Instant::now();
         let (open, addrs) = (Arc::clone(self.open), self.share.addrs.clone());
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
-        self.state.shared.turns.in_background("fetch", self.deadline, read).await
+        let rows = self.state.shared.turns.in_background("fetch", self.terms, read).await?;
+        if self.terms.span.is_some() {
+            let attributes = vec![("bireme.rows", self.share.addrs.len().into())];
+            let span = Span::new("table", began, std::time::Instant::now());
+            self.from.spans.push(Span { attributes, ..span });
+        }
+        Ok(rows)
     }
 }
 

@@ -13,5 +13,6 @@ mod overload;
 mod reads;
 mod restart;
 mod store;
+mod telemetry;
 mod types;
 mod words;

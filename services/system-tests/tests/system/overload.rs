@@ -163,7 +163,7 @@ async fn interactive_work_goes_before_batch_work_that_came_first() {
     let fetch = |first: u32, rows: u32, priority| {
         // Rows apart, so that none comes along with another.
         let addrs = (0..rows).map(|n| RowAddr::new(0, (first + n) * 3)).collect();
-        let terms = Terms { deadline: soon(), priority };
+        let terms = Terms { priority, ..Terms::from(soon()) };
         async move { (priority, client.fetch(projection, addrs, None, terms).await.unwrap()) }
     };
     let mut under_way = FuturesUnordered::new();

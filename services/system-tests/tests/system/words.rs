@@ -24,13 +24,13 @@ use wire::query::{
 use crate::cluster::{Cluster, folder, joined, sample};
 
 /// The table, built once for all tests of this file.
-struct Words {
+pub struct Words {
     _folder: tempfile::TempDir,
-    uri: PathBuf,
+    pub uri: PathBuf,
     source: RecordBatch,
 }
 
-async fn words() -> &'static Words {
+pub async fn words() -> &'static Words {
     static WORDS: OnceCell<Words> = OnceCell::const_new();
     WORDS.get_or_init(build).await
 }
@@ -77,7 +77,7 @@ impl Words {
         Cluster::start(io_nodes, &[("words", &self.uri)]).await
     }
 
-    fn keys(&self) -> Vec<String> {
+    pub fn keys(&self) -> Vec<String> {
         let keys = self.source["synset"].as_string::<i32>();
         keys.iter().map(|key| key.unwrap().to_owned()).collect()
     }

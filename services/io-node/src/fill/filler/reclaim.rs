@@ -1,6 +1,7 @@
 //! Reclaiming a segment: what is hot is written once more, the rest forgotten, the journal ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use address::ExtentKey;
 
@@ -90,6 +91,7 @@ impl Filler {
         let keys: Vec<_> =
             extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
         keys.iter().for_each(|&key| self.placed.remove(key));
+        self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
         // Also for the kept ones' old places: who holds one of those began before.
         let told = forget(&self.cores, keys);
         let room = self.segments.empty(segment);

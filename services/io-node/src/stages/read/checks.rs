@@ -36,7 +36,11 @@ impl Checks {
                 self.checked |= bit;
                 let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
                 match extent.index.check(sector, sector_bytes) {
-                    Ok(()) => core.ram.admit(extent.key, sector, sector_bytes),
+                    Ok(()) if core.ram.is_on() => {
+                        core.stats.ram_admitted.add(1);
+                        core.ram.admit(extent.key, sector, sector_bytes);
+                    }
+                    Ok(()) => {}
                     Err(_) => {
                         self.bad |= bit;
                         core.stats.bad_sectors.add(1);

@@ -1,46 +1,66 @@
-//! When a request's answer is no longer of use.
+//! On what terms a request is answered: until when, and for which trace.
 
 use std::time::Duration;
 
+use client::fetch;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 use tonic::metadata::MetadataMap;
+use wire::ParentSpan;
 
 use crate::error::{QueryError, Result};
 
-/// A request's deadline, for all of its stages.
+/// A request's terms, for all of its stages.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline {
-    at: Instant,
+pub struct Terms {
+    /// After this the answer is of no use.
+    deadline: Instant,
+    /// The span that what is done is within: the caller's, then the request's own. `None` where nothing is
+    /// traced.
+    pub span: Option<ParentSpan>,
 }
 
-impl Deadline {
+impl Terms {
     /// `timeout` from now.
     pub fn after(timeout: Duration) -> Self {
-        Self { at: Instant::now() + timeout }
+        Self { deadline: Instant::now() + timeout, span: None }
     }
 
-    /// From a request's `grpc-timeout`, or `timeout` from now if it brings none.
+    /// From a request's `grpc-timeout` and `traceparent`; `timeout` from now if it brings no deadline.
     ///
     /// A little before the caller's own, because what is answered then still gets there: after it
     /// tonic says no more than "cancelled".
     pub fn of(metadata: &MetadataMap, timeout: Duration) -> Self {
-        match asked_timeout(metadata) {
-            Some(asked) => Self::after(asked - (asked / 10).min(Duration::from_millis(20))),
-            None => Self::after(timeout),
-        }
+        let timeout = match asked_timeout(metadata) {
+            Some(asked) => asked - (asked / 10).min(Duration::from_millis(20)),
+            None => timeout,
+        };
+        let span = metadata.get("traceparent").and_then(|it| ParentSpan::parse(it.to_str().ok()?));
+        Self { span, ..Self::after(timeout) }
     }
 
-    /// By when an I/O node has to answer: what is left after it is for reading the table instead.
-    pub fn of_io_nodes(self) -> Instant {
+    /// The same, for what is done within `span`.
+    pub fn in_span(self, span: Option<ParentSpan>) -> Self {
+        Self { span, ..self }
+    }
+
+    /// The same within `timeout` from now.
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { span: self.span, ..Self::after(timeout) }
+    }
+
+    /// On what terms an I/O node is asked: what is left after its deadline is for reading the table instead. What
+    /// it does is within `span`.
+    pub fn of_io_nodes(self, span: Option<ParentSpan>) -> fetch::Terms {
         let now = Instant::now();
-        now + (self.at.saturating_duration_since(now)) * 3 / 4
+        let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;
+        fetch::Terms { span, ..fetch::Terms::from(deadline) }
     }
 
     /// # Errors
     /// [`QueryError::DeadlinePassed`].
     pub fn check(self, during: &'static str) -> Result<()> {
-        match Instant::now() < self.at {
+        match Instant::now() < self.deadline {
             true => Ok(()),
             false => Err(QueryError::DeadlinePassed { during }),
         }
@@ -49,7 +69,7 @@ impl Deadline {
     /// `work`, dropped when the deadline passes.
     pub async fn bound<T>(self, during: &'static str, work: BoxFuture<'_, Result<T>>) -> Result<T> {
         let late = |_| QueryError::DeadlinePassed { during };
-        timeout_at(self.at, work).await.map_err(late)?
+        timeout_at(self.deadline, work).await.map_err(late)?
     }
 }
 

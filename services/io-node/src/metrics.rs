@@ -1,0 +1,188 @@
+//! The I/O node's metrics: what they are, and how they are collected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use address::{DriveNo, SECTOR_BYTES};
+use lake::store_samples;
+use telemetry::{Buckets, Samples, Source, process_samples};
+
+use crate::core::{CoreSnapshot, STAGES};
+use crate::fill::DriveState;
+use crate::node::Shared;
+
+telemetry::metrics! {
+    pub static METRICS;
+    ROWS = Counter "bireme.io.rows" "{row}" [] "Rows served";
+    BATCHES = Counter "bireme.io.batches" "{batch}" [] "Batches served";
+    BATCH_ROWS = Histogram "bireme.io.batch.rows" "{row}" [] "Rows of the batches that came";
+    BATCH_DURATION = Histogram "bireme.io.batch.duration" "s" ["stage"]
+        "Where batches' time goes: `locate`, `queue` (until the first read is asked of a drive), `read`, `assemble`; `all` from arrival to reply";
+    SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, streams and connections refused because a queue or the memory for them was full, or a deadline could not be kept";
+    DROPPED = Counter "bireme.io.batches.dropped" "{batch}" [] "Batches dropped because their deadline had passed or their caller had gone";
+    TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered from the table itself, because no drive had them";
+    STREAMS = Gauge "bireme.io.streams" "{stream}" [] "Fetch streams that are open";
+    UNDER_WAY = Gauge "bireme.io.batches.under_way" "{batch}" [] "Batches under way";
+    TRAFFIC_MEMORY = Gauge "bireme.io.traffic_memory.usage" "By" [] "Memory held for clients: connections, streams, batches, and replies until they are sent";
+    TRAFFIC_MEMORY_LIMIT = Gauge "bireme.io.traffic_memory.limit" "By" [] "What it may come to";
+    RING_READS = Counter "bireme.io.ring.reads" "{read}" ["core"] "Reads that a core's ring was given";
+    RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "Times that the kernel was entered to submit; reads by submits is the size of a batch";
+    RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
+    RING_QUEUE = Gauge "bireme.io.ring.queue" "{piece}" ["core"] "Pieces of rows that wait for a read on a core";
+    RING_DURATION = Histogram "bireme.io.ring.read.duration" "s" ["core"] "From a read's submission to its completion, by core";
+    RING_RETRIES = Counter "bireme.io.ring.retries" "{operation}" ["core"] "Operations submitted once more, after a short transfer or a shortage of the kernel's";
+    DRIVE_READS = Counter "bireme.io.drive.reads" "{read}" ["drive"] "Reads of a drive that ended well; rows by reads is what coalescing brings";
+    DRIVE_BYTES = Counter "bireme.io.drive.read" "By" ["drive"] "Bytes of those reads";
+    DRIVE_FAILED = Counter "bireme.io.drive.failures" "{read}" ["drive"] "Reads of a drive that failed";
+    DRIVE_IN_FLIGHT = Gauge "bireme.io.drive.in_flight" "{read}" ["drive"] "Reads asked of a drive and not answered yet";
+    DRIVE_DURATION = Histogram "bireme.io.drive.read.duration" "s" ["drive"] "From a read's submission to its completion, by drive";
+    DRIVE_CAPACITY = Gauge "bireme.io.drive.capacity" "By" ["drive"] "Size of a drive's slab";
+    DRIVE_USAGE = Gauge "bireme.io.drive.usage" "By" ["drive"] "Bytes of it that hold extents and journals";
+    DRIVE_STATE = Gauge "bireme.io.drive.state" "{drive}" ["drive", "state"] "1 for the state that a drive is in: `serving`, `read_only`, `retired`";
+    WRITTEN = Counter "bireme.io.drives.written" "By" [] "Bytes written to the drives";
+    SHARED = Counter "bireme.io.coalesced" "{piece}" [] "Pieces of rows that another piece's read brought along";
+    BAD_SECTORS = Counter "bireme.io.sectors.bad" "{sector}" [] "Sectors whose checksum was wrong, and reads that failed";
+    LATE = Counter "bireme.io.reads.late" "{read}" [] "Reads given up because the drive did not answer in time";
+    RAM_HITS = Counter "bireme.io.ram.hits" "{sector}" [] "Sectors found in the RAM tier";
+    RAM_MISSES = Counter "bireme.io.ram.misses" "{sector}" [] "Sectors not found there";
+    RAM_ADMITTED = Counter "bireme.io.ram.admitted" "{sector}" [] "Sectors let into the RAM tier";
+    RAM_USAGE = Gauge "bireme.io.ram.usage" "By" [] "Bytes of sectors in the RAM tier";
+    RAM_LIMIT = Gauge "bireme.io.ram.limit" "By" [] "Size of the RAM tier";
+    EXTENTS = Gauge "bireme.io.extents" "{extent}" [] "Extents on the drives";
+    EVICTED = Counter "bireme.io.extents.evicted" "{extent}" [] "Extents let go to make room";
+    EXTENTS_BAD = Counter "bireme.io.extents.dropped" "{extent}" [] "Extents dropped because their bytes could not be served";
+    SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has looked at";
+    DIRECTORY = Gauge "bireme.io.directory.usage" "By" [] "Memory of the directory, over all cores";
+    FILLS = Gauge "bireme.io.fills.under_way" "{fill}" [] "Fills that wait or are under way";
+    FILLED = Counter "bireme.io.fills" "{fill}" ["outcome"] "Fills that ended, `done` or `failed`";
+    BYTES_FILLED = Counter "bireme.io.fills.written" "By" [] "Bytes of extents filled";
+    BYTES_KEPT = Counter "bireme.io.fills.kept" "By" [] "Bytes written once more, because their segment was reclaimed and they had been read";
+    ENGINE = Gauge "bireme.io.engine" "{node}" ["engine"] "1 for what carries reads out: `io_uring`, `pread`, `in place`, `simulated`";
+}
+
+/// A node, to be asked for its metrics.
+pub struct NodeMetrics(pub Arc<Shared>);
+
+impl Source for NodeMetrics {
+    async fn collect(&self) -> Samples {
+        let shared = &self.0;
+        let cores = shared.snapshots().await;
+        let mut samples = Samples::default();
+        traffic(&mut samples, shared, &cores);
+        rings(&mut samples, &cores);
+        drives(&mut samples, shared, &cores);
+        ram(&mut samples, shared, &cores);
+        fills(&mut samples, shared, &cores);
+        store_samples(&mut samples, &shared.tables.store_use());
+        process_samples(&mut samples);
+        samples
+    }
+}
+
+fn sum(cores: &[CoreSnapshot], count: impl Fn(&CoreSnapshot) -> u64) -> u64 {
+    cores.iter().map(count).sum()
+}
+
+/// Those of all cores, or drives, as one.
+fn together<'a>(all: impl Iterator<Item = &'a Buckets>) -> Buckets {
+    all.fold(Buckets::default(), |mut sum, buckets| {
+        sum.add(buckets);
+        sum
+    })
+}
+
+/// From batches' arrival to their replies.
+pub fn batch_times(cores: &[CoreSnapshot]) -> Buckets {
+    together(cores.iter().map(|core| &core.histograms.batch))
+}
+
+/// From reads' submission to their completion, over all drives.
+pub fn read_times(cores: &[CoreSnapshot]) -> Buckets {
+    together(cores.iter().flat_map(|core| &core.histograms.reads))
+}
+
+fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+    samples.add(&ROWS, &[], sum(cores, |core| core.rows));
+    samples.add(&BATCHES, &[], sum(cores, |core| core.batches));
+    let rows = together(cores.iter().map(|core| &core.histograms.batch_rows));
+    samples.add(&BATCH_ROWS, &[], rows);
+    for (at, name) in STAGES.iter().enumerate() {
+        let times = together(cores.iter().filter_map(|core| core.histograms.stages.get(at)));
+        samples.add(&BATCH_DURATION, &[name], times);
+    }
+    samples.add(&BATCH_DURATION, &[&"all"], batch_times(cores));
+    samples.add(&SHED, &[], sum(cores, |core| core.shed));
+    samples.add(&DROPPED, &[], sum(cores, |core| core.dropped));
+    samples.add(&TABLE_ROWS, &[], sum(cores, |core| core.table_rows));
+    samples.add(&STREAMS, &[], sum(cores, |core| core.streams as u64));
+    samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));
+    samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.reply_bytes));
+    samples.add(&TRAFFIC_MEMORY_LIMIT, &[], shared.memory.traffic);
+}
+
+fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
+    for (number, core) in cores.iter().enumerate() {
+        samples.add(&RING_READS, &[&number], core.ring.reads_submitted);
+        samples.add(&RING_SUBMITS, &[&number], core.ring.submits);
+        samples.add(&RING_IN_FLIGHT, &[&number], core.ring.in_flight);
+        samples.add(&RING_QUEUE, &[&number], core.queued as u64);
+        samples.add(&RING_DURATION, &[&number], together(core.histograms.reads.iter()));
+        samples.add(&RING_RETRIES, &[&number], core.ring.retries);
+    }
+}
+
+fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+    for (at, slab) in shared.slabs.iter().enumerate() {
+        let drive = &slab.path().display();
+        samples.add(&DRIVE_READS, &[drive], sum(cores, |core| core.drives[at].reads));
+        samples.add(&DRIVE_BYTES, &[drive], sum(cores, |core| core.drives[at].read_bytes));
+        samples.add(&DRIVE_FAILED, &[drive], sum(cores, |core| core.drives[at].failed));
+        samples.add(&DRIVE_IN_FLIGHT, &[drive], sum(cores, |core| core.drives[at].in_flight));
+        let times = together(cores.iter().map(|core| &core.histograms.reads[at]));
+        samples.add(&DRIVE_DURATION, &[drive], times);
+        samples.add(&DRIVE_CAPACITY, &[drive], slab.len());
+        let number = DriveNo(at as u16);
+        samples.add(&DRIVE_USAGE, &[drive], shared.fills.used_bytes(number));
+        let state = shared.fills.drive_state(number);
+        for (name, is_in) in [
+            ("serving", state == DriveState::Serving),
+            ("read_only", state == DriveState::ReadOnly),
+            ("retired", state == DriveState::Retired),
+        ] {
+            samples.add(&DRIVE_STATE, &[drive, &name], u64::from(is_in));
+        }
+    }
+    if let Some(core) = cores.first() {
+        samples.add(&ENGINE, &[&core.engine], 1u64);
+    }
+    samples.add(&WRITTEN, &[], sum(cores, |core| core.ring.write_bytes));
+    samples.add(&SHARED, &[], sum(cores, |core| core.shared_pieces));
+    samples.add(&BAD_SECTORS, &[], sum(cores, |core| core.bad_sectors));
+    samples.add(&LATE, &[], sum(cores, |core| core.late_reads));
+}
+
+fn ram(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+    samples.add(&RAM_HITS, &[], sum(cores, |core| core.ram_hits));
+    samples.add(&RAM_MISSES, &[], sum(cores, |core| core.ram_misses));
+    samples.add(&RAM_ADMITTED, &[], sum(cores, |core| core.ram_admitted));
+    let bytes = sum(cores, |core| core.ram_sectors) * SECTOR_BYTES as u64;
+    samples.add(&RAM_USAGE, &[], bytes);
+    samples.add(&RAM_LIMIT, &[], shared.config.ram_tier.as_u64());
+}
+
+fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+    let stats = shared.fills.stats();
+    let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    samples.add(&EXTENTS, &[], now(&stats.extents));
+    samples.add(&EVICTED, &[], now(&stats.evicted));
+    samples.add(&EXTENTS_BAD, &[], now(&stats.dropped));
+    samples.add(&SCRUBBED, &[], now(&stats.scrubbed));
+    let shared_bytes = cores.first().map_or(0, |core| core.directory_shared_bytes as u64);
+    let directory = sum(cores, |core| core.replica_bytes as u64) + shared_bytes;
+    samples.add(&DIRECTORY, &[], directory);
+    samples.add(&FILLS, &[], now(&stats.running));
+    samples.add(&FILLED, &[&"done"], now(&stats.done));
+    samples.add(&FILLED, &[&"failed"], now(&stats.failed));
+    samples.add(&BYTES_FILLED, &[], now(&stats.bytes_filled));
+    samples.add(&BYTES_KEPT, &[], now(&stats.bytes_kept));
+}

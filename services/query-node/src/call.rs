@@ -1,0 +1,199 @@
+//! An rpc under way: on what terms it is answered, and where its time goes, for `explain`, metrics and traces.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use telemetry::{Attribute, Recording, Span};
+use wire::fetch::StageTimes;
+use wire::{Fault, Reason, query};
+
+use crate::counted::counted;
+use crate::error::Result;
+use crate::metrics::{Rpc, Stage};
+use crate::stages::Cost;
+use crate::state::State;
+use crate::terms::Terms;
+
+/// An rpc, or one request of a stream.
+pub struct Call {
+    state: Arc<State>,
+    rpc: Rpc,
+    /// On what terms it is to be answered.
+    pub terms: Terms,
+    began: Instant,
+    /// When the stage began that is under way.
+    stage_began: Instant,
+    explains: bool,
+    explained: Vec<query::Stage>,
+    recording: Option<Recording>,
+    attributes: Vec<Attribute>,
+    is_answered: bool,
+}
+
+impl Call {
+    /// Begins on `terms`, whose span is the caller's; what is done within is done on the terms of the call.
+    pub fn begin(state: &Arc<State>, rpc: Rpc, terms: Terms) -> Self {
+        let recording = state.shared.tracer.begin(rpc.path(), terms.span);
+        let began = Instant::now();
+        Self {
+            state: Arc::clone(state),
+            rpc,
+            terms: terms.in_span(recording.as_ref().map(Recording::span)),
+            began,
+            stage_began: began,
+            explains: false,
+            explained: Vec::new(),
+            recording,
+            attributes: Vec::new(),
+            is_answered: false,
+        }
+    }
+
+    /// Collects stages for the caller, who asked for them.
+    pub fn explain(&mut self) {
+        self.explains = true;
+    }
+
+    /// Says something of it in its trace.
+    pub fn say(&mut self, attribute: impl FnOnce() -> Attribute) {
+        if self.recording.is_some() {
+            self.attributes.push(attribute());
+        }
+    }
+
+    /// Ends a stage, and starts the clock of the next one. `detail` is what the stage did, in words.
+    pub fn stage(&mut self, stage: Stage, detail: impl FnOnce() -> String) {
+        self.end_stage(stage, detail, &[]);
+    }
+
+    /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it; what
+    /// that leaves was spent here and on the way.
+    pub fn io_stage(&mut self, stage: Stage, rows: usize, cost: &Cost) {
+        let stage_us = self.end_stage(stage, || cost.detail(rows), &cost.spans);
+        if let Some((node, times)) = cost.slowest.as_ref().filter(|_| self.explains) {
+            self.explained.extend(within(stage_us, node, times));
+        }
+    }
+
+    /// How long it took, in microseconds.
+    fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, within: &[Span]) -> u64 {
+        let ended = Instant::now();
+        let began = std::mem::replace(&mut self.stage_began, ended);
+        let took = ended - began;
+        self.state.metrics.stage(stage, took);
+        let is_told = self.recording.as_ref().is_some_and(Recording::is_sampled);
+        let detail = if self.explains || is_told { detail() } else { String::new() };
+        if let Some(recording) = &mut self.recording {
+            let id = recording.add(Span {
+                attributes: match is_told {
+                    true => vec![("bireme.detail", detail.as_str().into())],
+                    false => Vec::new(),
+                },
+                ..Span::new(stage.name(), began, ended)
+            });
+            for span in within {
+                recording.add(Span { within: Some(id), ..span.clone() });
+            }
+        }
+        let time_us = took.as_micros() as u64;
+        if self.explains {
+            let name = stage.name().into();
+            self.explained.push(query::Stage { name, time_us, detail, depth: 0 });
+        }
+        time_us
+    }
+
+    /// What was collected for the caller.
+    pub fn explained(&mut self) -> Vec<query::Stage> {
+        std::mem::take(&mut self.explained)
+    }
+
+    /// Ends it: counts the answer, and says on the wire what is wrong with it.
+    pub fn end<T>(mut self, answer: Result<T>) -> std::result::Result<T, Fault> {
+        self.is_answered = true;
+        let answer = answer.map_err(Fault::from);
+        let fault = answer.as_ref().err();
+        self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
+        let trace = self.terms.span.map(|span| format!("{:032x}", span.trace));
+        if let Some(fault) = fault.filter(|it| it.reason == Reason::Internal) {
+            tracing::error!(trace_id = trace, rpc = self.rpc.path(), "{fault}");
+        }
+        if let Some(recording) = self.recording.take() {
+            let mut attributes = std::mem::take(&mut self.attributes);
+            let code = fault.map_or(tonic::Code::Ok, |fault| fault.reason.code());
+            attributes.push(("rpc.system.name", "grpc".into()));
+            attributes.push(("rpc.response.status_code", crate::metrics::code_name(code).into()));
+            attributes.extend(fault.map(|it| ("error.type", it.reason.as_str().into())));
+            let fault = fault.filter(|fault| is_ours(fault.reason));
+            recording.end(fault.map(|fault| fault.message.as_str()), attributes);
+        }
+        answer
+    }
+}
+
+impl Drop for Call {
+    /// Whoever asked has gone before there was an answer.
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.state.metrics.abandoned(self.rpc, self.began.elapsed());
+        }
+    }
+}
+
+/// Whether a failure is the service's, and not what was asked for.
+fn is_ours(reason: Reason) -> bool {
+    use tonic::Code;
+    !matches!(
+        reason.code(),
+        Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition | Code::Cancelled
+    )
+}
+
+fn within(stage_us: u64, node: &str, times: &StageTimes) -> [query::Stage; 4] {
+    let stage = |name: &str, time_us: u64, detail: String| query::Stage {
+        name: name.into(),
+        time_us,
+        detail,
+        depth: 1,
+    };
+    let [locate_us, read_us, assemble_us] =
+        [times.locate_us, times.read_us, times.assemble_us].map(u64::from);
+    let read = format!(
+        "{}, {}, {} in RAM, {} from the table",
+        counted(times.drive_reads, "drive read"),
+        counted(times.drive_bytes, "byte"),
+        counted(times.ram_hits, "sector"),
+        counted(times.table_rows, "row")
+    );
+    let stream_us = stage_us.saturating_sub(locate_us + read_us + assemble_us);
+    [
+        stage("stream", stream_us, "plan, batch, and both ways to the I/O node".into()),
+        stage("locate", locate_us, format!("at {node}, the slowest")),
+        stage("read", read_us, read),
+        stage("assemble", assemble_us, String::new()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_within_a_stage_adds_up_to_it() {
+        let times = StageTimes {
+            locate_us: 10,
+            read_us: 60,
+            assemble_us: 5,
+            drive_reads: 1,
+            drive_bytes: 4096,
+            ..Default::default()
+        };
+        let inner = within(100, "io-0", &times);
+        let spent: Vec<_> = inner.iter().map(|it| (it.name.as_str(), it.time_us)).collect();
+        assert_eq!(spent, [("stream", 25), ("locate", 10), ("read", 60), ("assemble", 5)]);
+        let read = "1 drive read, 4096 bytes, 0 sectors in RAM, 0 rows from the table";
+        assert_eq!(inner[2].detail, read);
+        // Two machines' clocks may run a little differently.
+        assert_eq!(within(70, "io-0", &times)[0].time_us, 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! What of a node is told, and to whom.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// The `telemetry` section of a node's configuration.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TelemetryConfig {
+    /// Where Prometheus finds `/metrics`, over plain HTTP; left out, nowhere.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Where an OTLP receiver takes metrics and traces over gRPC, such as `http://collector:4317`; left out,
+    /// what `OTEL_EXPORTER_OTLP_ENDPOINT` says, or nowhere.
+    pub otlp_endpoint: Option<String>,
+    /// How often metrics are sent there.
+    #[serde(with = "humantime_serde")]
+    pub otlp_interval: Duration,
+    /// The share of requests that are traced, 0 to 1; who asks may decide for its own (`traceparent`).
+    pub trace_ratio: f64,
+    /// A request that took at least so long is traced whatever the share, as is one that failed.
+    #[serde(with = "humantime_serde")]
+    pub trace_slow: Duration,
+}
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        Self {
+            metrics_listen: None,
+            otlp_endpoint: None,
+            otlp_interval: Duration::from_secs(15),
+            trace_ratio: 0.01,
+            trace_slow: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Where OpenTelemetry's SDKs look for a receiver.
+const OTLP_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+impl TelemetryConfig {
+    /// The field that is wrong, and what is wrong with it.
+    pub fn fault(&self) -> Option<(&'static str, String)> {
+        if !(0.0..=1.0).contains(&self.trace_ratio) {
+            let problem = format!("is {}; give a share from 0 to 1", self.trace_ratio);
+            return Some(("telemetry.trace_ratio", problem));
+        }
+        if self.otlp_interval < Duration::from_millis(100) {
+            return Some(("telemetry.otlp_interval", "must be at least 100ms".into()));
+        }
+        let bad = self.otlp_endpoint.as_deref().filter(|endpoint| !is_endpoint(endpoint))?;
+        let problem = format!("is `{bad}`; write it like http://collector:4317");
+        Some(("telemetry.otlp_endpoint", problem))
+    }
+
+    /// Where the OTLP receiver is, by the configuration or by the environment.
+    pub fn receiver(&self) -> Option<String> {
+        let of_environment = || std::env::var(OTLP_VARIABLE).ok().filter(|it| is_endpoint(it));
+        self.otlp_endpoint.clone().or_else(of_environment)
+    }
+}
+
+fn is_endpoint(text: &str) -> bool {
+    let has_scheme = text.starts_with("http://") || text.starts_with("https://");
+    has_scheme && text.parse::<tonic::transport::Uri>().is_ok_and(|uri| uri.host().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_names_its_field() {
+        let field = |change: fn(&mut TelemetryConfig)| {
+            let mut config = TelemetryConfig::default();
+            change(&mut config);
+            config.fault().map(|(field, _)| field)
+        };
+        assert_eq!(field(|_| {}), None);
+        assert_eq!(field(|it| it.trace_ratio = 1.5), Some("telemetry.trace_ratio"));
+        assert_eq!(field(|it| it.trace_ratio = f64::NAN), Some("telemetry.trace_ratio"));
+        assert_eq!(field(|it| it.otlp_interval = Duration::ZERO), Some("telemetry.otlp_interval"));
+        let endpoint = |text: &str| {
+            TelemetryConfig { otlp_endpoint: Some(text.into()), ..Default::default() }.fault()
+        };
+        assert_eq!(endpoint("http://collector:4317"), None);
+        for bad in ["collector:4317", "http://", ""] {
+            assert_eq!(
+                endpoint(bad).map(|(field, _)| field),
+                Some("telemetry.otlp_endpoint"),
+                "{bad}"
+            );
+        }
+    }
+}

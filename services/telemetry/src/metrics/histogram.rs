@@ -1,0 +1,265 @@
+//! Exponential histograms: eight buckets for each doubling, so that a quantile is right to 5 %.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// 2^3 buckets for each doubling: OpenTelemetry's scale, Prometheus' schema.
+pub const SCALE: i32 = 3;
+
+const PER_DOUBLING: i32 = 1 << SCALE;
+
+/// Doublings that a histogram covers; what lies beyond them counts in the outermost buckets.
+const DOUBLINGS: i32 = 32;
+
+const BUCKETS: usize = (DOUBLINGS * PER_DOUBLING) as usize;
+
+/// What a histogram is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Durations, recorded in nanoseconds and told in seconds: 60 ns to 256 s.
+    Seconds,
+    /// Counts or bytes: 1 to 2^32.
+    Whole,
+}
+
+impl Scale {
+    /// What one of what is recorded is, of what is told.
+    fn unit(self) -> f64 {
+        match self {
+            Self::Seconds => 1e-9,
+            Self::Whole => 1.0,
+        }
+    }
+
+    /// The bucket that is the first.
+    fn first(self) -> i32 {
+        match self {
+            Self::Seconds => -24 * PER_DOUBLING,
+            Self::Whole => 0,
+        }
+    }
+}
+
+/// Counts of values by size. Anyone may read it while it is recorded to.
+///
+/// Each core has its own, so that no two cores write to the same line of memory.
+#[derive(Debug)]
+pub struct Histogram {
+    scale: Scale,
+    counts: Box<[AtomicU64]>,
+    zeros: AtomicU64,
+    /// Of what was recorded, in its own unit.
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// An empty one.
+    pub fn new(scale: Scale) -> Self {
+        let counts = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
+        Self { scale, counts, zeros: AtomicU64::new(0), sum: AtomicU64::new(0) }
+    }
+
+    /// Counts a duration.
+    pub fn record_time(&self, time: Duration) {
+        self.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Counts a value: nanoseconds, or whole things.
+    pub fn record(&self, value: u64) {
+        self.sum.fetch_add(value, Ordering::Relaxed);
+        let count = match value {
+            0 => &self.zeros,
+            _ => {
+                let at = index(value as f64 * self.scale.unit()) - self.scale.first();
+                &self.counts[at.clamp(0, BUCKETS as i32 - 1) as usize]
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts now.
+    pub fn buckets(&self) -> Buckets {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Buckets {
+            first: self.scale.first(),
+            counts: self.counts.iter().map(load).collect(),
+            zeros: load(&self.zeros),
+            sum: load(&self.sum) as f64 * self.scale.unit(),
+        }
+    }
+}
+
+/// The counts of a histogram at one moment, or those of several together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Buckets {
+    /// The index of the first bucket: bucket `i` holds values over `2^((i - 1) / 8)` and up to
+    /// `2^(i / 8)`.
+    pub first: i32,
+    /// How many values each bucket has.
+    pub counts: Vec<u64>,
+    /// Values that are 0.
+    pub zeros: u64,
+    /// The values together, in the unit that they are told in.
+    pub sum: f64,
+}
+
+impl Buckets {
+    /// Those of a histogram of this scale without values.
+    pub fn none(scale: Scale) -> Self {
+        Self { first: scale.first(), counts: vec![0; BUCKETS], zeros: 0, sum: 0.0 }
+    }
+
+    /// What came after `before`, which is the same histogram at an earlier time; all, if it began anew since.
+    pub fn since(&self, before: &Self) -> Self {
+        let pairs = || self.counts.iter().zip(&before.counts);
+        let began_anew = self.zeros < before.zeros || pairs().any(|(now, before)| now < before);
+        if before.counts.len() != self.counts.len() || began_anew {
+            return self.clone();
+        }
+        Self {
+            first: self.first,
+            counts: pairs().map(|(now, before)| now - before).collect(),
+            zeros: self.zeros - before.zeros,
+            sum: self.sum - before.sum,
+        }
+    }
+
+    /// Adds those of another histogram of the same scale; none at all are of any.
+    pub fn add(&mut self, other: &Self) {
+        if other.counts.is_empty() {
+            return;
+        }
+        if self.counts.is_empty() {
+            *self = other.clone();
+            return;
+        }
+        debug_assert_eq!(self.first, other.first, "histograms of one scale");
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.zeros += other.zeros;
+        self.sum += other.sum;
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.zeros + self.counts.iter().sum::<u64>()
+    }
+
+    /// The largest value of bucket `index`.
+    pub fn bound(index: i32) -> f64 {
+        (f64::from(index) / f64::from(PER_DOUBLING)).exp2()
+    }
+
+    /// The buckets from the first to the last that has values: the index of the first, and the counts.
+    pub fn filled(&self) -> (i32, &[u64]) {
+        let is_filled = |count: &u64| *count > 0;
+        let Some(from) = self.counts.iter().position(is_filled) else { return (0, &[]) };
+        let to = self.counts.iter().rposition(is_filled).unwrap_or(from);
+        (self.first + from as i32, &self.counts[from..=to])
+    }
+
+    /// A bound that the share `quantile` (0 to 1) of the values does not exceed; 0 without values.
+    pub fn quantile(&self, quantile: f64) -> f64 {
+        let rank = (self.count() as f64 * quantile).ceil() as u64;
+        let mut seen = self.zeros;
+        if seen >= rank {
+            return 0.0;
+        }
+        for (index, count) in (self.first..).zip(&self.counts) {
+            seen += count;
+            if seen >= rank {
+                return Self::bound(index);
+            }
+        }
+        0.0
+    }
+}
+
+/// The bucket of a value over 0: the least `i` with `value <= 2^(i / 8)`.
+fn index(value: f64) -> i32 {
+    const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+    const ONE: u64 = 1.0f64.to_bits();
+    let bits = value.to_bits();
+    let exponent = (bits >> MANTISSA_BITS) as i32 - (ONE >> MANTISSA_BITS) as i32;
+    let mantissa = f64::from_bits(bits & ((1 << MANTISSA_BITS) - 1) | ONE);
+    let within = BOUNDS.iter().filter(|&&bound| mantissa > bound).count() as i32;
+    exponent * PER_DOUBLING + within
+}
+
+/// `2^(i / 8)` for each i below 8.
+const BOUNDS: [f64; PER_DOUBLING as usize] = [
+    1.0,
+    1.090_507_732_665_257_7,
+    1.189_207_115_002_721,
+    1.296_839_554_651_009_6,
+    std::f64::consts::SQRT_2,
+    1.542_210_825_407_940_7,
+    1.681_792_830_507_429,
+    1.834_008_086_409_342_4,
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn powers_of_two_are_the_last_of_their_bucket() {
+        let indexes = [0.5, 1.0, 1.000_001, 2.0, 3.0, 4.0, 1024.0].map(index);
+        assert_eq!(indexes, [-8, 0, 1, 8, 13, 16, 80]);
+        for (at, bound) in (0..).zip(BOUNDS) {
+            assert_eq!(Buckets::bound(at), bound);
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_counts_at_the_edge() {
+        let times = Histogram::new(Scale::Seconds);
+        times.record(0);
+        times.record(1);
+        times.record_time(Duration::from_secs(3600));
+        let buckets = times.buckets();
+        assert_eq!((buckets.count(), buckets.zeros), (3, 1));
+        let (first, counts) = buckets.filled();
+        assert_eq!((first, counts.len()), (-24 * 8, BUCKETS));
+        assert_eq!(buckets.quantile(0.1), 0.0);
+    }
+
+    #[test]
+    fn several_together_are_as_one() {
+        let [one, other, both] = [(); 3].map(|()| Histogram::new(Scale::Whole));
+        for value in 1..100 {
+            if value % 3 == 0 { &one } else { &other }.record(value);
+            both.record(value);
+        }
+        let mut sum = Buckets::default();
+        sum.add(&one.buckets());
+        sum.add(&other.buckets());
+        assert_eq!(sum, both.buckets());
+        assert_eq!((sum.count(), sum.sum), (99, 4950.0));
+        assert_eq!(sum.since(&one.buckets()), other.buckets());
+        // Of a process that began anew.
+        assert_eq!(one.buckets().since(&sum), one.buckets());
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_lies_in_its_bucket(value in 1e-7f64..1e9) {
+            let at = index(value);
+            prop_assert!(value <= Buckets::bound(at) * (1.0 + f64::EPSILON));
+            prop_assert!(value > Buckets::bound(at - 1) * (1.0 - f64::EPSILON));
+        }
+
+        #[test]
+        fn a_quantile_is_right_to_a_bucket(mut values in prop::collection::vec(1u64..1 << 31, 1..200)) {
+            let histogram = Histogram::new(Scale::Whole);
+            values.iter().for_each(|&value| histogram.record(value));
+            values.sort_unstable();
+            for share in [0.01, 0.5, 0.99, 1.0] {
+                let exact = values[((values.len() as f64 * share).ceil() as usize).max(1) - 1] as f64;
+                let told = histogram.buckets().quantile(share);
+                prop_assert!((exact..exact * 1.0906).contains(&told), "{exact} {told}");
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! How a crate lists its metrics.
+
+/// Makes a `static` of each metric, and a list of them all:
+///
+/// ```
+/// telemetry::metrics! {
+///     pub static METRICS;
+///     ROWS = Counter "shop.rows" "{row}" [] "Rows sold";
+///     QUEUE = Gauge "shop.queue" "{customer}" ["till"] "Customers that wait";
+/// }
+/// assert_eq!((METRICS.len(), ROWS.name, QUEUE.labels), (2, "shop.rows", &["till"][..]));
+/// ```
+#[macro_export]
+macro_rules! metrics {
+    (
+        $visibility:vis static $all:ident;
+        $($id:ident = $kind:ident $name:literal $unit:literal [$($label:literal),*] $help:literal;)*
+    ) => {
+        $(static $id: $crate::Metric = $crate::Metric {
+            name: $name,
+            unit: $unit,
+            kind: $crate::Kind::$kind,
+            help: $help,
+            labels: &[$($label),*],
+        };)*
+
+        /// All of them.
+        $visibility static $all: &[&$crate::Metric] = &[$(&$id),*];
+    };
+}

@@ -1,0 +1,18 @@
+//! Metrics: collected when somebody asks, told to Prometheus and over OTLP.
+
+mod endpoint;
+mod histogram;
+mod macros;
+mod otlp;
+mod process;
+mod prometheus;
+mod samples;
+mod serve;
+mod table;
+mod wire;
+
+pub use histogram::{Buckets, Histogram, Scale};
+pub use process::{PROCESS_METRICS, process_samples};
+pub use samples::{Kind, Metric, Samples, Value};
+pub use serve::{Source, Telemetry};
+pub use table::table;

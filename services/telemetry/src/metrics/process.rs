@@ -1,0 +1,16 @@
+//! What the process itself uses, by OpenTelemetry's conventions.
+
+use super::samples::Samples;
+
+crate::metrics! {
+    pub static PROCESS_METRICS;
+    CPU_TIME = Counter "process.cpu.time" "s" [] "CPU time of the process, in user and kernel mode";
+    MEMORY_USAGE = Gauge "process.memory.usage" "By" [] "Resident memory of the process";
+}
+
+/// Adds what the process uses now.
+pub fn process_samples(samples: &mut Samples) {
+    let usage = process::Usage::now();
+    samples.add(&CPU_TIME, &[], usage.cpu_us as f64 / 1e6);
+    samples.add(&MEMORY_USAGE, &[], usage.resident_bytes);
+}

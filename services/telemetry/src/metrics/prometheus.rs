@@ -1,0 +1,185 @@
+//! Samples in Prometheus' formats: text for whoever reads it, protobuf with native histograms for a Prometheus
+//! that asks for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NativeHistogram,
+    NativeHistogramBuckets, NoLabelSet, prometheus_protobuf, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::histogram::{Buckets, SCALE};
+use super::samples::{Family, Kind, Metric, Samples, Value};
+use crate::resource::Identity;
+
+/// Of so many buckets the text format, which names each bound, has one: one for each doubling.
+const TEXT_STEP: i32 = 1 << SCALE;
+
+/// OpenMetrics text.
+///
+/// # Errors
+/// A name that the format does not allow: a defect.
+pub fn to_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    text::encode(&mut out, &registry(samples, identity))?;
+    Ok(out)
+}
+
+/// Length-delimited `io.prometheus.client.MetricFamily` messages.
+///
+/// # Errors
+/// As [`to_text`].
+pub fn to_protobuf(samples: Arc<Samples>, identity: &Identity) -> Result<Vec<u8>, fmt::Error> {
+    prometheus_protobuf::encode_to_vec(&registry(samples, identity)).map_err(|_| fmt::Error)
+}
+
+fn registry(samples: Arc<Samples>, identity: &Identity) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Encoded { samples, identity: identity.clone() }));
+    registry
+}
+
+#[derive(Debug)]
+struct Encoded {
+    samples: Arc<Samples>,
+    identity: Identity,
+}
+
+impl Collector for Encoded {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Which node this is";
+        let mut info = encoder.encode_descriptor("target", help, None, MetricType::Info)?;
+        let labels: Vec<_> =
+            self.identity.attributes().map(|(key, value)| (name_of(key), value)).collect();
+        info.encode_info(&labels)?;
+        for Family { metric, points } in self.samples.families() {
+            let unit = unit_of(metric);
+            let name = name_of(metric.name);
+            let kind = match metric.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            let mut encoder = encoder.encode_descriptor(&name, metric.help, unit.as_ref(), kind)?;
+            for point in points {
+                let labels = Labels { metric, values: &point.labels };
+                let point_encoder = match metric.labels {
+                    [] => encode_value(&mut encoder, metric, &point.value),
+                    _ => encode_value(&mut encoder.encode_family(&labels)?, metric, &point.value),
+                };
+                point_encoder?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode_value(
+    encoder: &mut MetricEncoder<'_>,
+    metric: &Metric,
+    value: &Value,
+) -> Result<(), fmt::Error> {
+    match (metric.kind, value) {
+        (Kind::Counter, Value::Whole(count)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(count, None)
+        }
+        (Kind::Counter, Value::Real(count)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(count, None)
+        }
+        (Kind::Gauge, Value::Whole(value)) => encoder.encode_gauge(value),
+        (Kind::Gauge, Value::Real(value)) => encoder.encode_gauge(value),
+        (Kind::Histogram, Value::Buckets(buckets)) => encode_buckets(encoder, buckets),
+        // A metric that is given another kind of value than its own.
+        _ => Err(fmt::Error),
+    }
+}
+
+fn encode_buckets(encoder: &mut MetricEncoder<'_>, buckets: &Buckets) -> Result<(), fmt::Error> {
+    let (first, counts) = buckets.filled();
+    // Each count is told as its difference to the one before.
+    let mut before = 0;
+    let deltas: Vec<i64> = counts
+        .iter()
+        .map(|&count| {
+            let count = count as i64;
+            count - std::mem::replace(&mut before, count)
+        })
+        .collect();
+    // An empty span says of a histogram without values that it is a native one.
+    let spans = [(first, counts.len() as u32)];
+    let native = NativeHistogram {
+        schema: SCALE,
+        // Only 0 itself.
+        zero_threshold: 0.0,
+        zero_count: buckets.zeros,
+        negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
+        positive: NativeHistogramBuckets { spans: &spans, deltas: &deltas },
+        created: None,
+    };
+    encoder.encode_histogram_with_native::<NoLabelSet>(
+        buckets.sum,
+        buckets.count(),
+        &coarse(buckets),
+        None,
+        native,
+    )
+}
+
+/// Bounds and counts for the text format, the same bounds at all times.
+fn coarse(buckets: &Buckets) -> Vec<(f64, u64)> {
+    let mut coarse = Vec::new();
+    let mut count = buckets.zeros;
+    for (index, more) in (buckets.first..).zip(&buckets.counts) {
+        count += more;
+        if index % TEXT_STEP == 0 {
+            coarse.push((Buckets::bound(index), std::mem::take(&mut count)));
+        }
+    }
+    coarse.push((f64::INFINITY, count));
+    coarse
+}
+
+/// What a metric is called in Prometheus.
+pub fn prometheus_name(metric: &Metric) -> String {
+    let unit = unit_of(metric).map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
+    let total = if metric.kind == Kind::Counter { "_total" } else { "" };
+    format!("{}{unit}{total}", name_of(metric.name))
+}
+
+/// Dots become underscores.
+fn name_of(name: &str) -> String {
+    name.replace('.', "_")
+}
+
+/// What is counted in braces has its unit in its name already.
+fn unit_of(metric: &Metric) -> Option<Unit> {
+    match metric.unit {
+        "s" => Some(Unit::Seconds),
+        "By" => Some(Unit::Bytes),
+        "1" => Some(Unit::Other("ratio".into())),
+        _ => None,
+    }
+}
+
+#[derive(Debug)]
+struct Labels<'a> {
+    metric: &'static Metric,
+    values: &'a [String],
+}
+
+impl EncodeLabelSet for Labels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        let labels: Vec<(String, &str)> = self
+            .metric
+            .labels
+            .iter()
+            .zip(self.values)
+            .map(|(&key, value)| (name_of(key), value.as_str()))
+            .collect();
+        labels.encode(encoder)
+    }
+}

@@ -1,0 +1,90 @@
+//! A node's telemetry while it runs: what collects its metrics, and who they are told to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+use super::endpoint;
+use super::otlp;
+use super::samples::Samples;
+use crate::config::TelemetryConfig;
+use crate::error::TelemetryError;
+use crate::resource::Identity;
+
+/// A node that can be asked for its metrics.
+pub trait Source: Send + Sync + 'static {
+    /// What they are now.
+    fn collect(&self) -> impl Future<Output = Samples> + Send;
+}
+
+/// A node's metrics, told until this is dropped.
+pub struct Telemetry {
+    metrics_addr: Option<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Telemetry {
+    /// Listens for Prometheus and starts to send over OTLP, as far as `config` says so; the work is done on
+    /// `runtime`.
+    ///
+    /// # Errors
+    /// A port that can't be had. A receiver that isn't there is none: it is tried again.
+    pub fn start(
+        config: &TelemetryConfig,
+        identity: &Identity,
+        source: impl Source,
+        runtime: &Handle,
+    ) -> Result<Self, TelemetryError> {
+        let source = Arc::new(source);
+        let _entered = runtime.enter();
+        let (mut metrics_addr, mut tasks) = (None, Vec::new());
+        if let Some(address) = config.metrics_listen {
+            let listener = endpoint::bind(address)
+                .map_err(|source| TelemetryError::Listen { address, source })?;
+            metrics_addr = listener.local_addr().ok();
+            let serving = endpoint::serve(listener, Arc::clone(&source), identity.clone());
+            tasks.push(tokio::spawn(serving));
+        }
+        if let Some(endpoint) = config.receiver() {
+            let channel = channel(&endpoint)?;
+            let client = MetricsServiceClient::new(channel);
+            let interval = config.otlp_interval;
+            let pushing = otlp::push(client, endpoint, interval, source, identity.clone());
+            tasks.push(tokio::spawn(pushing));
+        }
+        Ok(Self { metrics_addr, tasks })
+    }
+
+    /// Where Prometheus finds the metrics.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics_addr
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Connects when it is first used.
+fn channel(endpoint: &str) -> Result<Channel, TelemetryError> {
+    let bad = |error: tonic::transport::Error| TelemetryError::Otlp {
+        endpoint: endpoint.to_owned(),
+        problem: error.to_string(),
+    };
+    Ok(Channel::from_shared(endpoint.to_owned())
+        .map_err(|error| TelemetryError::Otlp {
+            endpoint: endpoint.to_owned(),
+            problem: error.to_string(),
+        })?
+        .timeout(otlp::TIMEOUT)
+        .connect_timeout(otlp::TIMEOUT)
+        .tls_config(tonic::transport::ClientTlsConfig::new().with_enabled_roots())
+        .map_err(bad)?
+        .connect_lazy())
+}

@@ -1,0 +1,48 @@
+//! Histograms in Status and Describe.
+
+use wire::fetch::Histogram;
+
+use super::histogram::{Buckets, Scale};
+
+impl From<&Buckets> for Histogram {
+    fn from(buckets: &Buckets) -> Self {
+        let (first, counts) = buckets.filled();
+        Self { first, counts: counts.to_vec(), zeros: buckets.zeros, sum: buckets.sum }
+    }
+}
+
+impl Buckets {
+    /// Those that a node told, of values of a scale.
+    pub fn of(scale: Scale, told: &Histogram) -> Self {
+        let mut buckets = Self::none(scale);
+        let ahead = i64::from(told.first) - i64::from(buckets.first);
+        for (at, &count) in (ahead..).zip(&told.counts) {
+            // What another version knows and this one doesn't is left out.
+            let at = usize::try_from(at).ok();
+            if let Some(place) = at.and_then(|at| buckets.counts.get_mut(at)) {
+                *place = count;
+            }
+        }
+        Self { zeros: told.zeros, sum: told.sum, ..buckets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Histogram as Recorded;
+
+    #[test]
+    fn what_is_told_is_heard() {
+        let recorded = Recorded::new(Scale::Whole);
+        [0, 1, 3, 3, 1 << 20].into_iter().for_each(|value| recorded.record(value));
+        let buckets = recorded.buckets();
+        assert_eq!(Buckets::of(Scale::Whole, &Histogram::from(&buckets)), buckets);
+        let none = Buckets::of(Scale::Seconds, &Histogram::default());
+        assert_eq!(none, Recorded::new(Scale::Seconds).buckets());
+        let far = Histogram { first: i32::MAX, counts: vec![1, 2], ..Default::default() };
+        assert_eq!(Buckets::of(Scale::Whole, &far).count(), 0);
+        let low = Histogram { first: i32::MIN, counts: vec![1], ..Default::default() };
+        assert_eq!(Buckets::of(Scale::Whole, &low).count(), 0);
+    }
+}

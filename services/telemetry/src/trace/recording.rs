@@ -1,0 +1,118 @@
+//! A request's spans, as far as it has come.
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use wire::ParentSpan;
+
+use super::tracer::{Tracer, new_span};
+
+/// What is said of a span: a name by OpenTelemetry's conventions, and a value.
+pub type Attribute = (&'static str, AttributeValue);
+
+/// An attribute's value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttributeValue {
+    /// A count.
+    Whole(i64),
+    /// Words.
+    Text(String),
+}
+
+impl From<u64> for AttributeValue {
+    fn from(count: u64) -> Self {
+        Self::Whole(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<u32> for AttributeValue {
+    fn from(count: u32) -> Self {
+        Self::Whole(count.into())
+    }
+}
+
+impl From<usize> for AttributeValue {
+    fn from(count: usize) -> Self {
+        Self::Whole(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<String> for AttributeValue {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for AttributeValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// Something that a request did.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// Its own number, if it was told to others already.
+    pub id: Option<u64>,
+    /// The span that it is within; the request's own if `None`.
+    pub within: Option<u64>,
+    /// Whether another process was asked.
+    pub is_call: bool,
+    /// What was wrong.
+    pub fault: Option<String>,
+    /// What else is to be said of it.
+    pub attributes: Vec<Attribute>,
+}
+
+impl Span {
+    /// Directly within the request.
+    pub fn new(name: impl Into<Cow<'static, str>>, began: Instant, ended: Instant) -> Self {
+        let (name, attributes) = (name.into(), Vec::new());
+        Self { name, began, ended, id: None, within: None, is_call: false, fault: None, attributes }
+    }
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub struct Recording {
+    pub(super) tracer: Tracer,
+    pub(super) name: &'static str,
+    /// Its own span, and whether it is told of in any case.
+    pub(super) own: ParentSpan,
+    /// The span that it is within, of who asked.
+    pub(super) parent: Option<u64>,
+    pub(super) began: Instant,
+    pub(super) spans: Vec<Span>,
+}
+
+impl Recording {
+    /// Its span, for what is within it on another node.
+    pub fn span(&self) -> ParentSpan {
+        self.own
+    }
+
+    /// Whether it is told of in any case. What is worth saying only of those need not be made for the others.
+    pub fn is_sampled(&self) -> bool {
+        self.own.is_sampled
+    }
+
+    /// Adds something that it did; its number, for what is within it.
+    pub fn add(&mut self, span: Span) -> u64 {
+        let id = span.id.unwrap_or_else(new_span);
+        self.spans.push(Span { id: Some(id), ..span });
+        id
+    }
+
+    /// Ends it, and tells of it if it is to be told of. `fault` is what was wrong, if that was not the caller's doing.
+    pub fn end(self, fault: Option<&str>, attributes: Vec<Attribute>) {
+        let ended = Instant::now();
+        let tracer = self.tracer.clone();
+        tracer.ended(self, ended, fault, attributes);
+    }
+}
