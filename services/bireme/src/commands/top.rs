@@ -53,9 +53,9 @@ pub async fn run(args: TopArgs, out: &mut Output) -> Result<()> {
         if out.json() {
             out.line(format_args!("{}", span.to_json(&now.status)))?;
         } else {
-            let text = span.to_text(&now.status, out.width());
+            let text = span.to_text(&now.status, out.width()) + "\n";
             if term.is_term() {
-                // What was there is overwritten; a screen that scrolled is left alone.
+                // What it said before makes room.
                 let _ = term.clear_last_lines(shown);
                 shown = text.lines().count();
             }
@@ -83,11 +83,11 @@ struct Span<'a> {
     before: &'a StatusResponse,
 }
 
-/// How many a second, and how long they took, in microseconds.
+/// How many a second, and how long they took, in microseconds; nothing of none.
 struct Times {
     per_s: f64,
-    p50_us: f64,
-    p99_us: f64,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
 }
 
 impl Span<'_> {
@@ -101,11 +101,9 @@ impl Span<'_> {
             told.map_or_else(|| Buckets::none(Scale::Seconds), |it| Buckets::of(Scale::Seconds, it))
         };
         let within = read(now).since(&read(before));
-        Times {
-            per_s: within.count() as f64 / self.seconds,
-            p50_us: within.quantile(0.5) * 1e6,
-            p99_us: within.quantile(0.99) * 1e6,
-        }
+        let us = |quantile| (within.count() > 0).then(|| within.quantile(quantile) * 1e6);
+        let per_s = within.count() as f64 / self.seconds;
+        Times { per_s, p50_us: us(0.5), p99_us: us(0.99) }
     }
 
     fn calls(&self, now: &Calls) -> Times {
@@ -148,7 +146,7 @@ impl Span<'_> {
         ]);
         for call in &now.calls {
             let Times { per_s, p50_us, p99_us } = self.calls(call);
-            calls.row(vec![call.rpc.clone(), rate(per_s), micros(p50_us), micros(p99_us)]);
+            calls.row(vec![call.rpc.clone(), rate(per_s), took(p50_us), took(p99_us)]);
         }
         text += &calls.text(width);
         let mut nodes = TextTable::new([
@@ -174,11 +172,11 @@ impl Span<'_> {
                 if node.name.is_empty() { node.endpoint.clone() } else { node.name.clone() },
                 if node.reachable { state_of(node).into() } else { "unreachable".into() },
                 rate(rates.rows),
-                micros(rates.batches.p50_us),
-                micros(rates.batches.p99_us),
+                took(rates.batches.p50_us),
+                took(rates.batches.p99_us),
                 rate(rates.drive_reads),
-                micros(rates.reads.p50_us),
-                micros(rates.reads.p99_us),
+                took(rates.reads.p50_us),
+                took(rates.reads.p99_us),
                 bytes(rates.drive_bytes as u64),
                 rate(rates.ram_hits),
                 rate(rates.table_rows),
@@ -227,6 +225,10 @@ impl Span<'_> {
     }
 }
 
+fn took(us: Option<f64>) -> String {
+    us.map_or_else(|| "-".into(), micros)
+}
+
 /// What an I/O node did each second.
 struct NodeRates {
     rows: f64,
@@ -257,7 +259,8 @@ mod tests {
         let span = Span { seconds: 2.0, before: &before };
         let rates = span.node(&node(300, &[1, 1, 8, 8]));
         assert_eq!((rates.rows, rates.batches.per_s), (100.0, 1.0));
-        assert!((8000.0..8800.0).contains(&rates.batches.p50_us), "{}", rates.batches.p50_us);
+        assert!((8000.0..8800.0).contains(&rates.batches.p50_us.unwrap()));
+        assert!(rates.reads.p50_us.is_none());
         let anew = span.node(&node(50, &[4]));
         assert_eq!((anew.rows, anew.batches.per_s), (25.0, 0.5));
         let now = StatusResponse { io_nodes: vec![node(300, &[1])], ..Default::default() };

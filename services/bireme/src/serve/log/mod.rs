@@ -1,9 +1,13 @@
 //! Logs on stderr.
 
+mod limit;
+
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format;
 
+use self::limit::Limited;
 use crate::error::{CliError, Result};
 
 /// The variable that says what is logged, such as `debug` or `info,io_node=trace`.
@@ -32,8 +36,14 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
         .map_err(|error| CliError::usage(format!("{VARIABLE}: {error}; write it like info")))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match json {
-        true => log.json().try_init(),
-        false => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        true => log
+            .fmt_fields(format::JsonFields::new())
+            .event_format(Limited::new(format::format().json(), true))
+            .try_init(),
+        false => log
+            .with_ansi(std::io::stderr().is_terminal())
+            .event_format(Limited::new(format::format(), false))
+            .try_init(),
     };
     // Somebody else's subscriber is as good.
     drop(started);
