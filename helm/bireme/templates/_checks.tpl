@@ -3,6 +3,7 @@
 {{- define "bireme.checks" -}}
 {{- include "bireme.checks.names" . }}
 {{- include "bireme.checks.io" .Values }}
+{{- include "bireme.checks.shares" .Values }}
 {{- include "bireme.checks.drives" .Values.io }}
 {{- include "bireme.checks.query" .Values.query }}
 {{- if and .Values.seccompInstaller.enabled (ne .Values.io.seccomp "Localhost") }}
@@ -15,7 +16,7 @@
 
 {{/* Settings that the chart itself gives to the nodes. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -44,6 +45,20 @@
 {{- end }}
 {{- end }}
 {{- if .io.pinned }}{{ include "bireme.checks.pinned" .io.resources }}{{ end }}
+{{- end }}
+
+{{- define "bireme.checks.shares" -}}
+{{- range $name, $share := .io.shares }}
+{{- if not (hasKey $.tables $name) }}
+{{- fail (printf "io.shares names %s, which tables does not have: name one of them" $name) }}
+{{- end }}
+{{- if and $share.pinned (not $share.maximum) }}
+{{- fail (printf "io.shares: %s is pinned and has no maximum: say how much of each pod's drives it may take" $name) }}
+{{- end }}
+{{- if and $share.pinned $share.minimum }}
+{{- fail (printf "io.shares: %s is pinned and needs no minimum: leave it out" $name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The kubelet gives CPUs of their own only to pods of the class Guaranteed that ask for whole ones. */}}

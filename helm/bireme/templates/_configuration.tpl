@@ -73,5 +73,11 @@ path = "{{ include "bireme.drive.path" . }}"
 size = {{ toJson . }}
 {{- end }}
 {{- end }}
+{{- range $name, $share := .Values.io.shares }}
+
+[[shares]]
+uri = {{ toJson (index $.Values.tables $name).uri }}
+{{- include "bireme.toml.settings" $share }}
+{{- end }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}

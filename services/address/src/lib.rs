@@ -10,5 +10,5 @@ mod row;
 
 pub use chunk::{ChunkId, ChunkRows};
 pub use drive::{ByteOffset, DriveNo, SECTOR_BYTES, SectorNo, sectors_for};
-pub use key::{ExtentKey, PackKey};
+pub use key::{ExtentKey, PackKey, TableTag};
 pub use row::RowAddr;

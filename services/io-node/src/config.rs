@@ -1,5 +1,7 @@
 //! How an I/O node is to be: one typed form, checked before anything starts.
 
+mod share;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use serde::Deserialize;
 use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
+
+pub use share::{ShareConfig, check_promised, shares};
 
 /// An I/O node's configuration. Sizes and durations are written as people write them: `64GiB`, `500ms`.
 #[derive(Clone, Debug, Deserialize)]
@@ -60,6 +64,8 @@ pub struct IoConfig {
     pub fills: usize,
     /// Which misses fill their chunk.
     pub admission: Admission,
+    /// What tables may count on of the drives.
+    pub shares: Vec<ShareConfig>,
     /// Bytes that fills write a second, over all drives; 0 for as fast as it goes.
     pub fill_rate: ByteSize,
     /// Bytes a second that are read to find extents that the drives have lost; 0 for none.
@@ -144,6 +150,7 @@ impl Default for IoConfig {
             traffic_memory: ByteSize::b(0),
             fills: 2,
             admission: Admission::Always,
+            shares: Vec::new(),
             fill_rate: ByteSize::b(0),
             scrub_rate: ByteSize::mib(8),
             fill_queue_max: 4096,
@@ -196,6 +203,7 @@ impl IoConfig {
         if self.queue_rows_max < self.batch_rows_max as usize {
             return bad("queue_rows_max", "must be at least batch_rows_max".into());
         }
+        shares(self)?;
         if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
             return bad(field, problem);
         }

@@ -27,7 +27,7 @@ mod stages;
 mod table;
 mod table_rows;
 
-pub use config::{Admission, DriveConfig, EngineChoice, IoConfig};
+pub use config::{Admission, DriveConfig, EngineChoice, IoConfig, ShareConfig};
 pub use error::NodeError;
 pub use fill::simulate;
 pub use metrics::METRICS;

@@ -17,11 +17,11 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle as TaskHandle;
 
-use crate::config::{DriveConfig, IoConfig};
+use crate::config::{DriveConfig, IoConfig, check_promised, shares};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
-use crate::fill::{FillHandle, FillLimits, Filler};
+use crate::fill::{FillHandle, FillLimits, Filler, Shares};
 use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
 use crate::slab::{Drives, recover_all};
@@ -134,6 +134,9 @@ impl IoNode {
     fn start_on(config: IoConfig, drives: Drives) -> Result<Self, NodeError> {
         let started = Instant::now();
         let Drives { slabs, superblocks, engine } = drives;
+        let shares = shares(&config)?;
+        let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
+        check_promised(&shares, config.segment, &sectors)?;
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
         let capacity = slabs.iter().map(SlabFile::len).sum();
@@ -164,6 +167,7 @@ impl IoNode {
                 scrub_rate: config.scrub_rate.as_u64(),
                 directory_bytes_max: memory.directory,
             },
+            Shares::new(shares),
         );
         let shared = Arc::new(Shared {
             tables: Registry::new(Lake::new(lake_options(&config)), config.tables_max),

@@ -149,7 +149,7 @@ impl Lake {
 
 /// One spelling for each table, because extents on NVMe are named after it: folders as absolute
 /// paths without `file://`, and nothing ends in a slash. Errors: `BadUri`.
-pub(crate) fn normal_uri(uri: &str) -> Result<String> {
+pub fn normal_uri(uri: &str) -> Result<String> {
     let bad = |why: String| LakeError::BadUri { uri: uri.to_owned(), why };
     if uri.trim().is_empty() {
         return Err(bad("it is empty".into()));

@@ -50,7 +50,7 @@ pub use index::{
     VectorIndexKind, build_index,
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
-pub use lake::Lake;
+pub use lake::{Lake, normal_uri};
 pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;

@@ -100,6 +100,7 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         store: node.store,
         batch_seconds: node.batch_seconds,
         read_seconds: node.read_seconds,
+        tables: node.tables,
         ..Default::default()
     }
 }

@@ -34,6 +34,9 @@ from the file, else they have their defaults. A file:
   [[drives]]
   path = \"/mnt/nvme0/slab\"
   size = \"400GiB\"
+  [[shares]]                        # what a table may count on of the drives
+  uri = \"s3://bucket/orders\"
+  minimum = \"50GiB\"
   [storage]
   aws_endpoint = \"http://minio:9000\"
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use client::query::StatusResponse;
 use serde_json::{Value, json};
-use wire::fetch::StoreUse;
+use wire::fetch::{StoreUse, TableUse};
 use wire::query::{IoNode, MemberState, Membership, TableSummary};
 
 use crate::arguments::Connection;
@@ -91,6 +91,10 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
             }
         }
     }
+    if status.io_nodes.iter().any(|node| !node.tables.is_empty()) {
+        out.line(format_args!(""))?;
+        out.bytes(cached(&status.io_nodes).text(out.width()).as_bytes())?;
+    }
     let nodes = status.io_nodes.iter().map(|node| (node.endpoint.as_str(), &node.store));
     for (node, store) in [("this query node", &status.store)].into_iter().chain(nodes) {
         if let Some(store) = store.as_ref().filter(|store| store.reads + store.writes > 0) {
@@ -101,6 +105,45 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
     Ok(())
+}
+
+/// What each table has of each I/O node's drives.
+fn cached(nodes: &[IoNode]) -> TextTable {
+    let mut text = TextTable::new([
+        ("I/O node", Align::Left),
+        ("table", Align::Left),
+        ("cached", Align::Right),
+        ("held", Align::Right),
+        ("extents", Align::Right),
+        ("share", Align::Left),
+    ]);
+    for node in nodes {
+        for table in &node.tables {
+            let uri = if table.uri.is_empty() { &table.tag } else { &table.uri };
+            let held = if table.held_bytes > 0 { bytes(table.held_bytes) } else { "-".into() };
+            let (cached, extents) = (bytes(table.bytes), count(table.extents));
+            text.row(vec![name_of(node), uri.clone(), cached, held, extents, share(table)]);
+        }
+    }
+    text
+}
+
+/// What a table may count on, in words.
+fn share(table: &TableUse) -> String {
+    let TableUse { minimum_bytes: minimum, maximum_bytes: maximum, pinned, .. } = *table;
+    match (minimum, maximum) {
+        (0, 0) => "-".into(),
+        (_, maximum) if pinned => format!("pinned, up to {}", bytes(maximum)),
+        (minimum, 0) => format!("at least {}", bytes(minimum)),
+        (0, maximum) => format!("at most {}", bytes(maximum)),
+        (minimum, maximum) => format!("{} to {}", bytes(minimum), bytes(maximum)),
+    }
+}
+
+/// Nodes without a name of their own are called after their endpoint.
+fn name_of(node: &IoNode) -> String {
+    let name = if node.name.is_empty() { &node.endpoint } else { &node.name };
+    name.trim_start_matches("http://").to_owned()
 }
 
 /// What object stores were asked for, in words.
@@ -156,9 +199,7 @@ pub fn state_of(node: &IoNode) -> &'static str {
 }
 
 fn row(node: &IoNode) -> Vec<String> {
-    // Nodes without a name of their own are called after their endpoint.
-    let name = if node.name.is_empty() { &node.endpoint } else { &node.name };
-    let name = name.trim_start_matches("http://").to_owned();
+    let name = name_of(node);
     let mut state = state_of(node).to_owned();
     if node.share < node.weight {
         state += &format!(" {:.0}%", node.share / node.weight * 100.0);
@@ -199,6 +240,19 @@ fn store_json(store: &StoreUse) -> Value {
     })
 }
 
+fn table_json(table: &TableUse) -> Value {
+    json!({
+        "uri": (!table.uri.is_empty()).then_some(&table.uri),
+        "tag": table.tag,
+        "extents": table.extents,
+        "bytes": table.bytes,
+        "held_bytes": table.held_bytes,
+        "minimum_bytes": table.minimum_bytes,
+        "maximum_bytes": (table.maximum_bytes > 0).then_some(table.maximum_bytes),
+        "pinned": table.pinned,
+    })
+}
+
 fn to_json(status: &StatusResponse) -> Value {
     let io_node = |node: &IoNode| {
         json!({
@@ -225,6 +279,7 @@ fn to_json(status: &StatusResponse) -> Value {
             "read_only_drives": node.read_only_drives,
             "retired_drives": node.retired_drives,
             "store": node.store.as_ref().map(store_json),
+            "tables": node.tables.iter().map(table_json).collect::<Vec<_>>(),
         })
     };
     let table = |table: &TableSummary| {

@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn every_setting_with_one_value_has_a_variable() {
         let mut io = named(IO.iter().map(|scalar| scalar.field));
-        io.extend(named(["drives", "storage", "store", "telemetry"]));
+        io.extend(named(["drives", "shares", "storage", "store", "telemetry"]));
         assert_eq!(io, fields::<IoConfig>());
         let mut store = named(STORE.iter().filter_map(|s| s.field.strip_prefix("store.")));
         store.extend(named(["prices"]));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use address::{DriveNo, ExtentKey, PackKey, SECTOR_BYTES};
+use address::{DriveNo, ExtentKey, PackKey, SECTOR_BYTES, TableTag};
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::{DataType, Field};
 use futures::FutureExt;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
-use super::{FillHandle, FillLimits, FillOutcome, Filler};
+use super::{FillHandle, FillLimits, FillOutcome, Filler, Share, Shares};
 use crate::config::Admission;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::{Directory, Extent};
@@ -66,6 +66,11 @@ impl Chunk for Made {
 
 fn name(chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey(77), chunk }
+}
+
+/// Of another table.
+fn name_of(table: u32, chunk: u32) -> ExtentKey {
+    ExtentKey { pack: PackKey::new(TableTag(table), 77), chunk }
 }
 
 /// A core as the filler knows it: its ring and its replica of the directory.
@@ -130,6 +135,10 @@ impl Life {
     }
 
     async fn begin_with(disk: &SimDisk, limits: FillLimits) -> Self {
+        Self::begin_sharing(disk, limits, Shares::default()).await
+    }
+
+    async fn begin_sharing(disk: &SimDisk, limits: FillLimits, shares: Shares) -> Self {
         let slabs = disk.slabs();
         let superblocks: Vec<_> = slabs
             .iter()
@@ -151,10 +160,32 @@ impl Life {
         }
         let cores: Arc<[Mailbox]> = cores.into();
         let found = recover_all(&slabs, &superblocks);
-        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, limits);
+        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, limits, shares);
         let restored = filler.restore(found).await;
         tokio::task::spawn_local(filler.run());
         Self { fills, cores, directories, restored }
+    }
+
+    async fn fill(&self, name: ExtentKey) -> FillOutcome {
+        self.fills.fill_with(name, Box::new(Made(name))).await
+    }
+
+    /// Whether every core finds it, whole.
+    fn finds(&self, disk: &SimDisk, name: ExtentKey) -> bool {
+        self.directories.iter().all(|directory| {
+            let directory = directory.borrow();
+            let extent = directory.find(name).and_then(|no| directory.extent(no).cloned());
+            extent.is_some_and(|extent| {
+                assert_whole(&disk.slabs(), &extent);
+                true
+            })
+        })
+    }
+
+    async fn sectors_of(&self, table: u32) -> u64 {
+        let tables = self.fills.tables().await;
+        let holding = tables.iter().find(|(tag, _)| *tag == TableTag(table));
+        holding.map_or(0, |(_, holding)| holding.sectors)
     }
 
     /// What a core finds, each extent whole and of the right bytes.
@@ -347,4 +378,90 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
         life.found(&disk);
         life.stop().await;
     });
+}
+
+/// Twelve segments a drive: of those 16 for what tables may count on, two thirds of which are promised at most.
+fn larger_disk(seed: u64) -> SimDisk {
+    let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
+    SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
+}
+
+fn shares(minimum: u64, pinned: u64, maximum: u64) -> Shares {
+    let share = |minimum, maximum, is_pinned| Share { minimum, maximum, is_pinned };
+    Shares::new([
+        (TableTag(1), share(minimum, u64::MAX, false)),
+        (TableTag(2), share(pinned, pinned, true)),
+        (TableTag(3), share(0, maximum, false)),
+    ])
+}
+
+#[test]
+fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
+    const MINIMUM: u64 = 100;
+    const PINNED: u64 = 120;
+    const MAXIMUM: u64 = 64;
+    for seed in 0..8 {
+        let disk = larger_disk(seed);
+        let mut random = StdRng::seed_from_u64(seed);
+        // Without shares at first: what is there then is in the other logs.
+        live(async || {
+            let life = Life::begin(&disk).await;
+            for chunk in 0..30 {
+                life.fill(name_of(1, chunk)).await;
+            }
+            life.stop().await;
+        });
+        let mut pinned = BTreeSet::new();
+        let mut least = 0;
+        for round in 0..4 {
+            live(async || {
+                let shares = shares(MINIMUM, PINNED, MAXIMUM);
+                let life = Life::begin_sharing(&disk, LIMITS, shares).await;
+                assert!(pinned.iter().all(|&name| life.finds(&disk, name)), "seed {seed}");
+                let mut held = life.sectors_of(1).await;
+                assert!(held >= least, "{held} of {least} after a restart, seed {seed}");
+                for at in 0..400u32 {
+                    let table = [0, 0, 0, 1, 2, 3][random.random_range(0..6)];
+                    // Of table 0 a scan: all of them new.
+                    let chunk = match table {
+                        0 => 1000 * (round + 1) + at,
+                        _ => random.random_range(0..60),
+                    };
+                    let name = name_of(table, chunk);
+                    let outcome = life.fill(name).await;
+                    let refused = matches!(outcome, FillOutcome::Failed(_));
+                    assert!(!refused || table == 2, "{outcome:?} seed {seed}");
+                    let now = life.sectors_of(1).await;
+                    assert!(now >= held.min(MINIMUM), "{held} became {now}, seed {seed}");
+                    held = now;
+                    assert!(
+                        life.sectors_of(2).await <= PINNED && life.sectors_of(3).await <= MAXIMUM
+                    );
+                    if table == 2 && !refused {
+                        pinned.insert(name);
+                    }
+                }
+                assert!(pinned.iter().all(|&name| life.finds(&disk, name)), "seed {seed}");
+                least = held.min(MINIMUM);
+                life.stop().await;
+            });
+        }
+        assert!(pinned.len() > 15, "{pinned:?}");
+        // With less, what is over it goes.
+        live(async || {
+            let life = Life::begin_sharing(&disk, LIMITS, shares(MINIMUM, PINNED, 20)).await;
+            assert!(life.sectors_of(3).await <= 20);
+            // Without any, all goes by what is read.
+            life.stop().await;
+        });
+        live(async || {
+            let life = Life::begin(&disk).await;
+            for chunk in 0..300 {
+                let outcome = life.fill(name_of(0, 9000 + chunk)).await;
+                assert!(matches!(outcome, FillOutcome::Filled(_)), "{outcome:?}");
+            }
+            assert!(pinned.iter().any(|&name| !life.finds(&disk, name)));
+            life.stop().await;
+        });
+    }
 }

@@ -26,6 +26,22 @@ pub enum Log {
     Small = 0,
     /// Those that were read again.
     Main = 1,
+    /// Those that a table may count on ([`super::shares`]): their segments are reclaimed only for what is there
+    /// no more.
+    Held = 2,
+}
+
+/// How many logs a drive has.
+pub const LOGS: usize = 3;
+
+impl Log {
+    /// All of them.
+    pub const ALL: [Self; LOGS] = [Self::Small, Self::Main, Self::Held];
+
+    /// As journals have it; what is unknown is as new.
+    pub fn of_number(number: u32) -> Self {
+        Self::ALL.into_iter().find(|&log| log as u32 == number).unwrap_or_default()
+    }
 }
 
 /// Batches that an extent is counted to have been read by, at most.
@@ -46,6 +62,8 @@ pub struct Candidate {
     pub sectors: u64,
     /// Batches that read it since it was placed, up to [`HEAT_MAX`] a core.
     pub heat: u32,
+    /// Whether its table may count on it ([`super::shares::Shares::due`]).
+    pub is_due: bool,
 }
 
 /// The policy's memory.
@@ -92,15 +110,18 @@ impl Eviction {
         self.allowance = (self.allowance + sectors * 100).min(self.allowance_max);
     }
 
-    /// Which of a segment's extents are to be kept, by their places: the hottest, as far as the allowance
-    /// goes. The others become ghosts, of which as many are remembered as there are `extents`.
+    /// Which of a segment's extents are to be kept, by their places: first those that are due, then the hottest,
+    /// as far as the allowance goes. The others become ghosts, of which as many are remembered as there are
+    /// `extents`.
     pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
-        order.sort_by_key(|&at| std::cmp::Reverse(candidates[at].heat));
+        order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));
         let mut kept = Vec::new();
         for at in order {
-            let Candidate { key, sectors, heat } = candidates[at];
-            if heat > 0 && sectors * 100 <= self.allowance {
+            let Candidate { key, sectors, heat, is_due } = candidates[at];
+            if is_due {
+                kept.push(at);
+            } else if heat > 0 && sectors * 100 <= self.allowance {
                 self.allowance -= sectors * 100;
                 kept.push(at);
             } else if log == Log::Small {
@@ -145,8 +166,19 @@ mod tests {
     fn candidates(heats: &[u32]) -> Vec<Candidate> {
         (0..)
             .zip(heats)
-            .map(|(chunk, &heat)| Candidate { key: key(chunk), sectors: 10, heat })
+            .map(|(chunk, &heat)| Candidate { key: key(chunk), sectors: 10, heat, is_due: false })
             .collect()
+    }
+
+    #[test]
+    fn what_is_due_is_kept_first_and_costs_no_allowance() {
+        let mut eviction = Eviction::new(10);
+        let mut candidates = candidates(&[1, 0, 3, 0]);
+        candidates[1].is_due = true;
+        assert_eq!(eviction.keep(Log::Small, &candidates, 0), [1, 2]);
+        assert_eq!(eviction.keep(Log::Held, &candidates, 0), [1]);
+        assert_eq!(Log::ALL.map(|log| Log::of_number(log as u32)), Log::ALL);
+        assert_eq!(Log::of_number(77), Log::Small);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod reclaim;
 mod record;
+mod shares;
 mod trouble;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,14 +21,15 @@ use tokio::task::JoinSet;
 
 use self::reclaim::Reclaim;
 use super::chunk::Chunk;
-use super::eviction::Eviction;
+use super::eviction::{Eviction, Log};
 use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
 use super::health::{DriveState, Health};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::restore;
 use super::scrub::Scrub;
-use super::segments::{Allocation, Room, SegmentNo, Segments};
+use super::segments::{Allocation, Room, SegmentNo, Segments, Use};
+use super::shares::{Shares, Turn};
 use super::task::{self, Purpose, Step, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
 use crate::config::Admission;
@@ -44,6 +46,14 @@ const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
 /// The longest that it is let be.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// Why a chunk is not filled whose table lets nothing go for it.
+const FULL: &str =
+    "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
+
+/// Why a chunk that its table may count on is not filled: two thirds are promised at most, and others are left, so
+/// that drives must have been lost since, or chunks be nearly as long as segments.
+const ALL_HELD: &str = "what tables may count on has all room that there is for it: see `shares`, and the drives' state";
 
 /// Extents that are entered into the books in one go.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
@@ -92,6 +102,7 @@ pub struct Filler {
     /// Encoded extents that wait for room.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
     eviction: Eviction,
+    shares: Shares,
     pace: Pace,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
@@ -115,6 +126,7 @@ impl Filler {
         cores: Arc<[Mailbox]>,
         slabs: Vec<Superblock>,
         limits: FillLimits,
+        shares: Shares,
     ) -> (Self, FillHandle) {
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
@@ -124,7 +136,7 @@ impl Filler {
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
         // Epochs of journals that can't be read are unknown; by the clock none comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let placed = Placed::new(cores.len());
+        let placed = Placed::new(cores.len(), !shares.is_empty());
         let filler = Self {
             asks,
             words,
@@ -142,6 +154,7 @@ impl Filler {
             failed: HashMap::new(),
             homeless: VecDeque::new(),
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
+            shares,
             pace: Pace::new(limits.fill_rate, Instant::now()),
             scrub: Scrub::new(limits.scrub_rate, Instant::now()),
             reclaiming: None,
@@ -180,16 +193,20 @@ impl Filler {
         let restored = std::mem::take(&mut self.restored);
         self.placed.reserve(restored.len());
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
-            extents.iter().for_each(|extent| self.placed.insert(Arc::clone(extent)));
+            extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
             // The thread may be the only one, and connections wait to be dealt.
             tokio::task::yield_now().await;
         }
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
-            for extent in extents.iter().filter(|extent| self.placed.has(extent)) {
-                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+            for extent in extents {
+                if self.placed.has(extent) {
+                    self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+                    self.count_restored(extent);
+                }
             }
             tokio::task::yield_now().await;
         }
+        self.keep_to_shares();
         self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
     }
 
@@ -210,6 +227,8 @@ impl Filler {
                 Some(word) = self.words.recv() => match word {
                     Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
                     Word::Late(drive) => self.late(drive),
+                    // Who asked may be gone.
+                    Word::Tables(to) => drop(to.send(self.shares.holdings().collect())),
                     Word::Stop(stopped) => self.stopping = Some(stopped),
                 },
                 ask = self.asks.recv(), if takes => match ask {
@@ -260,6 +279,9 @@ impl Filler {
             waiter.into_iter().for_each(|w| drop(w.send(FillOutcome::Found)));
         } else if let Some(waiters) = self.under_way.get_mut(&name) {
             waiters.extend(waiter);
+        } else if self.shares.is_full(name) {
+            let outcome = FillOutcome::Failed(FULL.into());
+            waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
         } else if waiter.is_none() && self.failed.get(&name).is_some_and(|f| f.0 > Instant::now()) {
             // A miss; who asks by Warm gets another try.
         } else if waiter.is_none()
@@ -309,7 +331,9 @@ impl Filler {
                     if trouble.is_of_the_drive() {
                         self.drop_extent(&extent, trouble);
                     }
-                    self.eviction.refund(extent.index.sectors().into());
+                    if !self.not_due(extent.segment, extent.key) {
+                        self.eviction.refund(extent.index.sectors().into());
+                    }
                     self.moved(extent.segment);
                 }
             },
@@ -332,6 +356,7 @@ impl Filler {
                 self.segments.settle(segment, extents, record_sectors);
                 self.count_used(segment.drive);
                 self.journal_written(segment.drive, outcome);
+                self.keep_roomless();
             }
             Step::Emptied { segment, outcome } => {
                 self.reclaiming = None;
@@ -352,9 +377,19 @@ impl Filler {
         let drive = usize::from(extent.drive.0);
         self.writing[drive] = self.writing[drive].saturating_sub(1);
         match outcome {
+            // What was let go while it was moved stays gone.
+            Ok(())
+                if matches!(purpose, Purpose::Keep { .. }) && !self.placed.contains(extent.key) =>
+            {
+                self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
+                if let Purpose::Keep { from } = purpose {
+                    self.moved(from);
+                }
+            }
             Ok(()) if self.health[drive].state() != DriveState::Retired => {
                 self.health[drive].written();
                 self.publish(&extent);
+                self.count_published(&extent, purpose);
                 let (told, key) = (publish(&self.cores, &extent), extent.key);
                 self.steps.spawn(async move {
                     told.wait().await;
@@ -371,7 +406,10 @@ impl Filler {
                     }
                 }
                 match purpose {
-                    Purpose::Fill => self.end(extent.key, FillOutcome::Failed(why.into())),
+                    Purpose::Fill => {
+                        self.uncount(extent.key, extent.index.sectors().into());
+                        self.end(extent.key, FillOutcome::Failed(why.into()));
+                    }
                     Purpose::Keep { from } => self.moved(from),
                 }
             }
@@ -386,7 +424,10 @@ impl Filler {
         if self.health[drive].state() == DriveState::Serving {
             self.unrecorded[drive].0.push(Arc::clone(extent));
         }
-        self.placed.insert(Arc::clone(extent));
+        self.segments.live(extent.segment, extent.index.sectors().into());
+        if let Some(replaced) = self.placed.insert(Arc::clone(extent)) {
+            self.segments.gone(replaced.segment, replaced.index.sectors().into());
+        }
     }
 
     /// Gives extents that wait for room a place, and reclaims where there is none.
@@ -396,16 +437,40 @@ impl Filler {
                 return;
             }
             let record = record_sectors(&extent.index);
-            let log = self.eviction.log_for(*name);
             let sectors = extent.index.sectors().into();
-            let allocation = match self.placed.bytes() < self.limits.directory_bytes_max {
-                true => self.segments.allocate(log, sectors, record, false),
+            let log = match self.shares.turn(*name, sectors) {
+                Turn::Room { is_held: true } => Log::Held,
+                Turn::Room { is_held: false } => self.eviction.log_for(*name),
+                Turn::LetGo(keys) => {
+                    self.let_go_of(keys);
+                    continue;
+                }
+                Turn::Wait => break,
+                Turn::Full => {
+                    if let Some((name, _)) = self.homeless.pop_front() {
+                        self.end(name, FillOutcome::Failed(FULL.into()));
+                    }
+                    continue;
+                }
+            };
+            let mut allocation = match self.placed.bytes() < self.limits.directory_bytes_max {
+                true => self.segments.allocate(log, sectors, record, Use::Fill),
                 false => self.segments.reclaim(),
             };
+            if allocation == Allocation::AllHeld && !self.shares.is_pinned(*name) {
+                allocation = self.segments.allocate(Log::Small, sectors, record, Use::Fill);
+            }
             match allocation {
                 Allocation::Room(room) => {
                     if let Some((name, extent)) = self.homeless.pop_front() {
+                        let is_held = self.segments.log_of(room.segment) == Log::Held;
+                        self.count(name, sectors, is_held.then_some(room.segment));
                         self.place(name, extent, room, Purpose::Fill);
+                    }
+                }
+                Allocation::AllHeld => {
+                    if let Some((name, _)) = self.homeless.pop_front() {
+                        self.end(name, FillOutcome::Failed(ALL_HELD.into()));
                     }
                 }
                 Allocation::TooLong => {

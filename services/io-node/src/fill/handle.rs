@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use address::{DriveNo, ExtentKey};
+use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::{Chunk, FillKey, TableChunk};
 use super::health::{DriveState, Trouble};
+use super::shares::Holding;
 use crate::directory::Extent;
 use crate::table::OpenTable;
 
@@ -82,6 +83,8 @@ pub enum Word {
     Bad(Arc<Extent>, Trouble),
     /// A drive did not answer in time.
     Late(DriveNo),
+    /// Say what each table has of the drives.
+    Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
     /// Record what is written, begin nothing more; dropped once that is done.
     Stop(oneshot::Sender<()>),
 }
@@ -146,6 +149,13 @@ impl FillHandle {
         // With so many words waiting it is not said, and nothing is recorded: there is no time to.
         let _ = self.words.try_send(Word::Stop(stopped));
         done
+    }
+
+    /// What each table has of the drives, in no order; none while the filler is too busy to say.
+    pub async fn tables(&self) -> Vec<(TableTag, Holding)> {
+        let (to, tables) = oneshot::channel();
+        let _ = self.words.try_send(Word::Tables(to));
+        tables.await.unwrap_or_default()
     }
 
     /// What the filler counts.

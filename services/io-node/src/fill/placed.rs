@@ -9,6 +9,9 @@ use crate::directory::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 /// The filler's own entries, in its maps and lists, in bytes.
 const OWN_ENTRY_BYTES: usize = 96;
 
+/// An extent of a table with a share takes so much more there.
+const SHARE_ENTRY_BYTES: usize = 256;
+
 /// The extents that are served, by name.
 pub struct Placed {
     by_key: ByKey<Arc<Extent>>,
@@ -18,9 +21,10 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Of none, on a node of `cores` cores.
-    pub fn new(cores: usize) -> Self {
-        let entry_bytes = (OWN_ENTRY_BYTES + cores * REPLICA_ENTRY_BYTES) as u64;
+    /// Of none, on a node of `cores` cores; some tables have shares.
+    pub fn new(cores: usize, has_shares: bool) -> Self {
+        let own = OWN_ENTRY_BYTES + if has_shares { SHARE_ENTRY_BYTES } else { 0 };
+        let entry_bytes = (own + cores * REPLICA_ENTRY_BYTES) as u64;
         Self { by_key: ByKey::default(), entry_bytes, bytes: 0 }
     }
 
@@ -29,27 +33,25 @@ impl Placed {
         self.by_key.reserve(extents);
     }
 
-    /// Adds an extent, in place of another of its name.
-    pub fn insert(&mut self, extent: Arc<Extent>) {
+    /// Adds an extent, in place of another of its name, which is returned.
+    pub fn insert(&mut self, extent: Arc<Extent>) -> Option<Arc<Extent>> {
         self.bytes += self.bytes_of(&extent);
-        if let Some(replaced) = self.by_key.insert(extent.key, extent) {
-            self.bytes -= self.bytes_of(&replaced);
-        }
+        let replaced = self.by_key.insert(extent.key, extent)?;
+        self.bytes -= self.bytes_of(&replaced);
+        Some(replaced)
     }
 
     /// Forgets an extent.
-    pub fn remove(&mut self, key: ExtentKey) {
-        if let Some(extent) = self.by_key.remove(&key) {
-            self.bytes -= self.bytes_of(&extent);
-        }
+    pub fn remove(&mut self, key: ExtentKey) -> Option<Arc<Extent>> {
+        let extent = self.by_key.remove(&key)?;
+        self.bytes -= self.bytes_of(&extent);
+        Some(extent)
     }
 
-    /// Forgets what is on a drive; the names.
-    pub fn remove_drive(&mut self, drive: DriveNo) -> Vec<ExtentKey> {
+    /// What is on a drive.
+    pub fn on_drive(&self, drive: DriveNo) -> Vec<ExtentKey> {
         let there = self.by_key.values().filter(|extent| extent.drive == drive);
-        let keys: Vec<_> = there.map(|extent| extent.key).collect();
-        keys.iter().for_each(|&key| self.remove(key));
-        keys
+        there.map(|extent| extent.key).collect()
     }
 
     /// Whether there is one of this name.

@@ -36,7 +36,7 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
                     kept.push(Kept {
                         segment,
                         epoch: journal.epoch,
-                        log: if journal.log == Log::Main as u32 { Log::Main } else { Log::Small },
+                        log: Log::of_number(journal.log),
                         used_sectors: journal.entries.iter().map(Entry::end).max().unwrap_or(0),
                         journal_sectors: journal.sectors,
                         blocks: journal.blocks,

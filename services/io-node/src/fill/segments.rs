@@ -10,12 +10,16 @@
 //! than its share, is reclaimed: the caller keeps what is worth it ([`super::eviction`]), makes every core
 //! forget its extents, empties its journal on the drive ([`Segments::empty`]), then gives it back with
 //! [`Segments::release`].
+//!
+//! A segment of the held log is reclaimed when no more than half of it is held. That log has all segments of a
+//! drive but [`OTHERS_MIN`]; when it has them, one of which no more than three quarters are held is reclaimed.
+//! There is one as long as tables count on no more than two thirds of it ([`held_max_sectors`]).
 
 use std::collections::VecDeque;
 
 use address::{DriveNo, SectorNo};
 
-use super::eviction::Log;
+use super::eviction::{LOGS, Log};
 use crate::slab;
 
 /// One segment of one drive.
@@ -51,6 +55,17 @@ pub struct BlockRoom {
     pub first: SectorNo,
 }
 
+/// What room is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A fill: one segment of a drive is left to the others.
+    Fill,
+    /// What is kept of a segment that is reclaimed; takes that one too.
+    Kept,
+    /// The same, and its table may count on it: for a while the held log may be a segment longer.
+    Due,
+}
+
 /// What came of asking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
@@ -62,6 +77,8 @@ pub enum Allocation {
     Busy,
     /// The extent with its record is longer than a segment.
     TooLong,
+    /// The held log has all that it may have, and what is in it is held.
+    AllHeld,
     /// No drive takes extents any more.
     NoDrive,
 }
@@ -80,9 +97,9 @@ pub struct Segments {
 struct DriveSegments {
     free: VecDeque<u32>,
     /// Of each log.
-    open: [Option<u32>; 2],
+    open: [Option<u32>; LOGS],
     /// Of each log, oldest first.
-    sealed: [VecDeque<u32>; 2],
+    sealed: [VecDeque<u32>; LOGS],
     segments: Vec<Segment>,
     /// Of all segments together, journals included.
     used_sectors: u64,
@@ -104,6 +121,10 @@ struct Segment {
     sum: u32,
     /// Kept free for the records of extents under way.
     reserved_sectors: u64,
+    /// Of extents that are served.
+    live_sectors: u64,
+    /// Of extents that tables count on.
+    held_sectors: u64,
     under_way: u32,
 }
 
@@ -136,7 +157,7 @@ impl Segments {
                 let count = slab::segments(sectors, segment_sectors);
                 DriveSegments {
                     free: (0..count).collect(),
-                    open: [None; 2],
+                    open: [None; LOGS],
                     sealed: Default::default(),
                     segments: vec![Segment::default(); count as usize],
                     used_sectors: 0,
@@ -172,7 +193,7 @@ impl Segments {
         for drive in &mut self.drives {
             let segments = &drive.segments;
             drive.free.retain(|&free| segments[free as usize].used_sectors == 0);
-            for log in [Log::Small, Log::Main] {
+            for log in Log::ALL {
                 drive.open[log as usize] = drive.sealed[log as usize].pop_back();
             }
         }
@@ -191,14 +212,13 @@ impl Segments {
     }
 
     /// Room in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
-    /// turn; a drive that would have to reclaim is passed over while another has room. `takes_spare` is for
-    /// what is kept of a reclaimed segment: one segment of a drive is left for that alone.
+    /// turn; a drive that would have to reclaim is passed over while another has room.
     pub fn allocate(
         &mut self,
         log: Log,
         sectors: u64,
         record_sectors: u64,
-        takes_spare: bool,
+        for_use: Use,
     ) -> Allocation {
         // What an emptied segment's journal begins with.
         if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
@@ -210,10 +230,9 @@ impl Segments {
         let count = self.drives.len();
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
-            let spare = if takes_spare { 0 } else { self.drives[at].spare() };
             let drive = &mut self.drives[at];
             if let Some((index, first)) =
-                drive.append(log, sectors, record_sectors, spare, self.segment_sectors)
+                drive.append(log, sectors, record_sectors, for_use, self.segment_sectors)
             {
                 let segment = &mut self.drives[at].segments[index as usize];
                 if segment.epoch == 0 {
@@ -226,22 +245,73 @@ impl Segments {
                 return Allocation::Room(Room { segment, first: start.plus(first) });
             }
         }
-        self.reclaim()
+        let drives = self.drives.iter().filter(|drive| !drive.is_closed);
+        match log {
+            Log::Held if drives.clone().all(|drive| drive.is_held(self.segment_sectors)) => {
+                Allocation::AllHeld
+            }
+            Log::Held => self.reclaim_of(|drive| match drive.has_held_max() {
+                true => drive.least_held(self.segment_sectors),
+                false => drive.next_reclaimed(self.segment_sectors),
+            }),
+            Log::Small | Log::Main => self.reclaim(),
+        }
     }
 
     /// The segment to reclaim next, on the drives in turn, though there may be room.
     pub fn reclaim(&self) -> Allocation {
+        self.reclaim_of(|drive| drive.next_reclaimed(self.segment_sectors))
+    }
+
+    fn reclaim_of(&self, next: impl Fn(&DriveSegments) -> Option<u32>) -> Allocation {
         if self.is_closed() {
             return Allocation::NoDrive;
         }
         let count = self.drives.len();
         for turn in 0..count {
             let at = (self.next_drive + turn) % count;
-            if let Some(index) = self.drives[at].next_reclaimed() {
+            let drive = &self.drives[at];
+            if let Some(index) = (!drive.is_closed).then(|| next(drive)).flatten() {
                 return Allocation::Reclaim(SegmentNo { drive: DriveNo(at as u16), index });
             }
         }
         Allocation::Busy
+    }
+
+    /// An extent of this segment is served.
+    pub fn live(&mut self, segment: SegmentNo, sectors: u64) {
+        self.segment(segment).live_sectors += sectors;
+    }
+
+    /// It is not any more: forgotten, or served from elsewhere.
+    pub fn gone(&mut self, segment: SegmentNo, sectors: u64) {
+        let place = self.segment(segment);
+        place.live_sectors = place.live_sectors.saturating_sub(sectors);
+    }
+
+    /// A table counts on an extent of this segment.
+    pub fn hold(&mut self, segment: SegmentNo, sectors: u64) {
+        self.segment(segment).held_sectors += sectors;
+    }
+
+    /// It does no more.
+    pub fn let_be(&mut self, segment: SegmentNo, sectors: u64) {
+        let place = self.segment(segment);
+        place.held_sectors = place.held_sectors.saturating_sub(sectors);
+    }
+
+    /// Makes a sealed segment one of the held log as it is. Its journal says so only of what is written later:
+    /// after a restart it is of the log that it was filled in.
+    pub fn make_held(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
+        drive.sealed[Log::Held as usize].push_back(segment.index);
+        self.segment(segment).log = Log::Held;
+    }
+
+    /// Whether so many sectors are too much of a segment for it to be reclaimed for the rest.
+    pub fn is_mostly(&self, sectors: u64) -> bool {
+        2 * sectors > self.segment_sectors
     }
 
     /// Whether no drive takes extents any more.
@@ -252,7 +322,7 @@ impl Segments {
     /// Fills a segment no further, as it is going to be reclaimed.
     pub fn seal(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
-        for log in [Log::Small, Log::Main] {
+        for log in Log::ALL {
             if drive.open[log as usize] == Some(segment.index) {
                 drive.open[log as usize] = None;
                 drive.sealed[log as usize].push_back(segment.index);
@@ -329,8 +399,24 @@ pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 /// Of the segments of a full drive, one in so many is the small log's.
 const SMALL_SHARE: usize = 10;
 
+/// A segment of which no more than one in so many sectors is still served is reclaimed before others: what a
+/// table lets go for its maximum takes nothing from others then.
+const NEARLY_EMPTY_SHARE: u64 = 8;
+
 /// Drives of fewer segments keep nothing of what they reclaim: there is none to spare.
 const SEGMENTS_TO_KEEP: usize = 4;
+
+/// Segments of a drive that the held log leaves to the others: one to be filled of each, and to spare.
+pub const OTHERS_MIN: usize = 4;
+
+/// What tables may count on, of slabs of these many sectors: two thirds of what the held log may have, so that
+/// there always is a segment of it to be reclaimed for what is there no more.
+pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
+    let segments = drive_sectors.iter().map(|&sectors| {
+        u64::from(slab::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)
+    });
+    segments.sum::<u64>() * segment_sectors * 2 / 3
+}
 
 impl DriveSegments {
     /// Room in the log's open segment, or in a free one that becomes it: the segment and the sector in it.
@@ -339,19 +425,22 @@ impl DriveSegments {
         log: Log,
         sectors: u64,
         record_sectors: u64,
-        spare: usize,
+        for_use: Use,
         segment_sectors: u64,
     ) -> Option<(u32, u64)> {
         if self.is_closed {
             return None;
         }
+        let spare = if for_use == Use::Fill { self.spare() } else { 0 };
         let fits = |open: &u32| {
             self.segments[*open as usize].taken() + sectors + record_sectors <= segment_sectors
         };
         let index = match self.open[log as usize].filter(fits) {
             Some(open) => open,
             None => {
-                if self.free.len() <= spare {
+                let held_max = self.held_max() + usize::from(for_use == Use::Due);
+                let is_held_full = log == Log::Held && self.held_segments() >= held_max;
+                if self.free.len() <= spare || is_held_full {
                     return None;
                 }
                 let next = self.free.pop_front()?;
@@ -374,21 +463,68 @@ impl DriveSegments {
         usize::from(self.segments.len() >= SEGMENTS_TO_KEEP)
     }
 
-    /// The segment to reclaim: the oldest that nothing is being written to, of the log whose turn it is, or
-    /// else of the other; an open one if there is no sealed one.
-    fn next_reclaimed(&self) -> Option<u32> {
-        if self.is_closed {
-            return None;
-        }
+    /// The segment to reclaim: one with nearly nothing left in it, or one of the held log that is mostly free;
+    /// else the oldest that nothing is being written to, of the log whose turn it is, or else of the other; an
+    /// open one if there is no sealed one.
+    fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
         let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
+        let is_nearly_empty = |index: &u32| {
+            self.segments[*index as usize].live_sectors * NEARLY_EMPTY_SHARE <= segment_sectors
+        };
+        let mut sealed = self.sealed.iter().flatten().copied();
+        if let Some(nearly_empty) = sealed.find(|index| is_idle(index) && is_nearly_empty(index)) {
+            return Some(nearly_empty);
+        }
+        let held = self.sealed[Log::Held as usize].iter().copied().filter(is_idle);
+        let held = held.min_by_key(|&index| self.segments[index as usize].held_sectors);
+        let mostly_free =
+            held.filter(|&it| 2 * self.segments[it as usize].held_sectors <= segment_sectors);
+        if mostly_free.is_some() {
+            return mostly_free;
+        }
         let small = self.sealed[Log::Small as usize].len();
-        let turn = match small >= (self.segments.len() / SMALL_SHARE).max(1) {
+        let others = self.segments.len() - self.held_segments();
+        let turn = match small >= (others / SMALL_SHARE).max(1) {
             true => [Log::Small, Log::Main],
             false => [Log::Main, Log::Small],
         };
         let sealed =
             turn.iter().find_map(|&log| self.sealed[log as usize].iter().copied().find(is_idle));
         sealed.or_else(|| turn.iter().find_map(|&log| self.open[log as usize].filter(is_idle)))
+    }
+
+    fn held_segments(&self) -> usize {
+        let log = Log::Held as usize;
+        self.sealed[log].len() + usize::from(self.open[log].is_some())
+    }
+
+    fn held_max(&self) -> usize {
+        self.segments.len().saturating_sub(OTHERS_MIN)
+    }
+
+    fn has_held_max(&self) -> bool {
+        self.held_segments() >= self.held_max()
+    }
+
+    /// Of the held log's segments, those that are worth reclaiming for what isn't held in them.
+    fn worth_reclaiming(&self, segment_sectors: u64) -> impl Iterator<Item = u32> {
+        let log = Log::Held as usize;
+        let all = self.sealed[log].iter().copied().chain(self.open[log]);
+        all.filter(move |&index| {
+            4 * self.segments[index as usize].held_sectors <= 3 * segment_sectors
+        })
+    }
+
+    /// The one of them with the least that is held.
+    fn least_held(&self, segment_sectors: u64) -> Option<u32> {
+        let idle = self.worth_reclaiming(segment_sectors);
+        let idle = idle.filter(|&index| self.segments[index as usize].under_way == 0);
+        idle.min_by_key(|&index| self.segments[index as usize].held_sectors)
+    }
+
+    /// Whether the held log can have no more of the drive.
+    fn is_held(&self, segment_sectors: u64) -> bool {
+        self.has_held_max() && self.worth_reclaiming(segment_sectors).next().is_none()
     }
 }
 
@@ -423,20 +559,21 @@ mod tests {
     fn extents_fill_segments_front_to_back_and_drives_in_turn() {
         // The last 3 sectors of drive 1 are too few for a segment.
         let mut segments = segments(10, &[20, 13]);
-        let given = [5, 5, 4, 4, 7].map(|sectors| segments.allocate(Log::Small, sectors, 1, false));
+        let given =
+            [5, 5, 4, 4, 7].map(|sectors| segments.allocate(Log::Small, sectors, 1, Use::Fill));
         let last = Allocation::Busy;
         assert_eq!(given, [room(0, 0, 0), room(1, 0, 0), room(0, 1, 10), room(0, 1, 14), last]);
         assert_eq!(segments.used_sectors(DriveNo(0)), 13);
-        assert_eq!(segments.allocate(Log::Small, 9, 1, false), Allocation::TooLong);
+        assert_eq!(segments.allocate(Log::Small, 9, 1, Use::Fill), Allocation::TooLong);
     }
 
     #[test]
     fn journals_grow_from_the_end_in_the_room_kept_for_them() {
         let mut segments = segments(10, &[10]);
-        assert_eq!(segments.allocate(Log::Small, 3, 1, false), room(0, 0, 0));
-        assert_eq!(segments.allocate(Log::Small, 2, 2, false), room(0, 0, 3));
+        assert_eq!(segments.allocate(Log::Small, 3, 1, Use::Fill), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 2, 2, Use::Fill), room(0, 0, 3));
         // 5 of extents, 3 kept: there is room for a sector and its record, and not for more.
-        assert_eq!(segments.allocate(Log::Small, 2, 1, false), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 2, 1, Use::Fill), Allocation::Busy);
         let block = |epoch, number, first: u64| BlockRoom {
             epoch,
             log: Log::Small,
@@ -447,7 +584,7 @@ mod tests {
         // Both in one block, of less than was kept.
         assert_eq!(segments.next_block(segment(0, 0), 2), block(1, 0, 8));
         segments.settle(segment(0, 0), 2, 3);
-        assert_eq!(segments.allocate(Log::Small, 2, 1, false), room(0, 0, 5));
+        assert_eq!(segments.allocate(Log::Small, 2, 1, Use::Fill), room(0, 0, 5));
         assert_eq!(segments.next_block(segment(0, 0), 1), block(1, 1, 7));
         assert_eq!(segments.used_sectors(DriveNo(0)), 10);
     }
@@ -455,19 +592,22 @@ mod tests {
     #[test]
     fn the_oldest_segment_with_nothing_under_way_is_reclaimed() {
         let mut segments = segments(10, &[20]);
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 0, 0));
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 1, 10));
-        assert_eq!(segments.allocate(Log::Small, 1, 1, false), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 1, 1, Use::Fill), Allocation::Busy);
         segments.next_block(segment(0, 1), 1);
         segments.settle(segment(0, 1), 1, 1);
-        assert_eq!(segments.allocate(Log::Small, 1, 1, false), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(
+            segments.allocate(Log::Small, 1, 1, Use::Fill),
+            Allocation::Reclaim(segment(0, 1))
+        );
         // The third use of a segment, and so the third epoch.
         let first = SectorNo(HEAD_SECTORS + 19);
         let block = BlockRoom { epoch: 3, log: Log::Small, number: 0, previous: 0, first };
         segments.seal(segment(0, 1));
         assert_eq!(segments.empty(segment(0, 1)), block);
         segments.release(segment(0, 1));
-        assert_eq!(segments.allocate(Log::Small, 1, 1, false), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 1, 1, Use::Fill), room(0, 1, 10));
         assert_eq!(segments.used_sectors(DriveNo(0)), 10);
     }
 
@@ -475,11 +615,14 @@ mod tests {
     fn a_closed_drive_is_passed_over() {
         let mut segments = segments(10, &[10, 10]);
         segments.close(DriveNo(0));
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(1, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(1, 0, 0));
         segments.settle(segment(1, 0), 1, 0);
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Reclaim(segment(1, 0)));
+        assert_eq!(
+            segments.allocate(Log::Small, 8, 1, Use::Fill),
+            Allocation::Reclaim(segment(1, 0))
+        );
         segments.close(DriveNo(1));
-        assert_eq!(segments.allocate(Log::Small, 1, 1, false), Allocation::NoDrive);
+        assert_eq!(segments.allocate(Log::Small, 1, 1, Use::Fill), Allocation::NoDrive);
     }
 
     #[test]
@@ -488,26 +631,32 @@ mod tests {
         let all_settled = |segments: &mut Segments| {
             (0..5).for_each(|index| segments.settle(segment(0, index), 9, 99));
         };
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 0, 0));
-        assert_eq!(segments.allocate(Log::Main, 4, 1, true), room(0, 1, 10));
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 2, 20));
-        assert_eq!(segments.allocate(Log::Main, 8, 1, true), room(0, 3, 30));
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Busy);
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Main, 4, 1, Use::Kept), room(0, 1, 10));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 2, 20));
+        assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 3, 30));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Busy);
         all_settled(&mut segments);
         // The small log has its share, one sealed segment, and so it is its turn.
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Reclaim(segment(0, 0)));
+        assert_eq!(
+            segments.allocate(Log::Small, 8, 1, Use::Fill),
+            Allocation::Reclaim(segment(0, 0))
+        );
         assert_eq!(segments.log_of(segment(0, 0)), Log::Small);
-        assert_eq!(segments.allocate(Log::Main, 8, 1, true), room(0, 4, 40));
+        assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 4, 40));
         segments.seal(segment(0, 0));
         segments.empty(segment(0, 0));
         segments.release(segment(0, 0));
         all_settled(&mut segments);
         // None of the small log is sealed now.
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(
+            segments.allocate(Log::Small, 8, 1, Use::Fill),
+            Allocation::Reclaim(segment(0, 1))
+        );
         segments.seal(segment(0, 1));
         segments.empty(segment(0, 1));
         segments.release(segment(0, 1));
-        assert_eq!(segments.allocate(Log::Small, 8, 1, false), room(0, 0, 0));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 0, 0));
     }
 
     #[test]
@@ -525,13 +674,72 @@ mod tests {
         // The third was emptied, and not used since.
         segments.restore(vec![kept(0, 7, 4), kept(1, 5, 8), kept(2, 8, 0)]);
         segments.distrust(segment(0, 3));
-        assert_eq!(segments.allocate(Log::Small, 4, 1, false), room(0, 0, 4));
-        assert_eq!(segments.allocate(Log::Small, 7, 1, false), room(0, 2, 20));
+        assert_eq!(segments.allocate(Log::Small, 4, 1, Use::Fill), room(0, 0, 4));
+        assert_eq!(segments.allocate(Log::Small, 7, 1, Use::Fill), room(0, 2, 20));
         assert_eq!(segments.next_block(segment(0, 2), 1).epoch, 8);
-        assert_eq!(segments.allocate(Log::Small, 7, 1, false), Allocation::Reclaim(segment(0, 3)));
+        assert_eq!(
+            segments.allocate(Log::Small, 7, 1, Use::Fill),
+            Allocation::Reclaim(segment(0, 3))
+        );
         assert_eq!(segments.empty(segment(0, 3)).epoch, 9);
         segments.release(segment(0, 3));
-        assert_eq!(segments.allocate(Log::Small, 7, 1, false), room(0, 4, 40));
-        assert_eq!(segments.allocate(Log::Small, 7, 1, false), Allocation::Reclaim(segment(0, 1)));
+        assert_eq!(segments.allocate(Log::Small, 7, 1, Use::Fill), room(0, 4, 40));
+        assert_eq!(
+            segments.allocate(Log::Small, 7, 1, Use::Fill),
+            Allocation::Reclaim(segment(0, 1))
+        );
+    }
+
+    #[test]
+    fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_in_it() {
+        // Nine segments: five for the held log.
+        let mut segments = segments(10, &[90]);
+        assert_eq!(held_max_sectors(10, &[HEAD_SECTORS + 90, HEAD_SECTORS + 30]), 33);
+        for index in 0..5 {
+            assert_eq!(
+                segments.allocate(Log::Held, 8, 1, Use::Fill),
+                room(0, index, 10 * u64::from(index))
+            );
+            segments.settle(segment(0, index), 1, 1);
+            segments.live(segment(0, index), 8);
+            segments.hold(segment(0, index), 8);
+        }
+        assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), Allocation::AllHeld);
+        assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), Allocation::AllHeld);
+        // It is free for the others.
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 5, 50));
+        // No more than three quarters are held: that will do for the held log, and is too much for others.
+        segments.let_be(segment(0, 3), 1);
+        let third = Allocation::Reclaim(segment(0, 3));
+        assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), third);
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 6, 60));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 7, 70));
+        (5..8).for_each(|index| {
+            segments.settle(segment(0, index), 1, 1);
+            segments.live(segment(0, index), 8);
+        });
+        let oldest = Allocation::Reclaim(segment(0, 5));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), oldest);
+        segments.let_be(segment(0, 3), 2);
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), third);
+        // What is due has the spare segment.
+        assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), third);
+        assert_eq!(segments.allocate(Log::Held, 5, 1, Use::Due), room(0, 8, 80));
+        segments.seal(segment(0, 3));
+        segments.empty(segment(0, 3));
+        segments.release(segment(0, 3));
+        assert_eq!(segments.log_of(segment(0, 8)), Log::Held);
+        // A segment becomes one of it as it is.
+        segments.settle(segment(0, 8), 1, 1);
+        segments.make_held(segment(0, 5));
+        segments.hold(segment(0, 5), 8);
+        assert_eq!(segments.log_of(segment(0, 5)), Log::Held);
+        segments.live(segment(0, 8), 5);
+        let oldest = Allocation::Reclaim(segment(0, 6));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), oldest);
+        // What has nearly nothing left goes first, in whatever log.
+        segments.gone(segment(0, 1), 7);
+        let nearly_empty = Allocation::Reclaim(segment(0, 1));
+        assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), nearly_empty);
     }
 }

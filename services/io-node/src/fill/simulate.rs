@@ -8,7 +8,8 @@ use address::{ExtentKey, PackKey, SECTOR_BYTES};
 
 use super::eviction::{Candidate, Eviction, HEAT_MAX, Log};
 use super::filler::SEGMENTS_SAVED;
-use super::segments::{Allocation, SegmentNo, Segments};
+use super::segments::{Allocation, SegmentNo, Segments, Use};
+use super::shares::{Shares, Turn, Unheld};
 use crate::slab::HEAD_SECTORS;
 
 /// What one policy made of a trace.
@@ -34,20 +35,11 @@ const SECTORS: u64 = 1024;
 
 /// Bireme's policy. `first_touch` is whether the first read of a chunk fills it, or the second.
 pub fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Outcome {
-    let segment_sectors = (SECTORS + 1) * u64::from(capacity.extents_per_segment) + 1;
-    let sectors = HEAD_SECTORS + segment_sectors * u64::from(capacity.segments);
-    let mut cache = Cache {
-        segments: Segments::new(segment_sectors, &[sectors], 1),
-        eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
-        placed: HashMap::new(),
-        by_segment: HashMap::new(),
-        kept: 0,
-    };
+    let mut cache = Cache::new(capacity, |_| SECTORS, Shares::default());
     let (mut hits, mut filled) = (0, 0);
     for &chunk in trace {
         let key = ExtentKey { pack: PackKey(0), chunk };
-        if let Some((_, heat)) = cache.placed.get_mut(&key) {
-            *heat = (*heat + 1).min(HEAT_MAX);
+        if cache.read(key) {
             hits += 1;
         } else if first_touch || cache.eviction.is_second_touch(key, cache.placed.len()) {
             cache.fill(key);
@@ -58,49 +50,140 @@ pub fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Outcome {
 }
 
 struct Cache {
+    sectors: fn(ExtentKey) -> u64,
     segments: Segments,
     eviction: Eviction,
+    shares: Shares,
     placed: HashMap<ExtentKey, (SegmentNo, u8)>,
     by_segment: HashMap<SegmentNo, Vec<ExtentKey>>,
     kept: u64,
 }
 
 impl Cache {
-    fn fill(&mut self, key: ExtentKey) {
-        loop {
-            match self.segments.allocate(self.eviction.log_for(key), SECTORS, 1, false) {
-                Allocation::Room(room) => break self.place(key, room.segment),
-                Allocation::Reclaim(segment) => self.reclaim(segment),
-                Allocation::Busy | Allocation::TooLong | Allocation::NoDrive => return,
-            }
+    fn new(capacity: Capacity, sectors: fn(ExtentKey) -> u64, shares: Shares) -> Self {
+        let Capacity { segments, extents_per_segment } = capacity;
+        let segment_sectors = (SECTORS + 1) * u64::from(extents_per_segment) + 1;
+        let slab = HEAD_SECTORS + segment_sectors * u64::from(segments);
+        Self {
+            sectors,
+            segments: Segments::new(segment_sectors, &[slab], 1),
+            eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
+            shares,
+            placed: HashMap::new(),
+            by_segment: HashMap::new(),
+            kept: 0,
         }
-        self.eviction.filled(key, SECTORS);
+    }
+
+    /// Whether it is there.
+    fn read(&mut self, key: ExtentKey) -> bool {
+        let placed = self.placed.get_mut(&key);
+        placed.map(|(_, heat)| *heat = (*heat + 1).min(HEAT_MAX)).is_some()
+    }
+
+    /// Whether it could be.
+    fn fill(&mut self, key: ExtentKey) -> bool {
+        let sectors = (self.sectors)(key);
+        let room = loop {
+            let mut log = match self.shares.turn(key, sectors) {
+                Turn::Room { is_held: true } => Log::Held,
+                Turn::Room { is_held: false } => self.eviction.log_for(key),
+                Turn::LetGo(keys) => {
+                    keys.into_iter().for_each(|key| self.unplace(key));
+                    continue;
+                }
+                Turn::Wait => unreachable!("writes end at once"),
+                Turn::Full => return false,
+            };
+            let mut allocation = self.segments.allocate(log, sectors, 1, Use::Fill);
+            if allocation == Allocation::AllHeld && !self.shares.is_pinned(key) {
+                log = Log::Small;
+                allocation = self.segments.allocate(log, sectors, 1, Use::Fill);
+            }
+            match allocation {
+                Allocation::Room(room) => break room,
+                Allocation::Reclaim(segment) => self.reclaim(segment),
+                _ => return false,
+            }
+        };
+        let held_in = self.held_in(room.segment);
+        self.shares.add(key, sectors, held_in);
+        self.shares.written(key);
+        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
+        self.place(key, room.segment);
+        self.eviction.filled(key, sectors);
+        true
+    }
+
+    fn held_in(&self, segment: SegmentNo) -> Option<SegmentNo> {
+        (self.segments.log_of(segment) == Log::Held).then_some(segment)
     }
 
     fn place(&mut self, key: ExtentKey, segment: SegmentNo) {
         self.segments.next_block(segment, 1);
         self.segments.settle(segment, 1, 1);
         self.by_segment.entry(segment).or_default().push(key);
-        self.placed.insert(key, (segment, 0));
+        self.segments.live(segment, (self.sectors)(key));
+        if let Some((replaced, _)) = self.placed.insert(key, (segment, 0)) {
+            self.segments.gone(replaced, (self.sectors)(key));
+        }
+    }
+
+    fn unplace(&mut self, key: ExtentKey) {
+        if let Some((segment, _)) = self.placed.remove(&key) {
+            self.segments.gone(segment, (self.sectors)(key));
+            let unheld = self.shares.remove(key, (self.sectors)(key));
+            self.let_be(unheld);
+        }
+    }
+
+    fn let_be(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
+        for (segment, sectors) in unheld {
+            self.segments.let_be(segment, sectors);
+        }
+    }
+
+    fn hold(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) {
+        let sectors = (self.sectors)(key);
+        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
+        let unheld = self.shares.moved(key, held_in);
+        self.let_be(unheld);
     }
 
     fn reclaim(&mut self, segment: SegmentNo) {
         self.segments.seal(segment);
-        let keys = self.by_segment.remove(&segment).unwrap_or_default();
-        let heat = |key: &ExtentKey| self.placed.get(key).map_or(0, |(_, heat)| u32::from(*heat));
-        let candidates: Vec<_> = keys
-            .iter()
-            .map(|key| Candidate { key: *key, sectors: SECTORS, heat: heat(key) })
-            .collect();
-        let log = self.segments.log_of(segment);
-        let kept = self.eviction.keep(log, &candidates, self.placed.len());
-        for key in &keys {
-            self.placed.remove(key);
+        let mut keys = self.by_segment.get(&segment).cloned().unwrap_or_default();
+        keys.retain(|key| self.placed.get(key).is_some_and(|(at, _)| *at == segment));
+        let candidate = |key: &ExtentKey| Candidate {
+            key: *key,
+            sectors: (self.sectors)(*key),
+            heat: self.placed.get(key).map_or(0, |(_, heat)| u32::from(*heat)),
+            is_due: false,
+        };
+        let mut candidates: Vec<_> = keys.iter().map(candidate).collect();
+        let due = self.shares.due(&candidates);
+        candidates.iter_mut().zip(due).for_each(|(candidate, is_due)| candidate.is_due = is_due);
+        let is_due = candidates.iter().filter(|candidate| candidate.is_due);
+        if self.segments.is_mostly(is_due.clone().map(|candidate| candidate.sectors).sum()) {
+            self.segments.make_held(segment);
+            let due: Vec<_> = is_due.map(|candidate| candidate.key).collect();
+            due.into_iter().for_each(|key| self.hold(key, Some(segment)));
+            return;
         }
-        for at in kept {
-            if let Allocation::Room(room) = self.segments.allocate(Log::Main, SECTORS, 1, true) {
-                self.place(keys[at], room.segment);
+        let log = self.segments.log_of(segment);
+        for at in self.eviction.keep(log, &candidates, self.placed.len()) {
+            let Candidate { key, sectors, is_due, .. } = candidates[at];
+            let log = if self.shares.holds(key) { Log::Held } else { Log::Main };
+            let for_use = if is_due { Use::Due } else { Use::Kept };
+            if let Allocation::Room(room) = self.segments.allocate(log, sectors, 1, for_use) {
+                self.place(key, room.segment);
+                self.hold(key, self.held_in(room.segment));
                 self.kept += 1;
+            }
+        }
+        for key in self.by_segment.remove(&segment).unwrap_or_default() {
+            if self.placed.get(&key).is_some_and(|(at, _)| *at == segment) {
+                self.unplace(key);
             }
         }
         self.segments.empty(segment);
@@ -210,8 +293,13 @@ pub fn optimum(trace: &[u32], capacity: Capacity) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use address::TableTag;
+    use proptest::prelude::*;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
+
+    use super::super::segments::held_max_sectors;
+    use super::super::shares::Share;
 
     use super::*;
 
@@ -259,5 +347,117 @@ mod tests {
         {
             assert_eq!(outcome, Outcome { hit_ratio: all, written_ratio: 1.0 });
         }
+    }
+
+    const SMALL_EXTENT: u64 = SECTORS / 4;
+
+    fn key_of(table: u32, chunk: u32) -> ExtentKey {
+        ExtentKey { pack: PackKey::new(TableTag(table), 1), chunk }
+    }
+
+    /// Of several lengths, none more than a segment's fifth.
+    fn mixed(key: ExtentKey) -> u64 {
+        SMALL_EXTENT * (1 + u64::from(key.chunk % 4))
+    }
+
+    /// What tables 1 (a minimum), 2 (a pin) and 3 (a maximum) may count on, in tenths of what can be promised.
+    fn some_shares() -> impl Strategy<Value = (u64, u64, u64)> {
+        (1u64..=6, 1u64..=4, 1u64..=8)
+    }
+
+    proptest! {
+        #[test]
+        fn what_tables_may_count_on_holds_after_every_step(
+            (minimum, pinned, maximum) in some_shares(),
+            steps in prop::collection::vec((0u32..4, 0u32..600, 1u32..4), 1..3000),
+        ) {
+            let segment_sectors = (SECTORS + 1) * u64::from(CAPACITY.extents_per_segment) + 1;
+            let slab = HEAD_SECTORS + segment_sectors * u64::from(CAPACITY.segments);
+            let tenth = (held_max_sectors(segment_sectors, &[slab]) - segment_sectors) / 10;
+            let (minimum, pinned, maximum) = (minimum * tenth, pinned * tenth, maximum * tenth);
+            let share = |minimum, maximum, is_pinned| Share { minimum, maximum, is_pinned };
+            let mut cache = Cache::new(CAPACITY, mixed, Shares::new([
+                (TableTag(1), share(minimum, u64::MAX, false)),
+                (TableTag(2), share(pinned, pinned, true)),
+                (TableTag(3), share(0, maximum, false)),
+            ]));
+            let mut pinned_keys = Vec::new();
+            let sectors = |cache: &Cache, table| cache.shares.holding(TableTag(table)).sectors;
+            for (table, chunk, reads) in steps {
+                let key = key_of(table, chunk);
+                let before = sectors(&cache, 1);
+                for _ in 0..reads {
+                    if !cache.read(key) && cache.fill(key) && table == 2 {
+                        pinned_keys.push(key);
+                    }
+                }
+                let now = sectors(&cache, 1);
+                prop_assert!(now >= before.min(minimum), "{before} became {now} of {minimum}");
+                prop_assert!(sectors(&cache, 2) <= pinned && sectors(&cache, 3) <= maximum);
+                for table in 0..4 {
+                    let placed = cache.placed.keys().filter(|key| key.pack.table().0 == table);
+                    prop_assert_eq!(sectors(&cache, table), placed.map(|key| mixed(*key)).sum::<u64>());
+                }
+                prop_assert!(pinned_keys.iter().all(|key| cache.placed.contains_key(key)));
+                // Nothing that fits is refused, but what is pinned and has its maximum.
+                prop_assert!(table == 2 || cache.placed.contains_key(&key));
+                prop_assert!(cache.placed.contains_key(&key) || sectors(&cache, 2) + mixed(key) > pinned);
+            }
+        }
+    }
+
+    #[test]
+    fn a_scan_leaves_what_is_pinned_and_a_minimum_and_they_cost_little_to_keep() {
+        let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
+        let shares = || {
+            Shares::new([
+                (TableTag(1), Share { minimum: 2 * tenth, maximum: u64::MAX, is_pinned: false }),
+                (TableTag(2), Share { minimum: 2 * tenth, maximum: 2 * tenth, is_pinned: true }),
+            ])
+        };
+        let mut cache = Cache::new(CAPACITY, |_| SECTORS, shares());
+        // Filled before they had a share, they are in the other logs; as after a restart.
+        let mut before = Cache::new(CAPACITY, |_| SECTORS, Shares::default());
+        for chunk in 0..20 {
+            assert!(before.fill(key_of(1, chunk)) && before.fill(key_of(2, chunk)));
+        }
+        cache.segments = before.segments;
+        cache.placed = before.placed;
+        cache.by_segment = before.by_segment;
+        for &key in cache.placed.keys() {
+            cache.shares.restore(key, SECTORS, None);
+        }
+        for chunk in 0..50_000 {
+            assert!(cache.fill(key_of(9, chunk)));
+        }
+        assert!((0..20).all(|chunk| cache.read(key_of(1, chunk)) && cache.read(key_of(2, chunk))));
+        // Segments that were theirs stay as they are, or all of it was moved once.
+        assert!(cache.kept <= 40, "{} of 40 extents were written again", cache.kept);
+        // What is read again takes the place of what is not.
+        for chunk in 100..20_000 {
+            let key = key_of(1, 100 + chunk % 20);
+            if !cache.read(key) {
+                assert!(cache.fill(key));
+            }
+            assert!(cache.fill(key_of(9, 100_000 + chunk)));
+        }
+        assert!((0..20).all(|chunk| cache.read(key_of(1, 100 + chunk))));
+        let holding = cache.shares.holding(TableTag(1));
+        assert!((2 * tenth..2 * tenth + SECTORS).contains(&holding.held_sectors), "{holding:?}");
+    }
+
+    #[test]
+    fn what_a_table_lets_go_for_its_maximum_takes_little_from_others() {
+        let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
+        let share = Share { minimum: 0, maximum: 2 * tenth, is_pinned: false };
+        let mut cache = Cache::new(CAPACITY, |_| SECTORS, Shares::new([(TableTag(3), share)]));
+        for chunk in 0..60 {
+            assert!(cache.fill(key_of(1, chunk)));
+        }
+        for chunk in 0..10_000 {
+            assert!(cache.fill(key_of(3, chunk)));
+        }
+        let left = (0..60).filter(|&chunk| cache.placed.contains_key(&key_of(1, chunk))).count();
+        assert!(left >= 50, "{left} of 60 are left");
     }
 }

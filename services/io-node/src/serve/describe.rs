@@ -1,12 +1,14 @@
 //! Describe: the node's shape and counters.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use address::DriveNo;
-use wire::fetch::{Core as CoreState, DescribeResponse, Drive};
+use address::{DriveNo, SECTOR_BYTES, TableTag};
+use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 
+use crate::config::shares;
 use crate::core::CoreSnapshot;
-use crate::fill::DriveState;
+use crate::fill::{DriveState, Holding};
 use crate::metrics::{batch_times, read_times};
 use crate::node::Shared;
 
@@ -40,6 +42,42 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         read_seconds: Some((&read_times(&cores)).into()),
         cores: cores.into_iter().map(core).collect(),
         store: Some(shared.tables.store_use()),
+        tables: tables(shared).await,
+    }
+}
+
+/// Those with extents or a share, the largest first.
+async fn tables(shared: &Shared) -> Vec<TableUse> {
+    let mut holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
+    let mut tables = Vec::with_capacity(holdings.len());
+    // Checked when the node started.
+    for (config, (tag, _)) in
+        shared.config.shares.iter().zip(shares(&shared.config).unwrap_or_default())
+    {
+        let holding = holdings.remove(&tag).unwrap_or_default();
+        tables.push(TableUse {
+            uri: config.uri.clone(),
+            minimum_bytes: config.minimum.as_u64(),
+            maximum_bytes: config.maximum.map_or(0, |maximum| maximum.as_u64()),
+            pinned: config.pinned,
+            ..table(tag, holding)
+        });
+    }
+    for (tag, holding) in holdings {
+        let uri = shared.tables.uri(tag).await.map(|uri| uri.to_string()).unwrap_or_default();
+        tables.push(TableUse { uri, ..table(tag, holding) });
+    }
+    tables.sort_by(|one, other| (other.bytes, &one.tag).cmp(&(one.bytes, &other.tag)));
+    tables
+}
+
+fn table(tag: TableTag, holding: Holding) -> TableUse {
+    TableUse {
+        tag: format!("{tag:?}"),
+        bytes: holding.sectors * SECTOR_BYTES as u64,
+        held_bytes: holding.held_sectors * SECTOR_BYTES as u64,
+        extents: holding.extents,
+        ..TableUse::default()
     }
 }
 

@@ -6,6 +6,6 @@ mod projection;
 mod registry;
 
 pub use bounded::BoundedRows;
-pub use opened::{OpenFragment, OpenTable, Pack};
+pub use opened::{OpenFragment, OpenTable, Pack, table_tag};
 pub use projection::{Part, Projection};
 pub use registry::Registry;

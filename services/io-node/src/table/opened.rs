@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use address::{ChunkRows, ExtentKey, PackKey, RowAddr};
+use address::{ChunkRows, ExtentKey, PackKey, RowAddr, TableTag};
 use arrow_schema::{DataType, FieldRef};
 use futures::{StreamExt, TryStreamExt};
 use lake::{DeletedRows, Table};
@@ -175,6 +175,13 @@ impl OpenFragment {
     }
 }
 
+/// The tag of the table at `uri`, in the one spelling that tables have.
+pub fn table_tag(uri: &str) -> TableTag {
+    let hash = blake3::hash(uri.as_bytes());
+    let (tag, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 4], &[]));
+    TableTag(u32::from_le_bytes(*tag))
+}
+
 /// Names a pack of a fragment after all that decides its bytes.
 fn pack_key(
     table: &Table,
@@ -197,5 +204,5 @@ fn pack_key(
     }
     let mut key = [0; 16];
     key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-    Ok(PackKey(u128::from_le_bytes(key)))
+    Ok(PackKey::new(table_tag(table.uri()), u128::from_le_bytes(key)))
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use address::TableTag;
 use lake::Lake;
 use moka::future::Cache;
 use wire::fetch::StoreUse;
 
-use super::OpenTable;
+use super::{OpenTable, table_tag};
 use crate::error::NodeError;
 
 /// URI, version, and identity as asked for; so a table that was made anew under the same name is not
@@ -18,17 +19,27 @@ type Key = (String, u64, String);
 pub struct Registry {
     lake: Lake,
     tables: Cache<Key, Arc<OpenTable>>,
+    /// URIs of tables that were opened: what is on the drives has but their tags.
+    uris: Cache<TableTag, Arc<str>>,
 }
+
+/// URIs that are remembered at most; of others only the tag is shown.
+const URIS_MAX: u64 = 4096;
 
 impl Registry {
     /// A registry that keeps at most `tables_max` versions; those in use live on past that.
     pub fn new(lake: Lake, tables_max: u64) -> Self {
-        Self { lake, tables: Cache::new(tables_max) }
+        Self { lake, tables: Cache::new(tables_max), uris: Cache::new(URIS_MAX) }
     }
 
     /// What object stores were asked for since the start.
     pub fn store_use(&self) -> StoreUse {
         self.lake.store_use()
+    }
+
+    /// The URI of a table that was opened since the start.
+    pub async fn uri(&self, table: TableTag) -> Option<Arc<str>> {
+        self.uris.get(&table).await
     }
 
     /// A version of a table, opened now if it isn't open yet. What fails is tried again by the next
@@ -50,6 +61,7 @@ impl Registry {
                 if !identity.is_empty() && table.identity() != identity {
                     return Err(NodeError::AnotherTable { uri: uri.to_owned(), version });
                 }
+                self.uris.insert(table_tag(table.uri()), table.uri().into()).await;
                 OpenTable::new(table).await.map(Arc::new)
             })
             .await

@@ -12,6 +12,7 @@ mod membership;
 mod overload;
 mod reads;
 mod restart;
+mod shares;
 mod store;
 mod telemetry;
 mod types;

@@ -1,5 +1,6 @@
 //! Reclaiming a segment: what is hot is written once more, the rest forgotten, the journal ended.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use address::ExtentKey;
 use super::Filler;
 use crate::directory::Extent;
 use crate::fill::eviction::{Candidate, Log};
-use crate::fill::segments::{Allocation, SegmentNo};
+use crate::fill::segments::{Allocation, SegmentNo, Use};
 use crate::fill::task::{self, Purpose, Step, forget};
 use crate::fill::unrecorded::record_sectors;
 use crate::slab::journal::{sum_of, to_block};
@@ -20,47 +21,104 @@ const MOVING_MAX: usize = 4;
 pub struct Reclaim {
     /// Which.
     pub segment: SegmentNo,
-    /// Extents to be kept that are still to be read, the hottest last.
+    /// Extents to be kept that are still to be read: the hottest last, after those that are due.
     waiting: Vec<Arc<Extent>>,
     /// Those that are being read or written.
     moving: usize,
+    /// How many of those that wait or move are due: they go before the others, which may take the room.
+    due: HashSet<ExtentKey>,
+    /// Due ones that were read, and find room once what is written now is recorded.
+    roomless: Vec<(ExtentKey, pack::Extent)>,
+}
+
+impl Reclaim {
+    fn new(segment: SegmentNo) -> Self {
+        let (due, roomless) = Default::default();
+        Self { segment, waiting: Vec::new(), moving: 0, due, roomless }
+    }
 }
 
 impl Filler {
     /// Begins to reclaim a segment: asks which of its extents are worth keeping.
     pub(super) fn reclaim(&mut self, segment: SegmentNo) {
         self.segments.seal(segment);
-        self.reclaiming = Some(Reclaim { segment, waiting: Vec::new(), moving: 0 });
+        self.reclaiming = Some(Reclaim::new(segment));
         let extents = self.by_segment.get(&segment).into_iter().flatten();
         let extents = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
         self.steps.spawn(task::heat(Arc::clone(&self.cores), segment, extents));
     }
 
     /// Goes on to read what is worth keeping.
-    pub(super) fn heated(&mut self, segment: SegmentNo, heats: Vec<(Arc<Extent>, u32)>) {
+    pub(super) fn heated(&mut self, segment: SegmentNo, mut heats: Vec<(Arc<Extent>, u32)>) {
         let candidate = |(extent, heat): &(Arc<Extent>, u32)| Candidate {
             key: extent.key,
             sectors: extent.index.sectors().into(),
             heat: *heat,
+            is_due: false,
         };
-        let candidates: Vec<_> = heats.iter().map(candidate).collect();
+        // Gone meanwhile, some of them.
+        heats.retain(|(extent, _)| self.placed.has(extent));
+        let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
+        let due = self.shares.due(&candidates);
+        for (candidate, is_due) in candidates.iter_mut().zip(due) {
+            candidate.is_due = is_due;
+        }
+        let is_due = candidates.iter().filter(|candidate| candidate.is_due);
+        if self.segments.is_mostly(is_due.map(|candidate| candidate.sectors).sum()) {
+            // It costs nothing to have it held where it is, and would cost a segment to move it.
+            self.segments.make_held(segment);
+            let held = candidates.iter().zip(&heats).filter(|(candidate, _)| candidate.is_due);
+            held.for_each(|(_, (extent, _))| self.hold(extent, Some(segment)));
+            self.reclaiming = None;
+            return;
+        }
         let log = self.segments.log_of(segment);
         let kept = self.eviction.keep(log, &candidates, self.placed.len());
-        let waiting = kept.into_iter().rev().map(|at| Arc::clone(&heats[at].0)).collect();
+        let due = kept.iter().filter(|&&at| candidates[at].is_due);
+        let due = due.map(|&at| candidates[at].key).collect();
+        let waiting = kept.iter().rev().map(|&at| Arc::clone(&heats[at].0)).collect();
         // One is this step itself.
-        self.reclaiming = Some(Reclaim { segment, waiting, moving: 1 });
+        self.reclaiming = Some(Reclaim { waiting, moving: 1, due, ..Reclaim::new(segment) });
         self.moved(segment);
     }
 
-    /// Writes what is kept into the main log, if that has room.
+    /// Writes what is kept into the main log, or that of what tables count on, if that has room.
     pub(super) fn keep(&mut self, from: SegmentNo, name: ExtentKey, copy: pack::Extent) {
         let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
-        match self.segments.allocate(Log::Main, sectors, record, true) {
-            Allocation::Room(room) => self.place(name, copy, room, Purpose::Keep { from }),
-            _ => {
-                self.eviction.refund(sectors);
-                self.moved(from);
+        let will_settle = self.is_busy();
+        let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
+        let is_due = reclaim.as_ref().is_some_and(|it| it.due.contains(&name));
+        let log = if self.shares.holds(name) { Log::Held } else { Log::Main };
+        let for_use = if is_due { Use::Due } else { Use::Kept };
+        match (self.segments.allocate(log, sectors, record, for_use), reclaim) {
+            (Allocation::Room(room), _) => {
+                self.not_due(from, name);
+                return self.place(name, copy, room, Purpose::Keep { from });
             }
+            (_, Some(reclaim)) if is_due && will_settle => {
+                return reclaim.roomless.push((name, copy));
+            }
+            _ if is_due => {
+                tracing::warn!(extent = ?name, "its table may count on an extent, and there is no room to keep it in");
+                self.not_due(from, name);
+            }
+            _ => self.eviction.refund(sectors),
+        }
+        self.moved(from);
+    }
+
+    /// An extent of a segment that is reclaimed has its new place, or will have none: whether it was due.
+    pub(super) fn not_due(&mut self, from: SegmentNo, name: ExtentKey) -> bool {
+        let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
+        reclaim.is_some_and(|reclaim| reclaim.due.remove(&name))
+    }
+
+    /// Looks for room again for what had none: records take less than was kept free for them.
+    pub(super) fn keep_roomless(&mut self) {
+        let Some(reclaim) = &mut self.reclaiming else { return };
+        let from = reclaim.segment;
+        for (name, copy) in std::mem::take(&mut reclaim.roomless) {
+            self.keep(from, name, copy);
         }
     }
 
@@ -72,11 +130,17 @@ impl Filler {
             return;
         };
         reclaim.moving -= 1;
-        let starting = reclaim.waiting.len().min(MOVING_MAX.saturating_sub(reclaim.moving));
-        let next = reclaim.waiting.split_off(reclaim.waiting.len() - starting);
-        reclaim.moving += starting;
+        let mut next = Vec::new();
+        while reclaim.moving < MOVING_MAX
+            && let Some(extent) = reclaim
+                .waiting
+                .pop_if(|extent| reclaim.due.is_empty() || reclaim.due.contains(&extent.key))
+        {
+            reclaim.moving += 1;
+            next.push(extent);
+        }
         let is_over = reclaim.moving == 0;
-        for extent in next.into_iter().rev() {
+        for extent in next {
             let core = self.any_core();
             self.steps.spawn(task::reread(core, extent));
         }
@@ -90,7 +154,9 @@ impl Filler {
         let extents = self.by_segment.remove(&segment).unwrap_or_default();
         let keys: Vec<_> =
             extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
-        keys.iter().for_each(|&key| self.placed.remove(key));
+        for &key in &keys {
+            self.unplace(key);
+        }
         self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
         // Also for the kept ones' old places: who holds one of those began before.
         let told = forget(&self.cores, keys);

@@ -39,7 +39,7 @@ impl Filler {
         // A late report may be of bytes that were replaced since.
         if self.placed.has(extent) {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
-            self.placed.remove(extent.key);
+            self.unplace(extent.key);
             self.stats.dropped.fetch_add(1, Ordering::Relaxed);
             // Its room comes back with its segment, so nobody waits for this. The journal still has it: found
             // again after a restart, it is found wrong again.
@@ -73,7 +73,10 @@ impl Filler {
         self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         self.unrecorded[usize::from(drive.0)].1 = false;
         self.scrub.read();
-        let keys = self.placed.remove_drive(drive);
+        let keys = self.placed.on_drive(drive);
+        for &key in &keys {
+            self.unplace(key);
+        }
         self.by_segment.retain(|segment, _| segment.drive != drive);
         let extents = keys.len();
         tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");

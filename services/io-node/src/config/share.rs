@@ -1,0 +1,170 @@
+//! What tables may count on of a node's drives, as it is configured.
+
+use address::{SECTOR_BYTES, TableTag};
+use bytesize::ByteSize;
+use lake::normal_uri;
+use serde::Deserialize;
+
+use super::IoConfig;
+use crate::error::NodeError;
+use crate::fill::{OTHERS_MIN, Share, held_max_sectors};
+use crate::table::table_tag;
+
+/// One table's share of the drives, over all its versions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareConfig {
+    /// The table.
+    pub uri: String,
+    /// Bytes of it that others' fills leave on the drives, once they are there.
+    #[serde(default)]
+    pub minimum: ByteSize,
+    /// Bytes of it that are on the drives at most.
+    #[serde(default)]
+    pub maximum: Option<ByteSize>,
+    /// Whether nothing of it is let go: past `maximum`, which has to be given, it is filled no further.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+impl ShareConfig {
+    /// The table, and its share.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] for what contradicts itself.
+    pub fn share(&self, segment: ByteSize) -> Result<(TableTag, Share), NodeError> {
+        let bad = |what: String| {
+            let problem = format!("of {}: {what}", self.uri);
+            Err(NodeError::Config { field: "shares", problem })
+        };
+        let uri = match normal_uri(&self.uri) {
+            Ok(uri) => uri,
+            Err(error) => return bad(error.to_string()),
+        };
+        let minimum = match (self.pinned, self.maximum, self.minimum.as_u64()) {
+            (true, Some(maximum), 0) => maximum,
+            (true, None, _) => {
+                return bad("what is pinned needs a `maximum`, so that it is known to fit".into());
+            }
+            (true, Some(_), _) => {
+                return bad("what is pinned needs no `minimum`: leave it out".into());
+            }
+            (false, None, 0) => return bad("give a `minimum`, a `maximum`, or both".into()),
+            (false, ..) => self.minimum,
+        };
+        if let Some(maximum) = self.maximum {
+            if maximum < minimum {
+                return bad(format!("`maximum` {maximum} is below `minimum` {minimum}"));
+            }
+            if maximum < segment {
+                return bad(format!("`maximum` {maximum} is below a `segment`, {segment}"));
+            }
+        }
+        let sectors = |bytes: ByteSize| bytes.as_u64() / SECTOR_BYTES as u64;
+        let share = Share {
+            minimum: minimum.as_u64().div_ceil(SECTOR_BYTES as u64),
+            maximum: self.maximum.map_or(u64::MAX, sectors),
+            is_pinned: self.pinned,
+        };
+        Ok((table_tag(&uri), share))
+    }
+}
+
+/// The shares of all tables that have one.
+///
+/// # Errors
+/// [`NodeError::Config`] for the first that contradicts itself, or a table that is there twice.
+pub fn shares(config: &IoConfig) -> Result<Vec<(TableTag, Share)>, NodeError> {
+    let mut shares: Vec<(TableTag, Share)> = Vec::with_capacity(config.shares.len());
+    for share in &config.shares {
+        let (tag, of) = share.share(config.segment)?;
+        if shares.iter().any(|(other, _)| *other == tag) {
+            let problem = format!("names {} twice", share.uri);
+            return Err(NodeError::Config { field: "shares", problem });
+        }
+        shares.push((tag, of));
+    }
+    Ok(shares)
+}
+
+/// Whether drives of so many sectors have what the shares promise.
+///
+/// # Errors
+/// [`NodeError::Config`] with what is promised, and what can be.
+pub fn check_promised(
+    shares: &[(TableTag, Share)],
+    segment: ByteSize,
+    drive_sectors: &[u64],
+) -> Result<(), NodeError> {
+    let segment_sectors = segment.as_u64() / SECTOR_BYTES as u64;
+    // A table that isn't pinned holds up to an extent more than its minimum.
+    let promised = shares
+        .iter()
+        .filter(|(_, share)| share.minimum > 0)
+        .map(|(_, share)| share.minimum + if share.is_pinned { 0 } else { segment_sectors });
+    let promised = promised.fold(0u64, u64::saturating_add);
+    let most = held_max_sectors(segment_sectors, drive_sectors);
+    if promised <= most {
+        return Ok(());
+    }
+    let bytes = |sectors: u64| ByteSize::b(sectors.saturating_mul(SECTOR_BYTES as u64));
+    let problem = format!(
+        "promise {} of the drives (minima, with a segment each, and what is pinned), and at most {} can be: \
+         two thirds of all segments but {OTHERS_MIN} a drive. Promise less, or give more drives",
+        bytes(promised),
+        bytes(most),
+    );
+    Err(NodeError::Config { field: "shares", problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(toml: &str) -> Result<(TableTag, Share), String> {
+        let share: ShareConfig = serde_json::from_str(toml).unwrap();
+        share.share(ByteSize::mib(1)).map_err(|error| error.to_string())
+    }
+
+    fn refused(json: &str) -> String {
+        share(json).unwrap_err()
+    }
+
+    #[test]
+    fn a_share_is_checked_and_its_table_has_one_name() {
+        let (tag, of) = share(r#"{"uri": "s3://b/t/", "minimum": "2MiB"}"#).unwrap();
+        assert_eq!((of.minimum, of.maximum, of.is_pinned), (512, u64::MAX, false));
+        assert_eq!(share(r#"{"uri": "s3://b/t", "maximum": "2MiB"}"#).unwrap().0, tag);
+        let pinned = r#"{"uri": "s3://b/u", "maximum": "2MiB", "pinned": true}"#;
+        let pinned = share(pinned).unwrap();
+        assert_eq!(pinned.1, Share { minimum: 512, maximum: 512, is_pinned: true });
+        assert_ne!(pinned.0, tag);
+        for (json, said) in [
+            (r#"{"uri": " ", "minimum": "1GiB"}"#, "empty"),
+            (r#"{"uri": "s3://b/t"}"#, "give a `minimum`, a `maximum`, or both"),
+            (r#"{"uri": "s3://b/t", "pinned": true}"#, "needs a `maximum`"),
+            (
+                r#"{"uri": "s3://b/t", "pinned": true, "minimum": "2MiB", "maximum": "2MiB"}"#,
+                "needs no `minimum`",
+            ),
+            (r#"{"uri": "s3://b/t", "minimum": "3MiB", "maximum": "2MiB"}"#, "is below `minimum`"),
+            (r#"{"uri": "s3://b/t", "maximum": "2KiB"}"#, "is below a `segment`"),
+        ] {
+            assert!(refused(json).contains(said), "{json}: {}", refused(json));
+        }
+    }
+
+    #[test]
+    fn more_than_can_be_promised_is_refused_with_what_can() {
+        let share = |minimum, is_pinned| Share { minimum, maximum: u64::MAX, is_pinned };
+        let segment = ByteSize::mib(1);
+        // Ten segments of a MiB behind the head: four MiB can be promised.
+        let drive = [crate::slab::HEAD_SECTORS + 10 * 256];
+        let check = |shares: &[(TableTag, Share)]| check_promised(shares, segment, &drive);
+        check(&[(TableTag(1), share(1024, true))]).unwrap();
+        check(&[(TableTag(1), share(768, false)), (TableTag(2), share(0, false))]).unwrap();
+        let both = [(TableTag(1), share(768, false)), (TableTag(2), share(1, true))];
+        let error = check(&both).unwrap_err().to_string();
+        assert!(error.contains("promise 4.0 MiB") && error.contains("at most 4.0 MiB"), "{error}");
+    }
+}
