@@ -16,7 +16,7 @@
 
 {{/* Settings that the chart itself gives to the nodes. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -48,6 +48,11 @@
 {{- end }}
 
 {{- define "bireme.checks.shares" -}}
+{{- range .io.warmAtStart }}
+{{- if not (hasKey $.tables .table) }}
+{{- fail (printf "io.warmAtStart names %s, which tables does not have: name one of them" .table) }}
+{{- end }}
+{{- end }}
 {{- range $name, $share := .io.shares }}
 {{- if not (hasKey $.tables $name) }}
 {{- fail (printf "io.shares names %s, which tables does not have: name one of them" $name) }}

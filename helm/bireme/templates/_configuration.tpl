@@ -59,11 +59,25 @@ endpoint = "http://{{ $pod }}.{{ include "bireme.io.domain" $ }}:7071"
 {{- if dig "claim" "block" false . }}/dev/bireme/{{ .name }}{{ else }}/drives/{{ .name }}/slab{{ end }}
 {{- end }}
 
+{{/* The pods that there always are. One that comes later counts itself among them. */}}
+{{- define "bireme.io.members" -}}
+{{- $replicas := int .Values.io.replicas }}
+{{- if ne .Values.io.autoscaling.type "none" }}{{ $replicas = int .Values.io.autoscaling.minReplicas }}{{ end }}
+{{- $members := list }}
+{{- range $number := until $replicas }}
+{{- $members = append $members (printf "%s-%d" (include "bireme.tier" (list $ "io")) $number) }}
+{{- end }}
+{{- toJson $members }}
+{{- end }}
+
 {{- define "bireme.io.configuration" -}}
 {{- $cores := .Values.io.cores }}
 {{- if .Values.io.pinned }}{{ $cores = .Values.io.resources.limits.cpu }}{{ end }}
 cores = {{ int $cores }}
 pin = {{ .Values.io.pinned }}
+{{- if .Values.io.warmAtStart }}
+warm_at_start_max = {{ toJson .Values.io.warmAtStartMax }}
+{{- end }}
 {{- include "bireme.toml.settings" .Values.io.settings }}
 {{- range .Values.io.drives }}
 
@@ -71,6 +85,18 @@ pin = {{ .Values.io.pinned }}
 path = "{{ include "bireme.drive.path" . }}"
 {{- with .size }}
 size = {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- range .Values.io.warmAtStart }}
+{{- $table := index $.Values.tables .table }}
+
+[[warm_at_start]]
+uri = {{ toJson $table.uri }}
+{{- with $table.version }}
+version = {{ int64 . }}
+{{- end }}
+{{- with .columns }}
+columns = {{ toJson . }}
 {{- end }}
 {{- end }}
 {{- range $name, $share := .Values.io.shares }}

@@ -1,6 +1,7 @@
 //! How an I/O node is to be: one typed form, checked before anything starts.
 
 mod share;
+mod start_warm;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use telemetry::TelemetryConfig;
 use crate::error::NodeError;
 
 pub use share::{ShareConfig, check_promised, shares};
+pub use start_warm::StartWarmConfig;
 
 /// An I/O node's configuration. Sizes and durations are written as people write them: `64GiB`, `500ms`.
 #[derive(Clone, Debug, Deserialize)]
@@ -66,6 +68,14 @@ pub struct IoConfig {
     pub admission: Admission,
     /// What tables may count on of the drives.
     pub shares: Vec<ShareConfig>,
+    /// What is filled before the node's health says that it serves.
+    pub warm_at_start: Vec<StartWarmConfig>,
+    /// The longest that it waits for that.
+    #[serde(with = "humantime_serde")]
+    pub warm_at_start_max: Duration,
+    /// Names of the I/O nodes, all of the same weight: of what is filled at the start, only chunks that are this
+    /// node's among them. Empty for all chunks.
+    pub warm_members: Vec<String>,
     /// Bytes that fills write a second, over all drives; 0 for as fast as it goes.
     pub fill_rate: ByteSize,
     /// Bytes a second that are read to find extents that the drives have lost; 0 for none.
@@ -151,6 +161,9 @@ impl Default for IoConfig {
             fills: 2,
             admission: Admission::Always,
             shares: Vec::new(),
+            warm_at_start: Vec::new(),
+            warm_at_start_max: Duration::from_secs(600),
+            warm_members: Vec::new(),
             fill_rate: ByteSize::b(0),
             scrub_rate: ByteSize::mib(8),
             fill_queue_max: 4096,
@@ -204,6 +217,10 @@ impl IoConfig {
             return bad("queue_rows_max", "must be at least batch_rows_max".into());
         }
         shares(self)?;
+        self.warm_at_start.iter().try_for_each(StartWarmConfig::check)?;
+        if let Some(name) = twice(&self.warm_members) {
+            return bad("warm_members", format!("names `{name}` twice"));
+        }
         if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
             return bad(field, problem);
         }
@@ -225,6 +242,11 @@ impl IoConfig {
         }
         Ok(())
     }
+}
+
+/// The first name that is there twice.
+fn twice(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -253,5 +275,11 @@ mod tests {
         assert_eq!(field(with(|c| c.read_timeout = Duration::ZERO)), "read_timeout");
         assert_eq!(field(with(|c| c.credit_rows = 1)), "credit_rows");
         assert_eq!(field(with(|c| c.fills = 0)), "fills");
+        let names = || vec!["a".to_owned(), "a".to_owned()];
+        assert_eq!(field(with(|c| c.warm_members = names())), "warm_members");
+        let warm = |uri: &str, columns| StartWarmConfig { uri: uri.into(), version: 0, columns };
+        assert_eq!(field(with(|c| c.warm_at_start = vec![warm("", vec![])])), "warm_at_start");
+        assert_eq!(field(with(|c| c.warm_at_start = vec![warm("/t", names())])), "warm_at_start");
+        assert!(with(|c| c.warm_at_start = vec![warm("/t", vec!["a".into()])]).is_ok());
     }
 }

@@ -5,6 +5,7 @@
 //! serve/     gRPC, streams     ─► fetch.rs ─► stages/   decode, locate, RAM tier, coalesce, read,
 //!                                                       assemble, rerank, reply
 //! table/     opened versions, packs, projections        fill/   chunks onto the drives
+//! warm/      chunks filled ahead of their use
 //! slab/      whose a drive is, and what of it outlives the process
 //! memory.rs  where memory goes          metrics.rs  what is told of it all
 //! ```
@@ -26,8 +27,9 @@ mod slab;
 mod stages;
 mod table;
 mod table_rows;
+mod warm;
 
-pub use config::{Admission, DriveConfig, EngineChoice, IoConfig, ShareConfig};
+pub use config::{Admission, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig};
 pub use error::NodeError;
 pub use fill::simulate;
 pub use metrics::METRICS;

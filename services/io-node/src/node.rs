@@ -27,6 +27,7 @@ use crate::metrics::NodeMetrics;
 use crate::slab::{Drives, recover_all};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
+use crate::warm::{StartWarms, run_at_start};
 
 /// What all cores of a node share. Nothing of it is locked on the way of a fetch.
 pub struct Shared {
@@ -38,6 +39,8 @@ pub struct Shared {
     pub tables: Registry,
     /// The filler.
     pub fills: FillHandle,
+    /// What is filled before the node says that it serves.
+    pub start_warms: StartWarms,
     /// Rows from tables.
     pub table_reader: TableReader,
     /// Each core's mailbox.
@@ -177,6 +180,7 @@ impl IoNode {
                 config.table_queue_max,
             ),
             background: background.handle().clone(),
+            start_warms: StartWarms::new(&config.warm_at_start),
             fills,
             mailboxes,
             queue_depths: slabs.iter().map(queue_depth).collect(),
@@ -196,6 +200,7 @@ impl IoNode {
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
         tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
         background.spawn(filler.run());
+        background.spawn(run_at_start(Arc::clone(&shared)));
         let (local_addr, acceptor) = {
             let _guard = background.enter();
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
@@ -245,6 +250,11 @@ impl IoNode {
     /// What was found on its drives at the start.
     pub fn recovery(&self) -> Recovery {
         self.recovery
+    }
+
+    /// Whether its health says that it serves: what is filled at the start is there, or took too long.
+    pub fn is_ready(&self) -> bool {
+        *self.shared.start_warms.ready().borrow()
     }
 
     /// Extents on its drives.

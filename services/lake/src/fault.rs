@@ -16,6 +16,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::CredentialsRefused { uri, .. }
         | LakeError::NoTextIndex { uri, .. }
         | LakeError::BadUri { uri, .. }
+        | LakeError::PositionsOutOfBounds { uri, .. }
         | LakeError::StoreFull { uri, .. }
         | LakeError::StoreRefuses { uri, .. }
         | LakeError::Conflict { uri, .. }
@@ -65,6 +66,7 @@ fn reason_of(error: &LakeError) -> Reason {
         }
         LakeError::ColumnNotNamed { .. }
         | LakeError::RangeOutOfBounds { .. }
+        | LakeError::PositionsOutOfBounds { .. }
         | LakeError::BadKey { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadUri { .. }

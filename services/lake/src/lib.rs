@@ -31,6 +31,7 @@ mod index;
 mod ingest;
 mod lake;
 mod options;
+mod positions;
 mod read;
 mod schema;
 mod search;
@@ -52,6 +53,7 @@ pub use index::{
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::{Lake, normal_uri};
 pub use options::LakeOptions;
+pub use positions::FragmentRows;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
 pub use store::{STORE_METRICS, StoreLimits, StorePrices, store_samples};

@@ -5,6 +5,8 @@
 
 mod chunking;
 mod members;
+mod runs;
 
 pub use chunking::{CHUNK_BYTES_TARGET, chunk_rows};
 pub use members::{Member, Members, MembersError, TableHash};
+pub use runs::ChunkRun;

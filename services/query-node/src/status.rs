@@ -101,6 +101,8 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         batch_seconds: node.batch_seconds,
         read_seconds: node.read_seconds,
         tables: node.tables,
+        start_warms: node.start_warms,
+        ready: node.ready,
         ..Default::default()
     }
 }

@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
-use address::ChunkId;
 use futures::TryStreamExt;
 use futures::future::join_all;
+use placement::ChunkRun;
 use tokio::sync::mpsc;
 use tracing::warn;
-use wire::fetch::{ChunkRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
+use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
 use wire::query::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 use crate::io_tier::Routes;
 use crate::state::State;
 use crate::tables::OpenTable;
 
 /// Where progress goes.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
+
+/// Row ranges of a request at most.
+const RANGES_MAX: usize = 1024;
 
 /// A Warm that was checked: what each I/O node is to fill.
 pub struct Warm {
@@ -35,6 +38,10 @@ impl Warm {
             false => open.columns(&request.columns)?,
         };
         let bytes_per_s = request.bytes_per_s;
+        let runs = match request.rows.as_slice() {
+            [] => None,
+            rows => Some(runs_holding(&open, rows).await?),
+        };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
             table_uri: open.table.uri().to_owned(),
             version: open.version(),
@@ -42,6 +49,7 @@ impl Warm {
             chunks,
             identity: open.identity.clone(),
             bytes_per_s: 0,
+            rows: Vec::new(),
         };
         let routes = state.tier.routes();
         let mut requests: Vec<Option<NodeRequest>> = match routes.nodes().len() {
@@ -51,9 +59,10 @@ impl Warm {
                 return Err(Fault::new(Reason::NodeUnavailable, message).into());
             }
             // Without a list, all of them.
-            1 => vec![Some(request(Vec::new()))],
+            1 if runs.is_none() => vec![Some(request(Vec::new()))],
             _ => {
-                let ranges = ranges_by_owner(&open, &routes).into_iter();
+                let runs = runs.unwrap_or_else(|| all_runs(&open));
+                let ranges = ranges_by_owner(&open, &routes, runs).into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
@@ -113,20 +122,44 @@ impl Warm {
     }
 }
 
-/// The chunks of every fragment, as runs, for each I/O node.
-fn ranges_by_owner(open: &OpenTable, routes: &Routes) -> Vec<Vec<ChunkRange>> {
+/// All chunks.
+fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
+    let fragments = open.table.fragments().iter();
+    let runs = fragments.filter_map(|info| {
+        let chunks = open.chunk_rows_of(info.id)?.chunks_in(info.physical_rows);
+        Some(ChunkRun { fragment: info.id, chunks: 0..chunks })
+    });
+    runs.collect()
+}
+
+/// The chunks that hold rows at these positions.
+async fn runs_holding(open: &OpenTable, ranges: &[RowRange]) -> Result<Vec<ChunkRun>> {
+    if ranges.len() > RANGES_MAX {
+        let problem = format!("has {} ranges; give at most {RANGES_MAX}", ranges.len());
+        return Err(QueryError::BadRequest { field: "rows", problem });
+    }
+    let mut runs = Vec::new();
+    for range in ranges {
+        let end = if range.end == 0 { u64::MAX } else { range.end };
+        for rows in open.table.rows_at(range.first..end).await? {
+            let chunk_rows = open.chunk_rows_of(rows.fragment);
+            runs.extend(chunk_rows.map(|it| ChunkRun::holding(rows.fragment, rows.offsets, it)));
+        }
+    }
+    Ok(ChunkRun::merged(runs))
+}
+
+/// The chunks of these runs, as runs of each I/O node.
+fn ranges_by_owner(open: &OpenTable, routes: &Routes, runs: Vec<ChunkRun>) -> Vec<Vec<ChunkRange>> {
     let mut ranges: Vec<Vec<ChunkRange>> = vec![Vec::new(); routes.nodes().len()];
-    for info in open.table.fragments() {
-        let Some(rows) = open.chunk_rows_of(info.id) else { continue };
-        for index in 0..rows.chunks_in(info.physical_rows) {
-            let chunk = ChunkId { fragment: info.id, index };
-            let owner = routes.owner_of_chunk(open, chunk);
-            match ranges[owner].last_mut() {
-                Some(last) if last.fragment == info.id && last.first + last.count == index => {
-                    last.count += 1;
-                }
-                _ => ranges[owner].push(ChunkRange { fragment: info.id, first: index, count: 1 }),
+    for chunk in runs.into_iter().flat_map(ChunkRun::ids) {
+        let (fragment, index) = (chunk.fragment, chunk.index);
+        let owner = routes.owner_of_chunk(open, chunk);
+        match ranges[owner].last_mut() {
+            Some(last) if last.fragment == fragment && last.first + last.count == index => {
+                last.count += 1;
             }
+            _ => ranges[owner].push(ChunkRange { fragment, first: index, count: 1 }),
         }
     }
     ranges

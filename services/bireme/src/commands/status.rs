@@ -3,7 +3,7 @@
 use clap::Args;
 use client::query::StatusResponse;
 use serde_json::{Value, json};
-use wire::fetch::{StoreUse, TableUse};
+use wire::fetch::{StartWarm, StoreUse, TableUse};
 use wire::query::{IoNode, MemberState, Membership, TableSummary};
 
 use crate::arguments::Connection;
@@ -82,6 +82,11 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
         out.line(format_args!("\n{endpoint} reads by {engine}: {engine_reason}"))?;
     }
     for node in &status.io_nodes {
+        for warm in node.start_warms.iter().filter(|warm| !warm.done) {
+            out.line(format_args!("\n{}", warming(node, warm)))?;
+        }
+    }
+    for node in &status.io_nodes {
         for (drives, what) in [
             (&node.read_only_drives, "takes no more writes: what it has is served"),
             (&node.retired_drives, "failed and is not used any more: its rows come from the table"),
@@ -105,6 +110,20 @@ pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
     Ok(())
+}
+
+/// How far a start's warm is that hasn't ended.
+fn warming(node: &IoNode, warm: &StartWarm) -> String {
+    let state = if node.ready { "is ready, and still warms" } else { "is not ready yet: it warms" };
+    let (node, table) = (&node.endpoint, &warm.table_uri);
+    match &warm.progress {
+        None => format!("{node} {state} {table}, which it waits for"),
+        Some(progress) => format!(
+            "{node} {state} {table}, {} of {} there",
+            count(progress.extents_done),
+            counted(progress.extents_total, "extent", "extents"),
+        ),
+    }
 }
 
 /// What each table has of each I/O node's drives.
@@ -240,6 +259,19 @@ fn store_json(store: &StoreUse) -> Value {
     })
 }
 
+fn start_warm_json(warm: &StartWarm) -> Value {
+    let progress = warm.progress.clone().unwrap_or_default();
+    json!({
+        "uri": warm.table_uri,
+        "version": (warm.version > 0).then_some(warm.version),
+        "extents_total": warm.progress.as_ref().map(|progress| progress.extents_total),
+        "extents_done": progress.extents_done,
+        "extents_failed": progress.extents_failed,
+        "error": (!progress.last_error.is_empty()).then_some(&progress.last_error),
+        "done": warm.done,
+    })
+}
+
 fn table_json(table: &TableUse) -> Value {
     json!({
         "uri": (!table.uri.is_empty()).then_some(&table.uri),
@@ -280,6 +312,8 @@ fn to_json(status: &StatusResponse) -> Value {
             "retired_drives": node.retired_drives,
             "store": node.store.as_ref().map(store_json),
             "tables": node.tables.iter().map(table_json).collect::<Vec<_>>(),
+            "ready": node.ready,
+            "start_warms": node.start_warms.iter().map(start_warm_json).collect::<Vec<_>>(),
         })
     };
     let table = |table: &TableSummary| {

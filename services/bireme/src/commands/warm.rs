@@ -5,9 +5,10 @@ use clap::{Args, ValueHint};
 use client::query::{WarmProgress, WarmRequest};
 use futures::StreamExt;
 use serde_json::json;
+use wire::fetch::RowRange;
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs, parse_column};
+use crate::arguments::{Connection, TableArgs, parse_column, parse_row_range};
 use crate::error::Result;
 use crate::output::{self, Output, bytes, count, counted};
 use crate::progress::{Unit, bar};
@@ -17,6 +18,11 @@ Examples:
   bireme warm words
   bireme warm words --columns vector --json
   bireme warm words --rate 50MiB
+  bireme warm words --rows 1_000_000..        # all from the millionth row on
+  bireme warm words --rows 0..5000,90000..95000
+
+Rows are named by their positions: the order in which a scan brings them, counted from 0, deleted ones
+left out. A chunk is filled whole, so some of their neighbours are filled too.
 
 With --json every step is a line; the last one has \"done\": true. What is filled already is
 skipped, so that a warm that was interrupted goes on where it was.";
@@ -30,6 +36,9 @@ pub struct WarmArgs {
     /// Columns to fill [default: all]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
+    /// Rows to fill, by their positions in the table, half-open [default: all]
+    #[arg(long, value_name = "A..B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_row_range)]
+    rows: Vec<RowRange>,
     /// Bytes written a second at most, over all I/O nodes; 0 for as fast as they fill
     #[arg(long, value_name = "SIZE", default_value = "0")]
     rate: ByteSize,
@@ -45,6 +54,7 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         version: args.table.table_version,
         columns: args.columns,
         bytes_per_s: args.rate.as_u64(),
+        rows: args.rows,
     };
     let began = std::time::Instant::now();
     let mut steps = client.warm(request).await?;

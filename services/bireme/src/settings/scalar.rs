@@ -114,6 +114,7 @@ const IO: &[Scalar] = &[
     text("traffic_memory"),
     number("fills"),
     text("admission"),
+    text("warm_at_start_max"),
     text("fill_rate"),
     text("scrub_rate"),
     number("fill_queue_max"),
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn every_setting_with_one_value_has_a_variable() {
         let mut io = named(IO.iter().map(|scalar| scalar.field));
-        io.extend(named(["drives", "shares", "storage", "store", "telemetry"]));
+        let lists = ["drives", "shares", "warm_at_start", "warm_members"];
+        io.extend(named(lists.into_iter().chain(["storage", "store", "telemetry"])));
         assert_eq!(io, fields::<IoConfig>());
         let mut store = named(STORE.iter().filter_map(|s| s.field.strip_prefix("store.")));
         store.extend(named(["prices"]));

@@ -43,6 +43,8 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         cores: cores.into_iter().map(core).collect(),
         store: Some(shared.tables.store_use()),
         tables: tables(shared).await,
+        start_warms: shared.start_warms.warms(),
+        ready: *shared.start_warms.ready().borrow(),
     }
 }
 

@@ -44,7 +44,23 @@ pub async fn serve(
 ) {
     let shared = Arc::clone(&here().shared);
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<FetchServer>().await;
+    let mut ready = shared.start_warms.ready();
+    let is_ready = *ready.borrow();
+    match is_ready {
+        true => health.set_serving::<FetchServer>().await,
+        false => health.set_not_serving::<FetchServer>().await,
+    }
+    let (gate, mut end) = (health.clone(), stopping.clone());
+    tokio::spawn(async move {
+        let is_ready = async { ready.wait_for(|&ready| ready).await.is_ok() };
+        let ends = async { end.wait_for(|&stop| stop).await.is_ok() };
+        tokio::select! {
+            biased;
+            _ = ends => {}
+            true = is_ready => gate.set_serving::<FetchServer>().await,
+            else => {}
+        }
+    });
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

@@ -42,6 +42,14 @@ impl Registry {
         self.uris.get(&table).await
     }
 
+    /// The number of the latest version of the table at `uri`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn latest_version(&self, uri: &str) -> Result<u64, NodeError> {
+        Ok(self.lake.latest_version(uri).await?)
+    }
+
     /// A version of a table, opened now if it isn't open yet. What fails is tried again by the next
     /// who asks.
     ///

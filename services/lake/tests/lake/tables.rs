@@ -178,3 +178,48 @@ fn futures_can_be_sent() {
     }
     let _: fn(&lake::Lake, &lake::Table) = all;
 }
+
+#[tokio::test]
+async fn positions_are_those_of_a_scan_after_deletes_and_compaction() {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int32Type;
+    use lance::dataset::optimize::{CompactionOptions, compact_files};
+
+    let place = Place::new();
+    let batches = [rows(0, 50), rows(50, 100), rows(100, 500)];
+    let mut dataset = write(&place.uri(), &batches, PLAIN).await;
+    // The first two fragments become one with a higher id.
+    let options = CompactionOptions { target_rows_per_fragment: 200, ..Default::default() };
+    compact_files(&mut dataset, options, None).await.unwrap();
+    dataset.delete("id < 3 OR id = 17 OR id = 18 OR id = 120 OR id > 495").await.unwrap();
+    let table = lake().open(&place.uri()).await.unwrap();
+    assert_eq!(table.fragments().iter().map(|info| info.id).collect::<Vec<_>>(), [2, 3]);
+    let scanned = dataset.scan().project(&["id"]).unwrap().try_into_batch().await.unwrap();
+    let scanned = scanned["id"].as_primitive::<Int32Type>().values().to_vec();
+    let count = scanned.len() as u64;
+    assert_eq!(table.row_count(), count);
+    for positions in [0..count, 0..1, 15..40, 100..count, count - 1..count, 7..u64::MAX] {
+        let end = positions.end.min(count);
+        let expected = &scanned[positions.start as usize..end as usize];
+        let mut ids = Vec::new();
+        for found in table.rows_at(positions.clone()).await.unwrap() {
+            let deleted = table.deleted(found.fragment).await.unwrap();
+            let columns = ["id".to_owned()];
+            let rows =
+                table.read_chunk(found.fragment, found.offsets.clone(), &columns).await.unwrap();
+            let read = rows["id"].as_primitive::<Int32Type>();
+            let live = found.offsets.clone().filter(|&offset| !deleted.contains(offset));
+            ids.extend(live.map(|offset| read.value((offset - found.offsets.start) as usize)));
+            // Neither begins nor ends with rows that weren't asked for.
+            let whole =
+                found.offsets.len() as u32 == table.fragment(found.fragment).unwrap().physical_rows;
+            assert!(whole || !deleted.contains(found.offsets.start));
+        }
+        assert_eq!(ids, expected, "{positions:?}");
+    }
+    for positions in [5..5, 0..count + 1, count..u64::MAX] {
+        let error = table.rows_at(positions).await.unwrap_err();
+        assert!(matches!(error, LakeError::PositionsOutOfBounds { rows, .. } if rows == count));
+        assert!(error.to_string().contains(&format!("which has {count} rows")), "{error}");
+    }
+}

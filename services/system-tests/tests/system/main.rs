@@ -16,4 +16,5 @@ mod shares;
 mod store;
 mod telemetry;
 mod types;
+mod warm;
 mod words;

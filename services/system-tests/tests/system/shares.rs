@@ -14,7 +14,7 @@ use wire::fetch::TableUse;
 use crate::cluster::{Cluster, Io, folder, io_config, start_io, stop_io, total};
 
 /// Each fragment is a chunk of a quarter of a MiB.
-const ROWS_PER_FRAGMENT: u32 = 512;
+pub const ROWS_PER_FRAGMENT: u32 = 512;
 
 /// What a row holds: 480 bytes that no other row has.
 fn text(table: &str, row: u32) -> String {
@@ -22,7 +22,7 @@ fn text(table: &str, row: u32) -> String {
 }
 
 /// A table of so many fragments; its URI.
-async fn table(folder: &Path, name: &str, fragments: u32) -> String {
+pub async fn table(folder: &Path, name: &str, fragments: u32) -> String {
     let uri = folder.join(name).to_str().unwrap().to_owned();
     let rows = fragments * ROWS_PER_FRAGMENT;
     let column: ArrayRef =

@@ -1,0 +1,190 @@
+//! What a Warm is to fill, and filling it.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use address::ChunkId;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
+use placement::ChunkRun;
+use wire::fetch::{ChunkRange, RowRange, WarmProgress};
+use wire::{Fault, Reason};
+
+use crate::error::{NodeError, fault_of};
+use crate::fill::{FillHandle, FillKey, FillOutcome, Pace};
+use crate::table::{OpenFragment, OpenTable, Projection};
+
+/// Fills that one Warm asks for at the same time, a fill slot: enough that none stands idle, and that
+/// neighbours wait together and are scanned together.
+const ASKED_A_SLOT: usize = 8;
+
+/// Row ranges of a request at most.
+const RANGES_MAX: usize = 1024;
+
+/// Which chunks.
+pub enum Which {
+    /// All of the version.
+    All,
+    /// These.
+    Chunks(Vec<ChunkRange>),
+    /// Those that hold rows at these positions.
+    Rows(Vec<RowRange>),
+}
+
+/// Chunks of some packs of a table. Held as runs: a table of very many chunks takes no more than one of few.
+pub struct Work {
+    table: Arc<OpenTable>,
+    packs: Vec<usize>,
+    runs: Vec<ChunkRun>,
+}
+
+impl Work {
+    /// Finds the packs of `columns`, all if there are none, and the chunks.
+    ///
+    /// # Errors
+    /// A column, chunk or row that the version doesn't have; too many ranges; those of the store.
+    pub async fn new(
+        table: Arc<OpenTable>,
+        columns: &[String],
+        which: Which,
+    ) -> Result<Self, Fault> {
+        let packs: Vec<usize> = match columns {
+            [] => (0..table.packs().len()).collect(),
+            columns => {
+                let projection = Projection::new(Arc::clone(&table), columns);
+                let projection = projection.map_err(|error| fault_of(&error))?;
+                projection.parts.iter().map(|part| part.pack).collect()
+            }
+        };
+        let runs = match which {
+            Which::All => table.fragments().iter().map(all_of).collect(),
+            Which::Chunks(ranges) => {
+                ranges.iter().map(|range| run_of(&table, range)).collect::<Result<_, _>>()?
+            }
+            Which::Rows(ranges) => runs_holding(&table, &ranges).await?,
+        };
+        Ok(Self { table, packs, runs: ChunkRun::merged(runs) })
+    }
+
+    /// The same without the chunks that aren't wanted.
+    pub fn only(mut self, is_wanted: impl Fn(ChunkId) -> bool) -> Self {
+        let runs = std::mem::take(&mut self.runs);
+        let one = |id: ChunkId| ChunkRun { fragment: id.fragment, chunks: id.index..id.index + 1 };
+        for id in runs.into_iter().flat_map(ChunkRun::ids).filter(|&id| is_wanted(id)) {
+            match self.runs.last_mut() {
+                Some(run) if run.fragment == id.fragment && run.chunks.end == id.index => {
+                    run.chunks.end += 1;
+                }
+                _ => self.runs.push(one(id)),
+            }
+        }
+        self
+    }
+
+    /// How many extents it comes to.
+    pub fn extents(&self) -> u64 {
+        let chunks = self.runs.iter().map(|run| run.chunks.len() as u64);
+        chunks.sum::<u64>() * self.packs.len() as u64
+    }
+
+    /// A run's neighbours one after the other, pack by pack.
+    fn keys(&self) -> impl Iterator<Item = FillKey> {
+        let of_pack =
+            |run: &ChunkRun, pack| run.clone().ids().map(move |chunk| FillKey { pack, chunk });
+        let of_run = move |run| self.packs.iter().flat_map(move |&pack| of_pack(run, pack));
+        self.runs.iter().flat_map(of_run)
+    }
+
+    /// Fills all, in order, as fast as `pace` and `slots` fills at the same time allow. `report` is told after
+    /// each how far it is, and says whether to go on.
+    pub async fn fill(
+        &self,
+        fills: &FillHandle,
+        slots: usize,
+        pace: Pace,
+        mut report: impl FnMut(&WarmProgress) -> bool,
+    ) -> WarmProgress {
+        let mut now = WarmProgress { extents_total: self.extents(), ..Default::default() };
+        let pace = &Mutex::new(pace);
+        let asks = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
+        let asks = asks.map(|key| fills.fill(&self.table, key).boxed());
+        let mut outcomes = asks.buffer_unordered(slots * ASKED_A_SLOT).boxed();
+        while let Some(outcome) = outcomes.next().await {
+            match outcome {
+                FillOutcome::Found => {
+                    now.extents_done += 1;
+                    now.extents_found += 1;
+                }
+                FillOutcome::Filled(bytes) => {
+                    now.extents_done += 1;
+                    now.bytes_written += bytes;
+                    locked(pace).spend(bytes, Instant::now());
+                }
+                FillOutcome::Failed(why) => {
+                    now.extents_failed += 1;
+                    now.last_error = why.to_string();
+                }
+            }
+            if !report(&now) {
+                break;
+            }
+        }
+        now
+    }
+}
+
+fn all_of(fragment: &OpenFragment) -> ChunkRun {
+    ChunkRun { fragment: fragment.id, chunks: 0..fragment.chunks() }
+}
+
+fn run_of(table: &OpenTable, range: &ChunkRange) -> Result<ChunkRun, Fault> {
+    let known = table.fragment(range.fragment).map_or(0, |fragment| fragment.chunks());
+    match range.first.checked_add(range.count).filter(|&end| end <= known) {
+        Some(end) => Ok(ChunkRun { fragment: range.fragment, chunks: range.first..end }),
+        None => {
+            let what = format!(
+                "chunks {} to {} of fragment {}, which has {known}",
+                range.first,
+                u64::from(range.first) + u64::from(range.count),
+                range.fragment
+            );
+            Err(Fault::new(Reason::BadArgument, what))
+        }
+    }
+}
+
+async fn runs_holding(table: &OpenTable, ranges: &[RowRange]) -> Result<Vec<ChunkRun>, Fault> {
+    if ranges.len() > RANGES_MAX {
+        let what = format!("{} row ranges; give at most {RANGES_MAX}", ranges.len());
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
+    let mut runs = Vec::new();
+    for range in ranges {
+        let rows = table.table().rows_at(positions(range)).await;
+        for rows in rows.map_err(|error| fault_of(&NodeError::from(error)))? {
+            let chunk_rows = table.fragment(rows.fragment).map(|fragment| fragment.chunk_rows);
+            runs.extend(chunk_rows.map(|it| ChunkRun::holding(rows.fragment, rows.offsets, it)));
+        }
+    }
+    Ok(runs)
+}
+
+/// As `lake` has them.
+fn positions(range: &RowRange) -> Range<u64> {
+    range.first..if range.end == 0 { u64::MAX } else { range.end }
+}
+
+/// The key, once the pace allows the next.
+async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
+    let wait = locked(pace).wait(Instant::now());
+    if let Some(until) = wait {
+        tokio::time::sleep_until(until.into()).await;
+    }
+    key
+}
+
+/// Only one task has it.
+fn locked(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
+    pace.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,76 @@
+//! Consecutive chunks, as a Warm names them.
+
+use std::ops::Range;
+
+use address::{ChunkId, ChunkRows};
+
+/// Consecutive chunks of one fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkRun {
+    /// The fragment's id.
+    pub fragment: u32,
+    /// Their numbers.
+    pub chunks: Range<u32>,
+}
+
+impl ChunkRun {
+    /// The chunks that hold the rows at these physical offsets of a fragment; none if there are no offsets.
+    pub fn holding(fragment: u32, offsets: Range<u32>, rows: ChunkRows) -> Self {
+        let chunks = match offsets.is_empty() {
+            true => 0..0,
+            false => offsets.start / rows.get()..(offsets.end - 1) / rows.get() + 1,
+        };
+        Self { fragment, chunks }
+    }
+
+    /// Its chunks, in order.
+    pub fn ids(self) -> impl Iterator<Item = ChunkId> {
+        self.chunks.map(move |index| ChunkId { fragment: self.fragment, index })
+    }
+
+    /// The same chunks in their order, each once, in as few runs as there can be.
+    pub fn merged(mut runs: Vec<Self>) -> Vec<Self> {
+        runs.retain(|run| !run.chunks.is_empty());
+        runs.sort_by_key(|run| (run.fragment, run.chunks.start));
+        let mut merged: Vec<Self> = Vec::new();
+        for run in runs {
+            match merged.last_mut() {
+                Some(last)
+                    if last.fragment == run.fragment && run.chunks.start <= last.chunks.end =>
+                {
+                    last.chunks.end = last.chunks.end.max(run.chunks.end);
+                }
+                _ => merged.push(run),
+            }
+        }
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(fragment: u32, chunks: Range<u32>) -> ChunkRun {
+        ChunkRun { fragment, chunks }
+    }
+
+    #[test]
+    fn runs_hold_what_they_are_to_and_are_merged() {
+        let rows = ChunkRows::new(10).unwrap();
+        let holding = |offsets| ChunkRun::holding(3, offsets, rows).chunks;
+        assert_eq!([holding(0..1), holding(9..11), holding(10..20)], [0..1, 0..2, 1..2]);
+        assert!(holding(5..5).is_empty());
+        let runs = vec![
+            run(2, 4..6),
+            run(1, 3..5),
+            run(1, 0..1),
+            run(2, 5..9),
+            run(1, 5..6),
+            run(1, 8..8),
+        ];
+        assert_eq!(ChunkRun::merged(runs), [run(1, 0..1), run(1, 3..6), run(2, 4..9)]);
+        let ids: Vec<_> = run(7, 1..3).ids().map(|id| (id.fragment, id.index)).collect();
+        assert_eq!(ids, [(7, 1), (7, 2)]);
+    }
+}
