@@ -18,6 +18,7 @@ use crate::state::State;
 
 /// Answers a Get.
 pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
+    call.terms = call.terms.with_priority(request.priority)?;
     let terms = call.terms;
     validate_keys(&request, &state.shared.config)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {

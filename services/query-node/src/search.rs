@@ -26,6 +26,7 @@ pub async fn search(
     request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
+    call.terms = call.terms.with_priority(request.priority)?;
     let terms = call.terms;
     if request.explain {
         call.explain();

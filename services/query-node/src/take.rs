@@ -38,12 +38,14 @@ pub struct Take {
     addrs: Vec<RowAddr>,
     columns: Vec<String>,
     skip: bool,
+    priority: i32,
 }
 
 impl Take {
     /// Checks a request. Rows that are missing, if that is an error, are found out before anything
     /// is sent.
     pub async fn new(state: &State, request: TakeRequest, call: &mut Call) -> Result<Self> {
+        call.terms = call.terms.with_priority(request.priority)?;
         let terms = call.terms;
         let addrs = validate_take(&request, &state.shared.config)?;
         let skip = match OnMissing::try_from(request.on_missing) {
@@ -65,7 +67,7 @@ impl Take {
         call.say(|| ("bireme.table", open.name.as_str().into()));
         call.say(|| ("bireme.version", open.version().into()));
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
-        Ok(Self { open, addrs, columns, skip })
+        Ok(Self { open, addrs, columns, skip, priority: request.priority })
     }
 
     /// Fetches and sends all rows. `terms_of` gives each fetch its deadline. Ends early when the
@@ -85,7 +87,7 @@ impl Take {
         let mut last = (Vec::new(), Vec::new());
         while from < self.addrs.len() {
             let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
-            let terms = terms_of(call.terms);
+            let terms = terms_of(call.terms).with_priority(self.priority)?;
             let fetched = fetch_rows(state, &self.open, addrs, &self.columns, terms).await?;
             call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
             if !self.skip {

@@ -1,4 +1,4 @@
-//! On what terms a request is answered: until when, and for which trace.
+//! On what terms a request is answered: until when, before whom, and for which trace.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 use tonic::metadata::MetadataMap;
 use wire::ParentSpan;
+use wire::fetch::Priority;
 
 use crate::error::{QueryError, Result};
 
@@ -15,6 +16,8 @@ use crate::error::{QueryError, Result};
 pub struct Terms {
     /// After this the answer is of no use.
     deadline: Instant,
+    /// Whether it goes before or after others that wait.
+    priority: Priority,
     /// The span that what is done is within: the caller's, then the request's own. `None` where nothing is
     /// traced.
     pub span: Option<ParentSpan>,
@@ -23,7 +26,7 @@ pub struct Terms {
 impl Terms {
     /// `timeout` from now.
     pub fn after(timeout: Duration) -> Self {
-        Self { deadline: Instant::now() + timeout, span: None }
+        Self { deadline: Instant::now() + timeout, priority: Priority::Interactive, span: None }
     }
 
     /// From a request's `grpc-timeout` and `traceparent`; `timeout` from now if it brings no deadline.
@@ -46,7 +49,27 @@ impl Terms {
 
     /// The same within `timeout` from now.
     pub fn within(self, timeout: Duration) -> Self {
-        Self { span: self.span, ..Self::after(timeout) }
+        Self { deadline: Instant::now() + timeout, ..self }
+    }
+
+    /// The same for a request of this priority, as it came over the wire.
+    ///
+    /// # Errors
+    /// [`QueryError::BadRequest`] for none that there is.
+    pub fn with_priority(self, priority: i32) -> Result<Self> {
+        match Priority::try_from(priority) {
+            Ok(Priority::Unspecified) => Ok(self),
+            Ok(priority) => Ok(Self { priority, ..self }),
+            Err(_) => {
+                let problem = format!("is {priority}; give 1 (interactive) or 2 (batch)");
+                Err(QueryError::BadRequest { field: "priority", problem })
+            }
+        }
+    }
+
+    /// Whether it goes before or after others that wait.
+    pub fn priority(self) -> Priority {
+        self.priority
     }
 
     /// On what terms an I/O node is asked: what is left after its deadline is for reading the table instead. What
@@ -54,7 +77,7 @@ impl Terms {
     pub fn of_io_nodes(self, span: Option<ParentSpan>) -> fetch::Terms {
         let now = Instant::now();
         let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;
-        fetch::Terms { span, ..fetch::Terms::from(deadline) }
+        fetch::Terms { deadline, priority: self.priority, span }
     }
 
     /// # Errors
@@ -95,6 +118,17 @@ pub fn asked_timeout(metadata: &MetadataMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_priority_is_one_that_there_is() {
+        let terms = Terms::after(Duration::from_secs(1));
+        let of = |number| terms.with_priority(number).map(|it| it.of_io_nodes(None).priority);
+        assert_eq!(of(0).unwrap(), Priority::Interactive);
+        assert_eq!(of(2).unwrap(), Priority::Batch);
+        let within = terms.with_priority(2).unwrap().within(Duration::from_secs(2));
+        assert_eq!(within.priority(), Priority::Batch);
+        assert!(of(7).unwrap_err().to_string().contains("priority"));
+    }
 
     #[test]
     fn timeouts_are_read_in_every_unit() {

@@ -1,34 +1,126 @@
-//! Bounds the searches and table reads that run at the same time.
+//! Bounds the searches and table reads that run at the same time, and says whose turn it is.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use wire::fetch::Priority;
 
 use crate::error::{QueryError, Result};
 use crate::terms::Terms;
 
-/// As many at the same time as there are permits; a bounded number waits, in order.
+/// One turn in so many is batch work's while interactive work waits, as on I/O nodes.
+const BATCH_TURN: usize = 8;
+
+/// As many at the same time as there are permits; a bounded number waits, in order of priority and arrival.
 ///
 /// A search keeps its permit while it waits for index partitions that aren't cached: they are read
 /// within Lance's search.
 pub struct Turns {
-    permits: Arc<Semaphore>,
+    permits: Arc<Permits>,
     waiting: AtomicUsize,
+    batch_waiting: AtomicUsize,
     waiting_max: usize,
     background: Handle,
 }
 
+/// How many may begin, and who waits to.
+struct Permits(Mutex<Queue>);
+
+struct Queue {
+    free: usize,
+    /// Who has given up waiting is passed over.
+    interactive: VecDeque<oneshot::Sender<Permit>>,
+    batch: VecDeque<oneshot::Sender<Permit>>,
+    turn: usize,
+}
+
+/// The right to run, given to who is next when it is dropped.
+struct Permit(Option<Arc<Permits>>);
+
+impl Permits {
+    /// The lock is held for a few instructions, and never while work runs.
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Now, if there is one left.
+    fn take(self: &Arc<Self>) -> Option<Permit> {
+        let mut queue = self.locked();
+        queue.free = queue.free.checked_sub(1)?;
+        Some(Permit(Some(Arc::clone(self))))
+    }
+
+    /// Now, or when its turn comes.
+    fn wait(self: &Arc<Self>, priority: Priority) -> oneshot::Receiver<Permit> {
+        let (next, turn) = oneshot::channel();
+        let mut queue = self.locked();
+        // One that was given back in between.
+        if queue.free > 0 {
+            queue.free -= 1;
+            drop(queue);
+            let _ = next.send(Permit(Some(Arc::clone(self))));
+        } else {
+            queue.of(priority).retain(|waiting| !waiting.is_closed());
+            queue.of(priority).push_back(next);
+        }
+        turn
+    }
+}
+
+impl Queue {
+    fn of(&mut self, priority: Priority) -> &mut VecDeque<oneshot::Sender<Permit>> {
+        match priority {
+            Priority::Batch => &mut self.batch,
+            Priority::Unspecified | Priority::Interactive => &mut self.interactive,
+        }
+    }
+
+    /// Whose turn it is.
+    fn pop(&mut self) -> Option<oneshot::Sender<Permit>> {
+        self.turn = (self.turn + 1) % BATCH_TURN;
+        match self.turn {
+            0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
+            _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(permits) = self.0.take() else { return };
+        loop {
+            let next = {
+                let mut queue = permits.locked();
+                let Some(next) = queue.pop() else {
+                    queue.free += 1;
+                    return;
+                };
+                next
+            };
+            match next.send(Permit(Some(Arc::clone(&permits)))) {
+                Ok(()) => return,
+                // It has given up; this permit is passed on here.
+                Err(mut refused) => drop(refused.0.take()),
+            }
+        }
+    }
+}
+
 impl Turns {
-    /// `concurrency` run, `waiting_max` wait. `background` has threads for what would keep a core
-    /// from its connections.
+    /// `concurrency` run, `waiting_max` wait, of them half at most for batch work. `background` has threads for
+    /// what would keep a core from its connections.
     pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
-        let permits = Arc::new(Semaphore::new(concurrency));
-        Self { permits, waiting: AtomicUsize::new(0), waiting_max, background }
+        let (interactive, batch) = Default::default();
+        let queue = Queue { free: concurrency, interactive, batch, turn: 0 };
+        let permits = Arc::new(Permits(Mutex::new(queue)));
+        let (waiting, batch_waiting) = Default::default();
+        Self { permits, waiting, batch_waiting, waiting_max, background }
     }
 
     /// How many wait now.
@@ -79,16 +171,16 @@ impl Turns {
         terms.bound(during, done.boxed()).await
     }
 
-    async fn permit(&self, during: &'static str, terms: Terms) -> Result<OwnedSemaphorePermit> {
-        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _place = Place::take(self)?;
-                let turn = async { Ok(Arc::clone(&self.permits).acquire_owned().await) };
-                // Never closed.
-                let closed =
-                    |closed: tokio::sync::AcquireError| QueryError::Server(closed.to_string());
-                terms.bound(during, turn.boxed()).await?.map_err(closed)?
+    async fn permit(&self, during: &'static str, terms: Terms) -> Result<Permit> {
+        let permit = match self.permits.take() {
+            Some(permit) => permit,
+            None => {
+                let _place = Place::take(self, terms.priority())?;
+                let turn = self.permits.wait(terms.priority());
+                // A permit is sent before its sender goes.
+                let lost = |_| QueryError::Server("a turn was lost; this is a defect".into());
+                let turn = async { turn.await.map_err(lost) };
+                terms.bound(during, turn.boxed()).await?
             }
         };
         terms.check(during)?;
@@ -97,22 +189,27 @@ impl Turns {
 }
 
 /// A place in the queue, given up when dropped.
-struct Place<'a>(&'a Turns);
+struct Place<'a> {
+    turns: &'a Turns,
+    is_batch: bool,
+}
 
 impl<'a> Place<'a> {
-    fn take(turns: &'a Turns) -> Result<Self> {
+    fn take(turns: &'a Turns, priority: Priority) -> Result<Self> {
+        let is_batch = priority == Priority::Batch;
         let waiting = turns.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Self(turns);
-        match waiting < turns.waiting_max {
-            true => Ok(place),
-            false => Err(QueryError::Overloaded { waiting }),
-        }
+        let batch = turns.batch_waiting.fetch_add(usize::from(is_batch), Ordering::Relaxed);
+        let place = Self { turns, is_batch };
+        let has_room =
+            waiting < turns.waiting_max && (!is_batch || batch < turns.waiting_max.div_ceil(2));
+        if has_room { Ok(place) } else { Err(QueryError::Overloaded { waiting }) }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.turns.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.turns.batch_waiting.fetch_sub(usize::from(self.is_batch), Ordering::Relaxed);
     }
 }
 
@@ -141,5 +238,51 @@ mod tests {
         assert_eq!(turns.here("search", later, async { Ok(3) }.boxed()).await.unwrap(), 3);
         let work = async { Ok(4) }.boxed();
         assert_eq!(turns.in_background("search", later, work).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn batch_work_goes_after_others_and_does_not_starve() {
+        let turns = Arc::new(Turns::new(1, 64, Handle::current()));
+        let later = Terms::after(Duration::from_secs(10));
+        let batch = later.with_priority(Priority::Batch.into()).unwrap();
+        let first = turns.permits.take().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        for (terms, name) in [(batch, "batch"); 3].into_iter().chain([(later, "now"); 16]) {
+            let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
+            tasks.spawn(async move {
+                let work = async {
+                    order.lock().unwrap().push(name);
+                    Ok(())
+                };
+                turns.here("search", terms, work.boxed()).await.unwrap();
+            });
+            // In this order.
+            tokio::task::yield_now().await;
+        }
+        // One that gives up is passed over.
+        let gone = turns.permits.wait(Priority::Interactive);
+        drop(gone);
+        drop(first);
+        tasks.join_all().await;
+        let order = order.lock().unwrap().clone();
+        let places: Vec<_> = (0..19).filter(|&at| order[at] == "batch").collect();
+        assert_eq!(places, [7, 15, 18], "{order:?}");
+        assert_eq!((turns.waiting(), turns.permits.locked().free), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn batch_work_has_half_of_the_queue() {
+        let turns = Turns::new(1, 3, Handle::current());
+        let soon = Terms::after(Duration::from_millis(50));
+        let batch = soon.with_priority(Priority::Batch.into()).unwrap();
+        let _running = turns.permits.take().unwrap();
+        let wait = |terms| turns.here("search", terms, async { Ok(()) }.boxed());
+        let (one, two, three, now) =
+            tokio::join!(wait(batch), wait(batch), wait(batch), wait(soon));
+        assert!(matches!(three, Err(QueryError::Overloaded { waiting: 2 })), "{three:?}");
+        for late in [one, two, now] {
+            assert!(matches!(late, Err(QueryError::DeadlinePassed { .. })), "{late:?}");
+        }
     }
 }

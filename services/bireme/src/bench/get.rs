@@ -65,6 +65,7 @@ impl GetLoad {
             columns: plan.columns.clone(),
             key_column: column,
             format: format.into(),
+            ..Default::default()
         };
         Ok(Self { clients, keys, request, plan })
     }

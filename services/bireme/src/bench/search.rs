@@ -56,6 +56,7 @@ impl SearchLoad {
             refine_factor: plan.refine,
             explain: false,
             key_column: String::new(),
+            ..Default::default()
         };
         Ok(Self { clients, vectors, request, seed: plan.seed })
     }

@@ -35,6 +35,7 @@ impl TakeLoad {
             row_addrs: Vec::new(),
             columns: plan.columns.clone(),
             on_missing: OnMissing::Skip.into(),
+            ..Default::default()
         };
         Self { clients, rows: target.rows.clone(), request, plan }
     }

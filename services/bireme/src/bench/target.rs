@@ -75,6 +75,7 @@ impl Target {
             row_addrs: addrs.iter().map(|addr| addr.to_u64()).collect(),
             columns: vec![column.to_owned()],
             on_missing: OnMissing::Skip.into(),
+            ..Default::default()
         };
         Ok(self.client.take(request).await?.collect().await?.batches)
     }

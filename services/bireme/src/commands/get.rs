@@ -4,7 +4,7 @@ use clap::{Args, ValueHint};
 use client::query::{GetRequest, GottenRows, RowFormat};
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs, parse_column};
+use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column};
 use crate::error::Result;
 use crate::output::{Output, RowLayout};
 
@@ -35,6 +35,8 @@ pub struct GetArgs {
     #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     key_column: Option<String>,
     #[command(flatten)]
+    priority: PriorityArgs,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -50,6 +52,7 @@ pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
         columns: args.columns,
         key_column: args.key_column.unwrap_or_default(),
         format: RowFormat::Arrow.into(),
+        priority: args.priority.number(),
     };
     let gotten = client.get(request).await?;
     if let GottenRows::Arrow(rows) = &gotten.rows

@@ -7,7 +7,7 @@ use client::query::{By, Found, SearchRequest, Text, Vector};
 use serde_json::json;
 
 use crate::arguments::{
-    Connection, TableArgs, parse_at_least_1, parse_column, parse_filter, read_vector,
+    Connection, PriorityArgs, TableArgs, parse_at_least_1, parse_column, parse_filter, read_vector,
 };
 use crate::error::Result;
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
@@ -75,6 +75,8 @@ pub struct SearchArgs {
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
+    priority: PriorityArgs,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -93,6 +95,7 @@ impl SearchArgs {
             refine_factor: self.refine,
             explain: self.explain,
             key_column: self.key_column.unwrap_or_default(),
+            priority: self.priority.number(),
         };
         request.by = match (self.like, self.vector, self.text) {
             (Some(key), ..) => Some(By::Like(key)),

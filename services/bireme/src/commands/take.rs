@@ -5,7 +5,7 @@ use clap::{Args, ValueHint};
 use client::query::{OnMissing, TakeRequest};
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs, parse_column, parse_row_address};
+use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column, parse_row_address};
 use crate::error::Result;
 use crate::output::{Output, RowLayout};
 
@@ -44,6 +44,8 @@ pub struct TakeArgs {
     #[arg(long)]
     skip_missing: bool,
     #[command(flatten)]
+    priority: PriorityArgs,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -58,6 +60,7 @@ pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
         row_addrs: args.addresses.iter().map(|addr| addr.to_u64()).collect(),
         columns: args.columns,
         on_missing: OnMissing::Skip.into(),
+        priority: args.priority.number(),
     };
     let mut parts = client.take(request).await?;
     let mut missing = Vec::new();

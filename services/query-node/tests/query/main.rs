@@ -7,6 +7,7 @@ mod follow;
 mod get;
 mod node;
 mod operate;
+mod priority;
 mod search;
 mod table;
 mod take;
