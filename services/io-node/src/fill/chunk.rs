@@ -1,8 +1,10 @@
 //! What a fill brings: the rows of one chunk of one pack, encoded.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use address::{ChunkId, ExtentKey};
+use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -25,6 +27,23 @@ pub trait Chunk: Send {
         self: Box<Self>,
         bytes_max: u64,
     ) -> BoxFuture<'static, Result<pack::Extent, NodeError>>;
+
+    /// Bytes that it takes in the table, about, if it can be scanned together with its neighbours: the chunks of
+    /// the same fragment and pack before and behind it.
+    fn scan_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The rows of this chunk and of those behind it, `chunks` together, of one scan: an extent each. Only of one
+    /// that says its [`scan_bytes`](Self::scan_bytes).
+    fn encoded_together(
+        &self,
+        chunks: u32,
+    ) -> BoxFuture<'static, Result<Vec<pack::Extent>, NodeError>> {
+        let problem = format!("{chunks} chunks can't be scanned together");
+        let source = std::io::Error::other(problem);
+        async { Err(NodeError::Os { doing: "scanning", source }) }.boxed()
+    }
 }
 
 /// A chunk of an open table.
@@ -61,15 +80,55 @@ impl Chunk for TableChunk {
             } else {
                 table.table().read_chunk(chunk.fragment, rows, columns).await?
             };
-            // Encoding a chunk is milliseconds of pure CPU.
-            let encode = move || table.packs()[pack].layout.encode(batch.columns());
-            match tokio::task::spawn_blocking(encode).await {
-                Ok(extent) => Ok(extent?),
-                Err(error) => {
-                    Err(NodeError::Os { doing: "encoding a chunk", source: error.into() })
-                }
-            }
+            let mut extents = encoded(&table, pack, vec![batch]).await?;
+            Ok(extents.swap_remove(0))
         }
         .boxed()
+    }
+
+    fn scan_bytes(&self) -> Option<u64> {
+        let FillKey { pack, chunk } = self.key;
+        let fragment = self.table.fragment(chunk.fragment)?;
+        let rows = fragment.rows_of(chunk.index).len() as u64;
+        // Of blobs nobody knows how long they are.
+        (!self.table.packs()[pack].is_blob).then_some(rows * fragment.row_bytes)
+    }
+
+    fn encoded_together(
+        &self,
+        chunks: u32,
+    ) -> BoxFuture<'static, Result<Vec<pack::Extent>, NodeError>> {
+        let (table, FillKey { pack, chunk }) = (Arc::clone(&self.table), self.key);
+        async move {
+            let rows_of =
+                |index| table.fragment(chunk.fragment).map_or(0..0, |it| it.rows_of(index));
+            let each: Vec<_> = (chunk.index..chunk.index + chunks).map(rows_of).collect();
+            let start = rows_of(chunk.index).start;
+            let rows = start..rows_of(chunk.index + chunks - 1).end;
+            let columns = &table.packs()[pack].columns;
+            let batch = table.table().read_chunk(chunk.fragment, rows, columns).await?;
+            let slice = |rows: &Range<u32>| batch.slice((rows.start - start) as usize, rows.len());
+            let slices = each.iter().map(slice).collect();
+            encoded(&table, pack, slices).await
+        }
+        .boxed()
+    }
+}
+
+/// Rows of one of a table's packs, as they go to the drive.
+async fn encoded(
+    table: &Arc<OpenTable>,
+    pack: usize,
+    chunks: Vec<RecordBatch>,
+) -> Result<Vec<pack::Extent>, NodeError> {
+    let table = Arc::clone(table);
+    // Encoding a chunk is milliseconds of pure CPU.
+    let encode = move || {
+        let layout = &table.packs()[pack].layout;
+        chunks.iter().map(|chunk| layout.encode(chunk.columns())).collect::<Result<Vec<_>, _>>()
+    };
+    match tokio::task::spawn_blocking(encode).await {
+        Ok(extents) => Ok(extents?),
+        Err(error) => Err(NodeError::Os { doing: "encoding a chunk", source: error.into() }),
     }
 }

@@ -32,6 +32,7 @@ use super::segments::{Allocation, Room, SegmentNo, Segments, Use};
 use super::shares::{Shares, Turn};
 use super::task::{self, Purpose, Step, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
+use super::waiting::WaitingFills;
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
@@ -39,6 +40,10 @@ use crate::slab::{Found, Superblock};
 
 /// How many segments' worth of allowance for keeping can be saved up.
 pub const SEGMENTS_SAVED: u64 = 4;
+
+/// Neighbours that are scanned together come to one in so many bytes of a segment at most: a fill may have a segment
+/// in memory, and the table's columns take more there than in the table.
+const SCAN_SHARE: u64 = 2;
 
 /// How long a chunk that could not be filled is let be after the first failure; twice as long after each
 /// further one.
@@ -91,7 +96,7 @@ pub struct Filler {
     gauges: Arc<[DriveGauges]>,
     steps: JoinSet<Step>,
     /// Fills that wait for their turn.
-    queued: VecDeque<(ExtentKey, Box<dyn Chunk>)>,
+    queued: WaitingFills,
     /// Fills from ask to end, with who wants to know.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
     scanning: usize,
@@ -147,7 +152,7 @@ impl Filler {
             stats,
             gauges,
             steps: JoinSet::new(),
-            queued: VecDeque::new(),
+            queued: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_SHARE),
             under_way: HashMap::new(),
             scanning: 0,
             writing: vec![0; slabs.len()],
@@ -291,7 +296,7 @@ impl Filler {
             // The next one fills it.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
-            self.queued.push_back((name, chunk));
+            self.queued.push(name, chunk);
         }
     }
 
@@ -300,19 +305,22 @@ impl Filler {
         while self.scanning + self.homeless.len() + self.writing.iter().sum::<usize>()
             < self.limits.fills_max
         {
-            let Some((name, chunk)) = self.queued.pop_front() else { break };
+            let Some(run) = self.queued.pop() else { break };
             self.scanning += 1;
-            self.steps.spawn(scan(name, chunk, self.segment_sectors * SECTOR_BYTES as u64));
+            self.stats.scans.fetch_add(1, Ordering::Relaxed);
+            self.steps.spawn(scan(run, self.segment_sectors * SECTOR_BYTES as u64));
         }
     }
 
     fn stepped(&mut self, step: Step) {
         match step {
-            Step::Scanned { name, extent } => {
+            Step::Scanned { extents } => {
                 self.scanning -= 1;
-                match extent {
-                    Ok(extent) => self.homeless.push_back((name, extent)),
-                    Err(why) => self.end(name, FillOutcome::Failed(why.into())),
+                for (name, extent) in extents {
+                    match extent {
+                        Ok(extent) => self.homeless.push_back((name, extent)),
+                        Err(why) => self.end(name, FillOutcome::Failed(why.into())),
+                    }
                 }
             }
             Step::Heated { segment, heats } => self.heated(segment, heats),

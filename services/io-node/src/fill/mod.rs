@@ -25,6 +25,7 @@ mod shares;
 pub mod simulate;
 mod task;
 mod unrecorded;
+mod waiting;
 
 pub use chunk::FillKey;
 pub use eviction::HEAT_MAX;

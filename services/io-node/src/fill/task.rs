@@ -24,10 +24,8 @@ const WRITE_BYTES: usize = 1 << 20;
 pub enum Step {
     /// The table's rows are read and encoded.
     Scanned {
-        /// The extent's name.
-        name: ExtentKey,
-        /// What is to be written.
-        extent: Result<pack::Extent, String>,
+        /// The extents' names, and what is to be written of each.
+        extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
     },
     /// The batches that read the extents of a segment that is to be reclaimed.
     Heated {
@@ -152,14 +150,31 @@ async fn read_checked(
     Ok(())
 }
 
-/// Reads a chunk and encodes it.
-pub async fn scan(name: ExtentKey, chunk: Box<dyn Chunk>, bytes_max: u64) -> Step {
-    // A panic in a library below ends this fill, not the filler's count of fills.
-    let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
-        Ok(extent) => extent.map_err(|error| error.to_string()),
-        Err(_) => Err("reading the table panicked".into()),
-    };
-    Step::Scanned { name, extent }
+/// Reads neighbouring chunks in one scan and encodes them. If that fails each is read by itself, so that what is
+/// wrong with one is not the others' fault.
+pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step {
+    if let [(_, first), _, ..] = run.as_slice() {
+        let together = AssertUnwindSafe(first.encoded_together(run.len() as u32)).catch_unwind();
+        match together.await {
+            Ok(Ok(extents)) if extents.len() == run.len() => {
+                let names = run.into_iter().map(|(name, _)| name);
+                return Step::Scanned { extents: names.zip(extents.into_iter().map(Ok)).collect() };
+            }
+            Ok(Ok(_)) => tracing::error!("a scan brought other chunks than it was asked for"),
+            Ok(Err(error)) => tracing::debug!(%error, "neighbours are scanned one by one"),
+            Err(_) => tracing::error!("reading neighbours together panicked"),
+        }
+    }
+    let mut extents = Vec::with_capacity(run.len());
+    for (name, chunk) in run {
+        // A panic in a library below ends this fill, not the filler's count of fills.
+        let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
+            Ok(extent) => extent.map_err(|error| error.to_string()),
+            Err(_) => Err("reading the table panicked".into()),
+        };
+        extents.push((name, extent));
+    }
+    Step::Scanned { extents }
 }
 
 /// Writes an extent through a core's ring.

@@ -32,6 +32,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         fills_running: fills.running.load(Ordering::Relaxed),
         fills_done: fills.done.load(Ordering::Relaxed),
         fills_failed: fills.failed.load(Ordering::Relaxed),
+        scans: fills.scans.load(Ordering::Relaxed),
         bytes_filled: fills.bytes_filled.load(Ordering::Relaxed),
         bytes_kept: fills.bytes_kept.load(Ordering::Relaxed),
         extents_scrubbed: fills.scrubbed.load(Ordering::Relaxed),

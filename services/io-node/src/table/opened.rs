@@ -57,7 +57,7 @@ pub struct OpenFragment {
     /// How they are cut into chunks.
     pub chunk_rows: ChunkRows,
     /// Bytes of a row in its first file, on average; 0 if unknown.
-    row_bytes: u64,
+    pub row_bytes: u64,
     deleted: Arc<DeletedRows>,
     /// A key for each of the table's packs.
     keys: Vec<PackKey>,

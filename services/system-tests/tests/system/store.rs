@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use address::RowAddr;
 use arrow_array::cast::AsArray;
@@ -24,7 +24,7 @@ use futures::StreamExt;
 use lake::{IngestOptions, Lake, LakeError, LakeOptions, ingest};
 use lance::Dataset;
 use wire::Reason;
-use wire::fetch::{WarmProgress, WarmRequest};
+use wire::fetch::{ChunkRange, WarmProgress, WarmRequest};
 use wire::query::GetRequest;
 
 use crate::cluster::{Cluster, Io, folder, sample, soon};
@@ -261,4 +261,74 @@ async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_b
     assert!(again.extents_found >= broken_off.extents_done, "{again:?}");
     assert_eq!(look(&io, &projection).await, []);
     io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neighbours_that_are_missed_together_are_scanned_together() {
+    let Some(s3) = S3::start(false).await else { return };
+    let folder = folder();
+    write(folder.path()).await;
+    s3.put_folder(folder.path(), "/lake/table");
+    // Extents, scans, and reads of the store, for these warms one after the other.
+    let cost = async |warms: Vec<WarmRequest>| {
+        let io = Io::start(|config| {
+            config.storage = s3.options();
+            config.store.hedge = false;
+            config.fills = 1;
+        })
+        .await;
+        // The table is open before it is counted.
+        io.open(URI, 1, &["id", "vector"]).await;
+        let before = io.describe().await;
+        for request in warms {
+            drained(&io, request).await;
+        }
+        let after = io.describe().await;
+        let reads = after.store.unwrap().reads - before.store.unwrap().reads;
+        let projection = io.open(URI, 1, &["id", "vector"]).await;
+        assert_eq!(look(&io, &projection).await, []);
+        assert_eq!(crate::cluster::total(&io.describe().await, |core| core.table_rows), 0);
+        io.stop().await;
+        (after.fills_done, after.scans, reads)
+    };
+    let chunk = |first| ChunkRange { fragment: 0, first, count: 1 };
+    let one = |first| WarmRequest { chunks: vec![chunk(first)], ..whole() };
+    let (extents, scans, reads) = cost((0..12).map(one).collect()).await;
+    assert!(extents == 24 && scans == extents, "{scans} scans of {extents}");
+    let (same, scans_together, reads_together) = cost(vec![whole()]).await;
+    assert_eq!(same, extents);
+    assert!(2 * scans_together < scans, "{scans_together} scans in place of {scans}");
+    assert!(reads_together < reads, "{reads_together} reads in place of {reads}");
+    println!(
+        "{extents} extents: {scans} scans, {reads} reads; together {scans_together}, {reads_together}"
+    );
+
+    // Misses alike: one batch asks for rows of all chunks.
+    let io = Io::start(|config| {
+        config.storage = s3.options();
+        config.fills = 1;
+    })
+    .await;
+    let projection = io.open(URI, 1, &["id", "vector"]).await;
+    let addrs = (0..ROWS).step_by(2000).map(|id| RowAddr::new(0, id)).collect();
+    io.client.fetch(&projection, addrs, None, soon()).await.unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while io.describe().await.extents < 24 {
+        assert!(Instant::now() < patience);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let described = io.describe().await;
+    assert!(described.scans <= 12, "{} scans of {}", described.scans, described.fills_done);
+    io.stop().await;
+}
+
+fn whole() -> WarmRequest {
+    WarmRequest { table_uri: URI.into(), version: 1, ..Default::default() }
+}
+
+async fn drained(io: &Io, request: WarmRequest) {
+    let mut steps = io.client.warm(request).await.unwrap();
+    while let Some(step) = steps.next().await {
+        assert_eq!(step.unwrap().extents_failed, 0);
+    }
 }

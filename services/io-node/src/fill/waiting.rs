@@ -1,0 +1,131 @@
+//! Fills that wait for their turn; neighbours leave together, to be scanned together.
+//!
+//! Pure. In order of arrival, but for neighbours: who waits behind a chunk of the same pack and fragment that is
+//! next to it goes with it, as far as the bytes of one scan allow.
+
+use std::collections::VecDeque;
+
+use address::ExtentKey;
+
+use super::chunk::Chunk;
+
+/// A fill that waits.
+type Waiting = (ExtentKey, Box<dyn Chunk>);
+
+/// Fills that wait.
+pub struct WaitingFills {
+    queue: VecDeque<Waiting>,
+    /// Of one scan of several chunks.
+    scan_bytes_max: u64,
+}
+
+impl WaitingFills {
+    /// None, of which several are scanned together as long as they come to so many bytes.
+    pub fn new(scan_bytes_max: u64) -> Self {
+        Self { queue: VecDeque::new(), scan_bytes_max }
+    }
+
+    /// One more.
+    pub fn push(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>) {
+        self.queue.push_back((name, chunk));
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The one that came first with its neighbours: consecutive chunks of one pack, in order.
+    pub fn pop(&mut self) -> Option<Vec<Waiting>> {
+        let (name, chunk) = self.queue.pop_front()?;
+        let Some(bytes) = chunk.scan_bytes() else { return Some(vec![(name, chunk)]) };
+        let mut others: Vec<(u32, usize, u64)> = Vec::new();
+        for (at, (other, chunk)) in self.queue.iter().enumerate() {
+            if other.pack == name.pack {
+                others.extend(chunk.scan_bytes().map(|bytes| (other.chunk, at, bytes)));
+            }
+        }
+        others.sort_unstable();
+        let mut left = self.scan_bytes_max.saturating_sub(bytes);
+        let mut take = |(_, at, bytes): (u32, usize, u64)| {
+            left = left.checked_sub(bytes)?;
+            Some(at)
+        };
+        let behind = others.partition_point(|(chunk, ..)| *chunk <= name.chunk);
+        let before = others.partition_point(|(chunk, ..)| *chunk < name.chunk);
+        let mut places = Vec::new();
+        for (expected, &other) in (name.chunk + 1..).zip(&others[behind..]) {
+            let Some(at) = (other.0 == expected).then(|| take(other)).flatten() else { break };
+            places.push(at);
+        }
+        for (expected, &other) in (0..name.chunk).rev().zip(others[..before].iter().rev()) {
+            let Some(at) = (other.0 == expected).then(|| take(other)).flatten() else { break };
+            places.push(at);
+        }
+        // From the back, so that the places before stay what they are.
+        places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
+        let mut run: Vec<_> = places.into_iter().filter_map(|at| self.queue.remove(at)).collect();
+        run.push((name, chunk));
+        run.sort_by_key(|(name, _)| name.chunk);
+        Some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::PackKey;
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use crate::error::NodeError;
+
+    struct Sized(Option<u64>);
+
+    impl Chunk for Sized {
+        fn encoded(self: Box<Self>, _: u64) -> BoxFuture<'static, Result<pack::Extent, NodeError>> {
+            async { unreachable!("it is not scanned") }.boxed()
+        }
+
+        fn scan_bytes(&self) -> Option<u64> {
+            self.0
+        }
+    }
+
+    fn waiting(asked: &[(u128, u32, Option<u64>)]) -> WaitingFills {
+        let mut fills = WaitingFills::new(40);
+        for &(pack, chunk, bytes) in asked {
+            fills.push(ExtentKey { pack: PackKey(pack), chunk }, Box::new(Sized(bytes)));
+        }
+        fills
+    }
+
+    fn runs(mut fills: WaitingFills) -> Vec<(u128, Vec<u32>)> {
+        let mut runs = Vec::new();
+        while let Some(run) = fills.pop() {
+            runs.push((run[0].0.pack.0, run.iter().map(|(name, _)| name.chunk).collect()));
+        }
+        assert_eq!(fills.len(), 0);
+        runs
+    }
+
+    #[test]
+    fn neighbours_leave_together_in_order_and_others_as_they_came() {
+        let asked = [(1, 5), (2, 6), (1, 4), (1, 9), (1, 6), (2, 5), (1, 2)];
+        let asked = asked.map(|(pack, chunk)| (pack, chunk, Some(10)));
+        let expected = [(1, vec![4, 5, 6]), (2, vec![5, 6]), (1, vec![9]), (1, vec![2])];
+        assert_eq!(runs(waiting(&asked)), expected);
+    }
+
+    #[test]
+    fn a_scan_is_bounded_and_those_that_go_alone_do() {
+        let some: Vec<_> = (0..10).map(|chunk| (1, chunk, Some(10))).collect();
+        let expected = [(1, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7]), (1, vec![8, 9])];
+        assert_eq!(runs(waiting(&some)), expected);
+        let mixed = [(1, 0, Some(100)), (1, 1, Some(10)), (1, 2, None), (1, 3, Some(10))];
+        let expected = [(1, vec![0]), (1, vec![1]), (1, vec![2]), (1, vec![3])];
+        assert_eq!(runs(waiting(&mixed)), expected);
+        let last = [(1, u32::MAX, Some(10)), (1, 0, Some(10)), (1, u32::MAX - 1, Some(10))];
+        assert_eq!(runs(waiting(&last)), [(1, vec![u32::MAX - 1, u32::MAX]), (1, vec![0])]);
+    }
+}
