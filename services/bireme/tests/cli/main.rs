@@ -1,8 +1,10 @@
 //! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
 
+mod full_filesystem;
 mod hostile;
 mod io_process;
 mod killed;
+mod start_warm;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -135,8 +137,18 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert_eq!(up.json(&["tables"]).len(), 1);
     let described = &up.json(&["describe", "words"])[0];
     assert_eq!(described["rows"], 6927);
+    let some = up.json(&["warm", "words", "--rows", "0..10,20..30"]);
+    let some = some.last().unwrap()["extents_total"].as_u64().unwrap();
     let warmed = up.json(&["warm", "words"]);
     assert_eq!(warmed.last().unwrap()["done"], true);
+    assert!((1..=warmed.last().unwrap()["extents_total"].as_u64().unwrap()).contains(&some));
+    assert!(warmed.last().unwrap()["extents_found"].as_u64().unwrap() >= some);
+    up.names(&["warm", "words", "--rows", "0..100000000"], 2, "100000000");
+    up.names(&["warm", "words", "--rows", "9..3"], 2, "no rows");
+    let later = ["search", "words", "--like", "n02503517", "-k", "3", "--priority", "batch"];
+    assert_eq!(up.json(&later), found);
+    assert_eq!(up.json(&["get", "words", "n02503517", "--priority", "batch"]).len(), 1);
+    up.names(&["get", "words", "x", "--priority", "soon"], 2, "soon");
     up.json(&["status"]);
     for what in ["fetch", "search", "get"] {
         let measured = &up.json(&["bench", what, "words", "--seconds", "1"])[0];
