@@ -5,6 +5,7 @@ use client::query::StatusResponse;
 use serde_json::{Value, json};
 use wire::fetch::{StartWarm, StoreUse, TableUse};
 use wire::query::{IoNode, MemberState, Membership, TableSummary};
+use wire::{Fault, Reason};
 
 use crate::arguments::Connection;
 use crate::error::Result;
@@ -17,7 +18,7 @@ Examples:
 
 Counters run from the start of each node. Tables are listed when something is wrong with them, and
 always with --json. In `bireme up` both tiers are one process, and CPU and
-memory are given for both alike.";
+memory are given for both alike. When an I/O node does not answer the exit code is 4.";
 
 /// What the source of a list is called that is in the configuration: there is nothing to say of it.
 const FIXED: &str = "configuration";
@@ -33,9 +34,29 @@ pub struct StatusArgs {
 /// Shows it.
 pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     let status = args.connection.open().await?.status().await?;
-    if out.json() {
-        return out.document(&to_json(&status));
+    match out.json() {
+        true => out.document(&to_json(&status))?,
+        false => tell(&status, out)?,
     }
+    out.flush()?;
+    unreachable(&status.io_nodes).map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+/// What scripts are told by the exit code, when a node that keeps its chunks does not answer.
+fn unreachable(nodes: &[IoNode]) -> Option<Fault> {
+    let silent: Vec<&IoNode> = nodes.iter().filter(|node| !node.reachable).collect();
+    let names = silent.iter().map(|node| format!("{} ({})", name_of(node), node.error));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "{} of {} without an answer, and the tables answer for them: {names}; see their logs",
+        silent.len(),
+        counted(nodes.len() as u64, "I/O node", "I/O nodes"),
+    );
+    (!silent.is_empty()).then(|| Fault::new(Reason::NodeUnavailable, message))
+}
+
+/// In words.
+fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
     out.line(format_args!(
         "query node {} (version {}): {} ({} with an error), {} waiting, {} CPU, {}\n",
         status.node,

@@ -19,7 +19,7 @@ use rand::{RngCore, SeedableRng};
 use serde_json::Value;
 use wire::fetch::{DriveState, WarmRequest};
 
-use super::{bireme, folder, json, said, text};
+use super::{bireme, folder, json, names, said, text};
 
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
@@ -180,4 +180,8 @@ fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
     let status = bireme(&["status", "--endpoint", endpoint]);
     let told = String::from_utf8(status.stdout).unwrap();
     assert!(told.contains("takes no more writes"), "{told}");
+
+    // A node that is gone is told by the exit code as well.
+    drop(node);
+    names(&["status", "--endpoint", endpoint], 4, "1 of 1 I/O node without an answer");
 }

@@ -21,6 +21,8 @@ mod ready;
 mod restore;
 mod scrub;
 mod segments;
+#[cfg(test)]
+mod segments_tests;
 mod shares;
 pub mod simulate;
 mod task;

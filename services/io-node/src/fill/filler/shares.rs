@@ -1,6 +1,7 @@
 //! What each table has, kept in step with what is placed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use address::ExtentKey;
 
@@ -92,6 +93,7 @@ impl Filler {
     /// Lets extents go; their room comes back with their segments.
     pub(super) fn let_go_of(&mut self, mut keys: Vec<ExtentKey>) {
         keys.retain(|&key| self.unplace(key));
+        self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
         drop(forget(&self.cores, keys));
     }
 }
