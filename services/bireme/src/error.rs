@@ -181,7 +181,7 @@ impl From<NodeError> for CliError {
     fn from(error: NodeError) -> Self {
         let message = error.to_string();
         match error {
-            NodeError::Lake(error) => error.into(),
+            NodeError::Table(fault) => fault.into(),
             NodeError::Config { .. } | NodeError::ColumnTwice { .. } => Self::usage(message),
             NodeError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             NodeError::Telemetry(error) => error.into(),

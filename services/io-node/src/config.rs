@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
-use lake::StoreLimits;
 use serde::Deserialize;
 use telemetry::TelemetryConfig;
+use tables::StoreLimits;
 
 use crate::error::NodeError;
 

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lake::LakeError;
 use pack::PackError;
 use ring::{SlabError, StartError};
 use telemetry::TelemetryError;
@@ -16,7 +15,7 @@ use crate::slab::NotOurs;
 pub enum NodeError {
     /// From the table.
     #[error(transparent)]
-    Lake(#[from] LakeError),
+    Table(#[from] Fault),
     /// From the rows' encoding.
     #[error(transparent)]
     Pack(#[from] PackError),
@@ -114,7 +113,7 @@ pub enum NodeError {
 /// Said to clients: who is at fault decides the reason.
 pub fn fault_of(error: &NodeError) -> Fault {
     match error {
-        NodeError::Lake(error) => lake::fault_of(error),
+        NodeError::Table(fault) => fault.clone(),
         NodeError::Pack(error) => pack_fault(error),
         NodeError::ColumnTwice { column } => {
             Fault::new(Reason::BadArgument, error.to_string()).with("column", column)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use address::{DriveNo, SECTOR_BYTES};
-use lake::store_samples;
+use tables::store_samples;
 use telemetry::{Buckets, Samples, Source, process_samples};
 
 use crate::core::{CoreSnapshot, STAGES};

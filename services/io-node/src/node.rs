@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lake::{Lake, LakeOptions};
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
 use telemetry::{Identity, Telemetry, Tracer};
+use tables::Tables;
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -111,30 +111,38 @@ pub struct Recovery {
 
 impl IoNode {
     /// Opens the drives, starts a ring a core, finds what the drives hold, and listens. Returns once the
-    /// node serves.
+    /// node serves, rows of `tables`.
     ///
     /// # Errors
     /// A configuration that contradicts itself; a drive that can't be used; a ring that can't be
     /// had; a port that is taken. Nothing is left running.
-    pub fn start(config: IoConfig) -> Result<Self, NodeError> {
+    pub fn start(config: IoConfig, tables: Arc<dyn Tables>) -> Result<Self, NodeError> {
         config.validate()?;
         let drives = Drives::open(&config)?;
-        Self::start_on(config, drives)
+        Self::start_on(config, drives, tables)
     }
 
     /// The same on simulated drives, which go wrong as a test wants.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
-    pub fn start_simulated(mut config: IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
+    pub fn start_simulated(
+        mut config: IoConfig,
+        disk: &SimDisk,
+        tables: Arc<dyn Tables>,
+    ) -> Result<Self, NodeError> {
         let drives = Drives::simulated(&config, disk)?;
         let configured = |slab: &SlabFile| DriveConfig { path: slab.path().into(), size: None };
         config.drives = drives.slabs.iter().map(configured).collect();
         config.validate()?;
-        Self::start_on(config, drives)
+        Self::start_on(config, drives, tables)
     }
 
-    fn start_on(config: IoConfig, drives: Drives) -> Result<Self, NodeError> {
+    fn start_on(
+        config: IoConfig,
+        drives: Drives,
+        tables: Arc<dyn Tables>,
+    ) -> Result<Self, NodeError> {
         let started = Instant::now();
         let Drives { slabs, superblocks, engine } = drives;
         let shares = shares(&config)?;
@@ -173,7 +181,7 @@ impl IoNode {
             Shares::new(shares),
         );
         let shared = Arc::new(Shared {
-            tables: Registry::new(Lake::new(lake_options(&config)), config.tables_max),
+            tables: Registry::new(tables, config.tables_max),
             table_reader: TableReader::new(
                 background.handle().clone(),
                 config.table_reads,
@@ -326,18 +334,6 @@ const POLL: Duration = Duration::from_millis(2);
 
 fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
-}
-
-fn lake_options(config: &IoConfig) -> LakeOptions {
-    let cache = config.lake_cache.as_u64() as usize;
-    LakeOptions {
-        storage: config.storage.clone(),
-        // An I/O node searches no index.
-        index_cache_bytes: cache / 8,
-        metadata_cache_bytes: cache - cache / 8,
-        store: config.store,
-        ..LakeOptions::default()
-    }
 }
 
 /// 0 where the system doesn't tell.

@@ -81,19 +81,6 @@ pub enum LakeError {
         /// Rows the fragment has, deleted ones counted.
         physical_rows: u32,
     },
-    /// Rows, by their position in the table, that it doesn't have.
-    #[error(
-        "rows {}..{} are not in {uri}, which has {}: give a first row and a later end, both counted from 0",
-        positions.start, positions.end, counted(*rows, "row")
-    )]
-    PositionsOutOfBounds {
-        /// The table.
-        uri: String,
-        /// What was asked for.
-        positions: std::ops::Range<u64>,
-        /// Rows that the version has, deleted ones not counted.
-        rows: u64,
-    },
     /// Row addresses that this version doesn't have: out of range, or deleted.
     #[error(
         "{} not in version {version} of {uri} (never there, or deleted)",

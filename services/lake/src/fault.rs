@@ -16,7 +16,6 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::CredentialsRefused { uri, .. }
         | LakeError::NoTextIndex { uri, .. }
         | LakeError::BadUri { uri, .. }
-        | LakeError::PositionsOutOfBounds { uri, .. }
         | LakeError::StoreFull { uri, .. }
         | LakeError::StoreRefuses { uri, .. }
         | LakeError::Conflict { uri, .. }
@@ -66,7 +65,6 @@ fn reason_of(error: &LakeError) -> Reason {
         }
         LakeError::ColumnNotNamed { .. }
         | LakeError::RangeOutOfBounds { .. }
-        | LakeError::PositionsOutOfBounds { .. }
         | LakeError::BadKey { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadUri { .. }

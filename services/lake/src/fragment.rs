@@ -3,35 +3,17 @@
 use lance::dataset::fragment::FileFragment;
 use lance_core::datatypes::Field;
 use lance_table::format::{DataFile, Fragment};
+use tables::FragmentInfo;
 
-/// A fragment of one version of a table: rows that were written together. Its data files never
-/// change; a later version may add files (added columns) or delete more of its rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FragmentInfo {
-    /// Unique in the table, never reused; the high half of its rows' addresses.
-    pub id: u32,
-    /// Rows in its files, deleted ones counted: offsets run from 0 to this.
-    pub physical_rows: u32,
-    /// How many of them this version has deleted.
-    pub deleted_rows: u32,
-    /// Size of its first data file in bytes. Columns added later are in further files and leave it
-    /// as it is. `None` if the table doesn't record it (written by Lance before 0.25) and the
-    /// store didn't tell either.
-    pub first_file_bytes: Option<u64>,
-}
-
-impl FragmentInfo {
-    /// Reads the counts from the manifest; touches the store only where an old writer left them
-    /// out.
-    pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<Self> {
-        let metadata = fragment.metadata();
-        Ok(Self {
-            id: u32_of(metadata.id, "fragment id")?,
-            physical_rows: u32_of(fragment.physical_rows().await? as u64, "row count")?,
-            deleted_rows: u32_of(fragment.count_deletions().await? as u64, "deletion count")?,
-            first_file_bytes: first_file_bytes(fragment).await,
-        })
-    }
+/// Reads the counts from the manifest; touches the store only where an old writer left them out.
+pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
+    let metadata = fragment.metadata();
+    Ok(FragmentInfo {
+        id: u32_of(metadata.id, "fragment id")?,
+        physical_rows: u32_of(fragment.physical_rows().await? as u64, "row count")?,
+        deleted_rows: u32_of(fragment.count_deletions().await? as u64, "deletion count")?,
+        first_file_bytes: first_file_bytes(fragment).await,
+    })
 }
 
 fn u32_of(number: u64, what: &str) -> lance::Result<u32> {

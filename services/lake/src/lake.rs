@@ -9,13 +9,14 @@ use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
+use tables::StorePrices;
 use wire::fetch::StoreUse;
 
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::LakeOptions;
 use crate::stop::Stop;
-use crate::store::{Guard, StorePrices, StoreUsage};
+use crate::store::{Guard, StoreUsage};
 use crate::table::Table;
 
 /// A way to tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`,
@@ -147,24 +148,10 @@ impl Lake {
     }
 }
 
-/// One spelling for each table, because extents on NVMe are named after it: folders as absolute
-/// paths without `file://`, and nothing ends in a slash. Errors: `BadUri`.
+/// One spelling for each table. Errors: `BadUri`.
 pub fn normal_uri(uri: &str) -> Result<String> {
-    let bad = |why: String| LakeError::BadUri { uri: uri.to_owned(), why };
-    if uri.trim().is_empty() {
-        return Err(bad("it is empty".into()));
-    }
-    let local = match uri.split_once("://") {
-        None => uri,
-        Some(("file", path)) => path,
-        Some(_) => return Ok(uri.trim_end_matches('/').to_owned()),
-    };
-    let absolute = std::path::absolute(local).map_err(|error| bad(error.to_string()))?;
-    let text = absolute.to_str().ok_or_else(|| bad("its path isn't UTF-8".into()))?;
-    Ok(match text.trim_end_matches('/') {
-        "" => return Err(bad("the root folder can't be a table".into())),
-        path => path.to_owned(),
-    })
+    tables::normal_uri(uri)
+        .map_err(|error| LakeError::BadUri { uri: uri.to_owned(), why: error.to_string() })
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ mod index;
 mod ingest;
 mod lake;
 mod options;
-mod positions;
 mod read;
+mod rows;
 mod schema;
 mod search;
 mod stop;
@@ -42,20 +42,19 @@ mod take;
 mod within;
 mod words;
 
-pub use deleted::DeletedRows;
 pub use error::{LakeError, Result};
 pub use fault::fault_of;
-pub use fragment::FragmentInfo;
 pub use index::{
     DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex,
     VectorIndexKind, build_index,
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
-pub use lake::{Lake, normal_uri};
+pub use lake::Lake;
 pub use options::LakeOptions;
-pub use positions::FragmentRows;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
-pub use store::{STORE_METRICS, StoreLimits, StorePrices, store_samples};
 pub use table::Table;
+pub use tables::{
+    DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, store_samples,
+};
 pub use within::within;

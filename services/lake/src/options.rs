@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use tables::StoreLimits;
+
 use crate::stop::Stop;
-use crate::store::StoreLimits;
 
 /// Settings of a [`Lake`](crate::Lake), the same for all its tables.
 #[derive(Clone)]
@@ -69,6 +70,13 @@ impl Default for LakeOptions {
 }
 
 impl LakeOptions {
+    /// For who reads rows and searches no index, with so many bytes of memory for what it knows of tables.
+    pub fn of_rows(cache: usize, storage: HashMap<String, String>, store: StoreLimits) -> Self {
+        let index_cache_bytes = cache / 8;
+        let metadata_cache_bytes = cache - index_cache_bytes;
+        Self { storage, index_cache_bytes, metadata_cache_bytes, store, ..Self::default() }
+    }
+
     /// The store options as Lance takes them. What the user set wins over the limits from here.
     pub(crate) fn store_options(&self) -> HashMap<String, String> {
         let millis = |time: Duration| format!("{}ms", time.as_millis());

@@ -12,14 +12,15 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
+use tables::{DeletedRows, FragmentInfo};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::columns;
-use crate::deleted::DeletedRows;
+use crate::deleted::deleted_rows;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
-use crate::fragment::{FragmentInfo, file_identity};
+use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
 use crate::schema::{is_blob, served_schema};
@@ -77,7 +78,7 @@ impl Table {
         let mut fragments = dataset.get_fragments();
         fragments.sort_by_key(FileFragment::id);
         let infos = futures::stream::iter(&fragments)
-            .map(FragmentInfo::load)
+            .map(fragment::load)
             .buffered(FRAGMENTS_OPENING_MAX)
             .try_collect()
             .await
@@ -157,7 +158,7 @@ impl Table {
         let at = self.position(fragment)?;
         let load = async {
             let vector = self.inner.fragments[at].get_deletion_vector().await;
-            vector.map(|vector| Arc::new(DeletedRows::new(vector)))
+            vector.map(|vector| Arc::new(deleted_rows(vector.as_deref())))
         };
         self.inner.deleted[at]
             .get_or_try_init(|| self.within(load.boxed()))

@@ -141,7 +141,7 @@ async fn runs_holding(open: &OpenTable, ranges: &[RowRange]) -> Result<Vec<Chunk
     let mut runs = Vec::new();
     for range in ranges {
         let end = if range.end == 0 { u64::MAX } else { range.end };
-        for rows in open.table.rows_at(range.first..end).await? {
+        for rows in tables::Table::rows_at(&open.table, range.first..end).await? {
             let chunk_rows = open.chunk_rows_of(rows.fragment);
             runs.extend(chunk_rows.map(|it| ChunkRun::holding(rows.fragment, rows.offsets, it)));
         }

@@ -15,7 +15,9 @@ use crate::arguments::{DriveSpec, StorageArgs, parse_duration};
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
-use crate::serve::{SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_log};
+use crate::serve::{
+    SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_io_node, start_log,
+};
 use crate::settings::{environment, io_scalars, layered};
 
 const PREFIX: &str = "BIREME_IO_";
@@ -136,7 +138,7 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // Outside of the runtime: the node has its own.
-    let node = IoNode::start(config).map_err(fault)?;
+    let node = start_io_node(config).map_err(fault)?;
     tell(&node, out)?;
     runtime.block_on(async {
         let signal = signals.next().await;

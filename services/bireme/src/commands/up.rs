@@ -20,7 +20,7 @@ use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
     CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, cache_size_for, check_machine,
-    drain, exit_at_second_signal, next_steps, program, start_log, table_facts,
+    drain, exit_at_second_signal, next_steps, program, start_io_node, start_log, table_facts,
 };
 
 /// Where `bireme search` and the like look by themselves.
@@ -176,7 +176,7 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
     let slab = plan_slab(&folder, args.cache_size, &tables)?;
-    let io = IoNode::start(args.io_config(&slab)).map_err(|error| io_fault(error, &slab))?;
+    let io = start_io_node(args.io_config(&slab)).map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
     }

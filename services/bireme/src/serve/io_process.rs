@@ -1,8 +1,17 @@
-//! An I/O node within a process that waits for signals.
+//! An I/O node over Lance's tables, within a process that waits for signals.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use io_node::IoNode;
+use io_node::{IoConfig, IoNode, NodeError};
+use lake::{Lake, LakeOptions};
+
+/// Starts a node; blocks until it serves.
+pub fn start_io_node(config: IoConfig) -> Result<IoNode, NodeError> {
+    let cache = config.lake_cache.as_u64() as usize;
+    let lake = Lake::new(LakeOptions::of_rows(cache, config.storage.clone(), config.store));
+    IoNode::start(config, Arc::new(lake))
+}
 
 /// Stops a node on a thread that may block.
 pub async fn drain(node: IoNode, grace: Duration) {

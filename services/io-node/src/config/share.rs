@@ -2,8 +2,8 @@
 
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;
-use lake::normal_uri;
 use serde::Deserialize;
+use tables::normal_uri;
 
 use super::IoConfig;
 use crate::error::NodeError;

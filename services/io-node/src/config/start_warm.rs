@@ -1,7 +1,7 @@
 //! What is filled before a node says that it serves, as it is configured.
 
-use lake::normal_uri;
 use serde::Deserialize;
+use tables::normal_uri;
 
 use super::twice;
 use crate::error::NodeError;
@@ -26,7 +26,7 @@ impl StartWarmConfig {
     pub fn check(&self) -> Result<(), NodeError> {
         let bad = |problem| Err(NodeError::Config { field: "warm_at_start", problem });
         if let Err(error) = normal_uri(&self.uri) {
-            return bad(error.to_string());
+            return bad(format!("`{}`: {error}", self.uri));
         }
         match twice(&self.columns) {
             Some(column) => bad(format!("of {} names column `{column}` twice", self.uri)),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use address::{ChunkRows, ExtentKey, PackKey, RowAddr, TableTag};
 use arrow_schema::{DataType, FieldRef};
 use futures::{StreamExt, TryStreamExt};
-use lake::{DeletedRows, Table};
 use pack::{PackLayout, plan_packs};
 use placement::chunk_rows;
+use tables::{DeletedRows, Table};
 
 use crate::error::NodeError;
 
@@ -17,7 +17,7 @@ const DELETIONS_LOADING_MAX: usize = 16;
 
 /// One version of a table. Shared by all cores; never changes.
 pub struct OpenTable {
-    table: Table,
+    table: Arc<dyn Table>,
     packs: Vec<Pack>,
     /// Ascending ids.
     fragments: Vec<OpenFragment>,
@@ -68,7 +68,7 @@ impl OpenTable {
     ///
     /// # Errors
     /// Those of the store, and a column of a type that can't be packed (Lance stores none).
-    pub async fn new(table: Table) -> Result<Self, NodeError> {
+    pub async fn new(table: Arc<dyn Table>) -> Result<Self, NodeError> {
         let schema = Arc::clone(table.schema());
         let packs = plan_packs(&schema)
             .into_iter()
@@ -82,7 +82,7 @@ impl OpenTable {
             .collect::<Result<Vec<_>, NodeError>>()?;
         let ids: Vec<u32> = table.fragments().iter().map(|fragment| fragment.id).collect();
         let load = |id| {
-            let table = table.clone();
+            let table = Arc::clone(&table);
             async move { table.deleted(id).await }
         };
         let deleted: Vec<Arc<DeletedRows>> = futures::stream::iter(ids)
@@ -96,7 +96,8 @@ impl OpenTable {
             .zip(deleted)
             .map(|(info, deleted)| {
                 let chunk_rows = chunk_rows(info.physical_rows, info.first_file_bytes);
-                let key = |pack: &Pack| pack_key(&table, info.id, chunk_rows, &pack.columns);
+                let key =
+                    |pack: &Pack| pack_key(table.as_ref(), info.id, chunk_rows, &pack.columns);
                 let keys = packs.iter().map(key).collect::<Result<_, _>>()?;
                 Ok(OpenFragment {
                     id: info.id,
@@ -114,8 +115,8 @@ impl OpenTable {
     }
 
     /// The table itself.
-    pub fn table(&self) -> &Table {
-        &self.table
+    pub fn table(&self) -> &dyn Table {
+        self.table.as_ref()
     }
 
     /// Its packs. Each of its columns is in one.
@@ -184,7 +185,7 @@ pub fn table_tag(uri: &str) -> TableTag {
 
 /// Names a pack of a fragment after all that decides its bytes.
 fn pack_key(
-    table: &Table,
+    table: &dyn Table,
     fragment: u32,
     chunk_rows: ChunkRows,
     columns: &[String],

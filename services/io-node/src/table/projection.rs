@@ -46,13 +46,11 @@ impl Projection {
             if columns[..output].contains(column) {
                 return Err(NodeError::ColumnTwice { column: column.clone() });
             }
-            let known = source.column_with_name(column).zip(find(&table, column));
-            let ((_, field), (pack, place)) = known.ok_or_else(|| {
-                let available = source.fields().iter().map(|f| f.name().clone()).collect();
-                lake::LakeError::ColumnNotFound { column: column.clone(), available }
-            })?;
-            fields.push(field.clone());
+            let field = source.field(table.table().column(column)?).clone();
+            // Each column is in a pack.
+            let Some((pack, place)) = find(&table, column) else { continue };
             let width = fixed_bytes(field.data_type());
+            fields.push(field);
             match parts.iter_mut().find(|part| part.pack == pack) {
                 Some(part) => {
                     part.columns.push(place);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use address::TableTag;
-use lake::Lake;
 use moka::future::Cache;
+use tables::Tables;
 use wire::fetch::StoreUse;
 
 use super::{OpenTable, table_tag};
@@ -17,7 +17,7 @@ type Key = (String, u64, String);
 /// Opens each version once, however many ask for it at the same time.
 #[derive(Clone)]
 pub struct Registry {
-    lake: Lake,
+    source: Arc<dyn Tables>,
     tables: Cache<Key, Arc<OpenTable>>,
     /// URIs of tables that were opened: what is on the drives has but their tags.
     uris: Cache<TableTag, Arc<str>>,
@@ -28,13 +28,13 @@ const URIS_MAX: u64 = 4096;
 
 impl Registry {
     /// A registry that keeps at most `tables_max` versions; those in use live on past that.
-    pub fn new(lake: Lake, tables_max: u64) -> Self {
-        Self { lake, tables: Cache::new(tables_max), uris: Cache::new(URIS_MAX) }
+    pub fn new(source: Arc<dyn Tables>, tables_max: u64) -> Self {
+        Self { source, tables: Cache::new(tables_max), uris: Cache::new(URIS_MAX) }
     }
 
     /// What object stores were asked for since the start.
     pub fn store_use(&self) -> StoreUse {
-        self.lake.store_use()
+        self.source.store_use()
     }
 
     /// The URI of a table that was opened since the start.
@@ -47,7 +47,7 @@ impl Registry {
     /// # Errors
     /// Those of the store.
     pub async fn latest_version(&self, uri: &str) -> Result<u64, NodeError> {
-        Ok(self.lake.latest_version(uri).await?)
+        Ok(self.source.latest_version(uri).await?)
     }
 
     /// A version of a table, opened now if it isn't open yet. What fails is tried again by the next
@@ -65,7 +65,7 @@ impl Registry {
         let key = (uri.to_owned(), version, identity.to_owned());
         self.tables
             .try_get_with(key, async {
-                let table = self.lake.open_version(uri, version).await?;
+                let table = self.source.open(uri, version).await?;
                 if !identity.is_empty() && table.identity() != identity {
                     return Err(NodeError::AnotherTable { uri: uri.to_owned(), version });
                 }

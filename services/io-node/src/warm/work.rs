@@ -162,7 +162,7 @@ async fn runs_holding(table: &OpenTable, ranges: &[RowRange]) -> Result<Vec<Chun
     let mut runs = Vec::new();
     for range in ranges {
         let rows = table.table().rows_at(positions(range)).await;
-        for rows in rows.map_err(|error| fault_of(&NodeError::from(error)))? {
+        for rows in rows? {
             let chunk_rows = table.fragment(rows.fragment).map(|fragment| fragment.chunk_rows);
             runs.extend(chunk_rows.map(|it| ChunkRun::holding(rows.fragment, rows.offsets, it)));
         }
@@ -170,7 +170,7 @@ async fn runs_holding(table: &OpenTable, ranges: &[RowRange]) -> Result<Vec<Chun
     Ok(runs)
 }
 
-/// As `lake` has them.
+/// As `tables` has them.
 fn positions(range: &RowRange) -> Range<u64> {
     range.first..if range.end == 0 { u64::MAX } else { range.end }
 }

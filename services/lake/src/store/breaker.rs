@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::limits::StoreLimits;
+use tables::StoreLimits;
 
 /// The longest pause, before jitter.
 const PAUSE_MAX: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::breaker::Breaker;
 use super::hedge::Hedge;
-use super::limits::StoreLimits;
 use super::usage::{StoreUsage, count};
+use tables::StoreLimits;
 
 /// A request without an answer for so long speaks against the store, though it was dropped.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -210,9 +210,9 @@ mod tests {
     use wire::fetch::StoreUse;
 
     use super::*;
-    use crate::store::limits::StoreLimits;
+    use crate::store::LetBe;
     use crate::store::usage::StoreUsage;
-    use crate::store::{LetBe, StorePrices};
+    use tables::{StoreLimits, StorePrices};
 
     /// What a store does with a read.
     #[derive(Clone, Copy, Debug)]

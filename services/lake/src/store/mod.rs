@@ -14,14 +14,10 @@ mod breaker;
 mod gate;
 mod guarded;
 mod hedge;
-mod limits;
 mod listing;
-mod metrics;
 mod usage;
 mod wrapper;
 
 pub(crate) use breaker::LetBe;
-pub use limits::{StoreLimits, StorePrices};
-pub use metrics::{STORE_METRICS, store_samples};
 pub(crate) use usage::StoreUsage;
 pub(crate) use wrapper::Guard;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::fetch::StoreUse;
 
-use super::limits::StorePrices;
+use tables::StorePrices;
 
 /// Counters of all stores of a [`Lake`](crate::Lake), since its start.
 #[derive(Debug, Default)]

@@ -9,9 +9,9 @@ use object_store::list::PaginatedListStore;
 
 use super::gate::Gate;
 use super::guarded::GuardedStore;
-use super::limits::StoreLimits;
 use super::listing::CountedListing;
 use super::usage::StoreUsage;
+use tables::StoreLimits;
 
 /// Guards all stores of a [`Lake`](crate::Lake).
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use wire::query::{
 };
 use wire::{Fault, Reason};
 
-use crate::cluster::{Cluster, Io, folder, io_config, joined, soon, start_io, stop_io};
+use crate::cluster::{Cluster, Io, folder, io_config, joined, lake_of, soon, start_io, stop_io};
 
 /// Twenty rows of an id and a vector of two dimensions; row 3 is deleted.
 async fn write(uri: &Path) {
@@ -155,7 +155,10 @@ async fn start_error(change: impl FnOnce(&mut io_node::IoConfig)) -> NodeError {
     let folder = folder();
     let mut config = io_config(folder.path());
     change(&mut config);
-    let started = tokio::task::spawn_blocking(|| IoNode::start(config)).await.unwrap();
+    let started =
+        tokio::task::spawn_blocking(move || IoNode::start(config.clone(), lake_of(&config)))
+            .await
+            .unwrap();
     started.err().expect("a node started that should not")
 }
 

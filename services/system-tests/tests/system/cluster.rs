@@ -1,6 +1,7 @@
 //! Both tiers, as they are deployed: real sockets, real files with O_DIRECT, real rings.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -10,7 +11,7 @@ use client::fetch::{FetchClient, FetchOptions, Instant, Projection, TableVersion
 use client::query::{QueryClient, Taken};
 use futures::StreamExt;
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
-use lake::Lake;
+use lake::{Lake, LakeOptions};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::sim::{SimConfig, SimDisk};
 use tempfile::TempDir;
@@ -40,9 +41,18 @@ pub fn io_config(folder: &Path) -> IoConfig {
     }
 }
 
+/// The tables of an I/O node, from Lance.
+pub fn lake_of(config: &IoConfig) -> Arc<Lake> {
+    let cache = config.lake_cache.as_u64() as usize;
+    Arc::new(Lake::new(LakeOptions::of_rows(cache, config.storage.clone(), config.store)))
+}
+
 /// Starts an I/O node; its start blocks.
 pub async fn start_io(config: IoConfig) -> IoNode {
-    tokio::task::spawn_blocking(|| IoNode::start(config)).await.unwrap().unwrap()
+    tokio::task::spawn_blocking(move || IoNode::start(config.clone(), lake_of(&config)))
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// Stops it; that blocks too.
@@ -82,7 +92,8 @@ impl Io {
         config.segment = ByteSize::mib(4);
         change(&mut config);
         let disk = disk.clone();
-        let start = move || IoNode::start_simulated(config, &disk).unwrap();
+        let start =
+            move || IoNode::start_simulated(config.clone(), &disk, lake_of(&config)).unwrap();
         Self::with(tokio::task::spawn_blocking(start).await.unwrap(), folder)
     }
 

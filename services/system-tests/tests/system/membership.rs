@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use wire::query::{MemberState, WarmRequest};
 
-use crate::cluster::{Io, endpoint, folder, io_config, member, soon, stop_io, total};
+use crate::cluster::{Io, endpoint, folder, io_config, lake_of, member, soon, stop_io, total};
 use crate::members::{ROWS, check, write};
 
 /// A file of members, as somebody writes it.
@@ -152,7 +152,10 @@ impl Followed {
         config.name = format!("io-{}", self.io.len());
         let node = loop {
             let again = config.clone();
-            let started = tokio::task::spawn_blocking(|| IoNode::start(again)).await.unwrap();
+            let started =
+                tokio::task::spawn_blocking(move || IoNode::start(again.clone(), lake_of(&again)))
+                    .await
+                    .unwrap();
             match started {
                 Ok(node) => break node,
                 // A node that was dropped lets go of its drive a moment later.

@@ -7,13 +7,14 @@ use bytesize::ByteSize;
 use clap::{Args, ValueHint};
 use client::Endpoint;
 use client::fetch::{FetchClient, FetchOptions};
-use io_node::{IoConfig, IoNode, Recovery, lay_out};
+use io_node::{IoConfig, Recovery, lay_out};
 use serde_json::json;
 
 use super::trial::TrialFile;
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, count};
 use crate::runtime;
+use crate::serve::start_io_node;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,7 +103,7 @@ fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
     let mut starts = Vec::new();
     for _ in 0..args.starts {
         let began = Instant::now();
-        let node = IoNode::start(config.clone())?;
+        let node = start_io_node(config.clone())?;
         let whole = began.elapsed();
         let recovery = node.recovery();
         if recovery.extents != args.extents as usize {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
-use io_node::{IoConfig, IoNode};
+use io_node::IoConfig;
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -15,6 +15,7 @@ use super::trial::TrialFile;
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes};
 use crate::runtime;
+use crate::serve::start_io_node;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +79,7 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
     let size = ByteSize::b((bytes + bytes / 20 + spare) >> 20 << 20);
     let scrub_rate = ByteSize::b(0);
     let config = IoConfig { fills: AT_ONCE, scrub_rate, ..trial.node(Some(size)) };
-    let node = IoNode::start(config)?;
+    let node = start_io_node(config)?;
     let took = node.fill_ready(extents, EXTENT_SECTORS, AT_ONCE);
     node.stop(Duration::from_secs(10));
     Ok(took?)

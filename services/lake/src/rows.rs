@@ -1,0 +1,92 @@
+//! Lance's tables as I/O nodes see them: what fills and misses need, errors as they are said on the wire.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tables::{DeletedRows, FragmentInfo};
+use wire::Fault;
+use wire::fetch::StoreUse;
+
+use crate::fault::fault_of;
+use crate::lake::Lake;
+use crate::table::Table;
+
+impl tables::Tables for Lake {
+    fn open<'a>(
+        &'a self,
+        uri: &'a str,
+        version: u64,
+    ) -> BoxFuture<'a, Result<Arc<dyn tables::Table>, Fault>> {
+        async move {
+            let table = self.open_version(uri, version).await.map_err(|error| fault_of(&error))?;
+            Ok(Arc::new(table) as Arc<dyn tables::Table>)
+        }
+        .boxed()
+    }
+
+    fn latest_version<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<u64, Fault>> {
+        self.latest_version(uri).map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    }
+
+    fn store_use(&self) -> StoreUse {
+        self.store_use()
+    }
+}
+
+impl tables::Table for Table {
+    fn uri(&self) -> &str {
+        self.uri()
+    }
+
+    fn identity(&self) -> String {
+        self.identity()
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        self.schema()
+    }
+
+    fn column(&self, name: &str) -> Result<usize, Fault> {
+        self.column_position(name).map_err(|error| fault_of(&error))
+    }
+
+    fn is_blob(&self, column: &str) -> Result<bool, Fault> {
+        self.is_blob(column).map_err(|error| fault_of(&error))
+    }
+
+    fn fragments(&self) -> &[FragmentInfo] {
+        self.fragments()
+    }
+
+    fn file_identity(&self, fragment: u32, column: &str) -> Result<String, Fault> {
+        self.file_identity(fragment, column).map_err(|error| fault_of(&error))
+    }
+
+    fn deleted(&self, fragment: u32) -> BoxFuture<'_, Result<Arc<DeletedRows>, Fault>> {
+        self.deleted(fragment).map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    }
+
+    fn read_chunk<'a>(
+        &'a self,
+        fragment: u32,
+        rows: Range<u32>,
+        columns: &'a [String],
+    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        let read = self.read_chunk(fragment, rows, columns);
+        read.map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    }
+
+    fn take<'a>(
+        &'a self,
+        addresses: &'a [RowAddr],
+        columns: &'a [String],
+    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        let taken = self.take(addresses, columns);
+        taken.map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    }
+}

@@ -1,0 +1,22 @@
+//! What an I/O node needs of tables, however they are stored.
+//!
+//! `lake` has them in object stores, by way of Lance; a simulation makes them up. Nothing here knows of either,
+//! so that an I/O node is built, and tested, without Lance.
+//!
+//! A [`Table`] is one version and never changes: whatever is asked of it twice is answered alike, or not at all.
+
+mod deleted;
+mod fragment;
+mod limits;
+mod metrics;
+mod positions;
+mod table;
+mod uri;
+
+pub use deleted::DeletedRows;
+pub use fragment::FragmentInfo;
+pub use limits::{StoreLimits, StorePrices};
+pub use metrics::{STORE_METRICS, store_samples};
+pub use positions::FragmentRows;
+pub use table::{Table, Tables};
+pub use uri::{NoUri, normal_uri};

@@ -1,0 +1,68 @@
+//! Rows by their position in the table: the order in which a scan brings them, deleted ones not counted.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use wire::{Fault, Reason};
+
+use crate::{DeletedRows, FragmentInfo};
+
+/// Consecutive physical rows of one fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentRows {
+    /// The fragment's id.
+    pub fragment: u32,
+    /// Offsets in it; deleted rows among them are no part of what was asked for.
+    pub offsets: Range<u32>,
+}
+
+/// See [`Table::rows_at`](crate::Table::rows_at). `fragments` are by ascending id, as their rows come.
+pub async fn rows_at<'a>(
+    uri: &str,
+    fragments: &[FragmentInfo],
+    positions: Range<u64>,
+    deleted: impl Fn(u32) -> BoxFuture<'a, Result<Arc<DeletedRows>, Fault>>,
+) -> Result<Vec<FragmentRows>, Fault> {
+    let live_in = |info: &FragmentInfo| u64::from(info.physical_rows - info.deleted_rows);
+    let rows = fragments.iter().map(live_in).sum();
+    let end = if positions.end == u64::MAX { rows } else { positions.end };
+    let positions = positions.start..end;
+    if positions.start >= end || end > rows {
+        let Range { start, end } = positions;
+        let count = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+        let what = format!(
+            "rows {start}..{end} are not in {uri}, which has {count}: give a first row and a later end, both counted \
+             from 0"
+        );
+        return Err(Fault::new(Reason::BadArgument, what).with("table", uri));
+    }
+    let mut found = Vec::new();
+    let mut begin = 0;
+    for info in fragments {
+        let live = live_in(info);
+        let from = positions.start.max(begin) - begin;
+        let to = positions.end.min(begin + live).saturating_sub(begin);
+        begin += live;
+        if from < to {
+            let offsets = match (from, to) {
+                (0, to) if to == live => 0..info.physical_rows,
+                (from, to) => {
+                    let deleted = deleted(info.id).await?;
+                    offset_of(info, &deleted, from)..offset_of(info, &deleted, to - 1) + 1
+                }
+            };
+            found.push(FragmentRows { fragment: info.id, offsets });
+        }
+    }
+    Ok(found)
+}
+
+/// The physical offset of a fragment's live row number `live`; there is one.
+fn offset_of(info: &FragmentInfo, deleted: &DeletedRows, live: u64) -> u32 {
+    if deleted.is_empty() {
+        return live as u32;
+    }
+    let mut live_rows = (0..info.physical_rows).filter(|&offset| !deleted.contains(offset));
+    live_rows.nth(live as usize).unwrap_or(info.physical_rows.saturating_sub(1))
+}
