@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
@@ -119,8 +120,8 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
 }
 
 /// The task of a ring whose backend has no descriptor: a turn at a time, as long as something is in
-/// flight. For a simulated disk each is a tick of its time.
-pub(crate) async fn drive_polled(number: u64) {
+/// flight. For a simulated disk each is a tick of its time, which may have a length.
+pub(crate) async fn drive_polled(number: u64, pause: Duration) {
     loop {
         let gone = poll_fn(|cx| match find(number) {
             None => Poll::Ready(true),
@@ -135,6 +136,9 @@ pub(crate) async fn drive_polled(number: u64) {
             ring.submit();
             ring.turn();
         }
-        tokio::task::yield_now().await;
+        match pause.is_zero() {
+            true => tokio::task::yield_now().await,
+            false => tokio::time::sleep(pause).await,
+        }
     }
 }

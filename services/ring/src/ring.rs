@@ -236,7 +236,10 @@ impl Ring {
 
 impl Inner {
     fn start_task(self: &Rc<Self>, runtime: &Handle) -> std::io::Result<()> {
-        let readiness = self.ledger.borrow().backend().readiness()?;
+        let (readiness, pause) = {
+            let ledger = self.ledger.borrow();
+            (ledger.backend().readiness()?, ledger.backend().pause())
+        };
         self.polled.set(readiness.is_none());
         let readiness = match readiness {
             Some(fd) => {
@@ -250,7 +253,7 @@ impl Inner {
         self.number.set(number).expect("a ring is started once");
         let task = match readiness {
             Some(readiness) => runtime.spawn(driver::drive(number, readiness)),
-            None => runtime.spawn(driver::drive_polled(number)),
+            None => runtime.spawn(driver::drive_polled(number, pause)),
         };
         self.task.set(task.abort_handle()).expect("a ring is started once");
         Ok(())

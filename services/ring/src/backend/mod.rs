@@ -13,6 +13,7 @@ mod uring;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use address::{ByteOffset, DriveNo};
 
@@ -61,6 +62,11 @@ pub(crate) trait Backend {
     /// What turns readable when there are completions; `None` if `reap` has to be called as long as
     /// something is in flight.
     fn readiness(&self) -> io::Result<Option<OwnedFd>>;
+
+    /// How long to wait between two calls of `reap` where `readiness` is `None`; zero for a turn of the runtime.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// One of the four, without a virtual call for each operation.
@@ -101,5 +107,9 @@ impl Backend for AnyBackend {
 
     fn readiness(&self) -> io::Result<Option<OwnedFd>> {
         each!(self, backend => backend.readiness())
+    }
+
+    fn pause(&self) -> Duration {
+        each!(self, backend => backend.pause())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use super::{Backend, Completion, Request};
 use crate::sim::{RingNo, SimDisk};
@@ -56,6 +57,10 @@ impl Backend for SimBackend {
 
     fn readiness(&self) -> io::Result<Option<OwnedFd>> {
         Ok(None)
+    }
+
+    fn pause(&self) -> Duration {
+        self.disk.tick()
     }
 }
 

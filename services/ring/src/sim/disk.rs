@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use address::{ByteOffset, DriveNo, SECTOR_BYTES, SectorNo};
 
@@ -23,11 +24,14 @@ pub struct SimConfig {
     pub drives: Vec<u64>,
     /// Ticks that an operation takes; completions overtake each other within this range.
     pub latency_ticks: RangeInclusive<u64>,
+    /// How long a tick takes by the runtime's clock; zero for a turn of the runtime, during which a paused clock
+    /// stands still.
+    pub tick: Duration,
 }
 
 impl Default for SimConfig {
     fn default() -> Self {
-        Self { seed: 0, drives: vec![1 << 20], latency_ticks: 1..=8 }
+        Self { seed: 0, drives: vec![1 << 20], latency_ticks: 1..=8, tick: Duration::ZERO }
     }
 }
 
@@ -40,6 +44,14 @@ pub struct SimFaults {
     pub short_writes_per_mille: u32,
     /// Of 1,000 operations, how many end in EINTR or EAGAIN.
     pub interrupts_per_mille: u32,
+    /// Of 1,000 reads, how many end in EIO.
+    pub failed_reads_per_mille: u32,
+    /// Of 1,000 writes and syncs, how many end in EIO, with nothing written.
+    pub failed_writes_per_mille: u32,
+    /// Of 1,000 reads, how many bring a bit that is not what the drive holds.
+    pub flipped_reads_per_mille: u32,
+    /// Of 1,000 writes, how many are said to be done and are not.
+    pub lost_writes_per_mille: u32,
     /// Whether writes find no room (ENOSPC).
     pub is_full: bool,
 }
@@ -59,6 +71,7 @@ pub struct PhysicalRead {
 #[derive(Clone)]
 pub struct SimDisk {
     seed: u64,
+    tick: Duration,
     state: Arc<Mutex<State>>,
 }
 
@@ -101,6 +114,7 @@ impl SimDisk {
         assert!(config.drives.iter().all(whole), "drives of whole sectors: {:?}", config.drives);
         Self {
             seed: config.seed,
+            tick: config.tick,
             state: Arc::new(Mutex::new(State {
                 latency_ticks: config.latency_ticks,
                 drives: config.drives.iter().map(|&len| SimDrive::new(len)).collect(),
@@ -131,6 +145,11 @@ impl SimDisk {
     /// From now on these go wrong.
     pub fn set_faults(&self, faults: SimFaults) {
         self.lock().faults = faults;
+    }
+
+    /// From now on operations take so long.
+    pub fn set_latency(&self, ticks: RangeInclusive<u64>) {
+        self.lock().latency_ticks = ticks;
     }
 
     /// Reads of the sector end in EIO, until [`SimDisk::mend_sector`] or a write of it.
@@ -191,6 +210,10 @@ impl SimDisk {
     /// Operations in flight, of all rings.
     pub fn in_flight(&self) -> usize {
         self.lock().flights.len()
+    }
+
+    pub(crate) fn tick(&self) -> Duration {
+        self.tick
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -276,6 +299,13 @@ impl State {
             Kind::Write => self.faults.short_writes_per_mille,
             Kind::Sync => 0,
         };
+        let failed = match request.kind {
+            Kind::Read => self.faults.failed_reads_per_mille,
+            Kind::Write | Kind::Sync => self.faults.failed_writes_per_mille,
+        };
+        if random.per_mille(failed) {
+            return Err(libc::EIO);
+        }
         let len = match random.per_mille(short) {
             true => 1 + random.below(u64::from(request.len)) as usize,
             false => request.len as usize,
@@ -295,8 +325,13 @@ impl State {
                     return Err(libc::EIO);
                 }
                 request.buf[part].copy_from_slice(&drive.bytes[at..at + len]);
+                if random.per_mille(self.faults.flipped_reads_per_mille) {
+                    let place = request.start as usize + random.below(len as u64) as usize;
+                    request.buf[place] ^= 1 << random.below(8);
+                }
             }
             Kind::Write if self.faults.is_full => return Err(libc::ENOSPC),
+            Kind::Write if random.per_mille(self.faults.lost_writes_per_mille) => {}
             Kind::Write => {
                 drive.write(moment, at, &request.buf[part]);
                 self.bad_sectors.retain(|place| !sectors.contains(place));

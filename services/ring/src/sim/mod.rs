@@ -2,8 +2,8 @@
 //! reordering, faults and crashes, all of it from one seed.
 //!
 //! Time is counted in ticks: the driver of a ring makes one with each turn while something is in
-//! flight, so no clock is read, and a paused tokio clock doesn't advance meanwhile. Every choice
-//! comes from the seed, so on a single-threaded runtime a run repeats exactly. A disk may be shared
+//! flight, so no clock is read, and a paused tokio clock doesn't advance meanwhile; or one each so often
+//! by that clock ([`SimConfig::tick`]), so that drives can be late. Every choice comes from the seed, so on a single-threaded runtime a run repeats exactly. A disk may be shared
 //! by several rings; each has random numbers of its own.
 //!
 //! ```text

@@ -173,7 +173,8 @@ impl Player {
 fn play(seed: u64, acts: Vec<Act>) {
     println!("seed {seed}");
     let drives = vec![(SECTORS * 4096) as u64];
-    let disk = SimDisk::new(SimConfig { seed, drives, latency_ticks: 1..=12 });
+    let disk =
+        SimDisk::new(SimConfig { seed, drives, latency_ticks: 1..=12, ..Default::default() });
     let start: Vec<u8> = (0..SECTORS).flat_map(|sector| image(sector, 0)).collect();
     disk.put(D0, at(0), &start);
     disk.set_faults(SimFaults {
@@ -181,6 +182,7 @@ fn play(seed: u64, acts: Vec<Act>) {
         short_writes_per_mille: 100,
         interrupts_per_mille: 100,
         is_full: false,
+        ..SimFaults::default()
     });
     let engine = Engine::Simulated(disk.clone());
     let config =

@@ -31,6 +31,7 @@ fn short_and_interrupted_operations_are_made_whole() {
             short_writes_per_mille: 300,
             interrupts_per_mille: 300,
             is_full: false,
+            ..SimFaults::default()
         });
         let (collector, sink) = Collector::new();
         for tag in 0..500 {
@@ -147,7 +148,8 @@ fn the_same_seed_is_the_same_run() {
     let order_of = |seed| {
         let mut order = Vec::new();
         let drives = vec![1 << 20];
-        let disk = SimDisk::new(SimConfig { seed, drives, latency_ticks: 1..=50 });
+        let disk =
+            SimDisk::new(SimConfig { seed, drives, latency_ticks: 1..=50, ..Default::default() });
         let engine = Engine::Simulated(disk.clone());
         on_sim(async |_| {
             let config = RingConfig { engine, ..small() };
