@@ -9,6 +9,8 @@
 mod endpoint;
 pub mod fetch;
 mod kind;
+mod network;
 pub mod query;
 
 pub use endpoint::{Endpoint, EndpointError};
+pub use network::{Dial, Network};

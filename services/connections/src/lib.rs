@@ -6,7 +6,13 @@
 use std::io;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+
+/// What carries a connection's bytes: a socket, or a network that a simulation makes up.
+pub trait Carrier: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 
 /// How long to wait when nothing can be accepted: out of descriptors, mostly.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
 use serde::Deserialize;
-use telemetry::TelemetryConfig;
 use tables::StoreLimits;
+use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
 

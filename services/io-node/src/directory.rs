@@ -139,6 +139,11 @@ impl Directory {
         self.by_key.len()
     }
 
+    /// The extents that are found.
+    pub fn extents(&self) -> impl Iterator<Item = &Arc<Extent>> {
+        self.by_key.iter().filter_map(|&no| self.extent(no))
+    }
+
     /// Makes an extent unfindable. Its place stays until [`Directory::vacate`].
     pub fn forget(&mut self, key: ExtentKey) -> Option<ExtentNo> {
         let named = self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()?;

@@ -8,6 +8,7 @@
 //! warm/      chunks filled ahead of their use
 //! slab/      whose a drive is, and what of it outlives the process
 //! memory.rs  where memory goes          metrics.rs  what is told of it all
+//! stepped.rs the same node without threads, for simulations
 //! ```
 //!
 //! A batch is served whole on the core whose connection it came over. Between cores there are only
@@ -25,6 +26,7 @@ mod node;
 mod serve;
 mod slab;
 mod stages;
+mod stepped;
 mod table;
 mod table_rows;
 mod warm;
@@ -35,3 +37,4 @@ pub use fill::simulate;
 pub use metrics::METRICS;
 pub use node::{IoNode, Recovery};
 pub use slab::{LaidOut, Superblock, inspect, lay_out};
+pub use stepped::{SteppedNode, SteppedState};

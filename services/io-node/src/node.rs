@@ -5,26 +5,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
-use telemetry::{Identity, Telemetry, Tracer};
 use tables::Tables;
+use telemetry::{Identity, Telemetry, Tracer};
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle as TaskHandle;
 
-use crate::config::{DriveConfig, IoConfig, check_promised, shares};
+use crate::config::{IoConfig, check_promised, shares};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, FillLimits, Filler, Shares};
 use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
-use crate::slab::{Drives, recover_all};
+use crate::serve::Accepted;
+use crate::slab::{Drives, Superblock, recover_all};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
@@ -86,6 +87,78 @@ impl Shared {
     }
 }
 
+/// A node that is put together, of which nothing runs yet.
+pub struct Parts {
+    /// What its cores share.
+    pub shared: Arc<Shared>,
+    /// Of each core.
+    pub mails: Vec<mpsc::UnboundedReceiver<Message>>,
+    /// Its filler.
+    pub filler: Filler,
+    /// Of each slab.
+    pub superblocks: Vec<Superblock>,
+}
+
+impl Parts {
+    /// Of `cores` cores, with what isn't the read path in `background`; spans go to `tracer`; `epoch_min` as
+    /// [`Filler::new`] has it.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] for a bound of memory that is less than what it is to hold, and for shares that are
+    /// more than the drives have.
+    pub fn new(
+        config: IoConfig,
+        drives: Drives,
+        tables: Arc<dyn Tables>,
+        cores: usize,
+        background: &Handle,
+        tracer: Tracer,
+        epoch_min: u64,
+    ) -> Result<Self, NodeError> {
+        let Drives { slabs, superblocks, engine } = drives;
+        let shares = shares(&config)?;
+        let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
+        check_promised(&shares, config.segment, &sectors)?;
+        let capacity = slabs.iter().map(SlabFile::len).sum();
+        let memory = MemoryPlan::new(&config, cores, capacity, process::memory_bytes())?;
+        let (mailboxes, mails): (Vec<_>, _) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
+        let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+        let (filler, fills) = Filler::new(
+            Arc::clone(&mailboxes),
+            superblocks.clone(),
+            FillLimits {
+                fills_max: config.fills,
+                queue_max: config.fill_queue_max,
+                admission: config.admission,
+                fill_rate: config.fill_rate.as_u64(),
+                scrub_rate: config.scrub_rate.as_u64(),
+                directory_bytes_max: memory.directory,
+            },
+            Shares::new(shares),
+            epoch_min,
+        );
+        let shared = Arc::new(Shared {
+            tables: Registry::new(tables, config.tables_max),
+            table_reader: TableReader::new(
+                background.clone(),
+                config.table_reads,
+                config.table_queue_max,
+            ),
+            background: background.clone(),
+            start_warms: StartWarms::new(&config.warm_at_start),
+            fills,
+            mailboxes,
+            queue_depths: slabs.iter().map(queue_depth).collect(),
+            slabs,
+            engine,
+            memory,
+            tracer,
+            config,
+        });
+        Ok(Self { shared, mails, filler, superblocks })
+    }
+}
+
 /// A node that is serving.
 pub struct IoNode {
     local_addr: SocketAddr,
@@ -132,8 +205,7 @@ impl IoNode {
         tables: Arc<dyn Tables>,
     ) -> Result<Self, NodeError> {
         let drives = Drives::simulated(&config, disk)?;
-        let configured = |slab: &SlabFile| DriveConfig { path: slab.path().into(), size: None };
-        config.drives = drives.slabs.iter().map(configured).collect();
+        config.drives = drives.configured();
         config.validate()?;
         Self::start_on(config, drives, tables)
     }
@@ -144,14 +216,8 @@ impl IoNode {
         tables: Arc<dyn Tables>,
     ) -> Result<Self, NodeError> {
         let started = Instant::now();
-        let Drives { slabs, superblocks, engine } = drives;
-        let shares = shares(&config)?;
-        let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
-        check_promised(&shares, config.segment, &sectors)?;
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
-        let capacity = slabs.iter().map(SlabFile::len).sum();
-        let memory = MemoryPlan::new(&config, cpus.len(), capacity, process::memory_bytes())?;
         let background = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.background_threads)
             .thread_name("bireme-io-background")
@@ -163,41 +229,13 @@ impl IoNode {
             node: config.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
         };
-        let tracer = Tracer::start(&config.telemetry, &identity, background.handle())?;
-        let (mailboxes, mails): (Vec<_>, Vec<_>) =
-            cpus.iter().map(|_| mpsc::unbounded_channel()).unzip();
-        let mailboxes: Arc<[Mailbox]> = mailboxes.into();
-        let (mut filler, fills) = Filler::new(
-            Arc::clone(&mailboxes),
-            superblocks.clone(),
-            FillLimits {
-                fills_max: config.fills,
-                queue_max: config.fill_queue_max,
-                admission: config.admission,
-                fill_rate: config.fill_rate.as_u64(),
-                scrub_rate: config.scrub_rate.as_u64(),
-                directory_bytes_max: memory.directory,
-            },
-            Shares::new(shares),
-        );
-        let shared = Arc::new(Shared {
-            tables: Registry::new(tables, config.tables_max),
-            table_reader: TableReader::new(
-                background.handle().clone(),
-                config.table_reads,
-                config.table_queue_max,
-            ),
-            background: background.handle().clone(),
-            start_warms: StartWarms::new(&config.warm_at_start),
-            fills,
-            mailboxes,
-            queue_depths: slabs.iter().map(queue_depth).collect(),
-            slabs,
-            engine,
-            memory,
-            tracer,
-            config,
-        });
+        let handle = background.handle();
+        let tracer = Tracer::start(&config.telemetry, &identity, handle)?;
+        // By the clock no epoch comes twice.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_min = since.as_micros() as u64;
+        let Parts { shared, mails, mut filler, superblocks } =
+            Parts::new(config, drives, tables, cpus.len(), handle, tracer, epoch_min)?;
         let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
             shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
         })?;
@@ -214,8 +252,9 @@ impl IoNode {
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
             let local_addr = listener.local_addr().map_err(os("listening"))?;
             let cores = Arc::clone(&shared.mailboxes);
-            let give =
-                move |core: usize, stream| drop(cores[core].send(Message::Connection(stream)));
+            let give = move |core: usize, stream| {
+                drop(cores[core].send(Message::Connection(Accepted::Socket(stream))));
+            };
             let dealing = connections::deal(listener, shared.cores(), give);
             (local_addr, background.spawn(dealing))
         };
@@ -332,7 +371,8 @@ impl Drop for IoNode {
 /// Between two looks whether something has stopped.
 const POLL: Duration = Duration::from_millis(2);
 
-fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
+/// What the system refused.
+pub fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
 }
 
@@ -374,8 +414,7 @@ fn start_cores(
     for (number, (&cpu, mail)) in cpus.iter().zip(mails).enumerate() {
         let (started, outcome) = std::sync::mpsc::channel();
         let shared = Arc::clone(shared);
-        let slabs = shared.slabs.clone();
-        let start = CoreStart { number, cpu, shared, slabs, mail, started };
+        let start = CoreStart { number, cpu, shared, mail, started };
         let thread = std::thread::Builder::new()
             .name(format!("bireme-io-{number}"))
             .spawn(move || run(start))

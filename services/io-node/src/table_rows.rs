@@ -5,7 +5,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use address::RowAddr;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
@@ -13,6 +12,7 @@ use futures::FutureExt;
 use pack::Extent;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use crate::core::mailbox::{Mailbox, Message};
@@ -44,6 +44,11 @@ impl TableReader {
     pub fn new(runtime: Handle, running: usize, waiting_max: usize) -> Self {
         let running = Arc::new(Semaphore::new(running));
         Self { runtime, running, waiting: Arc::default(), waiting_max }
+    }
+
+    /// Batches that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Takes rows, and sends their image to a core.
@@ -80,7 +85,7 @@ impl Wanted {
         let taken = match self.deadline {
             Some(deadline) if deadline <= Instant::now() => return Err(late()),
             Some(deadline) => {
-                tokio::time::timeout_at(deadline.into(), self.rows()).await.map_err(|_| late())?
+                tokio::time::timeout_at(deadline, self.rows()).await.map_err(|_| late())?
             }
             None => self.rows().await,
         };

@@ -42,7 +42,7 @@ impl Link {
     }
 
     async fn dial_patiently(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
-        let channel = transport(endpoint, options).connect().await;
+        let channel = options.network.connect(transport(endpoint, options)).await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
         let mut incoming = match Incoming::begin(channel.clone(), requests, &options.spares).await {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use wire::{Fault, Reason, Spares};
 
+use crate::network::Network;
+
 /// HTTP/2 allows windows up to this.
 const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
 
@@ -37,6 +39,8 @@ pub struct FetchOptions {
     /// Where the memory of large replies comes from, and goes to once their rows are dropped. Clients of
     /// one core may share it, which bounds what is kept for all of them.
     pub spares: Arc<Spares>,
+    /// What connections are made over.
+    pub network: Network,
 }
 
 impl Default for FetchOptions {
@@ -55,6 +59,7 @@ impl Default for FetchOptions {
             backoff_max: Duration::from_secs(5),
             jitter_seed: rand::random(),
             spares: Arc::default(),
+            network: Network::Tcp,
         }
     }
 }

@@ -77,7 +77,7 @@ impl FetchClient {
                 streams: streams.collect(),
                 queue_batches_max: options.queue_batches_max,
                 projections: Cache::new(PROJECTIONS_KNOWN_MAX),
-                unary: Unary::new(transport(&endpoint, &options).connect_lazy()),
+                unary: Unary::new(options.network.connect_lazy(transport(&endpoint, &options))),
                 next_id: AtomicU64::new(1),
                 retries: AtomicU64::new(0),
                 endpoint,

@@ -9,6 +9,7 @@ use wire::Fault;
 
 use super::{CoreSnapshot, HeldBytes, RequestNo, SessionNo};
 use crate::directory::Extent;
+use crate::serve::Accepted;
 use crate::table::Projection;
 
 /// A core's address for other threads. What arrives is bounded by its senders: connections by the
@@ -18,7 +19,7 @@ pub type Mailbox = mpsc::UnboundedSender<Message>;
 /// Something for a core to do.
 pub enum Message {
     /// Serve this connection.
-    Connection(std::net::TcpStream),
+    Connection(Accepted),
     /// A projection is open, or can't be.
     Opened {
         /// The stream that asked.

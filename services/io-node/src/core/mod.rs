@@ -13,7 +13,7 @@ mod sessions;
 mod stats;
 mod traffic_memory;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
-pub use run::{CoreStart, run};
+pub use run::{CoreStart, begin, live, run, snapshot};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
 pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts, STAGES};
 pub use traffic_memory::{HeldBytes, TrafficMemory};
@@ -61,16 +61,13 @@ pub struct Core {
 }
 
 thread_local! {
-    static CORE: OnceCell<Rc<Core>> = const { OnceCell::new() };
+    static CORE: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
 }
 
-/// Makes `core` the core of this thread.
-fn settle_in(core: Rc<Core>) {
-    CORE.with(|place| {
-        if place.set(core).is_err() {
-            unreachable!("a thread becomes a core once");
-        }
-    });
+/// Makes `core` the core of this thread, for ever or until the cores that share the thread take turns.
+pub fn settle_in(core: Option<Rc<Core>>) {
+    // The one before is dropped once the place is free.
+    drop(CORE.replace(core));
 }
 
 /// The core of this thread.
@@ -78,5 +75,5 @@ fn settle_in(core: Rc<Core>) {
 /// # Panics
 /// On a thread that isn't a core's: a defect.
 pub fn here() -> Rc<Core> {
-    CORE.with(|core| core.get().map(Rc::clone)).expect("called on a core's thread")
+    CORE.with_borrow(Option::clone).expect("called on a core's thread")
 }

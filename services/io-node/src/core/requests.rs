@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pack::Assembler;
+use tokio::time::Instant;
 use wire::ParentSpan;
 
 use super::{HeldBytes, SessionNo};

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use ring::{Ring, SlabFile};
-use tokio::net::TcpStream;
+use ring::Ring;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
@@ -27,8 +26,6 @@ pub struct CoreStart {
     pub cpu: Option<usize>,
     /// What all cores share.
     pub shared: Arc<Shared>,
-    /// The drives.
-    pub slabs: Vec<SlabFile>,
     /// Its mail.
     pub mail: mpsc::UnboundedReceiver<Message>,
     /// Told once whether the core could start, and how its ring works.
@@ -37,46 +34,54 @@ pub struct CoreStart {
 
 /// Runs a core until it is told to stop and has drained.
 pub fn run(start: CoreStart) {
-    let CoreStart { number, cpu, shared, slabs, mail, started } = start;
+    let CoreStart { number, cpu, shared, mail, started } = start;
     let runtime = match prepare(cpu) {
         Ok(runtime) => runtime,
         Err(error) => return drop(started.send(Err(error))),
     };
     runtime.block_on(async move {
-        let config = shared.ring_config();
-        let ring = match Ring::start(&config, &slabs) {
-            Ok(ring) => ring,
-            Err(source) => {
-                let error = NodeError::Ring { core: number, source };
-                return drop(started.send(Err(error)));
+        match begin(number, cpu, shared) {
+            Ok(core) => {
+                let _ = started.send(Ok(core.ring.describe().to_string()));
+                settle_in(Some(core));
+                live(mail).await;
             }
-        };
-        let description = ring.describe().to_string();
-        let slots = ring.describe().slots;
-        let read_max = config.slot_bytes;
-        let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
-        let read_timeout = shared.config.read_timeout;
-        let traffic_memory = shared.memory.traffic / shared.cores() as u64;
-        settle_in(Rc::new(Core {
-            number,
-            ring,
-            directory: RefCell::default(),
-            grace: RefCell::default(),
-            ram: RamTier::new(ram),
-            sessions: RefCell::default(),
-            requests: RefCell::default(),
-            traffic_memory: TrafficMemory::new(traffic_memory),
-            reader: Rc::new(Reader::new(slots, read_max, slabs.len())),
-            stats: CoreStats::default(),
-            histograms: CoreHistograms::new(slabs.len()),
-            cpu,
-            shared,
-        }));
-        let _ = started.send(Ok(description));
-        tokio::spawn(read::drive());
-        tokio::spawn(read::watch(read_timeout));
-        live(mail).await;
+            Err(error) => drop(started.send(Err(error))),
+        }
     });
+}
+
+/// Starts a core's ring, within the runtime that is to be the core's.
+///
+/// # Errors
+/// [`NodeError::Ring`].
+pub fn begin(
+    number: usize,
+    cpu: Option<usize>,
+    shared: Arc<Shared>,
+) -> Result<Rc<Core>, NodeError> {
+    let config = shared.ring_config();
+    let ring = Ring::start(&config, &shared.slabs)
+        .map_err(|source| NodeError::Ring { core: number, source })?;
+    let slots = ring.describe().slots;
+    let read_max = config.slot_bytes;
+    let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
+    let traffic_memory = shared.memory.traffic / shared.cores() as u64;
+    Ok(Rc::new(Core {
+        number,
+        ring,
+        directory: RefCell::default(),
+        grace: RefCell::default(),
+        ram: RamTier::new(ram),
+        sessions: RefCell::default(),
+        requests: RefCell::default(),
+        traffic_memory: TrafficMemory::new(traffic_memory),
+        reader: Rc::new(Reader::new(slots, read_max, shared.slabs.len())),
+        stats: CoreStats::default(),
+        histograms: CoreHistograms::new(shared.slabs.len()),
+        cpu,
+        shared,
+    }))
 }
 
 fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
@@ -91,9 +96,11 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
         .map_err(|source| NodeError::Os { doing: "starting a core's runtime", source })
 }
 
-/// Serves connections and obeys the mailbox until told to stop.
-async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
-    let (adopted, incoming) = mpsc::unbounded_channel::<TcpStream>();
+/// Serves connections and obeys the mailbox, as the core of this thread, until told to stop.
+pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
+    tokio::spawn(read::drive());
+    tokio::spawn(read::watch(here().shared.config.read_timeout));
+    let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));
     let mut is_stopping = false;
@@ -107,8 +114,8 @@ async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
         };
         let core = here();
         match message {
-            Some(Message::Connection(stream)) => {
-                connections::adopt(stream).into_iter().for_each(|it| drop(adopted.send(it)));
+            Some(Message::Connection(accepted)) => {
+                accepted.adopt().into_iter().for_each(|it| drop(adopted.send(it)));
             }
             Some(Message::Write { drive, offset, buf, done }) => {
                 let write = core.ring.write(drive, offset, buf);
@@ -186,7 +193,8 @@ fn hold(core: &Core, places: Vec<crate::directory::ExtentNo>, done: Option<mpsc:
     core.directory.borrow_mut().vacate(&over);
 }
 
-fn snapshot(core: &Core) -> CoreSnapshot {
+/// What a core says of itself.
+pub fn snapshot(core: &Core) -> CoreSnapshot {
     let directory = core.directory.borrow();
     CoreSnapshot {
         cpu: core.cpu,

@@ -187,6 +187,11 @@ impl Sessions {
         self.sessions.len()
     }
 
+    /// Those that are open, in no particular order.
+    pub fn all(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values()
+    }
+
     /// Ends a stream.
     pub fn remove(&mut self, no: SessionNo) {
         self.sessions.remove(&no);

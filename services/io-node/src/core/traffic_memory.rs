@@ -111,7 +111,7 @@ impl Drop for HeldBytes {
     fn drop(&mut self) {
         // After the core's end nobody counts any more.
         let _ = CORE.try_with(|core| {
-            if let Some(core) = core.get() {
+            if let Some(core) = &*core.borrow() {
                 let memory = &core.traffic_memory;
                 debug_assert!(memory.used.get() >= self.bytes, "given back twice, or elsewhere");
                 memory.used.set(memory.used.get().saturating_sub(self.bytes));

@@ -7,6 +7,7 @@ use address::{ChunkId, ExtentKey};
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::error::NodeError;
 use crate::table::{BoundedRows, OpenTable};
@@ -80,7 +81,7 @@ impl Chunk for TableChunk {
             } else {
                 table.table().read_chunk(chunk.fragment, rows, columns).await?
             };
-            let mut extents = encoded(&table, pack, vec![batch]).await?;
+            let mut extents = encoded(&table, pack, &[batch])?;
             Ok(extents.swap_remove(0))
         }
         .boxed()
@@ -108,27 +109,28 @@ impl Chunk for TableChunk {
             let columns = &table.packs()[pack].columns;
             let batch = table.table().read_chunk(chunk.fragment, rows, columns).await?;
             let slice = |rows: &Range<u32>| batch.slice((rows.start - start) as usize, rows.len());
-            let slices = each.iter().map(slice).collect();
-            encoded(&table, pack, slices).await
+            let slices: Vec<_> = each.iter().map(slice).collect();
+            encoded(&table, pack, &slices)
         }
         .boxed()
     }
 }
 
 /// Rows of one of a table's packs, as they go to the drive.
-async fn encoded(
-    table: &Arc<OpenTable>,
+fn encoded(
+    table: &OpenTable,
     pack: usize,
-    chunks: Vec<RecordBatch>,
+    chunks: &[RecordBatch],
 ) -> Result<Vec<pack::Extent>, NodeError> {
-    let table = Arc::clone(table);
-    // Encoding a chunk is milliseconds of pure CPU.
-    let encode = move || {
-        let layout = &table.packs()[pack].layout;
-        chunks.iter().map(|chunk| layout.encode(chunk.columns())).collect::<Result<Vec<_>, _>>()
-    };
-    match tokio::task::spawn_blocking(encode).await {
-        Ok(extents) => Ok(extents?),
-        Err(error) => Err(NodeError::Os { doing: "encoding a chunk", source: error.into() }),
+    let layout = &table.packs()[pack].layout;
+    let encode = || chunks.iter().map(|chunk| layout.encode(chunk.columns())).collect();
+    at_length::<Result<_, pack::PackError>>(encode).map_err(NodeError::from)
+}
+
+/// Work of milliseconds of pure CPU, while others of the runtime run on its other threads, if it has any.
+fn at_length<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => work(),
+        _ => tokio::task::block_in_place(work),
     }
 }

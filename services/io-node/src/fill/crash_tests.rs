@@ -160,7 +160,8 @@ impl Life {
         }
         let cores: Arc<[Mailbox]> = cores.into();
         let found = recover_all(&slabs, &superblocks);
-        let (mut filler, fills) = Filler::new(Arc::clone(&cores), superblocks, limits, shares);
+        let (mut filler, fills) =
+            Filler::new(Arc::clone(&cores), superblocks, limits, shares, epoch_min());
         let restored = filler.restore(found).await;
         tokio::task::spawn_local(filler.run());
         Self { fills, cores, directories, restored }
@@ -217,6 +218,12 @@ fn assert_whole(slabs: &[SlabFile], extent: &Extent) {
     let mut bytes = AlignedBuf::for_sectors(extent.index.sectors() as usize);
     slabs[usize::from(extent.drive.0)].read_at(extent.first.byte_offset(), &mut bytes).unwrap();
     assert!(bytes.as_slice() == truth.bytes, "{:?} is not whole", extent.key);
+}
+
+/// By the clock, as a node has it.
+fn epoch_min() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_micros() as u64
 }
 
 fn disk(seed: u64) -> SimDisk {

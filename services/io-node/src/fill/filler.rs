@@ -12,12 +12,13 @@ mod trouble;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use address::{DriveNo, ExtentKey, SECTOR_BYTES};
 use ring::WriteError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::reclaim::Reclaim;
 use super::chunk::Chunk;
@@ -127,11 +128,14 @@ pub struct Filler {
 impl Filler {
     /// A filler over these slabs, all divided into segments of the same length. It knows nothing of what
     /// they hold before [`Filler::restore`].
+    ///
+    /// `epoch_min` is more than any epoch that it gave out before: those of journals that can't be read are unknown.
     pub fn new(
         cores: Arc<[Mailbox]>,
         slabs: Vec<Superblock>,
         limits: FillLimits,
         shares: Shares,
+        epoch_min: u64,
     ) -> (Self, FillHandle) {
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
@@ -139,15 +143,13 @@ impl Filler {
             FillHandle::new(limits.queue_max, Arc::clone(&stats), Arc::clone(&gauges));
         let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
-        // Epochs of journals that can't be read are unknown; by the clock none comes twice.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let placed = Placed::new(cores.len(), !shares.is_empty());
         let filler = Self {
             asks,
             words,
             cores,
             limits,
-            segments: Segments::new(segment_sectors, &sectors, since.as_micros() as u64),
+            segments: Segments::new(segment_sectors, &sectors, epoch_min),
             segment_sectors,
             stats,
             gauges,
@@ -241,7 +243,7 @@ impl Filler {
                     None => break,
                 },
                 // `if` comes first, and then there is a time.
-                () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now).into()),
+                () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)),
                     if wake.is_some() => {}
                 else => break,
             }

@@ -1,9 +1,10 @@
 //! What becomes of a drive that fails: judged by what reads and writes say, never by a single bad sector.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ring::{Fault, ReadError, WriteError};
+use tokio::time::Instant;
 
 /// How a drive is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! So many bytes a second.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A rate that is kept on average: what is spent at once is waited for afterwards.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,12 @@
 //! Chunks that are ready: what writing to drives is measured with, without a table.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use address::{ExtentKey, PackKey};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use tokio::time::Instant;
 
 use super::chunk::Chunk;
 use super::handle::{FillHandle, FillOutcome};

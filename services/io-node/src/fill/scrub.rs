@@ -1,6 +1,8 @@
 //! The scrubber's way through the extents: every one in turn, at a rate, again and again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::pace::Pace;
 use super::segments::SegmentNo;

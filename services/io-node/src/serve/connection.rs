@@ -4,24 +4,42 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use connections::Carrier;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
 use crate::core::{HeldBytes, here};
 
 /// What a connection holds without its streams: HTTP/2's state and buffers.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
+/// A connection on its way to the core that is to serve it.
+pub enum Accepted {
+    /// Over TCP.
+    Socket(std::net::TcpStream),
+    /// Over a network that is simulated.
+    Simulated(Box<dyn Carrier>),
+}
+
+impl Accepted {
+    /// The connection as the runtime of this thread sees it; `None` if it can't be served.
+    pub fn adopt(self) -> Option<Box<dyn Carrier>> {
+        match self {
+            Self::Socket(stream) => connections::adopt(stream).map(|it| Box::new(it) as _),
+            Self::Simulated(carrier) => Some(carrier),
+        }
+    }
+}
+
 /// A connection that is served.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Carrier>,
     _held: HeldBytes,
 }
 
 impl Connection {
     /// Takes a connection in, or closes it if there is no memory for one more.
-    pub fn new(stream: TcpStream) -> Option<Self> {
+    pub fn new(stream: Box<dyn Carrier>) -> Option<Self> {
         let core = here();
         match core.traffic_memory.hold_standing(CONNECTION_BYTES) {
             Some(held) => Some(Self { stream, _held: held }),
@@ -34,11 +52,9 @@ impl Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = ();
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
-    }
+    fn connect_info(&self) {}
 }
 
 impl AsyncRead for Connection {

@@ -11,7 +11,7 @@ mod warm;
 
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use connections::Carrier;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -20,6 +20,8 @@ use tonic::transport::Server;
 use crate::core::here;
 
 pub use stream::opened;
+
+pub use connection::Accepted;
 
 use connection::Connection;
 use server::FetchServer;
@@ -39,7 +41,7 @@ const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
 /// Serves the connections dealt to this core, until told to stop and all streams have ended.
 pub async fn serve(
-    connections: mpsc::UnboundedReceiver<TcpStream>,
+    connections: mpsc::UnboundedReceiver<Box<dyn Carrier>>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let shared = Arc::clone(&here().shared);

@@ -1,9 +1,9 @@
 //! Warm: fills chunks ahead of their use.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use wire::fetch::{WarmProgress, WarmRequest};

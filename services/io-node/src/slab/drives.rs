@@ -50,6 +50,12 @@ impl Drives {
         Self::claim(config, slabs, owners, Engine::Simulated(disk.clone()))
     }
 
+    /// As a configuration names them.
+    pub fn configured(&self) -> Vec<DriveConfig> {
+        let drive = |slab: &SlabFile| DriveConfig { path: slab.path().into(), size: None };
+        self.slabs.iter().map(drive).collect()
+    }
+
     fn claim(
         config: &IoConfig,
         slabs: Vec<SlabFile>,

@@ -4,8 +4,7 @@
 //! deadline pass meanwhile. So a batch that would have to wait for most of its time is shed when it arrives,
 //! with a hint to try again, and those that were admitted are answered.
 
-use std::time::Instant;
-
+use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use super::read::Priority;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use address::RowAddr;
 use distance::{Metric, Query};
+use tokio::time::Instant;
 use wire::fetch::{Batch, Rerank};
 use wire::{Fault, ParentSpan, Reason};
 

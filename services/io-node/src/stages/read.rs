@@ -12,12 +12,13 @@ mod queue;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use pack::PackError;
 use ring::{ReadError, ReadSink};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use self::checks::Checks;

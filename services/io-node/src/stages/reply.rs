@@ -1,7 +1,6 @@
 //! Reply: what a request came to, back to its stream.
 
-use std::time::Instant;
-
+use tokio::time::Instant;
 use wire::fetch::fetch_response::Kind;
 use wire::fetch::reply::Outcome;
 use wire::fetch::{Error, Neighbors, Reply};

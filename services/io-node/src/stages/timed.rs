@@ -1,6 +1,8 @@
 //! Where a batch's time went.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use wire::fetch::StageTimes;
 

@@ -1,6 +1,6 @@
 //! A batch's spans, for the trace of the request that it is part of.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use telemetry::Span;
 use wire::fetch::reply::Outcome;
@@ -36,7 +36,9 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
     if !tracer.is_told(parent.is_sampled, took, fault.is_some()) {
         return;
     }
-    let Some(mut recording) = tracer.begin_at(NAME, parent, timed.arrived) else { return };
+    let Some(mut recording) = tracer.begin_at(NAME, parent, timed.arrived.into_std()) else {
+        return;
+    };
     let stages = [
         ("locate", timed.arrived, timed.located),
         ("queue", timed.located, timed.reading),
@@ -44,7 +46,7 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
         ("assemble", timed.assembling, timed.replied),
     ];
     for (name, began, ended) in stages {
-        recording.add(Span::new(name, began, ended));
+        recording.add(Span::new(name, began.into_std(), ended.into_std()));
     }
     let times = &request.times;
     let attributes = vec![

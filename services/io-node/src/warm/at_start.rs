@@ -1,10 +1,11 @@
 //! What is filled before the node's health says that it serves: it answers all the same, from the table.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use placement::{Member, Members, TableHash};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use wire::Fault;
 use wire::fetch::{StartWarm, WarmProgress};
 

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use address::ChunkId;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use placement::ChunkRun;
+use tokio::time::Instant;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress};
 use wire::{Fault, Reason};
 
-use crate::error::{NodeError, fault_of};
+use crate::error::fault_of;
 use crate::fill::{FillHandle, FillKey, FillOutcome, Pace};
 use crate::table::{OpenFragment, OpenTable, Projection};
 
@@ -179,7 +179,7 @@ fn positions(range: &RowRange) -> Range<u64> {
 async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
     let wait = locked(pace).wait(Instant::now());
     if let Some(until) = wait {
-        tokio::time::sleep_until(until.into()).await;
+        tokio::time::sleep_until(until).await;
     }
     key
 }

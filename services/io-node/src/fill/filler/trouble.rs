@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use address::{DriveNo, SECTOR_BYTES};
+use tokio::time::Instant;
 
 use super::Filler;
 use crate::directory::Extent;

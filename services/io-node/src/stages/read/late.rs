@@ -1,9 +1,9 @@
 //! Reads that a drive does not answer in time, and drives that hang.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use address::DriveNo;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Reader, refuse, refuse_piece};
 use crate::core::{Core, here};

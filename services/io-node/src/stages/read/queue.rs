@@ -4,7 +4,9 @@
 //! starves: a backfill slows searches by an eighth at most, and still ends.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Of so many turns one is for batch work, if any waits.
 const BATCH_TURN: usize = 8;
