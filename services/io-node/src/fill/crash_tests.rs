@@ -355,6 +355,21 @@ fn a_full_directory_makes_room_like_a_full_drive() {
 }
 
 #[test]
+fn fills_that_wait_end_when_the_last_drive_takes_no_more() {
+    live(async || {
+        let disk = disk(9);
+        let limits = FillLimits { fills_max: 1, queue_max: NAMES as usize, ..LIMITS };
+        let life = Life::begin_with(&disk, limits).await;
+        disk.set_faults(SimFaults { failed_writes_per_mille: 1000, ..SimFaults::default() });
+        let fill = |chunk| life.fills.fill_with(name(chunk), Box::new(Made(name(chunk))));
+        let fills = futures::future::join_all((0..NAMES).map(fill));
+        let fills = tokio::time::timeout(std::time::Duration::from_secs(10), fills).await;
+        let failed = |outcome: &FillOutcome| matches!(outcome, FillOutcome::Failed(_));
+        assert!(fills.expect("each fill ends").iter().all(failed));
+    });
+}
+
+#[test]
 fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
     let disk = disk(3);
     let first = live(async || {

@@ -67,6 +67,9 @@ const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
 /// Failed chunks that are remembered; past that all are forgotten, and tried again.
 const FAILED_MAX: usize = 1 << 16;
 
+/// Why a chunk can't be filled once every drive was closed.
+const NO_DRIVE: &str = "no drive takes writes";
+
 /// What bounds the filler.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
@@ -248,8 +251,9 @@ impl Filler {
                 else => break,
             }
             if self.stopping.is_none() {
-                self.start_scans();
+                // First what leaves room for a scan without a step that would tell of it.
                 self.house();
+                self.start_scans();
                 self.scrub();
             }
             self.record();
@@ -280,7 +284,7 @@ impl Filler {
 
     fn asked(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
         if self.segments.is_closed() {
-            let outcome = FillOutcome::Failed("no drive takes writes".into());
+            let outcome = FillOutcome::Failed(NO_DRIVE.into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
         } else if self.placed.contains(name) {
             waiter.into_iter().for_each(|w| drop(w.send(FillOutcome::Found)));
@@ -308,6 +312,12 @@ impl Filler {
             < self.limits.fills_max
         {
             let Some(run) = self.queued.pop() else { break };
+            if self.segments.is_closed() {
+                for (name, _) in run {
+                    self.end(name, FillOutcome::Failed(NO_DRIVE.into()));
+                }
+                continue;
+            }
             self.scanning += 1;
             self.stats.scans.fetch_add(1, Ordering::Relaxed);
             self.steps.spawn(scan(run, self.segment_sectors * SECTOR_BYTES as u64));
@@ -492,7 +502,7 @@ impl Filler {
                 }
                 Allocation::NoDrive => {
                     if let Some((name, _)) = self.homeless.pop_front() {
-                        self.end(name, FillOutcome::Failed("no drive takes writes".into()));
+                        self.end(name, FillOutcome::Failed(NO_DRIVE.into()));
                     }
                 }
                 Allocation::Reclaim(segment) => {
