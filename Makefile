@@ -23,16 +23,20 @@ PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
 
-# The soak's: how often a node is killed, and how many seeds of simulated crashes.
+# The soak's: for how long the simulation runs, how often a node is killed, and how many seeds of a filler's crashes.
+MINUTES ?= 10
 KILLS ?= 1000
 SEEDS ?= 5000
+# The simulation's: which seed to repeat.
+SEED ?= 0
+SIMULATION := cargo test --locked -p simulation --features paused-clock
 
 # The binary that goes into images.
 IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak bench image loadtest chart chart-readme e2e-kubernetes fmt lint clean
+.PHONY: help demo build release test soak seed bench image loadtest chart chart-readme e2e-kubernetes fmt lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,12 +66,19 @@ test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3
 	$(SAY) "building and running the tests"
 	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server BIREME_WORDNET=$(WORDNET) cargo test --locked --workspace
+	$(SAY) "simulating I/O nodes, 300 seeds; built on its own, without Lance"
+	@$(SIMULATION)
 
-soak: ## kill an I/O node under load KILLS times (1000), and crash simulated drives by SEEDS seeds (5000)
+soak: ## simulate new seeds for MINUTES (10), kill an I/O node KILLS times (1000), crash its filler by SEEDS seeds (5000)
 	@.ci/setup build rust
+	$(SAY) "simulating I/O nodes for $(MINUTES) minutes; a seed that fails is named"
+	@BIREME_MINUTES=$(MINUTES) $(SIMULATION) --test seeds whatever -- --nocapture
 	$(SAY) "killing a node $(KILLS) times, about 10 minutes; crashing simulated drives by $(SEEDS) seeds"
 	@BIREME_KILLS=$(KILLS) cargo test --locked --workspace --test cli killed -- --nocapture
 	@BIREME_SEEDS=$(SEEDS) cargo test --locked --workspace --lib crash -- --nocapture
+
+seed: ## show what happens in the simulation of one seed: SEED=17
+	@BIREME_SEEDS=$(SEED)..$$(($(SEED) + 1)) BIREME_TRACE=1 $(SIMULATION) --test seeds whatever -- --nocapture
 
 image: release ## make an image of the binary without a daemon, for containerd, Docker or Podman to load
 	@.ci/setup image
@@ -97,6 +108,7 @@ lint: ## formatting and clippy, warnings denied
 	@.ci/setup build rust
 	@cargo fmt --all -- --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@cargo clippy --locked -p simulation --features paused-clock --all-targets -- -D warnings
 
 clean: ## forget build output, the demo's table and its cache
 	rm -rf "$(CARGO_TARGET_DIR)" "$(CACHE)/demo" "$(CACHE)/up"

@@ -1,0 +1,1 @@
+//! Nothing but tests: I/O nodes and their clients from one seed (`tests/seeds`).

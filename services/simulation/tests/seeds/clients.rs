@@ -1,0 +1,359 @@
+//! Clients: each asks for rows of some table again and again, and holds every answer against the truth.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use client::fetch::{
+    Counters, FetchClient, FetchOptions, Instant, Metric, Outcome, Priority, Projection, Reply,
+    Rerank, TableVersion, Terms,
+};
+use client::{Endpoint, Network};
+use wire::fetch::WarmRequest;
+use wire::{Fault, Reason};
+
+use crate::dice::Dice;
+use crate::network::Net;
+use crate::trace::Trace;
+use crate::truth::{DIMENSION, TABLES, Version, nowhere};
+
+/// What a client is told while it runs.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// Whether something may be wrong, so that an answer may be a refusal.
+    pub is_rough: Cell<bool>,
+    /// Whether it is to end once its batch is answered.
+    pub is_to_end: Cell<bool>,
+}
+
+/// What all clients of a run have seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Batches answered with rows, or distances.
+    pub answers: Cell<u64>,
+    /// Rows of them.
+    pub rows: Cell<u64>,
+    /// Of those, by the nodes' account, from a table.
+    pub table_rows: Cell<u64>,
+    /// Refusals, by reason.
+    pub refusals: RefCell<BTreeMap<&'static str, u64>>,
+    /// Those because a node was not there though nothing was wrong.
+    pub unavailable_in_calm: Cell<u64>,
+    /// Fetches dropped before their answer.
+    pub dropped: Cell<u64>,
+    /// What must not be, in words.
+    pub wrong: RefCell<Option<String>>,
+}
+
+/// One client.
+pub struct Client {
+    number: usize,
+    dice: Dice,
+    nodes: Vec<FetchClient>,
+    options: FetchOptions,
+    names: Rc<[String]>,
+    wishes: Rc<Wishes>,
+    seen: Rc<Seen>,
+    trace: Trace,
+}
+
+/// What is asked for.
+struct Ask {
+    version: &'static Version,
+    columns: Vec<String>,
+    addrs: Vec<RowAddr>,
+    rerank: Option<(Vec<f32>, Metric, u32)>,
+    terms: Terms,
+}
+
+fn count(cell: &Cell<u64>, more: u64) {
+    cell.set(cell.get() + more);
+}
+
+impl Client {
+    /// A client of all nodes; to be called within the clients' runtime.
+    pub fn new(
+        seed: u64,
+        number: usize,
+        net: &Net,
+        names: &Rc<[String]>,
+        wishes: &Rc<Wishes>,
+        seen: &Rc<Seen>,
+        trace: &Trace,
+    ) -> Self {
+        let mut dice = Dice::new(seed, &format!("client {number}"));
+        let options = FetchOptions {
+            streams: 1 + dice.below(2),
+            queue_batches_max: [4, 64][dice.below(2)],
+            projections_max: 2 + dice.below(6),
+            stream_window_bytes: [65_535, 1 << 20][dice.below(2)],
+            connection_window_bytes: 2 << 20,
+            backoff_max: Duration::from_millis(500),
+            jitter_seed: dice.any(),
+            network: Network::Simulated(Arc::new(net.clone())),
+            ..FetchOptions::default()
+        };
+        let (wishes, seen, trace) = (Rc::clone(wishes), Rc::clone(seen), trace.clone());
+        let (names, nodes) = (Rc::clone(names), Vec::new());
+        let mut client = Self { number, dice, nodes, options, names, wishes, seen, trace };
+        client.nodes = client.names.iter().map(|name| client.dial(name)).collect();
+        client
+    }
+
+    fn dial(&self, name: &str) -> FetchClient {
+        let endpoint: Endpoint = format!("{name}:7071").parse().unwrap();
+        FetchClient::new(endpoint, self.options.clone()).unwrap()
+    }
+
+    /// Asks until told to end.
+    pub async fn run(mut self) {
+        while !self.wishes.is_to_end.get() {
+            let pause = self.dice.ms(0..=25);
+            tokio::time::sleep(pause).await;
+            if self.dice.per_mille(15) && self.wishes.is_rough.get() {
+                let node = self.dice.below(self.nodes.len());
+                self.trace.say(format_args!("client {} begins anew with {node}", self.number));
+                self.nodes[node] = self.dial(&self.names[node].clone());
+            }
+            self.turn().await;
+        }
+        let totals = self.nodes.iter().map(FetchClient::counters);
+        let idle = |it: &Counters| it.waiting_batches == 0 && it.outstanding_rows == 0;
+        let totals: Vec<_> = totals.collect();
+        self.trace.say(format_args!("client {} ends: {totals:?}", self.number));
+        // Of a fetch that was dropped the credits come back with its late answer.
+        if !self.wishes.is_rough.get() && !totals.iter().all(idle) {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let totals: Vec<_> = self.nodes.iter().map(FetchClient::counters).collect();
+            if !totals.iter().all(idle) {
+                self.wrong(format_args!("credits did not come back: {totals:?}"));
+            }
+        }
+    }
+
+    /// One thing: mostly a few fetches at a time, of one node.
+    async fn turn(&mut self) {
+        let node = self.dice.below(self.nodes.len());
+        let client = self.nodes[node].clone();
+        let asks: Vec<_> = (0..1 + self.dice.below(3)).map(|_| self.ask()).collect();
+        let patience = self.dice.per_mille(80).then(|| self.dice.ms(0..=40));
+        let this = &*self;
+        let fetches = asks.into_iter().map(|ask| this.fetch(&client, node, ask));
+        let fetches = futures::future::join_all(fetches);
+        match patience {
+            None => drop(fetches.await),
+            Some(patience) => {
+                if tokio::time::timeout(patience, fetches).await.is_err() {
+                    count(&self.seen.dropped, 1);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Ask {
+        let dice = &mut self.dice;
+        let version = {
+            let versions = &TABLES[usize::from(dice.per_mille(300))];
+            dice.pick(versions)
+        };
+        let mut columns: Vec<String> =
+            version.schema.fields().iter().map(|field| field.name().clone()).collect();
+        for _ in 0..dice.below(columns.len()) {
+            columns.swap_remove(dice.below(columns.len()));
+        }
+        let rows = match dice.below(20) {
+            0 => 1 + dice.below(400),
+            1..=9 => 1 + dice.below(8),
+            _ => 1 + dice.below(60),
+        };
+        let hot = dice.per_mille(500);
+        let addrs = (0..rows).map(|_| address(dice, version, hot)).collect();
+        let is_scored = dice.per_mille(250) && version.schema.column_with_name("vector").is_some();
+        let rerank = is_scored.then(|| {
+            columns = vec!["vector".into()];
+            let metric = [Metric::L2, Metric::Cosine, Metric::Dot][dice.below(3)];
+            let k = 1 + dice.below(rows + 3) as u32;
+            ((0..DIMENSION).map(|_| dice.unit()).collect(), metric, k)
+        });
+        let patience = match self.wishes.is_rough.get() && dice.per_mille(300) {
+            true => dice.ms(1..=60),
+            false => Duration::from_secs(60),
+        };
+        let priority = [Priority::Interactive, Priority::Batch][dice.below(2)];
+        let terms = Terms { deadline: Instant::now() + patience, priority };
+        Ask { version, columns, addrs, rerank, terms }
+    }
+
+    async fn fetch(&self, client: &FetchClient, node: usize, ask: Ask) {
+        let outcome = self.answer(client, &ask).await;
+        let said = match &outcome {
+            Ok((_, reply)) => format!("{} missing, {:?}", reply.missing.len(), reply.times),
+            Err(fault) => format!("{:?}", fault.reason),
+        };
+        let (uri, version, rows) = (ask.version.uri, ask.version.version, ask.addrs.len());
+        let number = self.number;
+        self.trace.say(format_args!(
+            "client {number}, node {node}: {rows} rows of {uri} {version}: {said}"
+        ));
+        match outcome {
+            Ok((projection, reply)) => {
+                count(&self.seen.answers, 1);
+                count(&self.seen.rows, (rows - reply.missing.len()) as u64);
+                count(&self.seen.table_rows, reply.times.table_rows.into());
+                if let Err(why) = ask.check(&projection, reply) {
+                    self.wrong(format_args!(
+                        "{rows} rows of {uri} {version}, {:?}: {why}",
+                        ask.columns
+                    ));
+                }
+            }
+            Err(fault) => self.refused(&fault),
+        }
+    }
+
+    async fn answer(&self, client: &FetchClient, ask: &Ask) -> Result<(Projection, Reply), Fault> {
+        let identity = format!("{} {}", ask.version.uri, ask.version.version);
+        let table = TableVersion {
+            uri: ask.version.uri,
+            version: ask.version.version,
+            identity: &identity,
+        };
+        let projection = client.open(table, &ask.columns, ask.terms.deadline).await?;
+        let rerank = ask.rerank.as_ref();
+        let rerank = rerank.map(|(query, metric, k)| Rerank::new(query, *metric, *k));
+        let reply = client.fetch(&projection, ask.addrs.clone(), rerank, ask.terms).await?;
+        Ok((projection, reply))
+    }
+
+    fn refused(&self, fault: &Fault) {
+        *self.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
+        let may_be = match fault.reason {
+            // A stream that finds no memory for a message ends; whether one did is asked afterwards.
+            Reason::NodeUnavailable if !self.wishes.is_rough.get() => {
+                count(&self.seen.unavailable_in_calm, 1);
+                true
+            }
+            Reason::NodeUnavailable => true,
+            Reason::StoreUnreachable | Reason::TableDamaged | Reason::DeadlineExceeded => {
+                self.wishes.is_rough.get()
+            }
+            // Clients are many, and queues short.
+            Reason::Overloaded => true,
+            _ => false,
+        };
+        if !may_be {
+            self.wrong(format_args!("refused: {:?}: {fault}", fault.reason));
+        }
+    }
+
+    fn wrong(&self, what: std::fmt::Arguments<'_>) {
+        let what = format!("client {} at {} ms: {what}", self.number, self.trace.now_ms());
+        self.seen.wrong.borrow_mut().get_or_insert(what);
+    }
+}
+
+/// Mostly of a row that there is; every second client goes for a few of them.
+fn address(dice: &mut Dice, version: &Version, hot: bool) -> RowAddr {
+    if dice.per_mille(20) {
+        let nowhere: Vec<_> = nowhere().into_iter().collect();
+        return RowAddr::from_u64(*dice.pick(&nowhere));
+    }
+    let info = dice.pick(&version.infos);
+    let rows = if hot { info.physical_rows.min(100) } else { info.physical_rows };
+    RowAddr::new(info.id, dice.below(rows as usize) as u32)
+}
+
+impl Ask {
+    /// Whether a reply is the truth.
+    fn check(&self, projection: &Projection, reply: Reply) -> Result<(), String> {
+        let places = (0..).zip(&self.addrs);
+        let missing: Vec<u32> =
+            places.filter(|(_, addr)| !self.version.has(**addr)).map(|(at, _)| at).collect();
+        if reply.missing != missing {
+            return Err(format!("missing are {:?}, not {missing:?}", reply.missing));
+        }
+        let there: Vec<_> =
+            self.addrs.iter().copied().filter(|&addr| self.version.has(addr)).collect();
+        match (reply.outcome, &self.rerank) {
+            (Outcome::Rows(rows), None) => {
+                let truth = self.version.rows(&there, &self.columns);
+                let truth =
+                    RecordBatch::try_new(Arc::clone(projection.schema()), truth.columns().to_vec());
+                match truth {
+                    Ok(truth) if truth == rows => Ok(()),
+                    Ok(_) => Err(format!("{} rows are not the truth", rows.num_rows())),
+                    Err(error) => Err(format!("the schema is another: {error}")),
+                }
+            }
+            (Outcome::Neighbors(near), Some((query, metric, k))) => {
+                self.check_near(&there, &near, query, *metric, *k as usize)
+            }
+            _ => Err("rows for distances, or distances for rows".into()),
+        }
+    }
+
+    fn check_near(
+        &self,
+        there: &[RowAddr],
+        near: &[(RowAddr, f32)],
+        query: &[f32],
+        metric: Metric,
+        k: usize,
+    ) -> Result<(), String> {
+        let distance = |addr: RowAddr| distance(query, &self.version.vector(addr), metric);
+        let mut truth: Vec<_> = there.iter().map(|&addr| (distance(addr), addr)).collect();
+        truth.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        truth.truncate(k);
+        if near.len() != truth.len() {
+            return Err(format!("{} are near, not {}", near.len(), truth.len()));
+        }
+        for (&(addr, said), (right, _)) in near.iter().zip(&truth) {
+            let tolerance = 1e-4 * right.abs().max(1.0);
+            let own = distance(addr);
+            if (f64::from(said) - right).abs() > tolerance || (own - right).abs() > tolerance {
+                return Err(format!("{addr:?} is said to be {said} away, not {own} or {right}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// In double precision, as the definition has it.
+fn distance(query: &[f32], vector: &[f32], metric: Metric) -> f64 {
+    let sum = |term: fn(f64, f64) -> f64| {
+        let pairs = query.iter().zip(vector);
+        pairs.map(|(&q, &x)| term(q.into(), x.into())).sum::<f64>()
+    };
+    match metric {
+        Metric::L2 => sum(|q, x| (q - x) * (q - x)),
+        Metric::Dot => 1.0 - sum(|q, x| q * x),
+        Metric::Cosine => 1.0 - sum(|q, x| q * x) / (sum(|q, _| q * q) * sum(|_, x| x * x)).sqrt(),
+    }
+}
+
+/// Asks a node to fill all of a version that it can: how many extents could not be.
+pub async fn warm(net: &Net, node: &str, version: &Version) -> Result<u64, Fault> {
+    let network = Network::Simulated(Arc::new(net.clone()));
+    let options = FetchOptions { streams: 1, network, jitter_seed: 0, ..FetchOptions::default() };
+    let endpoint: Endpoint = format!("{node}:7071").parse().unwrap();
+    let client = FetchClient::new(endpoint, options)?;
+    let request = WarmRequest {
+        table_uri: version.uri.to_owned(),
+        version: version.version,
+        ..WarmRequest::default()
+    };
+    let mut steps = client.warm(request).await?;
+    let mut last = None;
+    while let Some(step) = futures::StreamExt::next(&mut steps).await {
+        last = Some(step?);
+    }
+    let last = last.ok_or_else(|| Fault::new(Reason::Internal, "Warm ended without a word"))?;
+    match last.extents_done + last.extents_failed == last.extents_total {
+        true => Ok(last.extents_failed),
+        false => Err(Fault::new(Reason::Internal, "Warm ended early")),
+    }
+}

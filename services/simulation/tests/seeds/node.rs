@@ -1,0 +1,168 @@
+//! One I/O node of a run: its drives, its settings, and whether it is up.
+
+use bytesize::ByteSize;
+use io_node::{Admission, IoConfig, SteppedNode};
+use ring::sim::{SimConfig, SimDisk};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::dice::Dice;
+use crate::network::Net;
+use crate::store::Store;
+use crate::trace::Trace;
+
+/// What lies before a drive's first segment, and a segment, in bytes.
+const MIB: u64 = 1 << 20;
+
+/// How often a node may be started: each life has epochs of its own.
+const EPOCHS_A_LIFE: u64 = 1 << 32;
+
+/// See the module.
+pub struct Node {
+    pub name: String,
+    pub disk: SimDisk,
+    /// Whether something was done to the drives that no journal can know of.
+    pub is_damaged: bool,
+    config: IoConfig,
+    up: Option<SteppedNode>,
+    lives: u64,
+    /// The core that gets the next connection.
+    next_core: usize,
+    /// When one that is down starts again, in ms.
+    pub starts_at: Option<u64>,
+    /// Whether it is told to stop.
+    is_stopping: bool,
+    was_found: bool,
+}
+
+impl Node {
+    /// One that is down, with drives that are empty.
+    pub fn new(seed: u64, number: usize) -> Self {
+        let mut dice = Dice::new(seed, &format!("node {number}"));
+        let name = format!("io-{number}");
+        let config = config(&mut dice, &name);
+        let count = 1 + dice.below(3);
+        let drives: Vec<_> = (0..count).map(|_| MIB * (3 + dice.below(4) as u64)).collect();
+        let tick = Duration::from_millis(1);
+        let disk_config = SimConfig { seed: dice.any(), drives, latency_ticks: 1..=3, tick };
+        Self {
+            name,
+            disk: SimDisk::new(disk_config),
+            is_damaged: false,
+            config,
+            up: None,
+            lives: 0,
+            next_core: 0,
+            starts_at: Some(0),
+            is_stopping: false,
+            was_found: false,
+        }
+    }
+
+    /// The node, if it is up.
+    pub fn up(&mut self) -> Option<&mut SteppedNode> {
+        self.up.as_mut()
+    }
+
+    /// Rows that a stream's client may ask for, when none are outstanding.
+    pub fn credit_rows(&self) -> u32 {
+        self.config.credit_rows
+    }
+
+    /// Starts it.
+    pub fn start(&mut self, store: &Store, trace: &Trace) {
+        let epoch_min = self.lives * EPOCHS_A_LIFE + 1;
+        let tables = Arc::new(store.clone());
+        let started =
+            SteppedNode::start(self.config.clone(), &self.disk, tables, runtime, epoch_min);
+        self.up =
+            Some(started.unwrap_or_else(|error| panic!("{} can't start: {error}", self.name)));
+        self.lives += 1;
+        (self.starts_at, self.is_stopping, self.was_found) = (None, false, false);
+        trace.say(format_args!("{} starts", self.name));
+    }
+
+    /// Ends it at once, with its machine if `loses_power`. Its connections are gone already.
+    pub fn crash(&mut self, loses_power: bool, trace: &Trace) {
+        if loses_power {
+            self.disk.crash();
+        }
+        self.up = None;
+        trace.say(format_args!("{} ends; power is lost: {loses_power}", self.name));
+    }
+
+    /// Tells it to stop.
+    pub fn stop(&mut self, trace: &Trace) {
+        if let Some(up) = &mut self.up {
+            up.stop();
+            self.is_stopping = true;
+            trace.say(format_args!("{} is told to stop", self.name));
+        }
+    }
+
+    /// Whether it serves, and goes on to.
+    pub fn serves(&self) -> bool {
+        !self.is_stopping && self.up.as_ref().is_some_and(|up| up.found().is_some())
+    }
+
+    /// Whether it was told to stop, and has recorded what it had written.
+    pub fn has_stopped(&mut self) -> bool {
+        self.is_stopping && self.up.as_mut().is_some_and(SteppedNode::has_stopped)
+    }
+
+    /// Deals what waits to be accepted, and has each part of the node run for a millisecond, in an order that the dice
+    /// choose.
+    pub fn step(&mut self, net: &Net, dice: &mut Dice, trace: &Trace) {
+        let Some(up) = &mut self.up else { return };
+        if up.found().is_some() {
+            for end in net.accept(&self.name) {
+                up.connect(self.next_core, Box::new(end));
+                self.next_core = (self.next_core + 1) % (up.parts() - 1);
+            }
+        }
+        let first = dice.below(up.parts());
+        (first..up.parts()).chain(0..first).for_each(|part| up.step(part));
+        if let Some(found) = up.found().filter(|_| !self.was_found) {
+            self.was_found = true;
+            net.listen(&self.name);
+            trace.say(format_args!("{} serves, with {found} extents", self.name));
+            let damaged = if self.is_damaged { Vec::new() } else { up.damaged() };
+            assert!(damaged.is_empty(), "{} found what is not whole: {damaged:?}", self.name);
+        }
+    }
+}
+
+/// Of the current thread, of paused time.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
+}
+
+/// Small enough in everything that bounds are met.
+fn config(dice: &mut Dice, name: &str) -> IoConfig {
+    let cores = 1 + dice.below(3);
+    let batch_rows_max = [8, 64, 256][dice.below(3)];
+    IoConfig {
+        name: name.to_owned(),
+        cores,
+        pin: false,
+        ram_tier: ByteSize::kib([0, 64, 1024][dice.below(3)]),
+        slots: [2, 8, 32][dice.below(3)],
+        read_max: ByteSize::kib([4, 32, 256][dice.below(3)]),
+        read_timeout: dice.ms(40..=200),
+        segment: ByteSize::mib(1),
+        credit_rows: batch_rows_max * [1, 4, 16][dice.below(3)],
+        batch_rows_max,
+        queue_rows_max: [1024, 16_384][dice.below(2)],
+        memory: ByteSize::gib(4),
+        traffic_memory: ByteSize::mib(cores as u64 * [4, 16, 64][dice.below(3)]),
+        fills: 1 + dice.below(3),
+        admission: [Admission::Always, Admission::SecondTouch][usize::from(dice.per_mille(250))],
+        fill_rate: ByteSize::mib([0, 0, 20][dice.below(3)]),
+        scrub_rate: ByteSize::mib([0, 4][dice.below(2)]),
+        fill_queue_max: [2, 64][dice.below(2)],
+        table_reads: 1 + dice.below(4),
+        table_queue_max: [8, 64][dice.below(2)],
+        lake_cache: ByteSize::b(0),
+        ..IoConfig::default()
+    }
+}

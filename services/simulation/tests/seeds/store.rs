@@ -1,0 +1,196 @@
+//! The object store: the truth, after a while, unless something is wrong with it.
+
+use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tables::{DeletedRows, FragmentInfo, Table, Tables};
+use wire::fetch::StoreUse;
+use wire::{Fault, Reason};
+
+use crate::dice::Dice;
+use crate::truth::Version;
+
+/// A store that all nodes share.
+#[derive(Clone)]
+pub struct Store(Arc<Mutex<State>>);
+
+struct State {
+    dice: Dice,
+    troubles: StoreTroubles,
+}
+
+/// What is wrong with a store.
+#[derive(Clone, Debug)]
+pub struct StoreTroubles {
+    /// How long a request takes, in ms.
+    pub latency_ms: RangeInclusive<u64>,
+    /// Of 1,000 requests, how many fail.
+    pub failing_per_mille: u64,
+    /// Of 1,000 requests, how many take ten seconds more.
+    pub hanging_per_mille: u64,
+    /// Fragments, of all tables, whose files are gone.
+    pub vanished: BTreeSet<u32>,
+}
+
+impl Default for StoreTroubles {
+    fn default() -> Self {
+        Self {
+            latency_ms: 1..=12,
+            failing_per_mille: 0,
+            hanging_per_mille: 0,
+            vanished: BTreeSet::new(),
+        }
+    }
+}
+
+impl Store {
+    /// One in which nothing is wrong.
+    pub fn new(seed: u64) -> Self {
+        let (dice, troubles) = (Dice::new(seed, "store"), StoreTroubles::default());
+        Self(Arc::new(Mutex::new(State { dice, troubles })))
+    }
+
+    /// From now on this is wrong with it.
+    pub fn set_troubles(&self, troubles: StoreTroubles) {
+        self.lock().troubles = troubles;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request for what is in a fragment.
+    async fn request(&self, fragment: Option<u32>) -> Result<(), Fault> {
+        let (wait, fails) = {
+            let State { dice, troubles } = &mut *self.lock();
+            let mut wait = dice.ms(troubles.latency_ms.clone());
+            if dice.per_mille(troubles.hanging_per_mille) {
+                wait += std::time::Duration::from_secs(10);
+            }
+            (wait, dice.per_mille(troubles.failing_per_mille))
+        };
+        tokio::time::sleep(wait).await;
+        // One that was asked before the store was well again is answered after all.
+        if fails && self.lock().troubles.failing_per_mille > 0 {
+            return Err(Fault::new(Reason::StoreUnreachable, "the store is not well"));
+        }
+        match fragment.filter(|it| self.lock().troubles.vanished.contains(it)) {
+            Some(fragment) => {
+                let what = format!("the file of fragment {fragment} is gone");
+                Err(Fault::new(Reason::TableDamaged, what))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Tables for Store {
+    fn open<'a>(
+        &'a self,
+        uri: &'a str,
+        version: u64,
+    ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>> {
+        async move {
+            self.request(None).await?;
+            match Version::find(uri, version) {
+                Some(version) => Ok(Arc::new(Opened { version, store: self.clone() }) as _),
+                None => Err(Fault::new(Reason::VersionNotFound, format!("no {version} of {uri}"))),
+            }
+        }
+        .boxed()
+    }
+
+    fn store_use(&self) -> StoreUse {
+        StoreUse::default()
+    }
+}
+
+/// A version, by way of the store.
+struct Opened {
+    version: &'static Version,
+    store: Store,
+}
+
+impl Table for Opened {
+    fn uri(&self) -> &str {
+        self.version.uri
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {}", self.version.uri, self.version.version)
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        &self.version.schema
+    }
+
+    fn column(&self, name: &str) -> Result<usize, Fault> {
+        let no_column = |_| Fault::new(Reason::ColumnNotFound, format!("no column {name:?}"));
+        self.version.schema.index_of(name).map_err(no_column)
+    }
+
+    fn is_blob(&self, column: &str) -> Result<bool, Fault> {
+        self.column(column).map(|_| column == "blob")
+    }
+
+    fn fragments(&self) -> &[FragmentInfo] {
+        &self.version.infos
+    }
+
+    fn file_identity(&self, fragment: u32, column: &str) -> Result<String, Fault> {
+        let at = self.column(column)?;
+        Ok(self.fragment(fragment)?.identity(fragment, at))
+    }
+
+    fn deleted(&self, fragment: u32) -> BoxFuture<'_, Result<Arc<DeletedRows>, Fault>> {
+        async move {
+            self.store.request(None).await?;
+            Ok(Arc::clone(self.fragment(fragment)?.deleted()))
+        }
+        .boxed()
+    }
+
+    fn read_chunk<'a>(
+        &'a self,
+        fragment: u32,
+        rows: Range<u32>,
+        columns: &'a [String],
+    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        async move {
+            self.store.request(Some(fragment)).await?;
+            Ok(self.fragment(fragment)?.read(rows, columns))
+        }
+        .boxed()
+    }
+
+    fn take<'a>(
+        &'a self,
+        addresses: &'a [RowAddr],
+        columns: &'a [String],
+    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        async move {
+            let fragments: BTreeSet<_> = addresses.iter().map(|addr| addr.fragment()).collect();
+            for fragment in fragments {
+                self.store.request(Some(fragment)).await?;
+            }
+            match addresses.iter().find(|&&addr| !self.version.has(addr)) {
+                Some(addr) => Err(Fault::new(Reason::RowNotFound, format!("no row {addr:?}"))),
+                None => Ok(self.version.rows(addresses, columns)),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Opened {
+    fn fragment(&self, id: u32) -> Result<&'static crate::truth::Fragment, Fault> {
+        let none = || Fault::new(Reason::RowNotFound, format!("no fragment {id}"));
+        self.version.fragment(id).ok_or_else(none)
+    }
+}

@@ -1,0 +1,314 @@
+//! A whole run: nodes, clients, network, store and clock, on this thread, out of one seed.
+//!
+//! ```text
+//! rough: things go wrong ─► all is mended ─► calm: every answer is due ─► clients end: nothing is held any more
+//!        ─► Warm: all can be filled again ─► stop and start: all is found again
+//! ```
+
+use std::rc::Rc;
+
+use io_node::SteppedState;
+use tokio::runtime::Runtime;
+use tokio::task::{JoinHandle, LocalSet};
+use tokio::time::Instant;
+
+use crate::clients::{Client, Seen, Wishes, warm};
+use crate::dice::Dice;
+use crate::network::Net;
+use crate::node::{Node, runtime};
+use crate::panics;
+use crate::store::Store;
+use crate::trace::Trace;
+use crate::troubles::Troubles;
+use crate::truth::TABLES;
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Of all that happened, the hash and the number.
+    pub digest: (u64, u64),
+    /// Answers, and rows in them.
+    pub answers: (u64, u64),
+    /// Milliseconds of its own clock.
+    pub took_ms: u64,
+}
+
+/// See the module.
+struct World {
+    now_ms: u64,
+    nodes: Vec<Node>,
+    net: Net,
+    store: Store,
+    clients: Clients,
+    dice: Dice,
+    trace: Trace,
+    seen: Rc<Seen>,
+}
+
+/// The clients' own machine.
+struct Clients {
+    local: LocalSet,
+    runtime: Runtime,
+    now: Instant,
+}
+
+/// Runs a seed.
+///
+/// # Panics
+/// If something is not as it must be.
+pub fn run(seed: u64, is_shown: bool) -> Outcome {
+    let trace = Trace::new(is_shown);
+    let mut dice = Dice::new(seed, "world");
+    let nodes: Vec<_> = (0..1 + dice.below(2)).map(|number| Node::new(seed, number)).collect();
+    let mut world = World {
+        now_ms: 0,
+        nodes,
+        net: Net::new(seed),
+        store: Store::new(seed),
+        clients: Clients::new(),
+        dice,
+        trace: trace.clone(),
+        seen: Rc::default(),
+    };
+    world.live(seed);
+    drop(world.nodes);
+    drop(world.clients);
+    panics::none_so_far();
+    let seen = &world.seen;
+    trace.say(format_args!("{seen:?}"));
+    let answers = (seen.answers.get(), seen.rows.get());
+    Outcome { digest: trace.digest(), answers, took_ms: trace.now_ms() }
+}
+
+impl World {
+    fn live(&mut self, seed: u64) {
+        let mut troubles = Troubles::new(seed);
+        self.trace.say(format_args!("{:?}", troubles.kinds()));
+        let wishes = Rc::new(Wishes::default());
+        wishes.is_rough.set(true);
+        let clients = self.begin_clients(seed, 0, &wishes);
+        for _ in 0..self.dice.from(200..=900) {
+            troubles.act(self.now_ms, &mut self.nodes, &self.net, &self.store, &self.trace);
+            self.step();
+        }
+        troubles.end_all(self.now_ms, &mut self.nodes, &self.net, &self.store);
+        self.trace.say("all is mended");
+        wishes.is_to_end.set(true);
+        self.until("clients have their answers", 120_000, |_| all_done(&clients));
+        joined(clients);
+        self.until("all nodes serve", 30_000, |world| world.nodes.iter().all(Node::serves));
+        self.calm(seed);
+        self.quiet();
+        if self.dice.per_mille(400) {
+            self.fill();
+        }
+        if self.dice.per_mille(400) {
+            self.start_again();
+        }
+    }
+
+    fn begin_clients(
+        &mut self,
+        seed: u64,
+        first: usize,
+        wishes: &Rc<Wishes>,
+    ) -> Vec<JoinHandle<()>> {
+        let count = 1 + self.dice.below(4);
+        let names: Rc<[String]> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        let (net, seen, trace) = (&self.net, &self.seen, &self.trace);
+        let Clients { local, runtime, .. } = &mut self.clients;
+        let make = |number| Client::new(seed, number, net, &names, wishes, seen, trace);
+        let clients: Vec<_> = {
+            let _guard = runtime.enter();
+            (first..first + count).map(make).collect()
+        };
+        clients.into_iter().map(|client| local.spawn_local(client.run())).collect()
+    }
+
+    /// With nothing wrong every answer is due.
+    fn calm(&mut self, seed: u64) {
+        self.trace.say("calm");
+        let wishes = Rc::new(Wishes::default());
+        let (before_answers, before_shed) = (self.seen.answers.get(), self.shed());
+        let clients = self.begin_clients(seed, 100, &wishes);
+        (0..self.dice.from(50..=300)).for_each(|_| self.step());
+        self.check_credits();
+        wishes.is_to_end.set(true);
+        self.until("clients have their answers in calm", 60_000, |_| all_done(&clients));
+        joined(clients);
+        assert!(self.seen.answers.get() > before_answers, "there were no answers in calm");
+        let unavailable = self.seen.unavailable_in_calm.get();
+        assert!(unavailable == 0 || self.shed() > before_shed, "a node was not there in calm");
+    }
+
+    /// What nodes have refused for lack of room.
+    fn shed(&mut self) -> u64 {
+        let states = self.nodes.iter_mut().filter_map(|node| node.up().map(|up| up.state()));
+        states.flat_map(|state| state.cores).map(|core| core.shed).sum()
+    }
+
+    /// No stream has more credit than it was given.
+    fn check_credits(&mut self) {
+        for node in &mut self.nodes {
+            let most = node.credit_rows();
+            let Some(up) = node.up() else { continue };
+            for rows in up.state().credit_rows.into_iter().flatten() {
+                assert!(rows <= most, "a stream has credit for {rows} rows of {most}");
+            }
+        }
+    }
+
+    /// Once nobody asks for anything, nothing is held.
+    fn quiet(&mut self) {
+        self.until("no connection is open", 30_000, |world| {
+            world.nodes.iter().all(|node| world.net.held_by(&node.name) == 0)
+        });
+        let mut last = String::new();
+        let is_quiet = self.until_or_not(30_000, |world| {
+            last.clear();
+            for node in &mut world.nodes {
+                let state = node.up().map(|up| up.state());
+                let held = state.as_ref().and_then(held);
+                last.extend(held.map(|what| format!("{} {what}; ", node.name)));
+            }
+            last.is_empty()
+        });
+        assert!(is_quiet, "something is held that nobody asked for: {last}");
+        for node in &mut self.nodes {
+            let Some(up) = node.up() else { continue };
+            let state = up.state();
+            self.trace.say(format_args!("{state:?}"));
+            for &found in &state.extents_found {
+                assert_eq!(
+                    found as u64, state.extents,
+                    "a core finds others than the filler knows"
+                );
+            }
+        }
+    }
+
+    /// All can be filled, wherever a drive takes it.
+    fn fill(&mut self) {
+        let version = &TABLES[0][self.dice.below(TABLES[0].len())];
+        for at in 0..self.nodes.len() {
+            let state = self.nodes[at].up().map(|up| up.state());
+            let serves = state.is_some_and(|state| state.drives_serving.iter().any(|&it| it));
+            let (net, name) = (self.net.clone(), self.nodes[at].name.clone());
+            let warmed =
+                self.clients.local.spawn_local(async move { warm(&net, &name, version).await });
+            self.until("Warm is over", 300_000, |_| warmed.is_finished());
+            let failed = futures::FutureExt::now_or_never(warmed).map(Result::unwrap);
+            self.trace.say(format_args!("warmed: {failed:?}, drives serve: {serves}"));
+            match failed {
+                Some(Ok(0)) => assert!(serves, "no drive takes fills, and none failed"),
+                Some(Ok(_)) if !serves => {}
+                other => panic!("{}: not all could be filled: {other:?}", self.nodes[at].name),
+            }
+        }
+        self.quiet();
+    }
+
+    /// After a stop all that was there is found again.
+    fn start_again(&mut self) {
+        for at in 0..self.nodes.len() {
+            let before = self.nodes[at].up().map(|up| up.state());
+            let Some(before) = before else { continue };
+            self.nodes[at].stop(&self.trace);
+            self.until("the node has stopped", 10_000, |world| world.nodes[at].starts_at.is_some());
+            self.until("the node serves again", 10_000, |world| world.nodes[at].serves());
+            let found = self.nodes[at].up().and_then(|up| up.found()).unwrap_or(0) as u64;
+            let is_sound = !self.nodes[at].is_damaged && before.drives_serving.iter().all(|&it| it);
+            let extents = before.extents;
+            if is_sound && before.extents_dropped == 0 {
+                assert_eq!(found, extents, "what is found after a stop");
+            }
+        }
+    }
+
+    /// A millisecond.
+    fn step(&mut self) {
+        self.now_ms += 1;
+        self.trace.set_now(self.now_ms);
+        self.net.tick(self.now_ms);
+        for node in &mut self.nodes {
+            if node.starts_at.is_some_and(|at| at <= self.now_ms) {
+                node.start(&self.store, &self.trace);
+            }
+            node.step(&self.net, &mut self.dice, &self.trace);
+            if node.has_stopped() {
+                // Its streams have had no more than a moment.
+                self.net.vanish(&node.name, false);
+                node.crash(false, &self.trace);
+                node.starts_at = Some(self.now_ms + self.dice.from(1..=20));
+            }
+        }
+        self.clients.step();
+        if let Some(wrong) = self.seen.wrong.borrow_mut().take() {
+            panic!("{wrong}");
+        }
+        panics::none_so_far();
+    }
+
+    fn until(&mut self, what: &str, ms_max: u64, is_so: impl FnMut(&mut Self) -> bool) {
+        let came = self.until_or_not(ms_max, is_so);
+        assert!(came, "it did not come to pass within {ms_max} ms that {what}");
+    }
+
+    fn until_or_not(&mut self, ms_max: u64, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
+        for _ in 0..ms_max {
+            if is_so(self) {
+                return true;
+            }
+            self.step();
+        }
+        is_so(self)
+    }
+}
+
+/// What a node holds though nobody asks for anything.
+fn held(state: &SteppedState) -> Option<String> {
+    for (at, core) in state.cores.iter().enumerate() {
+        let gauges = [
+            ("bytes of traffic", core.reply_bytes),
+            ("pieces waiting", core.queued as u64),
+            ("operations in flight", core.ring.in_flight),
+            ("reads waiting", core.ring.queue_len),
+            ("transfers waiting", core.ring.transfer_queue_len),
+            ("batches", state.requests[at] as u64),
+            ("streams", state.credit_rows[at].len() as u64),
+            ("graces", u64::from(state.graces[at])),
+            ("fills", state.fills_running),
+            ("batches for the table", state.table_waiting as u64),
+        ];
+        if let Some((what, count)) = gauges.into_iter().find(|(_, count)| *count > 0) {
+            return Some(format!("core {at}: {count} {what}"));
+        }
+    }
+    None
+}
+
+fn all_done(clients: &[JoinHandle<()>]) -> bool {
+    clients.iter().all(JoinHandle::is_finished)
+}
+
+fn joined(clients: Vec<JoinHandle<()>>) {
+    for client in clients {
+        if let Some(Err(error)) = futures::FutureExt::now_or_never(client) {
+            panic!("a client panicked: {error}");
+        }
+    }
+}
+
+impl Clients {
+    fn new() -> Self {
+        let runtime = runtime().unwrap();
+        let now = runtime.block_on(async { Instant::now() });
+        Self { local: LocalSet::new(), runtime, now }
+    }
+
+    fn step(&mut self) {
+        self.now += std::time::Duration::from_millis(1);
+        let until = self.now;
+        self.local.block_on(&self.runtime, async { tokio::time::sleep_until(until).await });
+    }
+}
