@@ -33,7 +33,7 @@ mod warm;
 
 pub use config::{Admission, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig};
 pub use error::NodeError;
-pub use fill::simulate;
+pub use fill::{DriveState, simulate};
 pub use metrics::METRICS;
 pub use node::{IoNode, Recovery};
 pub use slab::{LaidOut, Superblock, inspect, lay_out};

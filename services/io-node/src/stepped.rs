@@ -82,14 +82,16 @@ pub struct SteppedState {
     pub fills_done: u64,
     /// Fills failed.
     pub fills_failed: u64,
+    /// Bytes of extents written once more, to keep them.
+    pub bytes_kept: u64,
     /// Extents looked at by the scrubber.
     pub extents_scrubbed: u64,
     /// Extents dropped because their bytes could not be served.
     pub extents_dropped: u64,
     /// Extents that each core finds.
     pub extents_found: Vec<usize>,
-    /// Of each drive: whether it takes fills.
-    pub drives_serving: Vec<bool>,
+    /// How each drive is used.
+    pub drives: Vec<DriveState>,
     /// Batches that wait for the table.
     pub table_waiting: usize,
 }
@@ -116,8 +118,11 @@ impl SteppedNode {
         let Some(mut background) = runtimes.pop() else { unreachable!("one more than cores") };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
+        // What the parts have of a clock is to be this one.
+        let entered = handle.enter();
         let parts =
             Parts::new(config, drives, tables, count, &handle, Tracer::default(), epoch_min)?;
+        drop(entered);
         let Parts { shared, mails, mut filler, superblocks } = parts;
         let mut cores = Vec::with_capacity(count);
         for ((number, mail), mut stepped) in mails.into_iter().enumerate().zip(runtimes) {
@@ -182,7 +187,8 @@ impl SteppedNode {
         recorded
     }
 
-    /// Extents that it would serve and that the drives do not hold whole, by name: all are read past the rings.
+    /// Extents that it would serve and that the drives do not hold whole, by name: all that can be read at all, past
+    /// the rings.
     pub fn damaged(&self) -> Vec<String> {
         let directories = self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let mut damaged: Vec<_> = directories
@@ -200,7 +206,7 @@ impl SteppedNode {
         let mut bytes = AlignedBuf::for_sectors(extent.index.sectors() as usize);
         let read = slab.read_at(extent.first.byte_offset(), &mut bytes);
         let mut sectors = (0..).zip(bytes.chunks(SECTOR_BYTES));
-        read.is_ok() && sectors.all(|(number, sector)| extent.index.check(number, sector).is_ok())
+        read.is_err() || sectors.all(|(number, sector)| extent.index.check(number, sector).is_ok())
     }
 
     /// What it says of itself now.
@@ -208,7 +214,7 @@ impl SteppedNode {
         let cores = || self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let fills = self.shared.fills.stats();
         let drives = 0..self.shared.slabs.len() as u16;
-        let serves = |drive| self.shared.fills.drive_state(DriveNo(drive)) == DriveState::Serving;
+        let drive = |number| self.shared.fills.drive_state(DriveNo(number));
         SteppedState {
             cores: cores().map(snapshot).collect(),
             credit_rows: cores().map(credit_rows).collect(),
@@ -218,10 +224,11 @@ impl SteppedNode {
             fills_running: fills.running.load(Ordering::Relaxed),
             fills_done: fills.done.load(Ordering::Relaxed),
             fills_failed: fills.failed.load(Ordering::Relaxed),
+            bytes_kept: fills.bytes_kept.load(Ordering::Relaxed),
             extents_scrubbed: fills.scrubbed.load(Ordering::Relaxed),
             extents_dropped: fills.dropped.load(Ordering::Relaxed),
             extents_found: cores().map(|core| core.directory.borrow().len()).collect(),
-            drives_serving: drives.map(serves).collect(),
+            drives: drives.map(drive).collect(),
             table_waiting: self.shared.table_reader.waiting(),
         }
     }

@@ -7,6 +7,8 @@ use prost::Message;
 use tonic::Status;
 use tonic::codec::{self, DecodeBuf, EncodeBuf};
 
+use crate::{Fault, Reason};
+
 /// Larger messages are mostly bytes of rows, which are not to be copied twice.
 const FLAT_BYTES_MAX: usize = 64 << 10;
 
@@ -39,6 +41,11 @@ where
     fn decoder(&mut self) -> Self::Decoder {
         Decoder(PhantomData)
     }
+}
+
+/// Whoever sent it is at fault, not who reads it.
+fn undecodable(error: &prost::DecodeError) -> Status {
+    Fault::new(Reason::BadProtocol, format!("a message can't be decoded: {error}")).into()
 }
 
 /// See [`Codec`].
@@ -76,6 +83,6 @@ impl<U: Message + Default> codec::Decoder for Decoder<U> {
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // All of one message, without copying it.
         let message = buf.copy_to_bytes(buf.remaining());
-        U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+        U::decode(message).map(Some).map_err(|error| undecodable(&error))
     }
 }

@@ -86,6 +86,7 @@ impl Driver {
         tokio::pin!(work);
         loop {
             tokio::select! {
+                biased;
                 done = &mut work => return Ok(done),
                 _ = self.cancels.recv(), if !self.cancels.is_closed() => {}
                 command = self.commands.recv() => command.ok_or(Abandoned)?.fail(fault.clone()),

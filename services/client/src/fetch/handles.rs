@@ -1,6 +1,6 @@
 //! The projections that a stream has open: bounded, the least recently used one goes first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
@@ -36,7 +36,8 @@ pub(super) struct Entry {
 pub(super) struct Handles {
     projections_max: usize,
     by_key: HashMap<Arc<ProjectionKey>, u32>,
-    entries: HashMap<u32, Entry>,
+    /// By handle, in whose order they are gone through.
+    entries: BTreeMap<u32, Entry>,
     next: u32,
     uses: u64,
 }

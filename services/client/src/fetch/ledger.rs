@@ -241,7 +241,10 @@ impl Ledger {
 
     /// The stream broke: everything that waits or is outstanding fails with `fault`.
     pub fn fail(mut self, fault: &Fault) {
-        for batch in self.outstanding.into_values() {
+        // In the order in which they were asked for: that of a map is another each time.
+        let mut outstanding: Vec<_> = self.outstanding.into_iter().collect();
+        outstanding.sort_unstable_by_key(|(id, _)| *id);
+        for (_, batch) in outstanding {
             if let Some(answer) = batch.answer {
                 drop(answer.send(Err(fault.clone())));
             }

@@ -107,8 +107,9 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     let mut transfers = FuturesUnordered::new();
     loop {
         let message = tokio::select! {
-            message = mail.recv() => message,
+            biased;
             Some(()) = transfers.next() => continue,
+            message = mail.recv() => message,
             // What is under way may still need its mail.
             _ = &mut server, if is_stopping => break,
         };

@@ -73,8 +73,9 @@ async fn listen(
     let _end = End(no);
     let outcome = loop {
         let message = tokio::select! {
-            message = asked.message() => message,
+            biased;
             _ = stopping.wait_for(|&stop| stop) => break Ok(()),
+            message = asked.message() => message,
         };
         match message {
             Ok(Some(request)) => {
@@ -110,6 +111,7 @@ impl Drop for End {
 async fn finish(no: SessionNo) {
     while let Some(replies) = unfinished(no) {
         tokio::select! {
+            biased;
             () = replies.closed() => return,
             () = tokio::time::sleep(FINISH_POLL) => {}
         }

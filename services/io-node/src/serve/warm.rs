@@ -61,6 +61,7 @@ async fn fill(
         Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => true,
     };
     let last = tokio::select! {
+        biased;
         last = work.fill(&shared.fills, shared.config.fills, pace, report) => Ok(last),
         () = progress.closed() => return,
         _ = stopping.wait_for(|&stop| stop) => {

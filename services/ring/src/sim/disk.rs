@@ -84,6 +84,7 @@ struct State {
     drives: Vec<SimDrive>,
     faults: SimFaults,
     bad_sectors: BTreeSet<(DriveNo, SectorNo)>,
+    gone: BTreeSet<DriveNo>,
     held: bool,
     reads: Vec<PhysicalRead>,
     flights: Vec<Flight>,
@@ -120,6 +121,7 @@ impl SimDisk {
                 drives: config.drives.iter().map(|&len| SimDrive::new(len)).collect(),
                 faults: SimFaults::default(),
                 bad_sectors: BTreeSet::new(),
+                gone: BTreeSet::new(),
                 held: false,
                 reads: Vec::new(),
                 flights: Vec::new(),
@@ -162,6 +164,15 @@ impl SimDisk {
         self.lock().bad_sectors.remove(&(drive, sector));
     }
 
+    /// Everything that is asked of the drive ends in ENODEV, until it is back.
+    pub fn unplug(&self, drive: DriveNo, is_gone: bool) {
+        let mut state = self.lock();
+        match is_gone {
+            true => state.gone.insert(drive),
+            false => state.gone.remove(&drive),
+        };
+    }
+
     /// Turns one bit (0 to 7) of the stored byte.
     pub fn flip_bit(&self, drive: DriveNo, at: ByteOffset, bit: u8) {
         self.lock().drive(drive).bytes[at.0 as usize] ^= 1 << bit;
@@ -192,6 +203,9 @@ impl SimDisk {
     /// Reads past all rings, as [`SlabFile::read_at`](crate::SlabFile::read_at) does.
     pub(crate) fn read_at(&self, drive: DriveNo, at: ByteOffset, buf: &mut [u8]) -> io::Result<()> {
         let mut state = self.lock();
+        if state.gone.contains(&drive) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
         let first = SectorNo(at.0 / SECTOR_BYTES as u64);
         let past = first.plus(address::sectors_for(buf.len() as u64));
         if state.bad_sectors.range((drive, first)..(drive, past)).next().is_some() {
@@ -290,6 +304,9 @@ impl State {
     }
 
     fn try_to(&mut self, ring: RingNo, request: &mut Request, pushed: u64) -> Result<u32, i32> {
+        if self.gone.contains(&request.drive) {
+            return Err(libc::ENODEV);
+        }
         let random = &mut self.randoms[ring.0 as usize];
         if random.per_mille(self.faults.interrupts_per_mille) {
             return Err([libc::EINTR, libc::EAGAIN][random.below(2) as usize]);

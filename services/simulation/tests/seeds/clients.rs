@@ -45,6 +45,8 @@ pub struct Seen {
     pub unavailable_in_calm: Cell<u64>,
     /// Fetches dropped before their answer.
     pub dropped: Cell<u64>,
+    /// Messages of those who don't keep to the protocol.
+    pub strange: Cell<u64>,
     /// What must not be, in words.
     pub wrong: RefCell<Option<String>>,
 }
@@ -70,7 +72,8 @@ struct Ask {
     terms: Terms,
 }
 
-fn count(cell: &Cell<u64>, more: u64) {
+/// So much more.
+pub fn count(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get() + more);
 }
 
@@ -112,7 +115,7 @@ impl Client {
     /// Asks until told to end.
     pub async fn run(mut self) {
         while !self.wishes.is_to_end.get() {
-            let pause = self.dice.ms(0..=25);
+            let pause = self.dice.ms(0..=12);
             tokio::time::sleep(pause).await;
             if self.dice.per_mille(15) && self.wishes.is_rough.get() {
                 let node = self.dice.below(self.nodes.len());

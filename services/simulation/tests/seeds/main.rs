@@ -5,14 +5,16 @@
 //! gRPC. Made up are drives ([`ring::sim`]), network, object store and clock; all on one thread.
 //!
 //! `BIREME_SEEDS=17..18` runs that seed, `BIREME_TRACE=1` shows what happens in it; `BIREME_MINUTES=10` runs new seeds
-//! for so long.
+//! for so long. `BIREME_REPEATS=500` runs so many twice, to see whether they repeat themselves.
 
 mod clients;
 mod dice;
+mod happened;
 mod network;
 mod node;
 mod panics;
 mod store;
+mod strangers;
 mod trace;
 mod troubles;
 mod truth;
@@ -24,6 +26,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::happened::Happened;
 use crate::world::Outcome;
 
 /// Seeds where none are asked for.
@@ -67,7 +70,7 @@ fn whatever_goes_wrong_every_answer_is_right() {
     let began = Instant::now();
     let next = Mutex::new(range.clone());
     let (failed, has_failed) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-    let total = Mutex::new((0, 0, 0, 0));
+    let total = Mutex::new((0, 0, 0, 0, Happened::default()));
     let work = || {
         // Of seeds without end the first that fails is enough.
         let goes_on = || match until {
@@ -83,6 +86,7 @@ fn whatever_goes_wrong_every_answer_is_right() {
                     total.1 += outcome.answers.0;
                     total.2 += outcome.answers.1;
                     total.3 += outcome.took_ms;
+                    total.4.add(&outcome.happened);
                 }
                 Err(seed) => {
                     has_failed.store(true, Ordering::Relaxed);
@@ -93,20 +97,24 @@ fn whatever_goes_wrong_every_answer_is_right() {
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let (runs, answers, rows, ms) = *total.lock().unwrap();
+    let (runs, answers, rows, ms, happened) = total.into_inner().unwrap();
     let took = began.elapsed();
     println!(
         "{runs} seeds from {}: {answers} answers, {rows} rows, {} simulated seconds in {took:?}",
         range.start,
         ms / 1000
     );
+    println!("{happened}");
     let failed = failed.lock().unwrap();
     assert!(failed.is_empty(), "seeds fail: {failed:?}");
+    let lacks = happened.lacks();
+    assert!(runs < SEEDS || lacks.is_empty(), "never happened: {lacks:?}");
 }
 
 #[test]
 fn a_seed_repeats_itself() {
-    for seed in 1000..1008 {
+    let count = variable("BIREME_REPEATS").map_or(8, |it| it.parse().expect("a number"));
+    for seed in (1000..).take(count) {
         let (first, second) = (run(seed).expect("it is right"), run(seed).expect("it is right"));
         assert_eq!(first, second, "seed {seed} went otherwise the second time");
     }

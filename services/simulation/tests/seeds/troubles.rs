@@ -6,6 +6,7 @@ use address::{ByteOffset, DriveNo, SECTOR_BYTES, SectorNo};
 use ring::sim::SimFaults;
 
 use crate::dice::Dice;
+use crate::happened::Happened;
 use crate::network::{Net, NetTroubles};
 use crate::node::Node;
 use crate::store::{Store, StoreTroubles};
@@ -24,6 +25,8 @@ pub enum Kind {
     DriveFull,
     /// Drives are slow, or hang for a while.
     DriveSlow,
+    /// Drives are pulled out, and put back later.
+    DriveGone,
     /// Nodes end and start again, some with their machine.
     Crash,
     /// Nodes are stopped and start again.
@@ -38,12 +41,13 @@ pub enum Kind {
     StoreLoss,
 }
 
-const ALL: [Kind; 11] = [
+const ALL: [Kind; 12] = [
     Kind::DriveErrors,
     Kind::DriveLies,
     Kind::DriveRot,
     Kind::DriveFull,
     Kind::DriveSlow,
+    Kind::DriveGone,
     Kind::Crash,
     Kind::Restart,
     Kind::NetBreaks,
@@ -78,7 +82,15 @@ impl Troubles {
     }
 
     /// Begins and ends what is due.
-    pub fn act(&mut self, now: u64, nodes: &mut [Node], net: &Net, store: &Store, trace: &Trace) {
+    pub fn act(
+        &mut self,
+        now: u64,
+        nodes: &mut [Node],
+        net: &Net,
+        store: &Store,
+        trace: &Trace,
+        happened: &mut Happened,
+    ) {
         while let Some(&(at, kind, node)) = self.ends.first().filter(|end| end.0 <= now) {
             self.ends.remove(&(at, kind, node));
             trace.say(format_args!("{kind:?} of {} is over", nodes[node].name));
@@ -88,6 +100,10 @@ impl Troubles {
             let kind = *self.dice.pick(&self.kinds);
             let node = self.dice.below(nodes.len());
             trace.say(format_args!("{kind:?} of {}", nodes[node].name));
+            happened.count(&format!("{kind:?}"), 1);
+            if kind == Kind::Crash {
+                happened.in_life_of(&mut nodes[node]);
+            }
             if let Some(length) =
                 begin(&mut self.dice, kind, &mut nodes[node], net, store, now, trace)
             {
@@ -156,6 +172,10 @@ fn begin(
             1 => node.disk.set_latency(1..=400),
             _ => node.disk.set_latency(20..=60),
         },
+        Kind::DriveGone => {
+            let drives = node.disk.slabs().len();
+            node.disk.unplug(DriveNo(dice.below(drives) as u16), true);
+        }
         Kind::Crash => {
             if node.up().is_some() {
                 net.vanish(&name, dice.per_mille(300));
@@ -204,6 +224,10 @@ fn end(kind: Kind, node: &mut Node, store: &Store) {
         Kind::DriveSlow => {
             node.disk.hold(false);
             node.disk.set_latency(1..=3);
+        }
+        Kind::DriveGone => {
+            let drives = 0..node.disk.slabs().len();
+            drives.for_each(|drive| node.disk.unplug(DriveNo(drive as u16), false));
         }
         Kind::StoreErrors | Kind::StoreLoss => store.set_troubles(StoreTroubles::default()),
         Kind::DriveRot | Kind::Crash | Kind::Restart | Kind::NetBreaks | Kind::NetSlow => {}

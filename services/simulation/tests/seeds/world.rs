@@ -7,17 +7,19 @@
 
 use std::rc::Rc;
 
-use io_node::SteppedState;
+use io_node::{DriveState, SteppedState};
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
 use crate::clients::{Client, Seen, Wishes, warm};
 use crate::dice::Dice;
+use crate::happened::Happened;
 use crate::network::Net;
 use crate::node::{Node, runtime};
 use crate::panics;
 use crate::store::Store;
+use crate::strangers::Stranger;
 use crate::trace::Trace;
 use crate::troubles::Troubles;
 use crate::truth::TABLES;
@@ -31,6 +33,8 @@ pub struct Outcome {
     pub answers: (u64, u64),
     /// Milliseconds of its own clock.
     pub took_ms: u64,
+    /// How often what happened.
+    pub happened: Happened,
 }
 
 /// See the module.
@@ -43,6 +47,7 @@ struct World {
     dice: Dice,
     trace: Trace,
     seen: Rc<Seen>,
+    happened: Happened,
 }
 
 /// The clients' own machine.
@@ -69,15 +74,21 @@ pub fn run(seed: u64, is_shown: bool) -> Outcome {
         dice,
         trace: trace.clone(),
         seen: Rc::default(),
+        happened: Happened::default(),
     };
     world.live(seed);
+    for node in &mut world.nodes {
+        world.happened.in_life_of(node);
+    }
+    world.happened.seen_by_clients(&world.seen);
     drop(world.nodes);
     drop(world.clients);
     panics::none_so_far();
     let seen = &world.seen;
     trace.say(format_args!("{seen:?}"));
     let answers = (seen.answers.get(), seen.rows.get());
-    Outcome { digest: trace.digest(), answers, took_ms: trace.now_ms() }
+    let happened = world.happened;
+    Outcome { digest: trace.digest(), answers, took_ms: trace.now_ms(), happened }
 }
 
 impl World {
@@ -88,7 +99,8 @@ impl World {
         wishes.is_rough.set(true);
         let clients = self.begin_clients(seed, 0, &wishes);
         for _ in 0..self.dice.from(200..=900) {
-            troubles.act(self.now_ms, &mut self.nodes, &self.net, &self.store, &self.trace);
+            let Self { now_ms, nodes, net, store, trace, happened, .. } = self;
+            troubles.act(*now_ms, nodes, net, store, trace, happened);
             self.step();
         }
         troubles.end_all(self.now_ms, &mut self.nodes, &self.net, &self.store);
@@ -113,7 +125,7 @@ impl World {
         first: usize,
         wishes: &Rc<Wishes>,
     ) -> Vec<JoinHandle<()>> {
-        let count = 1 + self.dice.below(4);
+        let count = 1 + self.dice.below(5);
         let names: Rc<[String]> = self.nodes.iter().map(|node| node.name.clone()).collect();
         let (net, seen, trace) = (&self.net, &self.seen, &self.trace);
         let Clients { local, runtime, .. } = &mut self.clients;
@@ -122,7 +134,13 @@ impl World {
             let _guard = runtime.enter();
             (first..first + count).map(make).collect()
         };
-        clients.into_iter().map(|client| local.spawn_local(client.run())).collect()
+        let mut tasks: Vec<_> =
+            clients.into_iter().map(|client| local.spawn_local(client.run())).collect();
+        if self.dice.per_mille(300) {
+            let stranger = Stranger::new(seed, first, net, &names, wishes, seen, trace);
+            tasks.push(local.spawn_local(stranger.run()));
+        }
+        tasks
     }
 
     /// With nothing wrong every answer is due.
@@ -192,7 +210,7 @@ impl World {
         let version = &TABLES[0][self.dice.below(TABLES[0].len())];
         for at in 0..self.nodes.len() {
             let state = self.nodes[at].up().map(|up| up.state());
-            let serves = state.is_some_and(|state| state.drives_serving.iter().any(|&it| it));
+            let serves = state.is_some_and(|state| state.drives.contains(&DriveState::Serving));
             let (net, name) = (self.net.clone(), self.nodes[at].name.clone());
             let warmed =
                 self.clients.local.spawn_local(async move { warm(&net, &name, version).await });
@@ -217,7 +235,8 @@ impl World {
             self.until("the node has stopped", 10_000, |world| world.nodes[at].starts_at.is_some());
             self.until("the node serves again", 10_000, |world| world.nodes[at].serves());
             let found = self.nodes[at].up().and_then(|up| up.found()).unwrap_or(0) as u64;
-            let is_sound = !self.nodes[at].is_damaged && before.drives_serving.iter().all(|&it| it);
+            let all_serve = before.drives.iter().all(|&it| it == DriveState::Serving);
+            let is_sound = !self.nodes[at].is_damaged && all_serve;
             let extents = before.extents;
             if is_sound && before.extents_dropped == 0 {
                 assert_eq!(found, extents, "what is found after a stop");
@@ -238,6 +257,7 @@ impl World {
             if node.has_stopped() {
                 // Its streams have had no more than a moment.
                 self.net.vanish(&node.name, false);
+                self.happened.in_life_of(node);
                 node.crash(false, &self.trace);
                 node.starts_at = Some(self.now_ms + self.dice.from(1..=20));
             }

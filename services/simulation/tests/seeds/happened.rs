@@ -1,0 +1,99 @@
+//! What happened in runs, and how often: a simulation in which something never happens does not test it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use io_node::DriveState;
+
+use crate::clients::Seen;
+use crate::node::Node;
+
+/// Counts, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Happened(BTreeMap<String, u64>);
+
+/// What must come to pass in a few hundred seeds.
+const MUST: [&str; 24] = [
+    "Crash",
+    "DriveErrors",
+    "DriveFull",
+    "DriveGone",
+    "DriveLies",
+    "DriveRot",
+    "DriveSlow",
+    "NetBreaks",
+    "NetSlow",
+    "Restart",
+    "StoreErrors",
+    "StoreLoss",
+    "bad sectors",
+    "batches dropped",
+    "batches shed",
+    "bytes kept",
+    "drives read-only",
+    "drives retired",
+    "extents dropped",
+    "extents scrubbed",
+    "fills failed",
+    "late reads",
+    "shared pieces",
+    "strangers' messages",
+];
+
+impl Happened {
+    /// So much more of it.
+    pub fn count(&mut self, what: &str, more: u64) {
+        if more > 0 {
+            *self.0.entry(what.to_owned()).or_default() += more;
+        }
+    }
+
+    /// What a node says of its life, at its end.
+    pub fn in_life_of(&mut self, node: &mut Node) {
+        let Some(state) = node.up().map(|up| up.state()) else { return };
+        for core in &state.cores {
+            self.count("rows", core.rows);
+            self.count("rows from tables", core.table_rows);
+            self.count("sectors found in RAM", core.ram_hits);
+            self.count("drive reads", core.ring.reads_completed);
+            self.count("bad sectors", core.bad_sectors);
+            self.count("late reads", core.late_reads);
+            self.count("shared pieces", core.shared_pieces);
+            self.count("batches dropped", core.dropped);
+            self.count("batches shed", core.shed);
+        }
+        let drives = |of| state.drives.iter().filter(|&&drive| drive == of).count() as u64;
+        self.count("drives read-only", drives(DriveState::ReadOnly));
+        self.count("drives retired", drives(DriveState::Retired));
+        self.count("fills done", state.fills_done);
+        self.count("fills failed", state.fills_failed);
+        self.count("bytes kept", state.bytes_kept);
+        self.count("extents scrubbed", state.extents_scrubbed);
+        self.count("extents dropped", state.extents_dropped);
+    }
+
+    /// What clients have seen.
+    pub fn seen_by_clients(&mut self, seen: &Seen) {
+        for (reason, count) in seen.refusals.borrow().iter() {
+            self.count(&format!("answer {reason}"), *count);
+        }
+        self.count("fetches dropped", seen.dropped.get());
+        self.count("strangers' messages", seen.strange.get());
+    }
+
+    /// Another run's too.
+    pub fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(what, count)| self.count(what, *count));
+    }
+
+    /// What should have come to pass and has not.
+    pub fn lacks(&self) -> Vec<&'static str> {
+        MUST.into_iter().filter(|&what| !self.0.contains_key(what)).collect()
+    }
+}
+
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(what, count)| writeln!(f, "{count:>12} {what}"))
+    }
+}

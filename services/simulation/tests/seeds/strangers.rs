@@ -1,0 +1,318 @@
+//! Those who don't keep to the protocol: messages that mean nothing, come out of order, are cut, flipped, or are not
+//! HTTP/2 at all. What they get is a clear refusal, or nothing; others must not notice.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Dial;
+use connections::Carrier;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::Service;
+use tonic::transport::{Channel, Uri};
+use tonic::{Request, Status};
+use wire::fetch::fetch_request::Kind;
+use wire::fetch::fetch_response::Kind as Answer;
+use wire::fetch::reply::Outcome;
+use wire::fetch::{Batch, Batches, Cancel, Close, FetchRequest, FetchResponse, Open, Rerank};
+use wire::{FETCH_PATH, Fault, Reason};
+
+use crate::clients::{Seen, Wishes, count};
+use crate::dice::Dice;
+use crate::network::Net;
+use crate::trace::Trace;
+use crate::truth::{DIMENSION, TABLES};
+
+/// How long one waits for an answer at most.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One of them.
+pub struct Stranger {
+    dice: Dice,
+    net: Net,
+    names: Rc<[String]>,
+    wishes: Rc<Wishes>,
+    seen: Rc<Seen>,
+    trace: Trace,
+}
+
+impl Stranger {
+    /// To all nodes.
+    pub fn new(
+        seed: u64,
+        number: usize,
+        net: &Net,
+        names: &Rc<[String]>,
+        wishes: &Rc<Wishes>,
+        seen: &Rc<Seen>,
+        trace: &Trace,
+    ) -> Self {
+        let dice = Dice::new(seed, &format!("stranger {number}"));
+        let (names, wishes, seen) = (Rc::clone(names), Rc::clone(wishes), Rc::clone(seen));
+        Self { dice, net: net.clone(), names, wishes, seen, trace: trace.clone() }
+    }
+
+    /// Annoys until told to end.
+    pub async fn run(mut self) {
+        while !self.wishes.is_to_end.get() {
+            let pause = self.dice.ms(0..=40);
+            tokio::time::sleep(pause).await;
+            let name = self.names[self.dice.below(self.names.len())].clone();
+            let what = match self.dice.below(8) {
+                0 => self.noise(&name).await,
+                _ => self.stream(&name).await,
+            };
+            self.trace.say(format_args!("a stranger at {name}: {what}"));
+        }
+    }
+
+    /// Bytes that are no HTTP/2.
+    async fn noise(&mut self, name: &str) -> String {
+        let uri: Uri = format!("http://{name}:7071").parse().unwrap();
+        let Ok(mut carrier) = self.net.dial(&uri).await else { return "no connection".into() };
+        let mut bytes: Vec<u8> = match self.dice.per_mille(500) {
+            true => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            false => Vec::new(),
+        };
+        bytes.extend((0..self.dice.below(600)).map(|_| self.dice.any() as u8));
+        let said = async {
+            carrier.write_all(&bytes).await?;
+            carrier.read_to_end(&mut Vec::new()).await
+        };
+        let ended = tokio::time::timeout(PATIENCE, said).await;
+        count(&self.seen.strange, 1);
+        format!("{} bytes of noise: {:?}", bytes.len(), ended.map(|it| it.map_err(|e| e.kind())))
+    }
+
+    /// A stream of messages.
+    async fn stream(&mut self, name: &str) -> String {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
+        let endpoint = endpoint.unwrap().connect_timeout(PATIENCE);
+        let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.net.clone())));
+        let Ok(Ok(channel)) = tokio::time::timeout(PATIENCE, channel).await else {
+            return "no connection".into();
+        };
+        let is_damaged = self.dice.per_mille(300);
+        let messages = (0..1 + self.dice.below(12)).map(|_| self.message(is_damaged));
+        let messages: Vec<_> = messages.collect();
+        let sent = messages.len();
+        count(&self.seen.strange, sent as u64);
+        let mut answers = 0;
+        let outcome = tokio::time::timeout(PATIENCE, self.talk(channel, messages, &mut answers));
+        let outcome = match outcome.await {
+            Ok(Ok(())) => "the end".into(),
+            Ok(Err(status)) => self.judge(&status),
+            Err(_) => "no end".to_owned(),
+        };
+        format!("{sent} messages, {answers} answers: {outcome}")
+    }
+
+    async fn talk(
+        &self,
+        channel: Channel,
+        messages: Vec<Vec<u8>>,
+        answers: &mut usize,
+    ) -> Result<(), Status> {
+        let mut grpc = tonic::client::Grpc::new(channel);
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let request = Request::new(stream::iter(messages));
+        let path = http_path();
+        let mut stream = grpc.streaming(request, path, Raw).await?.into_inner();
+        while let Some(answer) = stream.message().await? {
+            *answers += 1;
+            self.look(answer);
+        }
+        Ok(())
+    }
+
+    /// An answer says what is wrong, and never that the node is.
+    fn look(&self, answer: FetchResponse) {
+        let error = match answer.kind {
+            Some(Answer::Welcome(_)) => None,
+            Some(Answer::Opened(opened)) => opened.error,
+            Some(Answer::Reply(reply)) => match reply.outcome {
+                Some(Outcome::Error(error)) => Some(error),
+                Some(_) => None,
+                None => return self.wrong("an empty reply"),
+            },
+            None => return self.wrong("an empty answer"),
+        };
+        if let Some(fault) = error.map(Fault::from)
+            && (fault.reason == Reason::Internal || fault.message.is_empty())
+        {
+            self.wrong(&format!("{fault:?}"));
+        }
+    }
+
+    /// How a stream ended.
+    fn judge(&self, status: &Status) -> String {
+        let fault = Fault::from_status(status);
+        // A connection that broke has no status of a node's.
+        let has_cause = std::error::Error::source(status).is_some();
+        let is_a_nodes = !status.details().is_empty() || !has_cause && !self.wishes.is_rough.get();
+        if is_a_nodes && fault.reason == Reason::Internal {
+            self.wrong(&format!("{status:?}"));
+        }
+        format!("{:?}", status.code())
+    }
+
+    fn wrong(&self, what: &str) {
+        let what = format!("a stranger at {} ms: {what}", self.trace.now_ms());
+        self.seen.wrong.borrow_mut().get_or_insert(what);
+    }
+
+    /// One that may mean something, and may be damaged.
+    fn message(&mut self, is_damaged: bool) -> Vec<u8> {
+        let kind = match self.dice.below(9 + usize::from(is_damaged)) {
+            0..=2 => Kind::Open(self.open()),
+            3..=6 => {
+                let batches = (0..self.dice.below(4)).map(|_| self.batch()).collect();
+                Kind::Batches(Batches { batches })
+            }
+            7 => Kind::Close(Close { handle: self.small() as u32 }),
+            8 => Kind::Cancel(Cancel { id: self.small() }),
+            _ => return (0..self.dice.below(40)).map(|_| self.dice.any() as u8).collect(),
+        };
+        let mut bytes = FetchRequest { kind: Some(kind) }.encode_to_vec();
+        if is_damaged && self.dice.per_mille(150) && !bytes.is_empty() {
+            for _ in 0..1 + self.dice.below(3) {
+                let at = self.dice.below(bytes.len());
+                bytes[at] ^= 1 << self.dice.below(8);
+            }
+        }
+        if is_damaged && self.dice.per_mille(50) {
+            bytes.truncate(self.dice.below(bytes.len() + 1));
+        }
+        bytes
+    }
+
+    /// Mostly one of few numbers, so that messages have to do with each other.
+    fn small(&mut self) -> u64 {
+        match self.dice.per_mille(900) {
+            true => self.dice.from(0..=3),
+            false => self.dice.any(),
+        }
+    }
+
+    fn open(&mut self) -> Open {
+        let version = &TABLES[self.dice.below(TABLES.len())][0];
+        let uri = match self.dice.below(8) {
+            0 => String::new(),
+            1 => "sim://nowhere".into(),
+            _ => version.uri.to_owned(),
+        };
+        let mut columns: Vec<String> =
+            version.schema.fields().iter().map(|field| field.name().clone()).collect();
+        match self.dice.below(8) {
+            0 => columns.clear(),
+            1 => columns.push("id".into()),
+            2 => columns.push("\u{0} no such column".into()),
+            _ => columns.truncate(1 + self.dice.below(columns.len())),
+        }
+        let identity = ["", "", "", "another"][self.dice.below(4)].into();
+        let number = if self.dice.per_mille(800) { 1 } else { self.small() };
+        Open { handle: self.small() as u32, table_uri: uri, version: number, columns, identity }
+    }
+
+    fn batch(&mut self) -> Batch {
+        let rows = match self.dice.below(10) {
+            0 => 0,
+            1 => self.dice.below(5000),
+            _ => self.dice.below(20),
+        };
+        let address = |dice: &mut Dice| match dice.below(10) {
+            0 => dice.any(),
+            _ => dice.from(0..=3) << 32 | dice.from(0..=1000),
+        };
+        let row_addrs = (0..rows).map(|_| address(&mut self.dice)).collect();
+        let rerank = self.dice.per_mille(300).then(|| {
+            let len = match self.dice.below(4) {
+                0 => self.dice.below(3000),
+                _ => 4 * DIMENSION,
+            };
+            let is_zero = self.dice.per_mille(200);
+            let bytes: Vec<u8> = match self.dice.per_mille(300) || is_zero {
+                true => (0..len).map(|_| if is_zero { 0 } else { self.dice.any() as u8 }).collect(),
+                false => (0..len / 4).flat_map(|_| self.dice.unit().to_le_bytes()).collect(),
+            };
+            let (metric, k) = (self.dice.from(0..=5) as i32, self.small() as u32);
+            Rerank { vector: bytes.into(), metric, k }
+        });
+        let timeout_us = match self.dice.below(4) {
+            0 => self.dice.from(0..=20) * 1000,
+            1 => u64::MAX,
+            _ => 0,
+        };
+        let priority = self.dice.from(0..=4) as i32 - 1;
+        let id = if self.dice.per_mille(900) { self.dice.any() } else { self.small() };
+        let handle = self.small() as u32;
+        Batch { id, handle, row_addrs, rerank, timeout_us, priority }
+    }
+}
+
+fn http_path() -> tonic::codegen::http::uri::PathAndQuery {
+    tonic::codegen::http::uri::PathAndQuery::from_static(FETCH_PATH)
+}
+
+/// Messages as they are, for better or worse.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = FetchResponse;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        prost::bytes::BufMut::put_slice(out, &item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = FetchResponse;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<FetchResponse>, Status> {
+        FetchResponse::decode(buf).map(Some).map_err(|error| Status::data_loss(error.to_string()))
+    }
+}
+
+/// As tonic calls the network.
+struct Dialer(Arc<Net>);
+
+impl Service<Uri> for Dialer {
+    type Response = TokioIo<Box<dyn Carrier>>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<'static, std::io::Result<Self::Response>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        self.0.dial(&to).map(|dialled| dialled.map(TokioIo::new)).boxed()
+    }
+}
