@@ -62,7 +62,7 @@ impl Driver {
             };
             if let Some(fault) = &fault {
                 self.outage.begin(&self.endpoint, fault);
-                self.shared.link.send_replace(state::Link::Down(fault.clone()));
+                self.shared.set_link(state::Link::Down(fault.clone()));
             }
         }
     }
@@ -101,7 +101,7 @@ impl Driver {
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
         self.outage.end(&self.endpoint, &link.welcome.node);
         let batch_rows_max = batch_rows_max(&link.welcome);
-        self.shared.link.send_replace(state::Link::Up { batch_rows_max });
+        self.shared.set_link(state::Link::Up { batch_rows_max });
         let end = self.serve(link, &mut ledger).await;
         self.shared.outstanding_rows.store(0, Ordering::Relaxed);
         let End::Broken(fault) = end else { return Err(Abandoned) };
@@ -109,9 +109,9 @@ impl Driver {
         if useful {
             self.backoff.reset();
             self.outage.begin(&self.endpoint, &fault);
-            self.shared.link.send_replace(state::Link::Connecting);
+            self.shared.set_link(state::Link::Connecting);
         } else {
-            self.shared.link.send_replace(state::Link::Down(fault.clone()));
+            self.shared.set_link(state::Link::Down(fault.clone()));
         }
         ledger.fail(&fault);
         Ok((!useful).then_some(fault))

@@ -1,14 +1,15 @@
 //! The client of one I/O node: picks a stream for each batch, splits, retries, joins.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use address::RowAddr;
 use arrow_schema::SchemaRef;
-use futures::future::{BoxFuture, FutureExt, select_all, try_join_all};
+use futures::future::{BoxFuture, FutureExt, try_join_all};
 use moka::future::Cache;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use wire::{Fault, Reason};
 
@@ -39,6 +40,8 @@ pub struct FetchClient {
 struct Inner {
     endpoint: Endpoint,
     streams: Vec<Stream>,
+    /// Told each time the link of a stream changes.
+    links_changed: Arc<Notify>,
     queue_batches_max: usize,
     projections: Cache<Arc<ProjectionKey>, SchemaRef>,
     unary: Unary,
@@ -70,11 +73,16 @@ impl FetchClient {
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
         let outage = Arc::new(Outage::default());
-        let stream = |number: usize| Stream::start(&endpoint, &options, &outage, number as u64);
+        let links_changed = Arc::new(Notify::new());
+        let stream = |number: usize| {
+            let shared = Arc::new(Shared::new(Arc::clone(&links_changed)));
+            Stream::start(&endpoint, &options, &outage, shared, number as u64)
+        };
         let streams = (0..options.streams).map(stream);
         Ok(Self {
             inner: Arc::new(Inner {
                 streams: streams.collect(),
+                links_changed,
                 queue_batches_max: options.queue_batches_max,
                 projections: Cache::new(PROJECTIONS_KNOWN_MAX),
                 unary: Unary::new(options.network.connect_lazy(transport(&endpoint, &options))),
@@ -249,7 +257,7 @@ impl FetchClient {
     /// `tried` if there is one.
     fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
         let rank = |(at, stream): &(usize, &Stream)| {
-            let link = match *stream.shared.link.borrow() {
+            let link = match *stream.shared.link() {
                 Link::Up { .. } => 0,
                 Link::Connecting => 1,
                 Link::Down(_) => 2,
@@ -260,7 +268,7 @@ impl FetchClient {
         };
         let best = self.inner.streams.iter().enumerate().min_by_key(rank);
         let (at, stream) = best.ok_or_else(|| gone(self.endpoint()))?;
-        match &*stream.shared.link.borrow() {
+        match &*stream.shared.link() {
             Link::Down(fault) => Err(fault.clone()),
             Link::Up { .. } | Link::Connecting => Ok(at),
         }
@@ -271,13 +279,14 @@ impl FetchClient {
         if let Some(rows) = self.batch_rows_max_now() {
             return Ok(rows);
         }
-        let mut links: Vec<_> =
-            self.inner.streams.iter().map(|stream| stream.shared.link.subscribe()).collect();
         loop {
+            // Before looking, so that no change is missed.
+            let mut changed = pin!(self.inner.links_changed.notified());
+            changed.as_mut().enable();
             let mut fault = None;
             let mut connecting = false;
-            for link in &mut links {
-                match &*link.borrow_and_update() {
+            for stream in &self.inner.streams {
+                match &*stream.shared.link() {
                     Link::Up { .. } => {}
                     Link::Connecting => connecting = true,
                     Link::Down(why) => fault = Some(why.clone()),
@@ -289,13 +298,12 @@ impl FetchClient {
             if let Some(fault) = fault.filter(|_| !connecting) {
                 return Err(fault);
             }
-            let changes = select_all(links.iter_mut().map(|link| link.changed().boxed()));
-            let (_, _, _) = timeout_at(deadline, changes).await.map_err(|_| deadline_passed())?;
+            timeout_at(deadline, changed).await.map_err(|_| deadline_passed())?;
         }
     }
 
     fn batch_rows_max_now(&self) -> Option<usize> {
-        let rows = |stream: &Stream| match *stream.shared.link.borrow() {
+        let rows = |stream: &Stream| match *stream.shared.link() {
             Link::Up { batch_rows_max } => Some(batch_rows_max),
             Link::Connecting | Link::Down(_) => None,
         };
@@ -316,9 +324,9 @@ impl Stream {
         endpoint: &Endpoint,
         options: &FetchOptions,
         outage: &Arc<Outage>,
+        shared: Arc<Shared>,
         number: u64,
     ) -> Self {
-        let shared = Arc::new(Shared::new());
         let (commands, commanded) = mpsc::unbounded_channel();
         let (cancels, cancelled) = mpsc::unbounded_channel();
         let seed = options.jitter_seed.wrapping_add(number);

@@ -1,9 +1,9 @@
 //! What a stream's task lets others see of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use wire::Fault;
 
 /// Whether a stream can be used.
@@ -19,7 +19,10 @@ pub(super) enum Link {
 
 /// Shared between a stream's task and its callers.
 pub(super) struct Shared {
-    pub link: watch::Sender<Link>,
+    link: RwLock<Link>,
+    /// Of all of the client's streams. Not a watch: that wakes who waits in an order of chance, and callers are to go
+    /// on in the order in which they came.
+    links_changed: Arc<Notify>,
     /// Batches handed over and not yet sent.
     pub waiting: AtomicUsize,
     pub outstanding_rows: AtomicUsize,
@@ -29,9 +32,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new() -> Self {
+    pub fn new(links_changed: Arc<Notify>) -> Self {
         Self {
-            link: watch::Sender::new(Link::Connecting),
+            link: RwLock::new(Link::Connecting),
+            links_changed,
             waiting: AtomicUsize::new(0),
             outstanding_rows: AtomicUsize::new(0),
             batches: AtomicU64::new(0),
@@ -40,8 +44,17 @@ impl Shared {
         }
     }
 
+    pub fn link(&self) -> RwLockReadGuard<'_, Link> {
+        self.link.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_link(&self, link: Link) {
+        *self.link.write().unwrap_or_else(PoisonError::into_inner) = link;
+        self.links_changed.notify_waiters();
+    }
+
     pub fn add_to(&self, total: &mut Counters) {
-        let up = matches!(*self.link.borrow(), Link::Up { .. });
+        let up = matches!(*self.link(), Link::Up { .. });
         total.streams_up += usize::from(up);
         total.waiting_batches += self.waiting.load(Ordering::Relaxed);
         total.outstanding_rows += self.outstanding_rows.load(Ordering::Relaxed);
