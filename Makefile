@@ -66,7 +66,7 @@ test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3
 	$(SAY) "building and running the tests"
 	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server BIREME_WORDNET=$(WORDNET) cargo test --locked --workspace
-	$(SAY) "simulating I/O nodes, 300 seeds; built on its own, without Lance"
+	$(SAY) "simulating I/O nodes, 200 seeds; built on its own, without Lance"
 	@$(SIMULATION)
 
 soak: ## simulate new seeds for MINUTES (10), kill an I/O node KILLS times (1000), crash its filler by SEEDS seeds (5000)

@@ -104,6 +104,9 @@ pub trait Table: Send + Sync {
     /// # Errors
     /// `BAD_ARGUMENT` for positions that the version does not have, and those of the store.
     fn rows_at(&self, positions: Range<u64>) -> BoxFuture<'_, Result<Vec<FragmentRows>, Fault>> {
-        positions::rows_at(self.uri(), self.fragments(), positions, |fragment| self.deleted(fragment)).boxed()
+        positions::rows_at(self.uri(), self.fragments(), positions, |fragment| {
+            self.deleted(fragment)
+        })
+        .boxed()
     }
 }

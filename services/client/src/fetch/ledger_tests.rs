@@ -25,7 +25,7 @@ fn projection(table: &str) -> Arc<ProjectionKey> {
 }
 
 fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> Answered {
-    let place = Place::take(&Arc::new(Shared::new()), 1).unwrap();
+    let place = Place::take(&Arc::new(Shared::new(Arc::default())), 1).unwrap();
     let (answer, answered) = oneshot::channel();
     let deadline = now + Duration::from_millis(5);
     let (projection, row_addrs, rerank) = (projection(table), (0..rows).collect(), None);

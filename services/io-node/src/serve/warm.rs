@@ -62,12 +62,12 @@ async fn fill(
     };
     let last = tokio::select! {
         biased;
-        last = work.fill(&shared.fills, shared.config.fills, pace, report) => Ok(last),
         () = progress.closed() => return,
         _ = stopping.wait_for(|&stop| stop) => {
             let stopped = Fault::new(Reason::NodeUnavailable, "the node is shutting down");
             Err(stopped.into())
         }
+        last = work.fill(&shared.fills, shared.config.fills, pace, report) => Ok(last),
     };
     // A caller that has gone needs no end.
     let _ = progress.send(last).await;

@@ -187,7 +187,7 @@ impl Client {
             false => Duration::from_secs(60),
         };
         let priority = [Priority::Interactive, Priority::Batch][dice.below(2)];
-        let terms = Terms { deadline: Instant::now() + patience, priority };
+        let terms = Terms { priority, ..Terms::from(Instant::now() + patience) };
         Ask { version, columns, addrs, rerank, terms }
     }
 

@@ -30,7 +30,7 @@ use crate::happened::Happened;
 use crate::world::Outcome;
 
 /// Seeds where none are asked for.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

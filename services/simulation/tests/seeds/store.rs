@@ -106,6 +106,15 @@ impl Tables for Store {
         .boxed()
     }
 
+    fn latest_version<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<u64, Fault>> {
+        async move {
+            self.request(None).await?;
+            let none = || Fault::new(Reason::TableNotFound, format!("no {uri}"));
+            Version::latest(uri).ok_or_else(none)
+        }
+        .boxed()
+    }
+
     fn store_use(&self) -> StoreUse {
         StoreUse::default()
     }

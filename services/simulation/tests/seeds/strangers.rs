@@ -252,7 +252,12 @@ impl Stranger {
         let priority = self.dice.from(0..=4) as i32 - 1;
         let id = if self.dice.per_mille(900) { self.dice.any() } else { self.small() };
         let handle = self.small() as u32;
-        Batch { id, handle, row_addrs, rerank, timeout_us, priority }
+        let traceparent = match self.dice.below(3) {
+            0 => String::new(),
+            1 => format!("00-{:032x}-{:016x}-01", self.dice.any(), self.dice.any()),
+            _ => (0..self.dice.below(60)).map(|_| char::from(self.dice.below(128) as u8)).collect(),
+        };
+        Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent }
     }
 }
 

@@ -47,6 +47,12 @@ impl Version {
         of_uri.iter().find(|it| it.version == version)
     }
 
+    /// The number of the latest version of the table of that name.
+    pub fn latest(uri: &str) -> Option<u64> {
+        let of_uri = TABLES.iter().find(|versions| versions[0].uri == uri)?;
+        of_uri.iter().map(|it| it.version).max()
+    }
+
     /// Its fragment with this id.
     pub fn fragment(&self, id: u32) -> Option<&Fragment> {
         let at = self.infos.iter().position(|info| info.id == id)?;

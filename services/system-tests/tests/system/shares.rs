@@ -11,7 +11,7 @@ use io_node::{IoConfig, IoNode, ShareConfig};
 use lance::Dataset;
 use wire::fetch::TableUse;
 
-use crate::cluster::{Cluster, Io, folder, io_config, start_io, stop_io, total};
+use crate::cluster::{Cluster, Io, folder, io_config, lake_of, start_io, stop_io, total};
 
 /// Each fragment is a chunk of a quarter of a MiB.
 pub const ROWS_PER_FRAGMENT: u32 = 512;
@@ -161,7 +161,7 @@ async fn more_than_the_drives_can_promise_is_refused_at_the_start() {
     let mut config = io_config(folder.path());
     // Nineteen segments of a MiB, two thirds of them.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
-    let error = IoNode::start(config).err().unwrap().to_string();
+    let error = IoNode::start(config.clone(), lake_of(&config)).err().unwrap().to_string();
     assert!(
         error.contains("`shares` promise 13.0 MiB") && error.contains("at most 12.7 MiB"),
         "{error}"
