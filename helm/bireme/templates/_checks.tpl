@@ -6,6 +6,7 @@
 {{- include "bireme.checks.shares" .Values }}
 {{- include "bireme.checks.drives" .Values.io }}
 {{- include "bireme.checks.query" .Values.query }}
+{{- include "bireme.checks.telemetry" .Values }}
 {{- if and .Values.seccompInstaller.enabled (ne .Values.io.seccomp "Localhost") }}
 {{- fail (printf "seccompInstaller.enabled writes a profile that nobody uses, as io.seccomp is %s: set io.seccomp to Localhost" .Values.io.seccomp) }}
 {{- end }}
@@ -16,7 +17,7 @@
 
 {{/* Settings that the chart itself gives to the nodes. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas" "telemetry" "telemetry") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -121,5 +122,22 @@
 {{- $strategy := default (dict) .strategy.rollingUpdate }}
 {{- if and (hasKey $strategy "maxSurge") (hasKey $strategy "maxUnavailable") (eq (toString $strategy.maxSurge) "0") (eq (toString $strategy.maxUnavailable) "0") }}
 {{- fail "query.strategy.rollingUpdate: maxSurge and maxUnavailable are both 0, and nothing could be updated: set one of them to 1" }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.telemetry" -}}
+{{- with .telemetry }}
+{{- if and (ne .monitor.kind "none") (not .metrics.enabled) }}
+{{- fail (printf "telemetry.monitor.kind is %s, and telemetry.metrics.enabled is false: there is no port to scrape" .monitor.kind) }}
+{{- end }}
+{{- if and (eq .monitor.kind "ServiceMonitor") (ne $.query.service.type "ClusterIP") }}
+{{- fail (printf "telemetry.monitor.kind is ServiceMonitor, and query.service.type is %s, which would show metrics to everybody: set telemetry.monitor.kind to PodMonitor" $.query.service.type) }}
+{{- end }}
+{{- if and .monitor.nativeHistograms (eq .monitor.kind "none") }}
+{{- fail "telemetry.monitor.nativeHistograms is a field of a monitor, and telemetry.monitor.kind is none: set it to PodMonitor" }}
+{{- end }}
+{{- if and .metrics.enabled (has (int .metrics.port) (list 7070 7071 (int $.query.service.port))) }}
+{{- fail (printf "telemetry.metrics.port is %d, where requests go: leave it at 9464" (int .metrics.port)) }}
+{{- end }}
 {{- end }}
 {{- end }}

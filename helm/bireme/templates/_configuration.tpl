@@ -35,6 +35,24 @@ TOML string.
 {{- end }}
 {{- end }}
 
+{{/* What the nodes of a tier tell of themselves: (list $ "io"). The file, so that an environment variable goes before it. */}}
+{{- define "bireme.toml.telemetry" -}}
+{{- $root := index . 0 }}{{ $tier := index . 1 }}
+{{- with $root.Values.telemetry }}
+
+[telemetry]
+{{- if .metrics.enabled }}
+metrics_listen = "{{ (index $root.Values $tier).listenAddress }}:{{ .metrics.port }}"
+{{- end }}
+{{- with .otlp.endpoint }}
+otlp_endpoint = {{ toJson . }}
+{{- end }}
+otlp_interval = {{ toJson .otlp.interval }}
+trace_ratio = {{ include "bireme.toml.scalar" .traces.ratio }}
+trace_slow = {{ toJson .traces.slow }}
+{{- end }}
+{{- end }}
+
 {{- define "bireme.query.configuration" -}}
 {{- include "bireme.toml.settings" .Values.query.settings }}
 {{- range $name, $table := .Values.tables }}
@@ -51,6 +69,7 @@ name = "{{ $pod }}"
 endpoint = "http://{{ $pod }}.{{ include "bireme.io.domain" $ }}:7071"
 {{- end }}
 {{- end }}
+{{- include "bireme.toml.telemetry" (list . "query") }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}
 
@@ -105,5 +124,6 @@ columns = {{ toJson . }}
 uri = {{ toJson (index $.Values.tables $name).uri }}
 {{- include "bireme.toml.settings" $share }}
 {{- end }}
+{{- include "bireme.toml.telemetry" (list . "io") }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}

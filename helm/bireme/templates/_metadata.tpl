@@ -24,6 +24,13 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* The same with labels that a Prometheus or a Grafana picks it by: (list $ "metrics" labels). */}}
+{{- define "bireme.monitoring.metadata" -}}
+{{- $metadata := include "bireme.metadata" (list (index . 0) (index . 1)) | fromYaml }}
+{{- $_ := set $metadata "labels" (merge (dict) (index . 2) $metadata.labels) }}
+{{- toYaml $metadata }}
+{{- end }}
+
 {{/* The metadata of a tier's pods. A change of the tier's own configuration restarts the tier. */}}
 {{- define "bireme.pod.metadata" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}{{ $values := index $root.Values $tier -}}

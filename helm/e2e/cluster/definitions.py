@@ -1,0 +1,25 @@
+"""The kinds of others that the chart makes objects of: their definitions, out of the modules of who defines them."""
+
+import json
+from pathlib import Path
+
+from ..process import run, until
+
+OPERATOR, KEDA = "github.com/prometheus-operator/prometheus-operator@v0.89.0", "github.com/kedacore/keda/v2@v2.21.0"
+FILES = {
+    "podmonitors": (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"),
+    "servicemonitors": (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
+    "prometheusrules": (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
+    "scaledobjects": (KEDA, "config/crd/bases/keda.sh_scaledobjects.yaml"),
+}
+
+
+def install() -> None:
+    for module, file in FILES.values():
+        run("kubectl", "create", "-f", folder(module) / file)
+    served = lambda: set(run("kubectl", "api-resources", "--no-headers", "-o", "name").split())
+    until("others' kinds", lambda: all(any(name.startswith(f"{kind}.") for name in served()) for kind in FILES))
+
+
+def folder(module: str) -> Path:
+    return Path(json.loads(run("go", "mod", "download", "-json", module, timeout=300))["Dir"])
