@@ -89,8 +89,8 @@ loadtest: build ## load on both tiers with k6, a few seconds each; SCENARIOS="se
 	@.ci/setup k6
 	@BIREME=$(BIREME) loadtest/k6/run $(SCENARIOS)
 
-chart: ## check the chart: lint, templates, schemas, its README, and a dry run by a real API server
-	@.ci/setup helm apiserver
+chart: ## check the chart: lint, templates, alerts, schemas, its README, and a dry run by a real API server
+	@.ci/setup helm apiserver prometheus
 	@helm/check
 
 chart-readme: ## write the chart's README anew from its values

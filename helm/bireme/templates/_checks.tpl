@@ -7,6 +7,7 @@
 {{- include "bireme.checks.drives" .Values.io }}
 {{- include "bireme.checks.query" .Values.query }}
 {{- include "bireme.checks.telemetry" .Values }}
+{{- include "bireme.checks.rules" . }}
 {{- if and .Values.seccompInstaller.enabled (ne .Values.io.seccomp "Localhost") }}
 {{- fail (printf "seccompInstaller.enabled writes a profile that nobody uses, as io.seccomp is %s: set io.seccomp to Localhost" .Values.io.seccomp) }}
 {{- end }}
@@ -138,6 +139,27 @@
 {{- end }}
 {{- if and .metrics.enabled (has (int .metrics.port) (list 7070 7071 (int $.query.service.port))) }}
 {{- fail (printf "telemetry.metrics.port is %d, where requests go: leave it at 9464" (int .metrics.port)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.rules" -}}
+{{- $alerts := dict }}
+{{- range $path, $_ := .Files.Glob "rules/*.yaml" }}
+{{- range ($.Files.Get $path | fromYaml).groups }}{{ range .rules }}{{ with .alert }}{{ $_ := set $alerts . true }}{{ end }}{{ end }}{{ end }}
+{{- end }}
+{{- with .Values.telemetry.rules }}
+{{- range .disabled }}
+{{- if not (hasKey $alerts .) }}{{ fail (printf "telemetry.rules.disabled: there is no alert %s" .) }}{{ end }}
+{{- if hasKey $.Values.telemetry.rules.overrides . }}
+{{- fail (printf "telemetry.rules: %s is disabled, and overridden: name it once" .) }}
+{{- end }}
+{{- end }}
+{{- range $alert, $_ := .overrides }}
+{{- if not (hasKey $alerts $alert) }}{{ fail (printf "telemetry.rules.overrides: there is no alert %s" $alert) }}{{ end }}
+{{- end }}
+{{- if and .enabled (not $.Values.telemetry.metrics.enabled) }}
+{{- fail "telemetry.rules.enabled is true, and telemetry.metrics.enabled is false: the rules would see nothing but nodes that are down" }}
 {{- end }}
 {{- end }}
 {{- end }}
