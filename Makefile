@@ -36,10 +36,10 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak seed bench image loadtest chart chart-readme e2e-kubernetes fmt lint clean
+.PHONY: help demo build release test soak seed bench image loadtest chart chart-readme chart-dashboards e2e-kubernetes fmt lint clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## load the sample, serve it on loopback, search it; ONCE=1 stops after the showing
 	@BIREME=$(BIREME) ONCE=$(ONCE) services/bireme/demo/run.sh
@@ -89,13 +89,16 @@ loadtest: build ## load on both tiers with k6, a few seconds each; SCENARIOS="se
 	@.ci/setup k6
 	@BIREME=$(BIREME) loadtest/k6/run $(SCENARIOS)
 
-chart: ## check the chart: lint, templates, alerts, schemas, its README, and a dry run by a real API server
+chart: ## check the chart: lint, templates, alerts, dashboards, schemas, its README, and a dry run by a real API server
 	@.ci/setup helm apiserver prometheus
 	@helm/check
 
 chart-readme: ## write the chart's README anew from its values
 	@.ci/setup helm
 	@cd helm && $(CACHE)/kubernetes/bin/helm-docs --chart-search-root bireme
+
+chart-dashboards: ## write the chart's dashboards anew from helm/dashboards
+	@cd helm && python3 -m dashboards
 
 e2e-kubernetes: release ## the chart on a real Kubernetes, on this machine, as root; STEPS="scale-io restart-io"
 	@.ci/setup image helm k6 kubernetes

@@ -24,9 +24,10 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The same with labels that a Prometheus or a Grafana picks it by: (list $ "metrics" labels). */}}
+{{/* The same with labels that a Prometheus or a Grafana picks it by: (list $ "metrics" labels [annotations]). */}}
 {{- define "bireme.monitoring.metadata" -}}
-{{- $metadata := include "bireme.metadata" (list (index . 0) (index . 1)) | fromYaml }}
+{{- $annotations := dict }}{{ if gt (len .) 3 }}{{ $annotations = index . 3 }}{{ end }}
+{{- $metadata := include "bireme.metadata" (list (index . 0) (index . 1) "" $annotations) | fromYaml }}
 {{- $_ := set $metadata "labels" (merge (dict) (index . 2) $metadata.labels) }}
 {{- toYaml $metadata }}
 {{- end }}

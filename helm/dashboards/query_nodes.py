@@ -1,0 +1,207 @@
+"""Query nodes, one or several: stages, searches, and what they see of the I/O tier."""
+
+from .dashboard import Dashboard, of_label
+from .panel import Row, lines, stacked
+from .query import Selection
+
+of = Selection('namespace=~"$namespace", instance=~"$instance"')
+CALLS, RPC = "rpc_server_call_duration_seconds", 'rpc_method=~"bireme.*"'
+STAGE = "bireme_query_stage_duration_seconds"
+
+requests = Row(
+    "Requests",
+    [
+        stacked(
+            "Requests", "reqps", "Requests a second by rpc.", (of.count(CALLS, RPC, "rpc_method"), "{{rpc_method}}")
+        ),
+        lines(
+            "How long they take, p50", "s", "By rpc.", (of.quantile(0.5, CALLS, RPC, "rpc_method"), "{{rpc_method}}")
+        ),
+        lines(
+            "How long they take, p99", "s", "By rpc.", (of.quantile(0.99, CALLS, RPC, "rpc_method"), "{{rpc_method}}")
+        ),
+        stacked(
+            "Answers",
+            "reqps",
+            "Requests a second by gRPC code.",
+            (of.count(CALLS, RPC, "rpc_response_status_code"), "{{rpc_response_status_code}}"),
+        ),
+        lines(
+            "Errors",
+            "reqps",
+            "Requests a second that ended in an error, by its reason.",
+            (of.rate("bireme_query_failures_total", by="error_type"), "{{error_type}}"),
+        ),
+        lines(
+            "Searches that wait",
+            "short",
+            "Searches and table reads that wait for their turn. At the bound more are refused.",
+            (of.total("bireme_query_queue", by="instance"), "{{instance}}"),
+            (of.total("bireme_query_queue_limit", by="instance"), "{{instance}} bound"),
+        ),
+    ],
+)
+stages = Row(
+    "Stages",
+    [
+        stacked(
+            "Where time goes",
+            "s",
+            "Seconds that requests spend in each stage, in a second: how many requests are in it at a time.",
+            (of.sum(STAGE, by="stage"), "{{stage}}"),
+            width=12,
+        ),
+        lines(
+            "Stages, p99",
+            "s",
+            "Of each stage by itself.",
+            (of.quantile(0.99, STAGE, by="stage"), "{{stage}}"),
+            width=12,
+        ),
+        lines("Stages, mean", "s", "Of each stage by itself.", (of.mean(STAGE, by="stage"), "{{stage}}"), width=12),
+        lines(
+            "Stages, p50", "s", "Of each stage by itself.", (of.quantile(0.5, STAGE, by="stage"), "{{stage}}"), width=12
+        ),
+    ],
+)
+searches = Row(
+    "Searches",
+    [
+        stacked(
+            "Searches",
+            "reqps",
+            "Searches a second: by what, and whether the index's partitions were searched directly or by Lance's"
+            " scanner.",
+            (of.rate("bireme_query_searches_total", by="by, via"), "{{by}}, {{via}}"),
+        ),
+        lines(
+            "Candidates",
+            "short",
+            "Rows that a search's index named.",
+            (of.quantile(0.5, "bireme_query_search_candidates"), "p50"),
+            (of.quantile(0.99, "bireme_query_search_candidates"), "p99"),
+        ),
+        lines(
+            "Partitions",
+            "short",
+            "Index partitions that a vector search was to look into.",
+            (of.quantile(0.5, "bireme_query_search_nprobes"), "p50"),
+            (of.quantile(0.99, "bireme_query_search_nprobes"), "p99"),
+        ),
+    ],
+)
+tier = Row(
+    "The I/O tier, as it is seen from here",
+    [
+        lines(
+            "How long I/O nodes take",
+            "s",
+            "From asking a node for a request's share of rows to its answer.",
+            *((of.quantile(q, "bireme_query_fetch_duration_seconds"), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+        ),
+        lines(
+            "Rows asked for at once",
+            "short",
+            "Rows of such a share.",
+            (of.quantile(0.5, "bireme_query_fetch_rows"), "p50"),
+            (of.quantile(0.99, "bireme_query_fetch_rows"), "p99"),
+        ),
+        stacked(
+            "Rows",
+            "short",
+            "Rows a second: asked of I/O nodes and brought, and read from the table as no node could.",
+            (of.sum("bireme_query_fetch_rows"), "I/O nodes"),
+            (of.rate("bireme_query_fallback_rows_total"), "table"),
+        ),
+        lines(
+            "Nodes",
+            "short",
+            "The fewest that any of the query nodes has, by state.",
+            (f"min by (state) ({of('bireme_query_io_nodes')})", "{{state}}"),
+        ),
+        lines(
+            "Rows outstanding",
+            "short",
+            "Rows asked of a node and not answered yet.",
+            (of.total("bireme_query_io_node_outstanding", by="io_node"), "{{io_node}}"),
+        ),
+        lines(
+            "Batches that wait",
+            "short",
+            "Batches that wait for a node's credit: it is behind.",
+            (of.total("bireme_query_io_node_waiting", by="io_node"), "{{io_node}}"),
+        ),
+        lines(
+            "Streams",
+            "short",
+            "Streams to a node that are connected.",
+            (of.total("bireme_query_io_node_streams", by="io_node"), "{{io_node}}"),
+        ),
+        lines(
+            "The list of members",
+            "short",
+            "Lists that were taken, by query node: all are to see the same changes.",
+            (of.total("bireme_query_membership_generation", by="instance"), "{{instance}}"),
+        ),
+        lines(
+            "Its troubles",
+            "short",
+            "A second: times that its source could not be read, lists that were refused, nodes that were ejected.",
+            (of.rate("bireme_query_membership_failures_total"), "source failed"),
+            (of.rate("bireme_query_membership_refused_total"), "refused"),
+            (of.rate("bireme_query_membership_ejections_total"), "ejected"),
+        ),
+    ],
+)
+nodes = Row(
+    "Tables and nodes",
+    [
+        lines(
+            "Versions served",
+            "short",
+            "By table; 0 is one that can't be opened. Query nodes that differ have not all seen the latest.",
+            (f"max by (instance, table) ({of('bireme_query_table_version')})", "{{table}} on {{instance}}"),
+        ),
+        lines(
+            "Rows of tables", "short", "By table.", (f"max by (table) ({of('bireme_query_table_rows')})", "{{table}}")
+        ),
+        lines(
+            "Object store",
+            "reqps",
+            "Requests a second, by kind; those that failed, were refused by the breaker, or were asked twice.",
+            (of.rate("bireme_store_requests_total", by="kind"), "{{kind}}"),
+            (of.rate("bireme_store_failures_total"), "failed"),
+            (of.rate("bireme_store_refused_total"), "refused"),
+            (of.rate("bireme_store_hedged_total"), "hedged"),
+        ),
+        lines(
+            "Store requests under way",
+            "short",
+            "By node.",
+            (of.total("bireme_store_under_way", by="instance"), "{{instance}}"),
+        ),
+        lines(
+            "CPU",
+            "short",
+            "Cores in use, by node.",
+            (of.rate("process_cpu_time_seconds_total", by="instance"), "{{instance}}"),
+        ),
+        lines(
+            "Memory",
+            "bytes",
+            "Resident memory, by node.",
+            (of.total("process_memory_usage_bytes", by="instance"), "{{instance}}"),
+        ),
+    ],
+)
+
+dashboard = Dashboard(
+    "bireme-query-nodes",
+    "Bireme: query nodes",
+    "Where requests' time goes on query nodes, and what they see of the I/O tier.",
+    [requests, stages, searches, tier, nodes],
+    [
+        of_label("namespace", "namespace", "bireme_query_queue", everything=True),
+        of_label("instance", "instance", 'bireme_query_queue{namespace=~"$namespace"}', everything=True),
+    ],
+)
