@@ -36,7 +36,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak seed bench image loadtest chart chart-readme chart-dashboards e2e-kubernetes fmt lint clean
+.PHONY: help demo build release test soak seed bench image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes fmt lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,10 @@ chart: ## check the chart: lint, templates, alerts, dashboards, schemas, its REA
 chart-readme: ## write the chart's README anew from its values
 	@.ci/setup helm
 	@cd helm && $(CACHE)/kubernetes/bin/helm-docs --chart-search-root bireme
+
+dashboards: build ## ask every query of dashboards, alerts and runbooks of a real Prometheus over nodes under load
+	@.ci/setup s3 prometheus
+	@cd helm && BIREME_E2E_RUN=dashboards python3 -m watch --bireme $(BIREME)
 
 chart-dashboards: ## write the chart's dashboards anew from helm/dashboards
 	@cd helm && python3 -m dashboards
