@@ -54,7 +54,8 @@ def watching(watched: nodes.Nodes):
 
 def verdict(servers: dict[str, Prometheus]) -> int:
     """Asks everything, and shows how many series there were and the highest value, by either way of scraping."""
-    asked = [*queries.of_dashboards(), *queries.of_rules(servers["classic"]), *queries.of_runbooks()]
+    rules = queries.of_rules(servers["classic"])
+    asked = [*queries.of_dashboards(), *rules, *queries.of_scalers(), *queries.of_runbooks()]
     print(line("", "", *(f"{name}: series, highest" for name in servers)))
     empty = []
     for query in asked:

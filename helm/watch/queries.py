@@ -1,4 +1,4 @@
-"""Every query that watches Bireme: of panels and their variables, of rules, of runbooks."""
+"""Every query that watches Bireme: of panels and their variables, of rules, of scalers, of runbooks."""
 
 import json
 import re
@@ -63,6 +63,12 @@ def of_rules(prometheus: Prometheus) -> list[Query]:
 
 def always(alert: str) -> str:
     return re.sub(r" (==|>|<) ", r" \1 bool ", alert)
+
+
+def of_scalers() -> list[Query]:
+    """The metrics that the chart's values name."""
+    found = re.findall(r"^ +metric: ([\w:]+)$", (CHART / "values.yaml").read_text(), re.M)
+    return [Query("scalers", metric, metric) for metric in found]
 
 
 def of_runbooks() -> list[Query]:

@@ -33,11 +33,21 @@
 {{- fail "io.replicas is 0, and every row would come from the table: ask for at least 1" }}
 {{- end }}
 {{- with .io.autoscaling }}
-{{- if and (eq .type "hpa") (not .metrics) }}
-{{- fail "io.autoscaling.type is hpa, and io.autoscaling.metrics is empty: say what to scale on" }}
+{{- $own := or .readQueue.enabled .missRatio.enabled }}
+{{- if and (eq .type "hpa") (not (or $own .metrics)) }}
+{{- fail "io.autoscaling.type is hpa, and io.autoscaling.metrics is empty: say what to scale on, or enable readQueue or missRatio" }}
 {{- end }}
-{{- if and (eq .type "keda") (not .triggers) }}
-{{- fail "io.autoscaling.type is keda, and io.autoscaling.triggers is empty: say what to scale on" }}
+{{- if and (eq .type "keda") (not (or $own .triggers)) }}
+{{- fail "io.autoscaling.type is keda, and io.autoscaling.triggers is empty: say what to scale on, or enable readQueue or missRatio" }}
+{{- end }}
+{{- if and (eq .type "keda") $own (not .prometheus) }}
+{{- fail "io.autoscaling: KEDA asks Prometheus for readQueue and missRatio, and io.autoscaling.prometheus is empty: write it like http://prometheus.monitoring:9090" }}
+{{- end }}
+{{- if and (eq .type "none") $own }}
+{{- fail "io.autoscaling: readQueue or missRatio is enabled, and io.autoscaling.type is none: set it to hpa or keda" }}
+{{- end }}
+{{- if and $own (not $.telemetry.metrics.enabled) }}
+{{- fail "io.autoscaling scales on a metric, and telemetry.metrics.enabled is false" }}
 {{- end }}
 {{- if and (ne .type "none") (gt (int .minReplicas) (int .maxReplicas)) }}
 {{- fail (printf "io.autoscaling.minReplicas (%d) is above maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) }}
@@ -128,6 +138,9 @@
 
 {{- define "bireme.checks.telemetry" -}}
 {{- with .telemetry }}
+{{- if and $.query.autoscaling.enabled $.query.autoscaling.searchQueue.enabled (not .metrics.enabled) }}
+{{- fail "query.autoscaling.searchQueue scales on a metric, and telemetry.metrics.enabled is false" }}
+{{- end }}
 {{- if and (ne .monitor.kind "none") (not .metrics.enabled) }}
 {{- fail (printf "telemetry.monitor.kind is %s, and telemetry.metrics.enabled is false: there is no port to scrape" .monitor.kind) }}
 {{- end }}
