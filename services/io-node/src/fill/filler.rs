@@ -465,6 +465,15 @@ impl Filler {
                     self.let_go_of(keys);
                     continue;
                 }
+                // Of a drive that hangs nothing ends; others are not to wait for it.
+                Turn::Wait if self.is_idle() => {
+                    if let Some((name, _)) = self.homeless.pop_front() {
+                        let why =
+                            "its table has its `maximum` of extents that no drive has written";
+                        self.end(name, FillOutcome::Failed(why.into()));
+                    }
+                    continue;
+                }
                 Turn::Wait => break,
                 Turn::Full => {
                     if let Some((name, _)) = self.homeless.pop_front() {

@@ -17,6 +17,11 @@ impl Pace {
         Self { bytes_per_s, next: now }
     }
 
+    /// Whether there is a rate to keep.
+    pub fn is_limited(&self) -> bool {
+        self.bytes_per_s > 0
+    }
+
     /// When the next bytes may be spent; `None` for at once.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.bytes_per_s > 0 && self.next > now).then_some(self.next)
@@ -47,6 +52,7 @@ mod tests {
         pace.spend(100, at(9000));
         assert_eq!(pace.wait(at(9100)), Some(at(9200)));
         let mut free = Pace::new(0, start);
+        assert!(pace.is_limited() && !free.is_limited());
         free.spend(u64::MAX, start);
         assert_eq!(free.wait(start), None);
     }

@@ -54,13 +54,14 @@ impl WaitingFills {
         let behind = others.partition_point(|(chunk, ..)| *chunk <= name.chunk);
         let before = others.partition_point(|(chunk, ..)| *chunk < name.chunk);
         let mut places = Vec::new();
-        for (expected, &other) in (name.chunk + 1..).zip(&others[behind..]) {
-            let Some(at) = (other.0 == expected).then(|| take(other)).flatten() else { break };
-            places.push(at);
-        }
-        for (expected, &other) in (0..name.chunk).rev().zip(others[..before].iter().rev()) {
-            let Some(at) = (other.0 == expected).then(|| take(other)).flatten() else { break };
-            places.push(at);
+        let sides: [&mut dyn Iterator<Item = &(u32, usize, u64)>; 2] =
+            [&mut others[behind..].iter(), &mut others[..before].iter().rev()];
+        for side in sides {
+            for (distance, &other) in (1..).zip(side) {
+                let is_next = other.0.abs_diff(name.chunk) == distance;
+                let Some(at) = is_next.then(|| take(other)).flatten() else { break };
+                places.push(at);
+            }
         }
         // From the back, so that the places before stay what they are.
         places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));

@@ -19,6 +19,12 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 /// neighbours wait together and are scanned together.
 const ASKED_A_SLOT: usize = 8;
 
+/// The same where there is a rate to keep: what is asked for before the first is there goes over it.
+const ASKED_A_SLOT_AT_A_RATE: usize = 2;
+
+/// Neighbouring chunks of a pack that are asked for before those of the next pack.
+const NEIGHBOURS: u32 = 4;
+
 /// Row ranges of a request at most.
 const RANGES_MAX: usize = 1024;
 
@@ -88,12 +94,21 @@ impl Work {
         chunks.sum::<u64>() * self.packs.len() as u64
     }
 
-    /// A run's neighbours one after the other, pack by pack.
+    /// Neighbours of a pack one after the other, and few of them before those of the next pack: a warm that breaks
+    /// off leaves whole rows.
     fn keys(&self) -> impl Iterator<Item = FillKey> {
-        let of_pack =
-            |run: &ChunkRun, pack| run.clone().ids().map(move |chunk| FillKey { pack, chunk });
-        let of_run = move |run| self.packs.iter().flat_map(move |&pack| of_pack(run, pack));
-        self.runs.iter().flat_map(of_run)
+        let windows = self.runs.iter().flat_map(|run| {
+            let firsts = run.chunks.clone().step_by(NEIGHBOURS as usize);
+            firsts.map(|first| {
+                (run.fragment, first..run.chunks.end.min(first.saturating_add(NEIGHBOURS)))
+            })
+        });
+        windows.flat_map(|(fragment, window)| {
+            self.packs.iter().flat_map(move |&pack| {
+                let key = move |index| FillKey { pack, chunk: ChunkId { fragment, index } };
+                window.clone().map(key)
+            })
+        })
     }
 
     /// Fills all, in order, as fast as `pace` and `slots` fills at the same time allow. `report` is told after
@@ -106,10 +121,11 @@ impl Work {
         mut report: impl FnMut(&WarmProgress) -> bool,
     ) -> WarmProgress {
         let mut now = WarmProgress { extents_total: self.extents(), ..Default::default() };
+        let asked = if pace.is_limited() { ASKED_A_SLOT_AT_A_RATE } else { ASKED_A_SLOT };
         let pace = &Mutex::new(pace);
         let asks = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
         let asks = asks.map(|key| fills.fill(&self.table, key).boxed());
-        let mut outcomes = asks.buffer_unordered(slots * ASKED_A_SLOT).boxed();
+        let mut outcomes = asks.buffer_unordered(slots * asked).boxed();
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 FillOutcome::Found => {
