@@ -105,7 +105,7 @@ chart-dashboards: ## write the chart's dashboards anew from helm/dashboards
 	@cd helm && python3 -m dashboards
 
 e2e-kubernetes: release ## the chart on a real Kubernetes, on this machine, as root; STEPS="scale-io restart-io"
-	@.ci/setup image helm k6 kubernetes
+	@.ci/setup image helm k6 kubernetes prometheus
 	@cd helm && python3 -m e2e --bireme $(CARGO_TARGET_DIR)/release/bireme $(STEPS)
 
 fmt: ## format the code

@@ -10,7 +10,9 @@ from .check import CheckFailed, say, step
 from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
-from .steps import autoscale, discovery, faults, in_cluster, install, metrics, scale, seccomp, uninstall, update
+from .steps import (
+    autoscale, discovery, faults, in_cluster, install, metrics, monitor, scale, seccomp, uninstall, update,
+)
 from .store import Store
 
 STEPS = {
@@ -18,6 +20,7 @@ STEPS = {
     "install": install.whole,
     "search": install.search,
     "metrics": metrics.scraped,
+    "monitor": monitor.followed,
     "upgrade": update.upgrade_and_rollback,
     "scale-io": scale.io_tier,
     "scale-query": scale.query_tier,
