@@ -11,7 +11,7 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, discovery, faults, in_cluster, install, metrics, monitor, scale, seccomp, uninstall, update,
+    autoscale, discovery, faults, in_cluster, install, metrics, monitor, scale, seccomp, slices, uninstall, update,
 )
 from .store import Store
 
@@ -28,6 +28,7 @@ STEPS = {
     "restart-io": lambda release: update.rolling_restart(release, "io"),
     "partition": update.partition,
     "dns": discovery.by_dns,
+    "many-slices": slices.many,
     "autoscale": autoscale.by_cpu,
     "load-in-cluster": in_cluster.load,
     "killed": faults.killed,
