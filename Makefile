@@ -18,7 +18,8 @@ BIREME := $(CARGO_TARGET_DIR)/debug/bireme
 WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
-# The benchmarks': what of it to run (tables, rounds, instructions, cache, report), and how much.
+# The benchmarks': what of it to run (tables, rounds, instructions, cache, report), and how much; of the network's
+# matrix, faults, lists, many, report.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
@@ -36,7 +37,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak seed bench image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes fmt lint clean
+.PHONY: help demo build release test soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes fmt lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +62,11 @@ bench: release ## measure beside fio, pylance and pyarrow, into docs/benchmarks;
 	$(SAY) "measuring, as root: it drops the page cache; about 20 minutes"
 	@cd loadtest && PATH="$(BENCH):$$PATH" python -m bench --bireme $(CARGO_TARGET_DIR)/release/bireme \
 		--profile $(PROFILE) --output ../docs/benchmarks $(PIECES)
+
+network: release ## both tiers on a network of their own, as root: cost by nodes, faults, bad lists; PIECES=faults
+	@.ci/setup network
+	$(SAY) "measuring in network namespaces, as root; about 20 minutes"
+	@cd loadtest && python3 -m network --bireme $(CARGO_TARGET_DIR)/release/bireme --output ../docs/benchmarks $(PIECES)
 
 test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3

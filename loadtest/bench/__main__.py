@@ -35,7 +35,7 @@ def main() -> None:
         tables.make(profile, arguments.bireme)
     with tempfile.TemporaryDirectory(prefix="bireme-bench-logs-") as logs:
         if "rounds" in arguments.pieces:
-            results["machine"] = machine.describe(profile)
+            results["machine"] = machine.describe(profile.drive_folders)
             results["profile"] = profile.name
             results["rounds"] = rounds.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))

@@ -6,16 +6,15 @@ import subprocess
 from pathlib import Path
 
 from . import disk
-from .profile import Profile
 
 
-def describe(profile: Profile) -> dict:
+def describe(drive_folders: list[Path]) -> dict:
     """CPU, memory, kernel, drives."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")]
     memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     drives = []
-    for folder in profile.drive_folders:
+    for folder in drive_folders:
         device = disk.device_of(folder)
         queue = Path(f"/sys/class/block/{device}/queue")
         read = lambda name: (queue / name).read_text().strip() if (queue / name).exists() else "?"

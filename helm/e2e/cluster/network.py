@@ -45,8 +45,9 @@ def mend(number: int) -> None:
 def down() -> None:
     """Removes what is there, also of a run that was killed."""
     for line in run("ip", "netns", "list").splitlines():
-        if line.startswith("bireme-n"):
-            run("ip", "netns", "delete", line.split()[0])
+        name = line.split()[0]
+        if name.removeprefix("bireme-n").isdigit():
+            run("ip", "netns", "delete", name)
     try:
         run("ip", "link", "delete", BRIDGE)
     except Failed:

@@ -1,0 +1,87 @@
+"""Cost a row by the number of nodes: 1, 2 and 4 I/O nodes by 1 and 2 query nodes, in turns."""
+
+from statistics import median
+
+from . import load, watch
+from .check import Checks, say
+from .nodes import Make, Nodes
+
+IO, QUERY = [1, 2, 4], [1, 2]
+CONCURRENCY = 16
+WORKLOADS = {"take": load.TAKE, "take-1000": load.TAKE_MANY, "search": load.SEARCH}
+# How much more a row may cost at the most nodes than at the fewest, all processes together.
+COST_RATIO_MAX = 1.5
+
+
+def measure(make: Make, rounds: int, seconds: float) -> dict:
+    """Each configuration once a round; the order turns, so that none is always measured first."""
+    configurations = [(io, query) for io in IO for query in QUERY]
+    runs: list[dict] = []
+    for number in range(rounds):
+        turned = configurations[number % len(configurations) :] + configurations[: number % len(configurations)]
+        for io, query in turned:
+            with make() as nodes:
+                nodes.up(io, query)
+                for name, words in WORKLOADS.items():
+                    run = _run(nodes, words, seconds, number)
+                    runs.append({"round": number, "io": io, "query": query, "workload": name} | run)
+                    say(f"   {name}, {io} × {query}: {_told(runs[-1])}")
+    return {"runs": runs, "callers": CONCURRENCY, "seconds": seconds}
+
+
+def _run(nodes: Nodes, words: list[str], seconds: float, seed: int) -> dict:
+    # What is opened at the first request is not measured.
+    load.Load(nodes, words, 1, concurrency=CONCURRENCY, seed=seed + 100).end()
+    before = {name: watch.counters(nodes, name) for name in nodes.running}
+    cpu = {name: node.cpu_us() for name, node in nodes.running.items()}
+    run = load.Load(nodes, words, seconds, concurrency=CONCURRENCY, seed=seed).end()
+    cpu = {name: node.cpu_us() - cpu[name] for name, node in nodes.running.items()}
+    after = {name: watch.counters(nodes, name) for name in nodes.running}
+    grown = lambda name, counter: after[name].get(counter, 0) - before[name].get(counter, 0)
+    served = {node.name: grown(node.name, watch.IO_ROWS) for node in nodes.ios()}
+    rows = sum(served.values())
+    from_table = sum(grown(name, watch.IO_FROM_TABLE) for name in served)
+    fallback = sum(grown(node.name, watch.FALLBACK) for node in nodes.queries())
+    return run | {
+        "io_rows": rows,
+        "io_cpu_us_per_row": sum(cpu[name] for name in served) / rows,
+        "query_cpu_us_per_row": sum(cpu[node.name] for node in nodes.queries()) / rows,
+        "client_cpu_us_per_row": run["client_cpu_us"] / rows,
+        "hit_share": 1 - (from_table + fallback) / (rows + fallback),
+        "balance": max(served.values()) / (rows / len(served)),
+    }
+
+
+def cost(run: dict) -> float:
+    """CPU of all processes for each row that the I/O tier served, in microseconds."""
+    return run["io_cpu_us_per_row"] + run["query_cpu_us_per_row"] + run["client_cpu_us_per_row"]
+
+
+def ratio(runs: list[dict], workload: str, io: int, query: int) -> float:
+    """What a row costs with so many nodes over what it costs with one of each, in the same round; the median."""
+    of = lambda it: (it["round"], it["io"], it["query"])
+    costs = {of(it): cost(it) for it in runs if it["workload"] == workload}
+    rounds = {it["round"] for it in runs}
+    return median(costs[number, io, query] / costs[number, 1, 1] for number in rounds)
+
+
+def check(checks: Checks, measured: dict) -> None:
+    """Nothing failed, all was cached, and more nodes cost little more a row."""
+    runs = measured["runs"]
+    checks.check("no request failed", not any(it["failed"] for it in runs), sum(it["failed"] for it in runs))
+    checks.check("all rows came from the I/O nodes' drives", all(it["hit_share"] == 1 for it in runs))
+    for workload in WORKLOADS:
+        found = ratio(runs, workload, max(IO), max(QUERY))
+        checks.check(
+            f"{workload}: a row at {max(IO)} I/O nodes and {max(QUERY)} query nodes costs at most {COST_RATIO_MAX} times "
+            "one at 1 and 1",
+            found <= COST_RATIO_MAX, f"{found:.2f}",
+        )  # fmt: skip
+
+
+def _told(run: dict) -> str:
+    return (
+        f"{run['rows_per_s']:,.0f} rows/s, p50 {run['p50_ms']:.1f} ms, p99 {run['p99_ms']:.1f} ms, CPU a row "
+        f"{run['query_cpu_us_per_row']:.2f} + {run['io_cpu_us_per_row']:.2f} + {run['client_cpu_us_per_row']:.2f} µs, "
+        f"hits {run['hit_share']:.4f}, max/mean {run['balance']:.2f}"
+    )

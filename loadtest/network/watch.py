@@ -1,0 +1,111 @@
+"""What nodes count, read from their /metrics inside of their namespaces: a cable that is cut does not matter."""
+
+import http.client
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+
+from .namespaces import within
+from .nodes import METRICS_PORT, Nodes
+
+EVERY_SECONDS = 0.2
+LINE = re.compile(r"^(\w+?)(?:\{(.*)\})? ([^ ]+)$")
+REQUESTS, SECONDS = "rpc_server_call_duration_seconds_count", "rpc_server_call_duration_seconds_sum"
+FALLBACK = "bireme_query_fallback_rows_total"
+IO_ROWS, IO_FROM_TABLE = "bireme_io_rows_total", "bireme_io_rows_from_table_total"
+WATCHED = {REQUESTS, SECONDS, FALLBACK, IO_ROWS, IO_FROM_TABLE}
+
+
+def scrape() -> dict[str, float]:
+    """The watched counters of the node whose namespace this thread is in, over all labels."""
+    connection = http.client.HTTPConnection("127.0.0.1", METRICS_PORT, timeout=2)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    sums: dict[str, float] = {}
+    for line in text.splitlines():
+        found = LINE.match(line)
+        # Health and reflection are no requests.
+        if found and found[1] in WATCHED and "grpc." not in (found[2] or ""):
+            sums[found[1]] = sums.get(found[1], 0.0) + float(found[3])
+    return sums
+
+
+def counters(nodes: Nodes, name: str) -> dict[str, float]:
+    """The same, once, from outside of the namespace."""
+    found: list[dict[str, float]] = []
+    thread = within(nodes.network.namespace(name), lambda: found.append(scrape()))
+    thread.join()
+    return found[0] if found else {}
+
+
+@dataclass
+class Watch:
+    """`with Watch(nodes) as watch: …`; samples of each node, with their times."""
+
+    nodes: Nodes
+    samples: dict[str, list[tuple[float, dict[str, float]]]] = field(default_factory=dict)
+
+    def __enter__(self) -> "Watch":
+        self.over = threading.Event()
+        self.threads: list[threading.Thread] = []
+        for name in list(self.nodes.running):
+            self.add(name)
+        return self
+
+    def add(self, name: str) -> None:
+        """A node that has joined."""
+        samples = self.samples[name] = []
+
+        def follow() -> None:
+            while not self.over.wait(EVERY_SECONDS):
+                try:
+                    samples.append((time.monotonic(), scrape()))
+                except (OSError, http.client.HTTPException):
+                    # It is down.
+                    continue
+
+        self.threads.append(within(self.nodes.network.namespace(name), follow))
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def grown(self, name: str, counter: str) -> float:
+        """By how much it grew, from the first sample to the last; a node that started anew counts from 0."""
+        sum, last = 0.0, None
+        for _, sample in self.samples.get(name, []):
+            value = sample.get(counter, 0.0)
+            if last is not None:
+                sum += value - last if value >= last else value
+            last = value
+        return sum
+
+    def latencies(self) -> list[tuple[float, float]]:
+        """How long requests took in the mean, by when they ended, in all query nodes."""
+        found = []
+        for name, samples in self.samples.items():
+            if not name.startswith("query-"):
+                continue
+            for (_, before), (at, after) in zip(samples, samples[1:]):
+                requests = after.get(REQUESTS, 0) - before.get(REQUESTS, 0)
+                # Nobody was answered: as bad as can be.
+                spent = after.get(SECONDS, 0) - before.get(SECONDS, 0)
+                found.append((at, spent / requests if requests else float("inf")))
+        return sorted(found)
+
+    def longest_silence(self) -> float:
+        """How long a query node answered nobody, at most."""
+        longest = 0.0
+        for name, samples in self.samples.items():
+            last = None
+            for (_, before), (at, after) in zip(samples, samples[1:]):
+                if after.get(REQUESTS, 0) == before.get(REQUESTS, 0) or not name.startswith("query-"):
+                    continue
+                longest = max(longest, at - (last or at))
+                last = at
+        return longest
