@@ -171,6 +171,7 @@ impl From<QueryError> for CliError {
                 Self::usage(error.to_string())
             }
             QueryError::Telemetry(error) => error.into(),
+            QueryError::Tls { .. } => Self::usage(error.to_string()),
             QueryError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             other => Fault::from(other).into(),
         }
@@ -185,6 +186,7 @@ impl From<NodeError> for CliError {
             NodeError::Config { .. } | NodeError::ColumnTwice { .. } => Self::usage(message),
             NodeError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             NodeError::Telemetry(error) => error.into(),
+            NodeError::Tls(_) => Self::usage(message),
             NodeError::Slab(error) => slab(message, &error),
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")

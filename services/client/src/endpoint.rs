@@ -7,7 +7,7 @@ use tonic::transport::Uri;
 use tonic::{Code, Status};
 use wire::{Fault, Reason};
 
-/// A node's address as people write it: `host:port` or `http://host:port`.
+/// A node's address as people write it: `host:port`, `http://host:port`, or `https://host:port` with TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     uri: Uri,
@@ -28,9 +28,9 @@ impl FromStr for Endpoint {
         let fault = |why: &str| EndpointError { text: text.into(), why: why.into() };
         let spelled = match text.split_once("://") {
             None => format!("http://{text}"),
-            Some(("http", _)) => text.to_owned(),
+            Some(("http" | "https", _)) => text.to_owned(),
             Some((scheme, _)) => {
-                return Err(fault(&format!("`{scheme}` is not spoken, only plain `http`")));
+                return Err(fault(&format!("`{scheme}` is not spoken, only `http` and `https`")));
             }
         };
         let uri: Uri = spelled.parse().map_err(|_| fault("it is no URI"))?;
@@ -49,9 +49,18 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// What tonic connects with, before windows and timeouts are set.
+    /// Whether it is spoken to with TLS.
+    pub fn is_tls(&self) -> bool {
+        self.uri.scheme_str() == Some("https")
+    }
+
+    /// What tonic connects with, before windows and timeouts are set. TLS is the network's.
     pub(crate) fn transport(&self) -> tonic::transport::Endpoint {
-        tonic::transport::Endpoint::from(self.uri.clone()).tcp_nodelay(true)
+        let mut parts = self.uri.clone().into_parts();
+        parts.scheme = Some(http::uri::Scheme::HTTP);
+        // Of a URI only its scheme was changed.
+        let uri = Uri::from_parts(parts).unwrap_or_else(|_| self.uri.clone());
+        tonic::transport::Endpoint::from(uri).tcp_nodelay(true)
     }
 }
 
@@ -93,10 +102,11 @@ mod tests {
         assert_eq!(shown("127.0.0.1:7070").unwrap(), "http://127.0.0.1:7070");
         assert_eq!(shown("http://io-0:7071/").unwrap(), "http://io-0:7071");
         assert_eq!(shown("[::1]:7070").unwrap(), "http://[::1]:7070");
+        assert_eq!(shown("https://io-0:7071").unwrap(), "https://io-0:7071");
         for (text, why) in [
             ("io-0", "names no port"),
             ("io-0:0", "names no port"),
-            ("https://io-0:1", "only plain `http`"),
+            ("ftp://io-0:1", "only `http` and `https`"),
             ("http://io-0:1/x", "has a path"),
             ("a b:1", "no URI"),
         ] {

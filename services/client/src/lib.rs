@@ -12,5 +12,6 @@ mod kind;
 mod network;
 pub mod query;
 
+pub use connections::tls::{ClientTls, ClientTlsConfig};
 pub use endpoint::{Endpoint, EndpointError};
 pub use network::{Dial, Network};

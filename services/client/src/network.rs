@@ -1,4 +1,4 @@
-//! What connections are made over: TCP, or a network that a simulation makes up.
+//! What connections are made over: TCP, with TLS or without, or a network that a simulation makes up.
 
 use std::fmt;
 use std::io;
@@ -6,11 +6,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use connections::Carrier;
+use connections::tls::{ClientTls, ClientTlsConfig};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tonic::codegen::Service;
-use tonic::transport::{Channel, Endpoint, Error, Uri};
+use tonic::transport::{self, Channel, Error, Uri};
+use wire::{Fault, Reason};
+
+use crate::endpoint::Endpoint;
 
 /// Makes connections.
 pub trait Dial: Send + Sync {
@@ -27,21 +32,46 @@ pub enum Network {
     /// The machine's own.
     #[default]
     Tcp,
+    /// The same, with TLS.
+    Tls(Arc<ClientTls>),
     /// One that is made up.
     Simulated(Arc<dyn Dial>),
 }
 
 impl Network {
-    pub(crate) async fn connect(&self, to: Endpoint) -> Result<Channel, Error> {
+    /// What `endpoint` is spoken to over.
+    ///
+    /// # Errors
+    /// `BAD_ARGUMENT` for files that are no good, and for those that a plain endpoint has no use for.
+    pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, Fault> {
+        let bad = |what: String| Fault::new(Reason::BadArgument, what).with("endpoint", endpoint);
+        if let Some((field, problem)) = tls.fault() {
+            return Err(bad(format!("TLS: `{field}` {problem}")));
+        }
+        match endpoint.is_tls() {
+            true => {
+                let tls = ClientTls::load(tls).map_err(|error| bad(format!("TLS: {error}")))?;
+                Ok(Self::Tls(tls))
+            }
+            false if *tls == ClientTlsConfig::default() => Ok(Self::Tcp),
+            false => {
+                Err(bad(format!("{endpoint} is not spoken to with TLS; write it with https://")))
+            }
+        }
+    }
+
+    pub(crate) async fn connect(&self, to: transport::Endpoint) -> Result<Channel, Error> {
         match self {
             Self::Tcp => to.connect().await,
+            Self::Tls(tls) => to.connect_with_connector(over(tls)).await,
             Self::Simulated(dial) => to.connect_with_connector(Dialer(Arc::clone(dial))).await,
         }
     }
 
-    pub(crate) fn connect_lazy(&self, to: Endpoint) -> Channel {
+    pub(crate) fn connect_lazy(&self, to: transport::Endpoint) -> Channel {
         match self {
             Self::Tcp => to.connect_lazy(),
+            Self::Tls(tls) => to.connect_with_connector_lazy(over(tls)),
             Self::Simulated(dial) => to.connect_with_connector_lazy(Dialer(Arc::clone(dial))),
         }
     }
@@ -51,8 +81,29 @@ impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "Tcp",
+            Self::Tls(_) => "Tls",
             Self::Simulated(_) => "Simulated",
         })
+    }
+}
+
+fn over(tls: &Arc<ClientTls>) -> Dialer {
+    Dialer(Arc::new(DialTls(Arc::clone(tls))))
+}
+
+struct DialTls(Arc<ClientTls>);
+
+impl Dial for DialTls {
+    fn dial(&self, to: &Uri) -> BoxFuture<'static, io::Result<Box<dyn Carrier>>> {
+        let (tls, host) = (Arc::clone(&self.0), to.host().unwrap_or_default());
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let port = to.port_u16().unwrap_or_default();
+        async move {
+            let stream = TcpStream::connect((host.as_str(), port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(tls.connect(stream, &host).await?) as Box<dyn Carrier>)
+        }
+        .boxed()
     }
 }
 

@@ -3,16 +3,30 @@
 //! Both nodes serve a connection whole on one core, from socket to socket: one task accepts, and each
 //! core's own runtime takes over what it is dealt.
 
+pub mod tls;
+
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::ready;
+use futures::stream::{BoxStream, Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tonic::transport::server::Connected;
+
+use self::tls::ServerTls;
 
 /// What carries a connection's bytes: a socket, or a network that a simulation makes up.
 pub trait Carrier: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
+
+impl Connected for Box<dyn Carrier> {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
 
 /// How long to wait when nothing can be accepted: out of descriptors, mostly.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -46,6 +60,32 @@ pub fn adopt(stream: std::net::TcpStream) -> Option<TcpStream> {
         TcpStream::from_std(stream)
     };
     adopt().inspect_err(|error| tracing::warn!(%error, "a connection can't be served")).ok()
+}
+
+/// Clients that shake hands on a core at the same time; the next one waits.
+const HANDSHAKES_MAX: usize = 64;
+
+/// The connections that may be served: all, or where TLS is spoken those whose handshake succeeds.
+pub fn secured(
+    connections: impl Stream<Item = Box<dyn Carrier>> + Send + 'static,
+    tls: Option<Arc<ServerTls>>,
+) -> BoxStream<'static, Box<dyn Carrier>> {
+    let secure = move |connection: Box<dyn Carrier>| {
+        let tls = tls.clone();
+        async move {
+            match tls {
+                None => Some(connection),
+                Some(tls) => match tls.accept(connection).await {
+                    Ok(secured) => Some(Box::new(secured) as Box<dyn Carrier>),
+                    Err(error) => {
+                        tracing::debug!(%error, "a client's TLS handshake failed");
+                        None
+                    }
+                },
+            }
+        }
+    };
+    connections.map(secure).buffer_unordered(HANDSHAKES_MAX).filter_map(ready).boxed()
 }
 
 #[cfg(test)]

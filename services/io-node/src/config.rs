@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
+use connections::tls::ServerTlsConfig;
 use serde::Deserialize;
 use tables::StoreLimits;
 use telemetry::TelemetryConfig;
@@ -25,6 +26,8 @@ pub use start_warm::StartWarmConfig;
 pub struct IoConfig {
     /// Where to listen for gRPC; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// How clients connect; left out, in the clear.
+    pub tls: Option<ServerTlsConfig>,
     /// The node's name, which placement goes by; unique among the members.
     pub name: String,
     /// The drives; at least one.
@@ -141,6 +144,7 @@ impl Default for IoConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7071)),
+            tls: None,
             name: "io-0".into(),
             drives: Vec::new(),
             cores: 0,

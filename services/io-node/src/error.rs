@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use connections::tls::TlsError;
 use pack::PackError;
 use ring::{SlabError, StartError};
 use telemetry::TelemetryError;
@@ -91,6 +92,9 @@ pub enum NodeError {
         /// Why.
         source: std::io::Error,
     },
+    /// TLS can't be spoken.
+    #[error("configuration: `tls`: {0}")]
+    Tls(#[from] TlsError),
     /// Metrics or traces can't be told.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
@@ -130,6 +134,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         | NodeError::NoSlab { .. }
         | NodeError::Ring { .. }
         | NodeError::Listen { .. }
+        | NodeError::Tls(_)
         | NodeError::Telemetry(_)
         | NodeError::Fill { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),

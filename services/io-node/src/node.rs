@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use connections::tls::ServerTls;
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
@@ -56,6 +57,8 @@ pub struct Shared {
     pub queue_depths: Vec<u32>,
     /// Where batches' spans go.
     pub tracer: Tracer,
+    /// How clients connect, if not in the clear.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Shared {
@@ -105,7 +108,7 @@ impl Parts {
     ///
     /// # Errors
     /// [`NodeError::Config`] for a bound of memory that is less than what it is to hold, and for shares that are
-    /// more than the drives have.
+    /// more than the drives have; [`NodeError::Tls`] for certificates that are no good.
     pub fn new(
         config: IoConfig,
         drives: Drives,
@@ -137,7 +140,9 @@ impl Parts {
             Shares::new(shares),
             epoch_min,
         );
+        let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
         let shared = Arc::new(Shared {
+            tls,
             tables: Registry::new(tables, config.tables_max),
             table_reader: TableReader::new(
                 background.clone(),

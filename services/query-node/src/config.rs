@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use connections::tls::{ClientTlsConfig, ServerTlsConfig};
 use lake::{LakeOptions, StoreLimits};
 use membership::{IoNodeConfig, MemberList, Source};
 use serde::Deserialize;
@@ -19,6 +20,10 @@ use crate::error::{QueryError, Result};
 pub struct QueryConfig {
     /// Where to listen for gRPC; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// How clients connect; left out, in the clear.
+    pub tls: Option<ServerTlsConfig>,
+    /// How this node connects to I/O nodes; left out, in the clear.
+    pub io_tls: Option<ClientTlsConfig>,
     /// The node's name, for traces and status.
     pub name: String,
     /// Cores that serve, each with a thread of its own; 0 for as many as the process may use.
@@ -123,6 +128,8 @@ impl Default for QueryConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            tls: None,
+            io_tls: None,
             name: "query-0".into(),
             cores: 0,
             tables: BTreeMap::new(),
@@ -168,6 +175,9 @@ impl QueryConfig {
                 let problem = "is given beside `io_nodes`; give one of the two".into();
                 return Err(bad("io_nodes_from", problem));
             }
+        }
+        if let Some((field, problem)) = self.io_tls.as_ref().and_then(ClientTlsConfig::fault) {
+            return Err(bad(field, problem));
         }
         if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
             return Err(bad(field, problem));

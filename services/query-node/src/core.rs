@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use connections::Carrier;
 use membership::View;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
@@ -137,6 +138,7 @@ async fn serve<H: Health>(
         .with_service_name("grpc.health.v1.Health")
         .build_v1()
         .map_err(|error| QueryError::Server(error.to_string()))?;
+    let tls = state.shared.tls.clone();
     let service = QueryServiceServer::new(Service(state))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -148,8 +150,9 @@ async fn serve<H: Health>(
         .add_service(health)
         .add_service(reflection)
         .add_service(service);
-    let adopted = UnboundedReceiverStream::new(connections);
-    let adopted = adopted.filter_map(|stream| connections::adopt(stream).map(Ok::<_, io::Error>));
+    let adopt = |stream| connections::adopt(stream).map(|it| Box::new(it) as Box<dyn Carrier>);
+    let adopted = UnboundedReceiverStream::new(connections).filter_map(adopt);
+    let adopted = connections::secured(adopted, tls).map(Ok::<_, io::Error>);
     let draining = async move { drop(phase.wait_for(|&phase| phase != Phase::Serving).await) };
     let served = router.serve_with_incoming_shutdown(adopted, draining).await;
     served.map_err(|error| QueryError::Server(error.to_string()))

@@ -1,6 +1,7 @@
 //! What goes wrong on a query node, and how it is said on the wire.
 
 use arrow_schema::ArrowError;
+use connections::tls::TlsError;
 use lake::LakeError;
 use membership::MembershipError;
 use pack::PackError;
@@ -33,6 +34,14 @@ pub enum QueryError {
     /// A list that was checked can't be placed over: a defect.
     #[error("internal error: {0}")]
     Placement(#[from] MembersError),
+    /// TLS can't be spoken.
+    #[error("configuration: `{field}`: {error}")]
+    Tls {
+        /// The section.
+        field: &'static str,
+        /// Why.
+        error: TlsError,
+    },
     /// Metrics or traces can't be told.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
@@ -149,6 +158,7 @@ impl From<QueryError> for Fault {
             | QueryError::Members { .. }
             | QueryError::Placement(_)
             | QueryError::Listen { .. }
+            | QueryError::Tls { .. }
             | QueryError::Telemetry(_)
             | QueryError::Server(_)
             | QueryError::Arrow(_) => fault(Reason::Internal),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use connections::tls::ClientTls;
 use membership::{Membership, Policy, Report, Settings, View};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -17,6 +18,8 @@ const FIXED: &str = "configuration";
 
 /// The I/O nodes of a query node.
 pub struct IoNodes {
+    /// How they are spoken to, if not in the clear.
+    pub tls: Option<Arc<ClientTls>>,
     membership: Membership,
     policy: EjectionPolicy,
     /// By name and endpoint. Locked where routes are made, not on the way of a request.
@@ -30,6 +33,8 @@ impl IoNodes {
     /// # Errors
     /// [`QueryError::Members`] for a list that is refused.
     pub async fn start(config: &QueryConfig) -> Result<Self> {
+        let tls = config.io_tls.as_ref().map(ClientTls::load).transpose();
+        let tls = tls.map_err(|error| QueryError::Tls { field: "io_tls", error })?;
         let membership = match &config.io_nodes_from {
             None => Membership::fixed(&config.members()?, FIXED),
             Some(source) => {
@@ -45,7 +50,7 @@ impl IoNodes {
             time_max: config.ejection_time_max,
         };
         let (ejections, ejected) = Default::default();
-        Ok(Self { membership, policy, ejections, ejected })
+        Ok(Self { tls, membership, policy, ejections, ejected })
     }
 
     /// Where the list comes from.

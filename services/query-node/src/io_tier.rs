@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use address::{ChunkId, RowAddr};
 use arc_swap::ArcSwap;
+use client::Network;
 use client::fetch::{FetchClient, FetchOptions};
 use futures::future::join_all;
 use membership::{Seat, State, View};
@@ -58,7 +59,12 @@ impl IoTier {
     /// # Errors
     /// What is wrong with the configuration.
     pub fn new(config: &QueryConfig, nodes: &IoNodes, view: &View) -> Result<Self> {
+        let network = match &nodes.tls {
+            None => Network::Tcp,
+            Some(tls) => Network::Tls(Arc::clone(tls)),
+        };
         let options = FetchOptions {
+            network,
             streams: config.streams_per_io_node,
             queue_batches_max: config.fetch_queue_max,
             ..Default::default()

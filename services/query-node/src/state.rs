@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use connections::tls::ServerTls;
 use lake::Lake;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
 
 use crate::config::QueryConfig;
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 use crate::io_nodes::IoNodes;
 use crate::io_tier::IoTier;
 use crate::metrics::CoreMetrics;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub catalog: Catalog,
     pub turns: Turns,
     pub io_nodes: IoNodes,
+    /// How clients connect, if not in the clear.
+    pub tls: Option<Arc<ServerTls>>,
     /// Where requests' spans go.
     pub tracer: Tracer,
     cores: OnceLock<Vec<Weak<State>>>,
@@ -45,6 +48,8 @@ impl Shared {
     /// What is wrong with the configuration.
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
+        let tls = config.tls.as_ref().map(ServerTls::load).transpose();
+        let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
         let io_nodes = IoNodes::start(&config).await?;
         let tracer = Tracer::start(&config.telemetry, &config.identity(), &background)?;
         let concurrency = match config.search_concurrency {
@@ -55,6 +60,7 @@ impl Shared {
             catalog: Catalog::new(lake, &config, background.clone()),
             turns: Turns::new(concurrency, config.search_queue_max, background),
             io_nodes,
+            tls,
             tracer,
             cores: OnceLock::new(),
             fallback_rows: AtomicU64::new(0),

@@ -1,10 +1,11 @@
 //! Which query node, and which version of which table.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use client::Endpoint;
 use client::query::QueryClient;
+use client::{ClientTlsConfig, Endpoint, Network};
 
 use super::duration::parse_duration;
 use crate::error::Result;
@@ -28,17 +29,52 @@ pub struct Connection {
     /// How long a request may take, such as 500ms [default: 30s; warm: unlimited]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Connection")]
     pub timeout: Option<Duration>,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// How to connect to an `https` endpoint.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TlsArgs {
+    /// The authorities of an https endpoint's certificate, as PEM [default: those that the system trusts]
+    #[arg(long = "tls-ca", env = "BIREME_TLS_CA", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
+    ca: Option<PathBuf>,
+    /// A certificate of one's own, for endpoints that ask for one
+    #[arg(long = "tls-cert", env = "BIREME_TLS_CERT", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
+    cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long = "tls-key", env = "BIREME_TLS_KEY", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
+    key: Option<PathBuf>,
+    /// The name that the endpoint's certificate has [default: the endpoint's host]
+    #[arg(long = "tls-name", env = "BIREME_TLS_NAME", value_name = "NAME", value_hint = ValueHint::Hostname, help_heading = "Connection")]
+    server_name: Option<String>,
+}
+
+impl TlsArgs {
+    fn config(&self) -> ClientTlsConfig {
+        let Self { ca, cert, key, server_name } = self.clone();
+        ClientTlsConfig { ca, cert, key, server_name }
+    }
 }
 
 impl Connection {
+    /// What an endpoint, the query node's or another, is spoken to over.
+    pub fn network(&self, endpoint: &Endpoint) -> Result<Network> {
+        Ok(Network::of(endpoint, &self.tls.config())?)
+    }
+
+    async fn connect(&self) -> Result<QueryClient> {
+        Ok(QueryClient::connect_with(&self.endpoint, &self.tls.config()).await?)
+    }
+
     /// Connects, with the time limit on each request.
     pub async fn open(&self) -> Result<QueryClient> {
-        Ok(QueryClient::connect(&self.endpoint).await?.with_timeout(self.timeout()))
+        Ok(self.connect().await?.with_timeout(self.timeout()))
     }
 
     /// Connects, without a limit unless one was asked for.
     pub async fn open_unlimited(&self) -> Result<QueryClient> {
-        let client = QueryClient::connect(&self.endpoint).await?;
+        let client = self.connect().await?;
         Ok(match self.timeout {
             Some(timeout) => client.with_timeout(timeout),
             None => client,

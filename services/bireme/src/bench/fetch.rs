@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use client::Endpoint;
 use client::fetch::{FetchClient, FetchOptions, Instant, Metric, Projection, Rerank, TableVersion};
+use client::{Endpoint, Network};
 use wire::Fault;
 use wire::fetch::DescribeResponse;
 
@@ -31,6 +31,8 @@ pub struct FetchPlan {
     pub seed: u64,
     /// Batches at the same time at most.
     pub concurrency: usize,
+    /// What the I/O node is spoken to over.
+    pub network: Network,
 }
 
 /// Fetches, ready to be made.
@@ -48,13 +50,15 @@ impl FetchLoad {
     /// Connects and opens the projection.
     pub async fn prepare(target: &Target, endpoint: Endpoint, plan: FetchPlan) -> Result<Self> {
         let deadline = Instant::now() + target.timeout;
-        let one = FetchOptions { streams: 1, ..Default::default() };
+        let network = plan.network.clone();
+        let one = FetchOptions { streams: 1, network: network.clone(), ..Default::default() };
         let first = FetchClient::new(endpoint.clone(), one)?;
         first.ready(deadline).await?;
         let node = first.describe(DESCRIBE_TIMEOUT).await?;
         let options = FetchOptions {
             streams: plan.streams.unwrap_or(node.cores.len()).max(1),
             queue_batches_max: plan.concurrency.max(1024),
+            network,
             ..Default::default()
         };
         let client = FetchClient::new(endpoint, options)?;

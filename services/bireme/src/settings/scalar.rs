@@ -69,12 +69,12 @@ const fn flag(field: &'static str) -> Scalar {
 
 /// Those of an I/O node.
 pub fn io_scalars() -> Vec<Scalar> {
-    [IO, STORE, TELEMETRY].concat()
+    [IO, STORE, TELEMETRY, TLS].concat()
 }
 
 /// Those of a query node.
 pub fn query_scalars() -> Vec<Scalar> {
-    [QUERY, STORE, TELEMETRY].concat()
+    [QUERY, STORE, TELEMETRY, TLS, IO_TLS].concat()
 }
 
 /// How object stores are used, by both.
@@ -84,6 +84,13 @@ const STORE: &[Scalar] = &[
     number("store.breaker_failures"),
     text("store.breaker_pause"),
 ];
+
+/// How clients connect, to both.
+const TLS: &[Scalar] = &[text("tls.cert"), text("tls.key"), text("tls.client_ca")];
+
+/// How query nodes connect to I/O nodes.
+const IO_TLS: &[Scalar] =
+    &[text("io_tls.ca"), text("io_tls.cert"), text("io_tls.key"), text("io_tls.server_name")];
 
 /// What is told of a node, by both.
 const TELEMETRY: &[Scalar] = &[
@@ -158,6 +165,8 @@ const QUERY: &[Scalar] = &[
 mod tests {
     use std::collections::BTreeSet;
 
+    use client::ClientTlsConfig;
+    use connections::tls::ServerTlsConfig;
     use io_node::IoConfig;
     use lake::StoreLimits;
     use query_node::{Limits, QueryConfig};
@@ -181,18 +190,23 @@ mod tests {
     fn every_setting_with_one_value_has_a_variable() {
         let mut io = named(IO.iter().map(|scalar| scalar.field));
         let lists = ["drives", "shares", "warm_at_start", "warm_members"];
-        io.extend(named(lists.into_iter().chain(["storage", "store", "telemetry"])));
+        io.extend(named(lists.into_iter().chain(["storage", "store", "telemetry", "tls"])));
         assert_eq!(io, fields::<IoConfig>());
         let mut store = named(STORE.iter().filter_map(|s| s.field.strip_prefix("store.")));
         store.extend(named(["prices"]));
         assert_eq!(store, fields::<StoreLimits>());
         let of_telemetry = TELEMETRY.iter().filter_map(|s| s.field.strip_prefix("telemetry."));
         assert_eq!(named(of_telemetry), fields::<TelemetryConfig>());
+        let of_tls = TLS.iter().filter_map(|s| s.field.strip_prefix("tls."));
+        assert_eq!(named(of_tls), fields::<ServerTlsConfig>());
+        let of_io_tls = IO_TLS.iter().filter_map(|s| s.field.strip_prefix("io_tls."));
+        assert_eq!(named(of_io_tls), fields::<ClientTlsConfig>());
         let of_query = QUERY.iter().map(|scalar| scalar.field);
         let (limits, rest): (Vec<&str>, Vec<&str>) =
             of_query.partition(|field| field.contains('.'));
         let mut query = named(rest);
-        query.extend(named(["tables", "io_nodes", "storage", "store", "limits", "telemetry"]));
+        let sections = ["tables", "io_nodes", "storage", "store", "limits", "telemetry"];
+        query.extend(named(sections.into_iter().chain(["tls", "io_tls"])));
         assert_eq!(query, fields::<QueryConfig>());
         let limits = limits.iter().filter_map(|field| field.strip_prefix("limits."));
         assert_eq!(named(limits), fields::<Limits>());

@@ -27,6 +27,7 @@ use super::state::{Counters, Link, Place, Shared};
 use super::terms::Terms;
 use super::unary::Unary;
 use crate::endpoint::Endpoint;
+use crate::network::Network;
 
 /// Schemas kept for callers, over all streams.
 const PROJECTIONS_KNOWN_MAX: u64 = 1024;
@@ -72,6 +73,11 @@ impl FetchClient {
     /// `BAD_ARGUMENT` for options whose maxima don't agree.
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
+        if endpoint.is_tls() && matches!(options.network, Network::Tcp) {
+            let message =
+                format!("{endpoint} is to be spoken to with TLS, which is not configured");
+            return Err(Fault::new(Reason::BadArgument, message).with("endpoint", &endpoint));
+        }
         let outage = Arc::new(Outage::default());
         let links_changed = Arc::new(Notify::new());
         let stream = |number: usize| {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use connections::tls::ClientTlsConfig;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
@@ -9,6 +10,7 @@ use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
 use crate::endpoint::{Endpoint, root_cause, why};
 use crate::kind::is_io_node;
+use crate::network::Network;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,17 +28,26 @@ pub struct QueryClient {
 }
 
 impl QueryClient {
-    /// Connects.
+    /// Connects: to an `https` endpoint with TLS, by the authorities that the system trusts.
     ///
     /// # Errors
     /// `NODE_UNAVAILABLE`, saying what to do about it, when nobody listens.
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, Fault> {
+        Self::connect_with(endpoint, &ClientTlsConfig::default()).await
+    }
+
+    /// The same, with TLS as `tls` says where the endpoint is `https`.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), and `BAD_ARGUMENT` for files that are no good.
+    pub async fn connect_with(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, Fault> {
+        let network = Network::of(endpoint, tls)?;
         let transport = endpoint
             .transport()
             .connect_timeout(CONNECT_TIMEOUT)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(2 * WINDOW_BYTES);
-        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, transport.connect());
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, network.connect(transport));
         let channel = match connecting.await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => return Err(no_query_node(endpoint, &root_cause(&error))),

@@ -45,6 +45,7 @@ pub async fn serve(
     mut stopping: watch::Receiver<bool>,
 ) {
     let shared = Arc::clone(&here().shared);
+    let tls = shared.tls.clone();
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut ready = shared.start_warms.ready();
     let is_ready = *ready.borrow();
@@ -78,7 +79,8 @@ pub async fn serve(
         }
     };
     let fetch = FetchServer::new(shared, stopping.clone());
-    let incoming = UnboundedReceiverStream::new(connections).filter_map(Connection::new);
+    let incoming = connections::secured(UnboundedReceiverStream::new(connections), tls);
+    let incoming = StreamExt::filter_map(incoming, Connection::new);
     let incoming = incoming.map(Ok::<_, std::io::Error>);
     let stopped = async move {
         let _ = stopping.wait_for(|&stop| stop).await;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytesize::ByteSize;
-use client::Endpoint;
 use client::fetch::{FetchClient, FetchOptions, Instant, Projection, TableVersion};
 use client::query::{QueryClient, Taken};
+use client::{ClientTlsConfig, Endpoint};
 use futures::StreamExt;
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
 use lake::{Lake, LakeOptions};
@@ -166,6 +166,16 @@ impl Cluster {
         tables: &[(&str, &Path)],
         change: impl Fn(&mut IoConfig, &mut QueryConfig),
     ) -> Self {
+        Self::start_secured(io_nodes, tables, &ClientTlsConfig::default(), change).await
+    }
+
+    /// The same, with a client that connects as `tls` says if the configuration says that the query node speaks TLS.
+    pub async fn start_secured(
+        io_nodes: usize,
+        tables: &[(&str, &Path)],
+        tls: &ClientTlsConfig,
+        change: impl Fn(&mut IoConfig, &mut QueryConfig),
+    ) -> Self {
         let mut query = QueryConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             tables: tables.iter().map(|&(name, uri)| (name.to_owned(), table(uri))).collect(),
@@ -182,8 +192,10 @@ impl Cluster {
         }
         query.io_nodes = io.iter().map(|io| member(&io.node)).collect();
         let lake = Lake::new(query.lake_options());
+        let scheme = if query.tls.is_some() { "https" } else { "http" };
         let query = QueryNode::start(query, lake).await.unwrap();
-        let client = QueryClient::connect(&endpoint(query.local_addr())).await.unwrap();
+        let endpoint = format!("{scheme}://{}", query.local_addr()).parse().unwrap();
+        let client = QueryClient::connect_with(&endpoint, tls).await.unwrap();
         Self { query, client, io }
     }
 

@@ -15,6 +15,7 @@ mod restart;
 mod shares;
 mod store;
 mod telemetry;
+mod tls;
 mod types;
 mod warm;
 mod words;

@@ -224,6 +224,7 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
         streams: args.streams,
         seed: args.load.seed,
         concurrency: args.load.concurrency(),
+        network: args.connection.network(&endpoint)?,
     };
     let endpoint_text = endpoint.to_string();
     let load = FetchLoad::prepare(&target, endpoint, plan).await?;

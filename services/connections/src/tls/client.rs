@@ -1,0 +1,107 @@
+//! The side that connects.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::ALPN;
+use super::files::{TlsError, authorities, certificates, key, provider};
+use super::reload::Reloaded;
+use crate::Carrier;
+
+/// How to connect with TLS. Files are PEM, and read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientTlsConfig {
+    /// The authorities of servers' certificates; left out, those that the system trusts.
+    pub ca: Option<PathBuf>,
+    /// A certificate of one's own, for servers that ask for one.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// The name that servers' certificates are to have; left out, the host that is connected to. Needed where nodes
+    /// are found by address.
+    pub server_name: Option<String>,
+}
+
+impl ClientTlsConfig {
+    /// What contradicts itself: the field, and what is wrong with it.
+    pub fn fault(&self) -> Option<(&'static str, String)> {
+        match (&self.cert, &self.key) {
+            (Some(_), None) => Some(("key", "is missing, and `cert` needs it".into())),
+            (None, Some(_)) => Some(("cert", "is missing, and `key` needs it".into())),
+            _ => None,
+        }
+    }
+}
+
+/// Makes TLS connections.
+pub struct ClientTls {
+    config: Reloaded<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl ClientTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Files that can't be read or used, a name that is none.
+    pub fn load(config: &ClientTlsConfig) -> Result<Arc<Self>, TlsError> {
+        let files = [&config.ca, &config.cert, &config.key];
+        let files = files.into_iter().flatten().cloned().collect();
+        let server_name = config.server_name.clone().map(name_of).transpose()?;
+        let of = config.clone();
+        let config = Reloaded::new(files, move || make(&of))?;
+        Ok(Arc::new(Self { config, server_name }))
+    }
+
+    /// Shakes hands with `host`.
+    ///
+    /// # Errors
+    /// A certificate that is not that of the server, or one that the server doesn't take.
+    pub async fn connect<C: Carrier>(&self, stream: C, host: &str) -> io::Result<TlsStream<C>> {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => name_of(host.trim_matches(['[', ']']).to_owned())
+                .map_err(|error| io::Error::other(error.to_string()))?,
+        };
+        TlsConnector::from(self.config.current()).connect(name, stream).await
+    }
+}
+
+fn name_of(name: String) -> Result<ServerName<'static>, TlsError> {
+    let shown = name.clone();
+    let bad = |_| TlsError::Certificates(format!("`{shown}` is no name that a certificate has"));
+    ServerName::try_from(name).map_err(bad)
+}
+
+fn make(config: &ClientTlsConfig) -> Result<ClientConfig, TlsError> {
+    let bad = |error: String| TlsError::Certificates(error);
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad(error.to_string()))?;
+    let roots = match &config.ca {
+        Some(file) => authorities(file)?,
+        None => {
+            let mut roots = RootCertStore::empty();
+            // One that can't be read is as good as none.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        }
+    };
+    let builder = builder.with_root_certificates(roots);
+    let mut made = match (&config.cert, &config.key) {
+        (Some(cert), Some(file)) => builder
+            .with_client_auth_cert(certificates(cert)?, key(file)?)
+            .map_err(|error| bad(error.to_string()))?,
+        _ => builder.with_no_client_auth(),
+    };
+    made.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(made)
+}

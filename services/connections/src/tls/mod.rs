@@ -1,0 +1,18 @@
+//! TLS on connections: HTTP/2 with certificates from files, which are read again when they change.
+//!
+//! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire), so nothing is
+//! restarted for it: connections that are made later have the new ones.
+
+mod client;
+mod files;
+mod reload;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::{ClientTls, ClientTlsConfig};
+pub use files::TlsError;
+pub use server::{ServerTls, ServerTlsConfig};
+
+/// What is spoken within.
+const ALPN: &[u8] = b"h2";

@@ -1,0 +1,82 @@
+//! The side that is connected to.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use serde::Deserialize;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::ALPN;
+use super::files::{TlsError, authorities, certificates, key, provider};
+use super::reload::Reloaded;
+use crate::Carrier;
+
+/// How long a client may take to say who it is and what it can do.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The `tls` section of a node's configuration: it then speaks TLS alone. Files are PEM, and read again when they
+/// change.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTlsConfig {
+    /// The node's certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates: who has none of theirs is refused. Left out, anyone may connect.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Takes TLS connections.
+pub struct ServerTls(Reloaded<ServerConfig>);
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Files that can't be read or used.
+    pub fn load(config: &ServerTlsConfig) -> Result<Arc<Self>, TlsError> {
+        let mut files = vec![config.cert.clone(), config.key.clone()];
+        files.extend(config.client_ca.clone());
+        let config = config.clone();
+        Ok(Arc::new(Self(Reloaded::new(files, move || make(&config))?)))
+    }
+
+    /// Shakes hands.
+    ///
+    /// # Errors
+    /// What the client did wrong, or that it did nothing for too long.
+    pub async fn accept<C: Carrier>(&self, stream: C) -> io::Result<TlsStream<C>> {
+        let acceptor = TlsAcceptor::from(self.0.current());
+        match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
+            Ok(accepted) => accepted,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+fn make(config: &ServerTlsConfig) -> Result<ServerConfig, TlsError> {
+    let bad = |error: String| TlsError::Certificates(error);
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad(error.to_string()))?;
+    let builder = match &config.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let roots = Arc::new(authorities(file)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| bad(e.to_string()))?)
+        }
+    };
+    let mut made = builder
+        .with_single_cert(certificates(&config.cert)?, key(&config.key)?)
+        .map_err(|error| bad(error.to_string()))?;
+    made.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(made)
+}

@@ -1,0 +1,114 @@
+//! Both sides against each other, over certificates made for it.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+use super::*;
+
+/// An authority, and the files of those that it vouches for.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+/// Files with a certificate and its key.
+struct Pair {
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+fn write(path: PathBuf, pem: &str) -> PathBuf {
+    std::fs::write(&path, pem).unwrap();
+    path
+}
+
+impl Authority {
+    fn new(folder: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let file = write(folder.join(format!("{name}.pem")), &certificate.pem());
+        Self { issuer: Issuer::new(params, key), file }
+    }
+
+    fn vouch(&self, folder: &Path, name: &str) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Pair {
+            cert: write(folder.join(format!("{name}.crt")), &certificate.pem()),
+            key: write(folder.join(format!("{name}.key")), &key.serialize_pem()),
+        }
+    }
+}
+
+/// Whether a word gets from one side to the other.
+async fn speaks(server: &ServerTlsConfig, client: &ClientTlsConfig, host: &str) -> bool {
+    let (server, client) = (ServerTls::load(server).unwrap(), ClientTls::load(client).unwrap());
+    let (near, far) = duplex(1 << 16);
+    let serving = async {
+        let mut stream = server.accept(far).await?;
+        let mut word = [0; 4];
+        stream.read_exact(&mut word).await?;
+        stream.write_all(&word).await?;
+        stream.flush().await
+    };
+    let asking = async {
+        let mut stream = client.connect(near, host).await?;
+        stream.write_all(b"oars").await?;
+        stream.flush().await?;
+        let mut word = [0; 4];
+        stream.read_exact(&mut word).await?;
+        assert_eq!(&word, b"oars");
+        std::io::Result::Ok(())
+    };
+    let (served, asked) = tokio::join!(serving, asking);
+    served.is_ok() && asked.is_ok()
+}
+
+#[tokio::test]
+async fn who_is_vouched_for_is_spoken_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (ours, theirs) = (Authority::new(folder, "ours"), Authority::new(folder, "theirs"));
+    let Pair { cert, key } = ours.vouch(folder, "io.bireme");
+    let server = ServerTlsConfig { cert, key, client_ca: None };
+    let client = ClientTlsConfig { ca: Some(ours.file.clone()), ..Default::default() };
+    assert!(speaks(&server, &client, "io.bireme").await);
+    assert!(!speaks(&server, &client, "another.bireme").await, "the name is looked at");
+    let named = ClientTlsConfig { server_name: Some("io.bireme".into()), ..client.clone() };
+    assert!(speaks(&server, &named, "10.0.0.7").await);
+    let mistaken = ClientTlsConfig { ca: Some(theirs.file.clone()), ..named.clone() };
+    assert!(!speaks(&server, &mistaken, "10.0.0.7").await, "so is the authority");
+
+    let mutual = ServerTlsConfig { client_ca: Some(ours.file.clone()), ..server };
+    assert!(!speaks(&mutual, &named, "x").await, "without a certificate of its own");
+    let with = |pair: Pair| ClientTlsConfig {
+        cert: Some(pair.cert),
+        key: Some(pair.key),
+        ..named.clone()
+    };
+    assert!(speaks(&mutual, &with(ours.vouch(folder, "query.bireme")), "x").await);
+    assert!(!speaks(&mutual, &with(theirs.vouch(folder, "stranger")), "x").await);
+}
+
+#[test]
+fn files_that_are_no_good_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let ours = Authority::new(folder, "ours");
+    let Pair { cert, key } = ours.vouch(folder, "a");
+    let other = ours.vouch(folder, "b");
+    let fault = |cert: &Path, key: &Path| {
+        let config = ServerTlsConfig { cert: cert.into(), key: key.into(), client_ca: None };
+        ServerTls::load(&config).err().unwrap().to_string()
+    };
+    let absent = folder.join("absent");
+    assert!(fault(&absent, &key).contains("absent"), "{}", fault(&absent, &key));
+    assert!(fault(&key, &key).contains("no certificate"), "{}", fault(&key, &key));
+    assert!(fault(&cert, &cert).contains("a.crt"), "{}", fault(&cert, &cert));
+    assert!(fault(&cert, &other.key).contains("can't be used"), "{}", fault(&cert, &other.key));
+}

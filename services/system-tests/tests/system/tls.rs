@@ -1,0 +1,100 @@
+//! Both tiers with TLS, and with certificates of clients.
+
+use std::path::{Path, PathBuf};
+
+use client::fetch::{FetchClient, FetchOptions};
+use client::query::QueryClient;
+use client::{ClientTls, ClientTlsConfig, Endpoint, Network};
+use connections::tls::ServerTlsConfig;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use wire::Reason;
+
+use crate::cluster::{Cluster, folder, soon};
+use crate::members::{check, write};
+
+/// An authority, one certificate that it vouches for, and one of nobody.
+struct Files {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+fn files(folder: &Path, name: &str) -> Files {
+    let write = |file: &str, pem: String| {
+        let path = folder.join(format!("{name}-{file}.pem"));
+        std::fs::write(&path, pem).unwrap();
+        path
+    };
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate().unwrap();
+    let ca = write("ca", params.self_signed(&ca_key).unwrap().pem());
+    let issuer = Issuer::new(params, ca_key);
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new([name.to_owned()]).unwrap();
+    let cert = write("cert", params.signed_by(&key, &issuer).unwrap().pem());
+    Files { ca, cert, key: write("key", key.serialize_pem()) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_tiers_speak_tls_and_know_who_asks() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let ours = files(folder.path(), "bireme");
+    let theirs = files(folder.path(), "stranger");
+    let client = ClientTlsConfig {
+        ca: Some(ours.ca.clone()),
+        cert: Some(ours.cert.clone()),
+        key: Some(ours.key.clone()),
+        // Nodes are found by address.
+        server_name: Some("bireme".into()),
+    };
+    let server = ServerTlsConfig {
+        cert: ours.cert.clone(),
+        key: ours.key.clone(),
+        client_ca: Some(ours.ca.clone()),
+    };
+    let cluster = Cluster::start_secured(2, &[("t", &uri)], &client, |io, query| {
+        io.tls = Some(server.clone());
+        query.tls = Some(server.clone());
+        query.io_tls = Some(client.clone());
+    })
+    .await;
+    let ids: Vec<i64> = (0..500).map(|i| i * 7919 % 200_000).collect();
+    check(&cluster.client, &ids).await;
+    let status = cluster.client.status().await.unwrap();
+    assert!(status.io_nodes.iter().all(|node| node.reachable), "{status:?}");
+    assert_eq!(status.fallback_rows, 0, "the I/O nodes answered");
+
+    // Who doesn't know the authority, has no certificate, has another's, or speaks in the clear.
+    let query = format!("https://{}", cluster.query.local_addr()).parse::<Endpoint>().unwrap();
+    let unknown = ClientTlsConfig { ca: Some(theirs.ca.clone()), ..client.clone() };
+    let nobody = ClientTlsConfig { cert: None, key: None, ..client.clone() };
+    let stranger = ClientTlsConfig {
+        cert: Some(theirs.cert.clone()),
+        key: Some(theirs.key.clone()),
+        ..client.clone()
+    };
+    for refused in [unknown, nobody, stranger] {
+        let fault = match QueryClient::connect_with(&query, &refused).await {
+            Ok(client) => client.status().await.unwrap_err(),
+            Err(fault) => fault,
+        };
+        assert_eq!(fault.reason, Reason::NodeUnavailable, "{fault}");
+    }
+    let plain = cluster.query.local_addr().to_string().parse::<Endpoint>().unwrap();
+    assert!(QueryClient::connect_with(&plain, &client).await.is_err(), "it says https");
+    let clear = match QueryClient::connect(&plain).await {
+        Ok(client) => client.status().await.unwrap_err(),
+        Err(fault) => fault,
+    };
+    assert_eq!(clear.reason, Reason::NodeUnavailable, "{clear}");
+    let io = cluster.io[0].node.local_addr().to_string().parse::<Endpoint>().unwrap();
+    let in_the_clear = FetchClient::new(io.clone(), FetchOptions::default()).unwrap();
+    assert!(in_the_clear.ready(soon()).await.is_err());
+    let network = Network::Tls(ClientTls::load(&client).unwrap());
+    let secured = FetchClient::new(io, FetchOptions { network, ..Default::default() }).unwrap();
+    secured.ready(soon()).await.unwrap();
+    cluster.stop().await;
+}
