@@ -35,7 +35,7 @@ def wrong_lists() -> dict[str, tuple[str, str]]:
         "no port": (good + entry("io-1", f"http://{address('io-1')}"), "names no port"),
         "port 0": (good + entry("io-1", f"http://{address('io-1')}:0"), "names no port"),
         "port 70000": (good + entry("io-1", f"http://{address('io-1')}:70000"), "is not an endpoint"),
-        "https": (good + entry("io-1", second.replace("http", "https")), "only plain `http`"),
+        "another scheme": (good + entry("io-1", second.replace("http", "ftp")), "`ftp` is not spoken"),
         "an empty name": (good + entry("", second), "has an empty name"),
         "another protocol": (good + entry("io-1", second, protocol='"bireme.fetch.v2"'), "`io-1` speaks `bireme.fetch.v2`"),
         "nobody": ("", "there is no I/O node"),

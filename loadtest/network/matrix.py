@@ -9,8 +9,9 @@ from .nodes import Make, Nodes
 IO, QUERY = [1, 2, 4], [1, 2]
 CONCURRENCY = 16
 WORKLOADS = {"take": load.TAKE, "take-1000": load.TAKE_MANY, "search": load.SEARCH}
-# How much more a row may cost at the most nodes than at the fewest, all processes together.
-COST_RATIO_MAX = 1.5
+# How much more a row may cost at the most nodes than at the fewest, all processes together. A request is a message to
+# each I/O node that owns some of its rows: few rows bear that less easily than many.
+COST_RATIO_MAX = {"take": 2.0, "take-1000": 1.5, "search": 2.0}
 
 
 def measure(make: Make, rounds: int, seconds: float) -> dict:
@@ -73,9 +74,9 @@ def check(checks: Checks, measured: dict) -> None:
     for workload in WORKLOADS:
         found = ratio(runs, workload, max(IO), max(QUERY))
         checks.check(
-            f"{workload}: a row at {max(IO)} I/O nodes and {max(QUERY)} query nodes costs at most {COST_RATIO_MAX} times "
-            "one at 1 and 1",
-            found <= COST_RATIO_MAX, f"{found:.2f}",
+            f"{workload}: a row at {max(IO)} I/O nodes and {max(QUERY)} query nodes costs at most "
+            f"{COST_RATIO_MAX[workload]:g} times one at 1 and 1",
+            found <= COST_RATIO_MAX[workload], f"{found:.2f}",
         )  # fmt: skip
 
 

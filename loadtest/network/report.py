@@ -16,6 +16,7 @@ DONE = {
     "joined": "a fifth node with an empty slab is listed",
     "left": "it is taken off the list, and stopped 1 s later",
 }
+NOT_RELEASE = "**Not a release build**: a sector's checksum alone takes 3 µs in it. `make network` measures one.\n\n"
 SLOWED = {
     "netem": "Links are slowed by `tc netem`.",
     "relay": "**This kernel has no netem**: links are slowed by a relay of frames in user space in its place.",
@@ -41,13 +42,13 @@ def _head(results: dict) -> str:
     machine = results["machine"]
     return f"""# On a network
 
-Written by `make network` ({_build(results)} build, code of {results["code"]}): {machine["cpu"]}, {machine["cores"]}
+Written by `loadtest/network` ({_build(results)} build, code of {results["code"]}): {machine["cpu"]}, {machine["cores"]}
 cores, {machine["memory_gib"]} GiB, Linux {machine["kernel"]}. I/O nodes, query nodes and callers are processes of one
 machine, each in a network namespace with an address of its own, on one bridge. The table has {table.ROWS:,} rows of
 {table.BODY_BYTES * 2} characters and a vector of {table.DIMENSION}, in {table.ROWS // table.FRAGMENT_ROWS} chunks; I/O
 nodes have one core and a slab on the drive each, and no RAM tier.
 
-{machine["cores"]} cores carry everything, and whatever else the machine does: its load was {results["load"]:.1f} when the
+{NOT_RELEASE if _build(results) == "development" else ""}{machine["cores"]} cores carry everything, and whatever else the machine does: its load was {results["load"]:.1f} when the
 run began. So configurations took turns, round after round; figures are medians of the rounds, with the least and the
 most in brackets, and what counts are ratios within a round.
 """
@@ -67,8 +68,9 @@ def _matrix(measured: dict) -> str:
         "",
         f"{measured['callers']} callers in all, {measured['seconds']:g} s each, {rounds} rounds; with two query nodes, two",
         "processes of callers. All nodes share the cores, so more of them can't serve more rows: what is looked at is",
-        "that a row costs little more. CPU is the kernel's account of each process, over the rows that I/O nodes served",
-        "(for a search, the candidates that they scored, too).",
+        "that a row costs little more. A request is a message to each I/O node that owns some of its rows, so what a request",
+        "of few rows costs rises with the messages. CPU is the kernel's account of each process, over the rows that I/O",
+        "nodes served (for a search, the candidates that they scored, too).",
         "",
         "| request | I/O nodes | query nodes | rows/s | p50, ms | p99, ms | CPU a row, µs: query, I/O, callers | together | "
         "over 1 and 1 | rows from drives | most rows of a node, over the mean |",
