@@ -96,7 +96,7 @@ mod tests {
             (&["bireme", "search", "t", "--filter", " "], "the filter is empty"),
             (&["bireme", "get", "t", "k", "--columns", "a,,b"], "a column's name is missing"),
             (&["bireme", "take", "t", "1:x"], "1:x"),
-            (&["bireme", "status", "--endpoint", "https://x:1"], "only plain `http`"),
+            (&["bireme", "status", "--endpoint", "ftp://x:1"], "only `http` and `https`"),
             (&["bireme", "index", "--table", "t"], "--vector"),
             (&["bireme", "ingest", "f", "--table", "t", "--fragment-rows", "x"], "a whole number"),
             (&["bireme", "index", "--table", "t", "--text", "a", "--bits", "4"], "--vector"),

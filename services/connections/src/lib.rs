@@ -63,7 +63,7 @@ pub fn adopt(stream: std::net::TcpStream) -> Option<TcpStream> {
 }
 
 /// Clients that shake hands on a core at the same time; the next one waits.
-const HANDSHAKES_MAX: usize = 64;
+const HANDSHAKES_MAX: usize = 1024;
 
 /// The connections that may be served: all, or where TLS is spoken those whose handshake succeeds.
 pub fn secured(

@@ -51,6 +51,13 @@ pub struct Directory {
     by_key: HashTable<ExtentNo>,
     places: Vec<Place>,
     free: Vec<ExtentNo>,
+    /// Of the extents in all places.
+    shared_bytes: usize,
+}
+
+/// RAM of an extent, which replicas share, in bytes.
+fn shared_bytes_of(extent: &Extent) -> usize {
+    size_of::<Extent>() + extent.index.ram_bytes()
 }
 
 #[derive(Default)]
@@ -95,6 +102,7 @@ impl Directory {
     /// its place is returned to be vacated after a grace.
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<ExtentNo> {
         let key = extent.key;
+        self.shared_bytes += shared_bytes_of(&extent);
         // No request has this number.
         let place = Place { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {
@@ -154,7 +162,8 @@ impl Directory {
     /// Frees places that no request holds any more.
     pub fn vacate(&mut self, places: &[ExtentNo]) {
         for &no in places {
-            self.places[no.0 as usize] = Place::default();
+            let place = std::mem::take(&mut self.places[no.0 as usize]);
+            self.shared_bytes -= place.extent.as_deref().map_or(0, shared_bytes_of);
             self.free.push(no);
         }
     }
@@ -166,8 +175,7 @@ impl Directory {
 
     /// RAM of what replicas share, in bytes.
     pub fn shared_bytes(&self) -> usize {
-        let bytes = |extent: &Arc<Extent>| size_of::<Extent>() + extent.index.ram_bytes();
-        self.places.iter().filter_map(|place| place.extent.as_ref()).map(bytes).sum()
+        self.shared_bytes
     }
 }
 

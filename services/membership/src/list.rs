@@ -117,7 +117,7 @@ mod tests {
             (refused(&[node("a", 0)]), "`h:0` is not an endpoint: it names no port"),
             (refused(&[node("a", 70_000)]), "`h:70000` is not an endpoint"),
             (refused(&[node(" ", 1)]), "has an empty name"),
-            (refused(&[IoNodeConfig::at("https://h:1")]), "only plain `http`"),
+            (refused(&[IoNodeConfig::at("ftp://h:1")]), "only `http` and `https`"),
             (refused(&[speaking("bireme.fetch.v2")]), "`a` speaks `bireme.fetch.v2`"),
         ] {
             assert!(said.contains(expected), "{said}");

@@ -53,9 +53,10 @@ impl<T> Reloaded<T> {
         if changed == looked.changed {
             return;
         }
-        looked.changed = changed;
         match (self.make)() {
             Ok(made) => {
+                // Only now: what can't be read yet is tried again.
+                looked.changed = changed;
                 self.now.store(Arc::new(made));
                 tracing::info!("new certificates are in use");
             }

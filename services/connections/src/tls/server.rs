@@ -17,7 +17,7 @@ use super::reload::Reloaded;
 use crate::Carrier;
 
 /// How long a client may take to say who it is and what it can do.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The `tls` section of a node's configuration: it then speaks TLS alone. Files are PEM, and read again when they
 /// change.

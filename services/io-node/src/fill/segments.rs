@@ -309,9 +309,11 @@ impl Segments {
         self.segment(segment).log = Log::Held;
     }
 
-    /// Whether so many sectors are too much of a segment for it to be reclaimed for the rest.
-    pub fn is_mostly(&self, sectors: u64) -> bool {
-        2 * sectors > self.segment_sectors
+    /// Whether a segment of which so many sectors are due is better held than reclaimed for the rest: not one that is
+    /// held already, which is reclaimed because the others have less to gain, nor past what the held log may have.
+    pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
+        let has_room = !self.drives[usize::from(segment.drive.0)].has_held_max();
+        2 * due_sectors > self.segment_sectors && self.log_of(segment) != Log::Held && has_room
     }
 
     /// Whether no drive takes extents any more.

@@ -164,7 +164,8 @@ impl Cache {
         let due = self.shares.due(&candidates);
         candidates.iter_mut().zip(due).for_each(|(candidate, is_due)| candidate.is_due = is_due);
         let is_due = candidates.iter().filter(|candidate| candidate.is_due);
-        if self.segments.is_mostly(is_due.clone().map(|candidate| candidate.sectors).sum()) {
+        let due_sectors = is_due.clone().map(|candidate| candidate.sectors).sum();
+        if self.segments.is_to_be_held(segment, due_sectors) {
             self.segments.make_held(segment);
             let due: Vec<_> = is_due.map(|candidate| candidate.key).collect();
             due.into_iter().for_each(|key| self.hold(key, Some(segment)));

@@ -71,11 +71,9 @@ pub async fn run(shared: Arc<Shared>) {
         return;
     }
     let (began, limit) = (Instant::now(), shared.config.warm_at_start_max);
-    let warms = async {
-        for (at, config) in configs.iter().enumerate() {
-            warm(&shared, at, config).await;
-        }
-    };
+    // All at once: one whose table can't be opened holds up none of the others, and the filler bounds the work.
+    let each = configs.iter().enumerate().map(|(at, config)| warm(&shared, at, config));
+    let warms = futures::future::join_all(each);
     tokio::pin!(warms);
     let in_time = tokio::time::timeout(limit, &mut warms).await.is_ok();
     match (in_time, shared.start_warms.extents_left()) {

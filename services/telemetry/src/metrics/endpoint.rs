@@ -26,6 +26,9 @@ const CONNECTIONS_MAX: usize = 16;
 /// How long the headers of a request may take, and a collection of the metrics.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a connection may stay: some scrapes of a Prometheus.
+const CONNECTION_MAX: Duration = Duration::from_secs(300);
+
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
@@ -53,13 +56,15 @@ pub async fn serve(listener: TcpListener, source: Arc<impl Source>, identity: Id
         let (source, identity) = (Arc::clone(&source), identity.clone());
         tokio::spawn(async move {
             let answer = service_fn(|request| answer(request, source.as_ref(), &identity));
-            let served = http1::Builder::new()
+            let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
-                .serve_connection(TokioIo::new(stream), answer)
-                .await;
-            if let Err(error) = served {
-                debug!(%error, "a connection for metrics broke");
+                .serve_connection(TokioIo::new(stream), answer);
+            match tokio::time::timeout(CONNECTION_MAX, serving).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => debug!(%error, "a connection for metrics broke"),
+                // It gives its place to another, whether it reads or not.
+                Err(_) => debug!("a connection for metrics has had its time"),
             }
             drop(place);
         });

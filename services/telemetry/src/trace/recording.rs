@@ -78,6 +78,9 @@ impl Span {
     }
 }
 
+/// Spans of one request at most: a Take of a million rows has a hundred fetches.
+const SPANS_MAX: usize = 256;
+
 /// A request that is under way.
 #[derive(Debug)]
 pub struct Recording {
@@ -89,6 +92,7 @@ pub struct Recording {
     pub(super) parent: Option<u64>,
     pub(super) began: Instant,
     pub(super) spans: Vec<Span>,
+    pub(super) left_out: usize,
 }
 
 impl Recording {
@@ -105,7 +109,10 @@ impl Recording {
     /// Adds something that it did; its number, for what is within it.
     pub fn add(&mut self, span: Span) -> u64 {
         let id = span.id.unwrap_or_else(new_span);
-        self.spans.push(Span { id: Some(id), ..span });
+        match self.spans.len() < SPANS_MAX {
+            true => self.spans.push(Span { id: Some(id), ..span }),
+            false => self.left_out += 1,
+        }
         id
     }
 

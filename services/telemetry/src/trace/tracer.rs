@@ -80,7 +80,7 @@ impl Tracer {
         let own = ParentSpan { trace, span: new_span(), is_sampled };
         let parent = parent.map(|parent| parent.span);
         let (tracer, began) = (self.clone(), Instant::now());
-        Some(Recording { tracer, name, own, parent, began, spans: Vec::new() })
+        Some(Recording { tracer, name, own, parent, began, spans: Vec::new(), left_out: 0 })
     }
 
     /// The same for a request that began before.
@@ -115,22 +115,26 @@ impl Tracer {
         fault: Option<&str>,
         attributes: Vec<Attribute>,
     ) {
-        let Recording { own, parent, name, began, spans, .. } = recording;
+        let Recording { own, parent, name, began, spans, left_out, .. } = recording;
         let Some(inner) = &self.0 else { return };
         if !self.is_told(own.is_sampled, ended - began, fault.is_some()) {
             return;
         }
         let clock = Clock { instant: ended, time: SystemTime::now() };
+        let fault = fault.map(ToOwned::to_owned);
+        let mut root = Span { attributes, fault, ..Span::new(name, began, ended) };
+        if left_out > 0 {
+            root.attributes.push(("bireme.spans.left_out", left_out.into()));
+        }
+        let parent = (parent.unwrap_or(0), parent.is_some());
+        // First, as what is over the queue is dropped.
+        inner.send(own.trace, own.span, parent, SpanKind::Server, root, clock);
         for span in spans {
             let kind = if span.is_call { SpanKind::Client } else { SpanKind::Internal };
             let id = span.id.unwrap_or_else(new_span);
             let within = span.within.unwrap_or(own.span);
             inner.send(own.trace, id, (within, false), kind, span, clock);
         }
-        let fault = fault.map(ToOwned::to_owned);
-        let root = Span { attributes, fault, ..Span::new(name, began, ended) };
-        let parent = (parent.unwrap_or(0), parent.is_some());
-        inner.send(own.trace, own.span, parent, SpanKind::Server, root, clock);
     }
 }
 

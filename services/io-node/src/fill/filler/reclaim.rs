@@ -64,7 +64,8 @@ impl Filler {
             candidate.is_due = is_due;
         }
         let is_due = candidates.iter().filter(|candidate| candidate.is_due);
-        if self.segments.is_mostly(is_due.map(|candidate| candidate.sectors).sum()) {
+        let due_sectors = is_due.map(|candidate| candidate.sectors).sum();
+        if self.segments.is_to_be_held(segment, due_sectors) {
             // It costs nothing to have it held where it is, and would cost a segment to move it.
             self.segments.make_held(segment);
             let held = candidates.iter().zip(&heats).filter(|(candidate, _)| candidate.is_due);
