@@ -115,7 +115,9 @@ async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
     assert_eq!(least_now.held_bytes, least_now.bytes);
     assert!(most_now.bytes <= 3 << 20 && most_now.bytes > 2 << 20, "{most_now:?}");
     assert!(of(&described.tables, &scan).bytes > 4 << 20);
-    assert_eq!(described.tables.iter().map(|table| table.extents).sum::<u64>(), described.extents);
+    // What was missed just now is being written, and counts as its table's already.
+    let extents: u64 = described.tables.iter().map(|table| table.extents).sum();
+    assert!(extents.abs_diff(described.extents) <= 2, "{extents} and {}", described.extents);
 
     // After a restart the tables are known by their extents' names, and what was held still is.
     let Io { node, folder, .. } = io;
@@ -161,7 +163,9 @@ async fn more_than_the_drives_can_promise_is_refused_at_the_start() {
     let mut config = io_config(folder.path());
     // Nineteen segments of a MiB, two thirds of them.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
-    let error = IoNode::start(config.clone(), lake_of(&config)).err().unwrap().to_string();
+    // Its start blocks, and what it had begun ends outside of this runtime.
+    let start = move || IoNode::start(config.clone(), lake_of(&config)).err().unwrap().to_string();
+    let error = tokio::task::spawn_blocking(start).await.unwrap();
     assert!(
         error.contains("`shares` promise 13.0 MiB") && error.contains("at most 12.7 MiB"),
         "{error}"
