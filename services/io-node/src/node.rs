@@ -176,6 +176,31 @@ pub struct IoNode {
     telemetry: Telemetry,
 }
 
+/// A node that is being started: if that fails, nothing of it is left running.
+struct Starting {
+    background: Option<Runtime>,
+    /// Of the cores that were started.
+    mailboxes: Arc<[Mailbox]>,
+}
+
+impl Starting {
+    /// It runs now; what goes on in the background.
+    fn begun(mut self) -> Option<Runtime> {
+        self.mailboxes = Arc::new([]);
+        self.background.take()
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
+        // Whoever starts a node may be within another runtime, where none may be waited for.
+        if let Some(background) = self.background.take() {
+            background.shutdown_background();
+        }
+    }
+}
+
 /// What was found on a node's drives when it started.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
@@ -234,26 +259,26 @@ impl IoNode {
             node: config.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
         };
-        let handle = background.handle();
-        let tracer = Tracer::start(&config.telemetry, &identity, handle)?;
+        let handle = background.handle().clone();
+        let mut starting = Starting { background: Some(background), mailboxes: Arc::new([]) };
+        let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let Parts { shared, mails, mut filler, superblocks } =
-            Parts::new(config, drives, tables, cpus.len(), handle, tracer, epoch_min)?;
-        let (threads, engine) = start_cores(&shared, &cpus, mails).inspect_err(|_| {
-            shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
-        })?;
+            Parts::new(config, drives, tables, cpus.len(), &handle, tracer, epoch_min)?;
+        starting.mailboxes = Arc::clone(&shared.mailboxes);
+        let (threads, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
         let found = recover_all(&shared.slabs, &superblocks);
         let reading = began.elapsed();
-        let extents = background.block_on(filler.restore(found));
+        let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
         tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
-        background.spawn(filler.run());
-        background.spawn(run_at_start(Arc::clone(&shared)));
+        handle.spawn(filler.run());
+        handle.spawn(run_at_start(Arc::clone(&shared)));
         let (local_addr, acceptor) = {
-            let _guard = background.enter();
+            let _guard = handle.enter();
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
             let local_addr = listener.local_addr().map_err(os("listening"))?;
             let cores = Arc::clone(&shared.mailboxes);
@@ -261,16 +286,16 @@ impl IoNode {
                 drop(cores[core].send(Message::Connection(Accepted::Socket(stream))));
             };
             let dealing = connections::deal(listener, shared.cores(), give);
-            (local_addr, background.spawn(dealing))
+            (local_addr, handle.spawn(dealing))
         };
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
         let telemetry = Telemetry::start(
             &shared.config.telemetry,
             &identity,
             NodeMetrics(Arc::clone(&shared)),
-            background.handle(),
+            &handle,
         )?;
-        let background = Some(background);
+        let background = starting.begun();
         Ok(Self { local_addr, engine, shared, threads, acceptor, background, recovery, telemetry })
     }
 

@@ -44,7 +44,7 @@ struct Queue {
 struct Permit(Option<Arc<Permits>>);
 
 impl Permits {
-    /// The lock is held for a few instructions, and never while work runs.
+    /// The lock is not held while work runs.
     fn locked(&self) -> MutexGuard<'_, Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,8 +66,12 @@ impl Permits {
             drop(queue);
             let _ = next.send(Permit(Some(Arc::clone(self))));
         } else {
-            queue.of(priority).retain(|waiting| !waiting.is_closed());
-            queue.of(priority).push_back(next);
+            let of_priority = queue.of(priority);
+            // Those that have given up are let go of now and then: looking at each is dear where many wait.
+            if of_priority.len() == of_priority.capacity() {
+                of_priority.retain(|waiting| !waiting.is_closed());
+            }
+            of_priority.push_back(next);
         }
         turn
     }

@@ -6,6 +6,7 @@ use futures::TryStreamExt;
 use futures::future::join_all;
 use placement::ChunkRun;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tracing::warn;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
 use wire::query::{WarmProgress, WarmRequest};
@@ -40,7 +41,9 @@ impl Warm {
         let bytes_per_s = request.bytes_per_s;
         let runs = match request.rows.as_slice() {
             [] => None,
-            rows => Some(runs_holding(&open, rows).await?),
+            rows => {
+                Some(in_background(state, runs_holding(Arc::clone(&open), rows.to_vec())).await?)
+            }
         };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
             table_uri: open.table.uri().to_owned(),
@@ -132,8 +135,21 @@ fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
     runs.collect()
 }
 
+/// Deleted rows are counted through, which may take a while: not on a core that has connections.
+async fn in_background<T: Send + 'static>(
+    state: &State,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let mut task = JoinSet::new();
+    task.spawn_on(work, state.shared.background());
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        _ => Err(QueryError::Server("a task is gone".into())),
+    }
+}
+
 /// The chunks that hold rows at these positions.
-async fn runs_holding(open: &OpenTable, ranges: &[RowRange]) -> Result<Vec<ChunkRun>> {
+async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec<ChunkRun>> {
     if ranges.len() > RANGES_MAX {
         let problem = format!("has {} ranges; give at most {RANGES_MAX}", ranges.len());
         return Err(QueryError::BadRequest { field: "rows", problem });

@@ -138,6 +138,24 @@ fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
 }
 
 #[test]
+fn what_is_held_already_is_not_made_held_again_nor_more_than_the_held_log_may_have() {
+    let mut segments = segments(10, &[90]);
+    for index in 0..4 {
+        assert_eq!(
+            segments.allocate(Log::Held, 8, 1, Use::Fill),
+            room(0, index, 10 * u64::from(index))
+        );
+    }
+    assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 4, 40));
+    // Between a half and three quarters are due: the held log reclaims it, or it would be asked for for ever.
+    assert!(!segments.is_to_be_held(segment(0, 1), 7));
+    assert!(segments.is_to_be_held(segment(0, 4), 6));
+    assert!(!segments.is_to_be_held(segment(0, 4), 5));
+    assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), room(0, 5, 50));
+    assert!(!segments.is_to_be_held(segment(0, 4), 6), "the held log has its five");
+}
+
+#[test]
 fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_in_it() {
     // Nine segments: five for the held log.
     let mut segments = segments(10, &[90]);
