@@ -101,6 +101,12 @@ pub fn read_times(cores: &[CoreSnapshot]) -> Buckets {
     together(cores.iter().flat_map(|core| &core.histograms.reads))
 }
 
+/// Memory of the directory: each core's replica, and what they share.
+pub fn directory_bytes(cores: &[CoreSnapshot]) -> u64 {
+    let shared_bytes = cores.first().map_or(0, |core| core.directory_shared_bytes as u64);
+    sum(cores, |core| core.replica_bytes as u64) + shared_bytes
+}
+
 fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&ROWS, &[], sum(cores, |core| core.rows));
     samples.add(&BATCHES, &[], sum(cores, |core| core.batches));
@@ -177,9 +183,7 @@ fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&EVICTED, &[], now(&stats.evicted));
     samples.add(&EXTENTS_BAD, &[], now(&stats.dropped));
     samples.add(&SCRUBBED, &[], now(&stats.scrubbed));
-    let shared_bytes = cores.first().map_or(0, |core| core.directory_shared_bytes as u64);
-    let directory = sum(cores, |core| core.replica_bytes as u64) + shared_bytes;
-    samples.add(&DIRECTORY, &[], directory);
+    samples.add(&DIRECTORY, &[], directory_bytes(cores));
     samples.add(&FILLS, &[], now(&stats.running));
     samples.add(&FILLED, &[&"done"], now(&stats.done));
     samples.add(&FILLED, &[&"failed"], now(&stats.failed));

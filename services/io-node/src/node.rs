@@ -171,30 +171,29 @@ pub struct IoNode {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     acceptor: TaskHandle<()>,
-    background: Option<Runtime>,
+    running: Running,
     recovery: Recovery,
     telemetry: Telemetry,
 }
 
-/// A node that is being started: if that fails, nothing of it is left running.
-struct Starting {
+/// What of a node runs: its cores and its background. Dropped, nothing of it goes on, also where the node could not
+/// be started.
+struct Running {
     background: Option<Runtime>,
     /// Of the cores that were started.
     mailboxes: Arc<[Mailbox]>,
 }
 
-impl Starting {
-    /// It runs now; what goes on in the background.
-    fn begun(mut self) -> Option<Runtime> {
-        self.mailboxes = Arc::new([]);
-        self.background.take()
+impl Running {
+    fn stop_cores(&self) {
+        self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
     }
 }
 
-impl Drop for Starting {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
-        // Whoever starts a node may be within another runtime, where none may be waited for.
+        self.stop_cores();
+        // Whoever has a node may be within another runtime, where none may be waited for.
         if let Some(background) = self.background.take() {
             background.shutdown_background();
         }
@@ -260,14 +259,14 @@ impl IoNode {
             version: env!("CARGO_PKG_VERSION"),
         };
         let handle = background.handle().clone();
-        let mut starting = Starting { background: Some(background), mailboxes: Arc::new([]) };
+        let mut running = Running { background: Some(background), mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let Parts { shared, mails, mut filler, superblocks } =
             Parts::new(config, drives, tables, cpus.len(), &handle, tracer, epoch_min)?;
-        starting.mailboxes = Arc::clone(&shared.mailboxes);
+        running.mailboxes = Arc::clone(&shared.mailboxes);
         let (threads, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
         let found = recover_all(&shared.slabs, &superblocks);
@@ -295,8 +294,7 @@ impl IoNode {
             NodeMetrics(Arc::clone(&shared)),
             &handle,
         )?;
-        let background = starting.begun();
-        Ok(Self { local_addr, engine, shared, threads, acceptor, background, recovery, telemetry })
+        Ok(Self { local_addr, engine, shared, threads, acceptor, running, recovery, telemetry })
     }
 
     /// Where it listens.
@@ -349,7 +347,7 @@ impl IoNode {
         sectors: u32,
         at_once: usize,
     ) -> Result<Duration, NodeError> {
-        let Some(background) = &self.background else { return Ok(Duration::ZERO) };
+        let Some(background) = &self.running.background else { return Ok(Duration::ZERO) };
         let name = uuid::Uuid::new_v4().as_u128();
         background.block_on(self.shared.fills.fill_ready(name, extents, sectors, at_once))
     }
@@ -359,7 +357,7 @@ impl IoNode {
     pub fn stop(mut self, limit: Duration) {
         self.acceptor.abort();
         let deadline = Instant::now() + limit;
-        if let Some(background) = &self.background {
+        if let Some(background) = &self.running.background {
             let _guard = background.enter();
             let mut stopped = self.shared.fills.stop();
             // The rings still run; half of the time is the streams'.
@@ -368,9 +366,7 @@ impl IoNode {
                 std::thread::sleep(POLL);
             }
         }
-        for mailbox in self.shared.mailboxes.iter() {
-            let _ = mailbox.send(Message::Stop);
-        }
+        self.running.stop_cores();
         for thread in self.threads.drain(..) {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(POLL);
@@ -380,21 +376,12 @@ impl IoNode {
             }
         }
         self.shared.tracer.flush(deadline.saturating_duration_since(Instant::now()));
-        if let Some(background) = self.background.take() {
-            background.shutdown_background();
-        }
     }
 }
 
 impl Drop for IoNode {
     fn drop(&mut self) {
         self.acceptor.abort();
-        for mailbox in self.shared.mailboxes.iter() {
-            let _ = mailbox.send(Message::Stop);
-        }
-        if let Some(background) = self.background.take() {
-            background.shutdown_background();
-        }
     }
 }
 

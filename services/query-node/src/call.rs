@@ -114,8 +114,8 @@ impl Call {
         let answer = answer.map_err(Fault::from);
         let fault = answer.as_ref().err();
         self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
-        let trace = self.terms.span.map(|span| format!("{:032x}", span.trace));
         if let Some(fault) = fault.filter(|it| it.reason == Reason::Internal) {
+            let trace = self.terms.span.map(|span| span.trace_id());
             tracing::error!(trace_id = trace, rpc = self.rpc.path(), "{fault}");
         }
         if let Some(recording) = self.recording.take() {

@@ -36,7 +36,6 @@ pub struct Shared {
     pub tls: Option<Arc<ServerTls>>,
     /// Where requests' spans go.
     pub tracer: Tracer,
-    background: Handle,
     cores: OnceLock<Vec<Weak<State>>>,
     fallback_rows: AtomicU64,
 }
@@ -59,20 +58,14 @@ impl Shared {
         };
         Ok(Self {
             catalog: Catalog::new(lake, &config, background.clone()),
-            turns: Turns::new(concurrency, config.search_queue_max, background.clone()),
+            turns: Turns::new(concurrency, config.search_queue_max, background),
             io_nodes,
             tls,
             tracer,
-            background,
             cores: OnceLock::new(),
             fallback_rows: AtomicU64::new(0),
             config,
         })
-    }
-
-    /// Threads for what would keep a core from its connections.
-    pub fn background(&self) -> &Handle {
-        &self.background
     }
 
     /// Says which cores there are, once they run.

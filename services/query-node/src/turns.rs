@@ -157,22 +157,30 @@ impl Turns {
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
         let permit = self.permit(during, terms).await?;
-        // Dropped with the set when the caller goes.
-        let mut task = JoinSet::new();
         let work = async move {
             let done = work.await;
             drop(permit);
             done
         };
+        terms.bound(during, self.beside(work).boxed()).await
+    }
+
+    /// Runs `work` in the background without a turn.
+    ///
+    /// # Errors
+    /// Those of `work`; [`QueryError::Server`] if it panicked.
+    pub async fn beside<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        // Dropped with the set when the caller goes.
+        let mut task = JoinSet::new();
         task.spawn_on(work, &self.background);
-        let done = async {
-            match task.join_next().await {
-                Some(Ok(done)) => done,
-                Some(Err(error)) => Err(QueryError::Server(error.to_string())),
-                None => Err(QueryError::Server("a task is gone".into())),
-            }
-        };
-        terms.bound(during, done.boxed()).await
+        match task.join_next().await {
+            Some(Ok(done)) => done,
+            Some(Err(error)) => Err(QueryError::Server(error.to_string())),
+            None => Err(QueryError::Server("a task is gone".into())),
+        }
     }
 
     async fn permit(&self, during: &'static str, terms: Terms) -> Result<Permit> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use placement::ChunkRun;
+use tables::{FragmentRows, RANGES_MAX, rows_of};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tracing::warn;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
 use wire::query::{WarmProgress, WarmRequest};
@@ -19,9 +19,6 @@ use crate::tables::OpenTable;
 
 /// Where progress goes.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
-
-/// Row ranges of a request at most.
-const RANGES_MAX: usize = 1024;
 
 /// A Warm that was checked: what each I/O node is to fill.
 pub struct Warm {
@@ -42,7 +39,9 @@ impl Warm {
         let runs = match request.rows.as_slice() {
             [] => None,
             rows => {
-                Some(in_background(state, runs_holding(Arc::clone(&open), rows.to_vec())).await?)
+                let runs = runs_holding(Arc::clone(&open), rows.to_vec());
+                // Deleted rows are counted through, which may take a while: not on a core that has connections.
+                Some(state.shared.turns.beside(runs).await?)
             }
         };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
@@ -135,34 +134,18 @@ fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
     runs.collect()
 }
 
-/// Deleted rows are counted through, which may take a while: not on a core that has connections.
-async fn in_background<T: Send + 'static>(
-    state: &State,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let mut task = JoinSet::new();
-    task.spawn_on(work, state.shared.background());
-    match task.join_next().await {
-        Some(Ok(done)) => done,
-        _ => Err(QueryError::Server("a task is gone".into())),
-    }
-}
-
 /// The chunks that hold rows at these positions.
 async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec<ChunkRun>> {
     if ranges.len() > RANGES_MAX {
         let problem = format!("has {} ranges; give at most {RANGES_MAX}", ranges.len());
         return Err(QueryError::BadRequest { field: "rows", problem });
     }
-    let mut runs = Vec::new();
-    for range in ranges {
-        let end = if range.end == 0 { u64::MAX } else { range.end };
-        for rows in tables::Table::rows_at(&open.table, range.first..end).await? {
-            let chunk_rows = open.chunk_rows_of(rows.fragment);
-            runs.extend(chunk_rows.map(|it| ChunkRun::holding(rows.fragment, rows.offsets, it)));
-        }
-    }
-    Ok(ChunkRun::merged(runs))
+    let rows = rows_of(&open.table, &ranges).await?;
+    let run = |rows: FragmentRows| {
+        let chunk_rows = open.chunk_rows_of(rows.fragment)?;
+        Some(ChunkRun::holding(rows.fragment, rows.offsets, chunk_rows))
+    };
+    Ok(ChunkRun::merged(rows.into_iter().filter_map(run).collect()))
 }
 
 /// The chunks of these runs, as runs of each I/O node.

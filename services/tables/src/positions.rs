@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use wire::fetch::RowRange;
 use wire::{Fault, Reason};
 
-use crate::{DeletedRows, FragmentInfo};
+use crate::{DeletedRows, FragmentInfo, Table};
 
 /// Consecutive physical rows of one fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,22 @@ pub struct FragmentRows {
     pub fragment: u32,
     /// Offsets in it; deleted rows among them are no part of what was asked for.
     pub offsets: Range<u32>,
+}
+
+/// Row ranges of a Warm at most.
+pub const RANGES_MAX: usize = 1024;
+
+/// Where the rows of all these ranges are.
+///
+/// # Errors
+/// Those of [`Table::rows_at`](crate::Table::rows_at).
+pub async fn rows_of(table: &dyn Table, ranges: &[RowRange]) -> Result<Vec<FragmentRows>, Fault> {
+    let mut rows = Vec::new();
+    for &RowRange { first, end } in ranges {
+        let end = if end == 0 { u64::MAX } else { end };
+        rows.extend(table.rows_at(first..end).await?);
+    }
+    Ok(rows)
 }
 
 /// See [`Table::rows_at`](crate::Table::rows_at). `fragments` are by ascending id, as their rows come.

@@ -26,12 +26,17 @@ impl ParentSpan {
         let is_sampled = flags & 1 == 1;
         (is_known && trace != 0 && span != 0).then_some(Self { trace, span, is_sampled })
     }
+
+    /// The trace, as logs and tracing backends name it.
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace)
+    }
 }
 
 /// As `traceparent`.
 impl fmt::Display for ParentSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.is_sampled))
+        write!(f, "00-{}-{:016x}-{:02x}", self.trace_id(), self.span, u8::from(self.is_sampled))
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::ALPN;
-use super::files::{TlsError, authorities, certificates, key, provider};
+use super::files::{TlsError, authorities, certificates, key, provider, unusable};
 use super::reload::Reloaded;
 use crate::Carrier;
 
@@ -68,8 +68,7 @@ impl ClientTls {
     pub async fn connect<C: Carrier>(&self, stream: C, host: &str) -> io::Result<TlsStream<C>> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => name_of(host.trim_matches(['[', ']']).to_owned())
-                .map_err(|error| io::Error::other(error.to_string()))?,
+            None => name_of(host.trim_matches(['[', ']']).to_owned()).map_err(io::Error::other)?,
         };
         TlsConnector::from(self.config.current()).connect(name, stream).await
     }
@@ -77,15 +76,14 @@ impl ClientTls {
 
 fn name_of(name: String) -> Result<ServerName<'static>, TlsError> {
     let shown = name.clone();
-    let bad = |_| TlsError::Certificates(format!("`{shown}` is no name that a certificate has"));
+    let bad = |_| unusable(format!("`{shown}` is no name that a certificate has"));
     ServerName::try_from(name).map_err(bad)
 }
 
 fn make(config: &ClientTlsConfig) -> Result<ClientConfig, TlsError> {
-    let bad = |error: String| TlsError::Certificates(error);
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(unusable)?;
     let roots = match &config.ca {
         Some(file) => authorities(file)?,
         None => {
@@ -97,9 +95,9 @@ fn make(config: &ClientTlsConfig) -> Result<ClientConfig, TlsError> {
     };
     let builder = builder.with_root_certificates(roots);
     let mut made = match (&config.cert, &config.key) {
-        (Some(cert), Some(file)) => builder
-            .with_client_auth_cert(certificates(cert)?, key(file)?)
-            .map_err(|error| bad(error.to_string()))?,
+        (Some(cert), Some(file)) => {
+            builder.with_client_auth_cert(certificates(cert)?, key(file)?).map_err(unusable)?
+        }
         _ => builder.with_no_client_auth(),
     };
     made.alpn_protocols = vec![ALPN.to_vec()];

@@ -1,5 +1,6 @@
 //! Certificates and keys in files.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,32 +30,35 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
+/// What the certificates, or names in them, are no good for.
+pub fn unusable(why: impl Display) -> TlsError {
+    TlsError::Certificates(why.to_string())
+}
+
+fn in_file<E: Display>(path: &Path) -> impl Fn(E) -> TlsError {
+    move |problem| TlsError::File { path: path.to_owned(), problem: problem.to_string() }
+}
+
 /// A chain of certificates, that of the node first.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |problem: String| TlsError::File { path: path.to_owned(), problem };
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
-    let certificates =
-        read.collect::<Result<Vec<_>, _>>().map_err(|error| bad(error.to_string()))?;
+    let read = CertificateDer::pem_file_iter(path).map_err(in_file(path))?;
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(in_file(path))?;
     match certificates.is_empty() {
-        true => Err(bad("has no certificate; it has to be PEM".into())),
+        true => Err(in_file(path)("has no certificate; it has to be PEM")),
         false => Ok(certificates),
     }
 }
 
 /// A private key.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|error| TlsError::File { path: path.to_owned(), problem: error.to_string() })
+    PrivateKeyDer::from_pem_file(path).map_err(in_file(path))
 }
 
 /// Those who may vouch for others.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| TlsError::File {
-            path: path.to_owned(),
-            problem: error.to_string(),
-        })?;
+        roots.add(certificate).map_err(in_file(path))?;
     }
     Ok(roots)
 }

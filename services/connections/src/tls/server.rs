@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ALPN;
-use super::files::{TlsError, authorities, certificates, key, provider};
+use super::files::{TlsError, authorities, certificates, key, provider, unusable};
 use super::reload::Reloaded;
 use crate::Carrier;
 
@@ -62,21 +62,20 @@ impl ServerTls {
 }
 
 fn make(config: &ServerTlsConfig) -> Result<ServerConfig, TlsError> {
-    let bad = |error: String| TlsError::Certificates(error);
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(unusable)?;
     let builder = match &config.client_ca {
         None => builder.with_no_client_auth(),
         Some(file) => {
             let roots = Arc::new(authorities(file)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-            builder.with_client_cert_verifier(verifier.build().map_err(|e| bad(e.to_string()))?)
+            builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
         }
     };
     let mut made = builder
         .with_single_cert(certificates(&config.cert)?, key(&config.key)?)
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(unusable)?;
     made.alpn_protocols = vec![ALPN.to_vec()];
     Ok(made)
 }

@@ -93,19 +93,14 @@ pub struct CoreHistograms {
     pub reads: Vec<Histogram>,
     /// Rows of the batches that came.
     pub batch_rows: Histogram,
-    /// From a batch's arrival until its rows were located.
-    pub locate: Histogram,
-    /// From then until its first read was asked of a drive.
-    pub queue: Histogram,
-    /// From then until its last row was there.
-    pub read: Histogram,
-    /// Gathering its columns, or scoring.
-    pub assemble: Histogram,
-    /// From its arrival to its reply.
+    /// Of each of [`STAGES`], how long it took.
+    pub stages: [Histogram; STAGES.len()],
+    /// From a batch's arrival to its reply.
     pub batch: Histogram,
 }
 
-/// The stages of a batch, as metrics name them.
+/// The stages of a batch, as metrics and traces name them: until its rows were located; until its first read was asked of
+/// a drive; until its last row was there; gathering its columns, or scoring.
 pub const STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 
 /// The same at one moment.
@@ -128,21 +123,17 @@ impl CoreHistograms {
         Self {
             reads: (0..drives).map(|_| times()).collect(),
             batch_rows: Histogram::new(Scale::Whole),
-            locate: times(),
-            queue: times(),
-            read: times(),
-            assemble: times(),
+            stages: STAGES.map(|_| times()),
             batch: times(),
         }
     }
 
     /// The counts now.
     pub fn snapshot(&self) -> HistogramsSnapshot {
-        let stages = [&self.locate, &self.queue, &self.read, &self.assemble];
         HistogramsSnapshot {
             reads: self.reads.iter().map(Histogram::buckets).collect(),
             batch_rows: self.batch_rows.buckets(),
-            stages: stages.map(Histogram::buckets).into(),
+            stages: self.stages.iter().map(Histogram::buckets).collect(),
             batch: self.batch.buckets(),
         }
     }

@@ -231,9 +231,19 @@ impl Shares {
         was_held
     }
 
+    /// Marks what is due among a segment's extents; the sectors that this comes to.
+    pub fn mark_due(&self, candidates: &mut [Candidate]) -> u64 {
+        let due = self.due(candidates);
+        for (candidate, is_due) in candidates.iter_mut().zip(due) {
+            candidate.is_due = is_due;
+        }
+        let due = candidates.iter().filter(|candidate| candidate.is_due);
+        due.map(|candidate| candidate.sectors).sum()
+    }
+
     /// Which of a segment's extents are to be kept whatever that costs: those that are held in it, and as many
     /// as their tables hold too little, the hottest first.
-    pub fn due(&self, candidates: &[Candidate]) -> Vec<bool> {
+    fn due(&self, candidates: &[Candidate]) -> Vec<bool> {
         let mut due = vec![false; candidates.len()];
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse(candidates[at].heat));

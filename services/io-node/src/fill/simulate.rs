@@ -161,14 +161,11 @@ impl Cache {
             is_due: false,
         };
         let mut candidates: Vec<_> = keys.iter().map(candidate).collect();
-        let due = self.shares.due(&candidates);
-        candidates.iter_mut().zip(due).for_each(|(candidate, is_due)| candidate.is_due = is_due);
-        let is_due = candidates.iter().filter(|candidate| candidate.is_due);
-        let due_sectors = is_due.clone().map(|candidate| candidate.sectors).sum();
+        let due_sectors = self.shares.mark_due(&mut candidates);
         if self.segments.is_to_be_held(segment, due_sectors) {
             self.segments.make_held(segment);
-            let due: Vec<_> = is_due.map(|candidate| candidate.key).collect();
-            due.into_iter().for_each(|key| self.hold(key, Some(segment)));
+            let due = candidates.iter().filter(|candidate| candidate.is_due);
+            due.for_each(|candidate| self.hold(candidate.key, Some(segment)));
             return;
         }
         let log = self.segments.log_of(segment);

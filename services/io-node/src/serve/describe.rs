@@ -9,15 +9,13 @@ use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 use crate::config::shares;
 use crate::core::CoreSnapshot;
 use crate::fill::{DriveState, Holding};
-use crate::metrics::{batch_times, read_times};
+use crate::metrics::{batch_times, directory_bytes, read_times};
 use crate::node::Shared;
 
 /// Asks every core and adds up.
 pub async fn describe(shared: &Shared) -> DescribeResponse {
     let cores = shared.snapshots().await;
     let fills = shared.fills.stats();
-    let replicas: usize = cores.iter().map(|core| core.replica_bytes).sum();
-    let directory = replicas + cores.first().map_or(0, |core| core.directory_shared_bytes);
     let process = process::Usage::now();
     let (engine, engine_reason) = engine();
     DescribeResponse {
@@ -27,7 +25,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         engine_reason,
         drives: drives(shared),
         extents: fills.extents.load(Ordering::Relaxed),
-        directory_bytes: directory as u64,
+        directory_bytes: directory_bytes(&cores),
         ram_tier_bytes: shared.config.ram_tier.as_u64(),
         fills_running: fills.running.load(Ordering::Relaxed),
         fills_done: fills.done.load(Ordering::Relaxed),

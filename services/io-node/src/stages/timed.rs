@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-
 use wire::fetch::StageTimes;
 
-use crate::core::{CoreHistograms, Times};
+use crate::core::{CoreHistograms, STAGES, Times};
 
 /// The moments between a batch's stages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +31,17 @@ impl Timed {
         Self { arrived: times.arrived, located, reading, assembling, replied }
     }
 
+    /// When each of [`STAGES`] began and ended.
+    pub fn stages(&self) -> [(Instant, Instant); STAGES.len()] {
+        let Self { arrived, located, reading, assembling, replied } = *self;
+        [(arrived, located), (located, reading), (reading, assembling), (assembling, replied)]
+    }
+
     /// Counts it.
     pub fn record(&self, into: &CoreHistograms) {
-        into.locate.record_time(self.located - self.arrived);
-        into.queue.record_time(self.reading - self.located);
-        into.read.record_time(self.assembling.saturating_duration_since(self.reading));
-        into.assemble.record_time(self.replied - self.assembling);
+        for (stage, (began, ended)) in into.stages.iter().zip(self.stages()) {
+            stage.record_time(ended.saturating_duration_since(began));
+        }
         into.batch.record_time(self.replied - self.arrived);
     }
 

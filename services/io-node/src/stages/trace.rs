@@ -1,13 +1,12 @@
 //! A batch's spans, for the trace of the request that it is part of.
 
-use tokio::time::Instant;
-
 use telemetry::Span;
+use tokio::time::Instant;
 use wire::fetch::reply::Outcome;
 use wire::{Fault, Reason};
 
 use super::timed::Timed;
-use crate::core::{Core, Request};
+use crate::core::{Core, Request, STAGES};
 
 /// A batch as OpenTelemetry names calls.
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
@@ -39,13 +38,7 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
     let Some(mut recording) = tracer.begin_at(NAME, parent, timed.arrived.into_std()) else {
         return;
     };
-    let stages = [
-        ("locate", timed.arrived, timed.located),
-        ("queue", timed.located, timed.reading),
-        ("read", timed.reading, timed.assembling),
-        ("assemble", timed.assembling, timed.replied),
-    ];
-    for (name, began, ended) in stages {
+    for (name, (began, ended)) in STAGES.into_iter().zip(timed.stages()) {
         recording.add(Span::new(name, began.into_std(), ended.into_std()));
     }
     let times = &request.times;

@@ -1,12 +1,12 @@
 //! What a Warm is to fill, and filling it.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use address::ChunkId;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use placement::ChunkRun;
+use tables::{FragmentRows, RANGES_MAX, rows_of};
 use tokio::time::Instant;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress};
 use wire::{Fault, Reason};
@@ -24,9 +24,6 @@ const ASKED_A_SLOT_AT_A_RATE: usize = 2;
 
 /// Neighbouring chunks of a pack that are asked for before those of the next pack.
 const NEIGHBOURS: u32 = 4;
-
-/// Row ranges of a request at most.
-const RANGES_MAX: usize = 1024;
 
 /// Which chunks.
 pub enum Which {
@@ -175,20 +172,12 @@ async fn runs_holding(table: &OpenTable, ranges: &[RowRange]) -> Result<Vec<Chun
         let what = format!("{} row ranges; give at most {RANGES_MAX}", ranges.len());
         return Err(Fault::new(Reason::BadArgument, what));
     }
-    let mut runs = Vec::new();
-    for range in ranges {
-        let rows = table.table().rows_at(positions(range)).await;
-        for rows in rows? {
-            let chunk_rows = table.fragment(rows.fragment).map(|fragment| fragment.chunk_rows);
-            runs.extend(chunk_rows.map(|it| ChunkRun::holding(rows.fragment, rows.offsets, it)));
-        }
-    }
-    Ok(runs)
-}
-
-/// As `tables` has them.
-fn positions(range: &RowRange) -> Range<u64> {
-    range.first..if range.end == 0 { u64::MAX } else { range.end }
+    let rows = rows_of(table.table(), ranges).await?;
+    let run = |rows: FragmentRows| {
+        let chunk_rows = table.fragment(rows.fragment)?.chunk_rows;
+        Some(ChunkRun::holding(rows.fragment, rows.offsets, chunk_rows))
+    };
+    Ok(rows.into_iter().filter_map(run).collect())
 }
 
 /// The key, once the pace allows the next.

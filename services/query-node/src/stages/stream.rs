@@ -305,7 +305,7 @@ impl Asked<'_> {
                     return Err(fault.into());
                 }
                 self.terms.check("fetch")?;
-                let trace = span.map(|span| format!("{:032x}", span.trace));
+                let trace = span.map(|span| span.trace_id());
                 match fault.reason {
                     // The client has said so when it lost the node.
                     Reason::NodeUnavailable => {

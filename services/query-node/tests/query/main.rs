@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod ejection;
+mod fake_io;
 mod follow;
 mod get;
 mod node;

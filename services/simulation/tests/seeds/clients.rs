@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,16 +52,32 @@ pub struct Seen {
     pub wrong: RefCell<Option<String>>,
 }
 
+/// What clients, and strangers, find around them.
+#[derive(Clone)]
+pub struct Around {
+    pub net: Net,
+    /// Of all nodes.
+    pub names: Rc<[String]>,
+    pub wishes: Rc<Wishes>,
+    pub seen: Rc<Seen>,
+    pub trace: Trace,
+}
+
+impl Around {
+    /// Notes what must not be; the first counts.
+    pub fn wrong(&self, who: impl Display, what: impl Display) {
+        let what = format!("{who} at {} ms: {what}", self.trace.now_ms());
+        self.seen.wrong.borrow_mut().get_or_insert(what);
+    }
+}
+
 /// One client.
 pub struct Client {
     number: usize,
     dice: Dice,
     nodes: Vec<FetchClient>,
     options: FetchOptions,
-    names: Rc<[String]>,
-    wishes: Rc<Wishes>,
-    seen: Rc<Seen>,
-    trace: Trace,
+    around: Around,
 }
 
 /// What is asked for.
@@ -79,15 +96,7 @@ pub fn count(cell: &Cell<u64>, more: u64) {
 
 impl Client {
     /// A client of all nodes; to be called within the clients' runtime.
-    pub fn new(
-        seed: u64,
-        number: usize,
-        net: &Net,
-        names: &Rc<[String]>,
-        wishes: &Rc<Wishes>,
-        seen: &Rc<Seen>,
-        trace: &Trace,
-    ) -> Self {
+    pub fn new(seed: u64, number: usize, around: Around) -> Self {
         let mut dice = Dice::new(seed, &format!("client {number}"));
         let options = FetchOptions {
             streams: 1 + dice.below(2),
@@ -97,13 +106,11 @@ impl Client {
             connection_window_bytes: 2 << 20,
             backoff_max: Duration::from_millis(500),
             jitter_seed: dice.any(),
-            network: Network::Simulated(Arc::new(net.clone())),
+            network: Network::Simulated(Arc::new(around.net.clone())),
             ..FetchOptions::default()
         };
-        let (wishes, seen, trace) = (Rc::clone(wishes), Rc::clone(seen), trace.clone());
-        let (names, nodes) = (Rc::clone(names), Vec::new());
-        let mut client = Self { number, dice, nodes, options, names, wishes, seen, trace };
-        client.nodes = client.names.iter().map(|name| client.dial(name)).collect();
+        let mut client = Self { number, dice, nodes: Vec::new(), options, around };
+        client.nodes = client.around.names.iter().map(|name| client.dial(name)).collect();
         client
     }
 
@@ -114,22 +121,24 @@ impl Client {
 
     /// Asks until told to end.
     pub async fn run(mut self) {
-        while !self.wishes.is_to_end.get() {
+        while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=12);
             tokio::time::sleep(pause).await;
-            if self.dice.per_mille(15) && self.wishes.is_rough.get() {
+            if self.dice.per_mille(15) && self.around.wishes.is_rough.get() {
                 let node = self.dice.below(self.nodes.len());
-                self.trace.say(format_args!("client {} begins anew with {node}", self.number));
-                self.nodes[node] = self.dial(&self.names[node].clone());
+                self.around
+                    .trace
+                    .say(format_args!("client {} begins anew with {node}", self.number));
+                self.nodes[node] = self.dial(&self.around.names[node].clone());
             }
             self.turn().await;
         }
         let totals = self.nodes.iter().map(FetchClient::counters);
         let idle = |it: &Counters| it.waiting_batches == 0 && it.outstanding_rows == 0;
         let totals: Vec<_> = totals.collect();
-        self.trace.say(format_args!("client {} ends: {totals:?}", self.number));
+        self.around.trace.say(format_args!("client {} ends: {totals:?}", self.number));
         // Of a fetch that was dropped the credits come back with its late answer.
-        if !self.wishes.is_rough.get() && !totals.iter().all(idle) {
+        if !self.around.wishes.is_rough.get() && !totals.iter().all(idle) {
             tokio::time::sleep(Duration::from_secs(2)).await;
             let totals: Vec<_> = self.nodes.iter().map(FetchClient::counters).collect();
             if !totals.iter().all(idle) {
@@ -151,7 +160,7 @@ impl Client {
             None => drop(fetches.await),
             Some(patience) => {
                 if tokio::time::timeout(patience, fetches).await.is_err() {
-                    count(&self.seen.dropped, 1);
+                    count(&self.around.seen.dropped, 1);
                 }
             }
         }
@@ -182,7 +191,7 @@ impl Client {
             let k = 1 + dice.below(rows + 3) as u32;
             ((0..DIMENSION).map(|_| dice.unit()).collect(), metric, k)
         });
-        let patience = match self.wishes.is_rough.get() && dice.per_mille(300) {
+        let patience = match self.around.wishes.is_rough.get() && dice.per_mille(300) {
             true => dice.ms(1..=60),
             false => Duration::from_secs(60),
         };
@@ -199,14 +208,14 @@ impl Client {
         };
         let (uri, version, rows) = (ask.version.uri, ask.version.version, ask.addrs.len());
         let number = self.number;
-        self.trace.say(format_args!(
+        self.around.trace.say(format_args!(
             "client {number}, node {node}: {rows} rows of {uri} {version}: {said}"
         ));
         match outcome {
             Ok((projection, reply)) => {
-                count(&self.seen.answers, 1);
-                count(&self.seen.rows, (rows - reply.missing.len()) as u64);
-                count(&self.seen.table_rows, reply.times.table_rows.into());
+                count(&self.around.seen.answers, 1);
+                count(&self.around.seen.rows, (rows - reply.missing.len()) as u64);
+                count(&self.around.seen.table_rows, reply.times.table_rows.into());
                 if let Err(why) = ask.check(&projection, reply) {
                     self.wrong(format_args!(
                         "{rows} rows of {uri} {version}, {:?}: {why}",
@@ -233,16 +242,16 @@ impl Client {
     }
 
     fn refused(&self, fault: &Fault) {
-        *self.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
+        *self.around.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
         let may_be = match fault.reason {
             // A stream that finds no memory for a message ends; whether one did is asked afterwards.
-            Reason::NodeUnavailable if !self.wishes.is_rough.get() => {
-                count(&self.seen.unavailable_in_calm, 1);
+            Reason::NodeUnavailable if !self.around.wishes.is_rough.get() => {
+                count(&self.around.seen.unavailable_in_calm, 1);
                 true
             }
             Reason::NodeUnavailable => true,
             Reason::StoreUnreachable | Reason::TableDamaged | Reason::DeadlineExceeded => {
-                self.wishes.is_rough.get()
+                self.around.wishes.is_rough.get()
             }
             // Clients are many, and queues short.
             Reason::Overloaded => true,
@@ -254,8 +263,7 @@ impl Client {
     }
 
     fn wrong(&self, what: std::fmt::Arguments<'_>) {
-        let what = format!("client {} at {} ms: {what}", self.number, self.trace.now_ms());
-        self.seen.wrong.borrow_mut().get_or_insert(what);
+        self.around.wrong(format_args!("client {}", self.number), what);
     }
 }
 

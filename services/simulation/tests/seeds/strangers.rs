@@ -1,7 +1,6 @@
 //! Those who don't keep to the protocol: messages that mean nothing, come out of order, are cut, flipped, or are not
 //! HTTP/2 at all. What they get is a clear refusal, or nothing; others must not notice.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +22,9 @@ use wire::fetch::reply::Outcome;
 use wire::fetch::{Batch, Batches, Cancel, Close, FetchRequest, FetchResponse, Open, Rerank};
 use wire::{FETCH_PATH, Fault, Reason};
 
-use crate::clients::{Seen, Wishes, count};
+use crate::clients::{Around, count};
 use crate::dice::Dice;
 use crate::network::Net;
-use crate::trace::Trace;
 use crate::truth::{DIMENSION, TABLES};
 
 /// How long one waits for an answer at most.
@@ -35,47 +33,35 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// One of them.
 pub struct Stranger {
     dice: Dice,
-    net: Net,
-    names: Rc<[String]>,
-    wishes: Rc<Wishes>,
-    seen: Rc<Seen>,
-    trace: Trace,
+    around: Around,
 }
 
 impl Stranger {
     /// To all nodes.
-    pub fn new(
-        seed: u64,
-        number: usize,
-        net: &Net,
-        names: &Rc<[String]>,
-        wishes: &Rc<Wishes>,
-        seen: &Rc<Seen>,
-        trace: &Trace,
-    ) -> Self {
-        let dice = Dice::new(seed, &format!("stranger {number}"));
-        let (names, wishes, seen) = (Rc::clone(names), Rc::clone(wishes), Rc::clone(seen));
-        Self { dice, net: net.clone(), names, wishes, seen, trace: trace.clone() }
+    pub fn new(seed: u64, number: usize, around: Around) -> Self {
+        Self { dice: Dice::new(seed, &format!("stranger {number}")), around }
     }
 
     /// Annoys until told to end.
     pub async fn run(mut self) {
-        while !self.wishes.is_to_end.get() {
+        while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=40);
             tokio::time::sleep(pause).await;
-            let name = self.names[self.dice.below(self.names.len())].clone();
+            let name = self.around.names[self.dice.below(self.around.names.len())].clone();
             let what = match self.dice.below(8) {
                 0 => self.noise(&name).await,
                 _ => self.stream(&name).await,
             };
-            self.trace.say(format_args!("a stranger at {name}: {what}"));
+            self.around.trace.say(format_args!("a stranger at {name}: {what}"));
         }
     }
 
     /// Bytes that are no HTTP/2.
     async fn noise(&mut self, name: &str) -> String {
         let uri: Uri = format!("http://{name}:7071").parse().unwrap();
-        let Ok(mut carrier) = self.net.dial(&uri).await else { return "no connection".into() };
+        let Ok(mut carrier) = self.around.net.dial(&uri).await else {
+            return "no connection".into();
+        };
         let mut bytes: Vec<u8> = match self.dice.per_mille(500) {
             true => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
             false => Vec::new(),
@@ -86,7 +72,7 @@ impl Stranger {
             carrier.read_to_end(&mut Vec::new()).await
         };
         let ended = tokio::time::timeout(PATIENCE, said).await;
-        count(&self.seen.strange, 1);
+        count(&self.around.seen.strange, 1);
         format!("{} bytes of noise: {:?}", bytes.len(), ended.map(|it| it.map_err(|e| e.kind())))
     }
 
@@ -94,7 +80,7 @@ impl Stranger {
     async fn stream(&mut self, name: &str) -> String {
         let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
         let endpoint = endpoint.unwrap().connect_timeout(PATIENCE);
-        let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.net.clone())));
+        let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.around.net.clone())));
         let Ok(Ok(channel)) = tokio::time::timeout(PATIENCE, channel).await else {
             return "no connection".into();
         };
@@ -102,7 +88,7 @@ impl Stranger {
         let messages = (0..1 + self.dice.below(12)).map(|_| self.message(is_damaged));
         let messages: Vec<_> = messages.collect();
         let sent = messages.len();
-        count(&self.seen.strange, sent as u64);
+        count(&self.around.seen.strange, sent as u64);
         let mut answers = 0;
         let outcome = tokio::time::timeout(PATIENCE, self.talk(channel, messages, &mut answers));
         let outcome = match outcome.await {
@@ -155,7 +141,8 @@ impl Stranger {
         let fault = Fault::from_status(status);
         // A connection that broke has no status of a node's.
         let has_cause = std::error::Error::source(status).is_some();
-        let is_a_nodes = !status.details().is_empty() || !has_cause && !self.wishes.is_rough.get();
+        let is_a_nodes =
+            !status.details().is_empty() || !has_cause && !self.around.wishes.is_rough.get();
         if is_a_nodes && fault.reason == Reason::Internal {
             self.wrong(&format!("{status:?}"));
         }
@@ -163,8 +150,7 @@ impl Stranger {
     }
 
     fn wrong(&self, what: &str) {
-        let what = format!("a stranger at {} ms: {what}", self.trace.now_ms());
-        self.seen.wrong.borrow_mut().get_or_insert(what);
+        self.around.wrong("a stranger", what);
     }
 
     /// One that may mean something, and may be damaged.

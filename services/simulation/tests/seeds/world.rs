@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
-use crate::clients::{Client, Seen, Wishes, warm};
+use crate::clients::{Around, Client, Seen, Wishes, warm};
 use crate::dice::Dice;
 use crate::happened::Happened;
 use crate::network::Net;
@@ -126,10 +126,15 @@ impl World {
         wishes: &Rc<Wishes>,
     ) -> Vec<JoinHandle<()>> {
         let count = 1 + self.dice.below(5);
-        let names: Rc<[String]> = self.nodes.iter().map(|node| node.name.clone()).collect();
-        let (net, seen, trace) = (&self.net, &self.seen, &self.trace);
+        let around = Around {
+            net: self.net.clone(),
+            names: self.nodes.iter().map(|node| node.name.clone()).collect(),
+            wishes: Rc::clone(wishes),
+            seen: Rc::clone(&self.seen),
+            trace: self.trace.clone(),
+        };
         let Clients { local, runtime, .. } = &mut self.clients;
-        let make = |number| Client::new(seed, number, net, &names, wishes, seen, trace);
+        let make = |number| Client::new(seed, number, around.clone());
         let clients: Vec<_> = {
             let _guard = runtime.enter();
             (first..first + count).map(make).collect()
@@ -137,7 +142,7 @@ impl World {
         let mut tasks: Vec<_> =
             clients.into_iter().map(|client| local.spawn_local(client.run())).collect();
         if self.dice.per_mille(300) {
-            let stranger = Stranger::new(seed, first, net, &names, wishes, seen, trace);
+            let stranger = Stranger::new(seed, first, around.clone());
             tasks.push(local.spawn_local(stranger.run()));
         }
         tasks

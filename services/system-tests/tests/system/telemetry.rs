@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use io_node::IoConfig;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -21,6 +22,8 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use query_node::QueryConfig;
+use telemetry::TelemetryConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -109,6 +112,24 @@ impl Receiver {
     }
 }
 
+/// Both tiers tell as this says.
+fn telling(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfig) {
+    move |io, query| {
+        io.telemetry = telemetry.clone();
+        query.telemetry = telemetry.clone();
+    }
+}
+
+/// Of no trace but what fails, or is asked for.
+fn untold(endpoint: &str) -> TelemetryConfig {
+    TelemetryConfig {
+        otlp_endpoint: Some(endpoint.to_owned()),
+        trace_ratio: 0.0,
+        trace_slow: Duration::from_secs(3600),
+        ..Default::default()
+    }
+}
+
 async fn search(cluster: &Cluster, span: Option<ParentSpan>) {
     let client = match span {
         Some(span) => cluster.client.clone().within(span),
@@ -129,14 +150,8 @@ async fn search(cluster: &Cluster, span: Option<ParentSpan>) {
 async fn a_trace_goes_through_both_tiers() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
-    let cluster = Cluster::start_with(2, &[("words", &words.uri)], |io, query| {
-        for telemetry in [&mut io.telemetry, &mut query.telemetry] {
-            telemetry.otlp_endpoint = Some(endpoint.clone());
-            telemetry.trace_ratio = 0.0;
-            telemetry.trace_slow = Duration::from_secs(3600);
-        }
-    })
-    .await;
+    let cluster =
+        Cluster::start_with(2, &[("words", &words.uri)], telling(untold(&endpoint))).await;
     let asked = ParentSpan { trace: 0x5eed, span: 0xca11, is_sampled: true };
     search(&cluster, Some(asked)).await;
     // Neither in the share, nor slow, nor failed.
@@ -181,16 +196,9 @@ async fn a_trace_goes_through_both_tiers() {
 async fn what_is_slow_or_fails_is_traced_whatever_the_share() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
-    let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
-        for telemetry in [&mut io.telemetry, &mut query.telemetry] {
-            telemetry.otlp_endpoint = Some(endpoint.clone());
-            telemetry.trace_ratio = 0.0;
-        }
-        // Everything is slow.
-        io.telemetry.trace_slow = Duration::ZERO;
-        query.telemetry.trace_slow = Duration::ZERO;
-    })
-    .await;
+    // Everything is slow.
+    let slowly = TelemetryConfig { trace_slow: Duration::ZERO, ..untold(&endpoint) };
+    let cluster = Cluster::start_with(1, &[("words", &words.uri)], telling(slowly)).await;
     let slow = ParentSpan { trace: 0x510, span: 1, is_sampled: false };
     search(&cluster, Some(slow)).await;
     assert!(receiver.trace(slow.trace).await.len() > 10);
@@ -203,14 +211,7 @@ async fn what_fails_is_traced_unless_it_is_the_callers_doing() {
     let uri = folder.path().join("table");
     members::write(&uri).await;
     let (receiver, endpoint) = Receiver::start().await;
-    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, query| {
-        for telemetry in [&mut io.telemetry, &mut query.telemetry] {
-            telemetry.otlp_endpoint = Some(endpoint.clone());
-            telemetry.trace_ratio = 0.0;
-            telemetry.trace_slow = Duration::from_secs(3600);
-        }
-    })
-    .await;
+    let cluster = Cluster::start_with(1, &[("t", &uri)], telling(untold(&endpoint))).await;
     std::fs::remove_dir_all(uri.join("data")).unwrap();
     let take = async |row_addrs: Vec<u64>| {
         let request = TakeRequest { table: "t".into(), row_addrs, ..Default::default() };
@@ -257,14 +258,13 @@ fn value(text: &str, series: &str) -> f64 {
 async fn metrics_are_what_status_says() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
-    let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
-        for telemetry in [&mut io.telemetry, &mut query.telemetry] {
-            telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
-            telemetry.otlp_endpoint = Some(endpoint.clone());
-            telemetry.otlp_interval = Duration::from_millis(100);
-        }
-    })
-    .await;
+    let told = TelemetryConfig {
+        metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
+        otlp_endpoint: Some(endpoint),
+        otlp_interval: Duration::from_millis(100),
+        ..Default::default()
+    };
+    let cluster = Cluster::start_with(1, &[("words", &words.uri)], telling(told)).await;
     let warm = WarmRequest { table: "words".into(), ..Default::default() };
     let mut progress = cluster.client.warm(warm).await.unwrap();
     while let Some(step) = futures::StreamExt::next(&mut progress).await {

@@ -1,12 +1,13 @@
 //! A node's telemetry while it runs: what collects its metrics, and who they are told to.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, ClientTlsConfig};
 
 use super::endpoint;
 use super::otlp;
@@ -73,18 +74,18 @@ impl Drop for Telemetry {
 
 /// Connects when it is first used.
 fn channel(endpoint: &str) -> Result<Channel, TelemetryError> {
-    let bad = |error: tonic::transport::Error| TelemetryError::Otlp {
+    let bad = |error: &dyn Display| TelemetryError::Otlp {
         endpoint: endpoint.to_owned(),
         problem: error.to_string(),
     };
-    Ok(Channel::from_shared(endpoint.to_owned())
-        .map_err(|error| TelemetryError::Otlp {
-            endpoint: endpoint.to_owned(),
-            problem: error.to_string(),
-        })?
+    let mut transport = Channel::from_shared(endpoint.to_owned())
+        .map_err(|error| bad(&error))?
         .timeout(otlp::TIMEOUT)
-        .connect_timeout(otlp::TIMEOUT)
-        .tls_config(tonic::transport::ClientTlsConfig::new().with_enabled_roots())
-        .map_err(bad)?
-        .connect_lazy())
+        .connect_timeout(otlp::TIMEOUT);
+    // The system's authorities are read for it.
+    if endpoint.starts_with("https://") {
+        let tls = ClientTlsConfig::new().with_enabled_roots();
+        transport = transport.tls_config(tls).map_err(|error| bad(&error))?;
+    }
+    Ok(transport.connect_lazy())
 }

@@ -59,12 +59,7 @@ impl Filler {
         // Gone meanwhile, some of them.
         heats.retain(|(extent, _)| self.placed.has(extent));
         let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
-        let due = self.shares.due(&candidates);
-        for (candidate, is_due) in candidates.iter_mut().zip(due) {
-            candidate.is_due = is_due;
-        }
-        let is_due = candidates.iter().filter(|candidate| candidate.is_due);
-        let due_sectors = is_due.map(|candidate| candidate.sectors).sum();
+        let due_sectors = self.shares.mark_due(&mut candidates);
         if self.segments.is_to_be_held(segment, due_sectors) {
             // It costs nothing to have it held where it is, and would cost a segment to move it.
             self.segments.make_held(segment);

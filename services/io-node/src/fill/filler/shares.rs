@@ -28,8 +28,7 @@ impl Filler {
     /// An extent was found on a drive at the start.
     pub(super) fn count_restored(&mut self, extent: &Extent) {
         let (key, sectors) = (extent.key, extent.index.sectors().into());
-        let is_held = self.segments.log_of(extent.segment) == Log::Held && self.shares.holds(key);
-        let held_in = is_held.then_some(extent.segment);
+        let held_in = self.held_in(extent);
         self.shares.restore(key, sectors, held_in);
         self.segments.live(extent.segment, sectors);
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
@@ -56,12 +55,14 @@ impl Filler {
     pub(super) fn count_published(&mut self, extent: &Arc<Extent>, purpose: Purpose) {
         match purpose {
             Purpose::Fill => self.shares.written(extent.key),
-            Purpose::Keep { .. } => {
-                let is_held = self.segments.log_of(extent.segment) == Log::Held
-                    && self.shares.holds(extent.key);
-                self.hold(extent, is_held.then_some(extent.segment));
-            }
+            Purpose::Keep { .. } => self.hold(extent, self.held_in(extent)),
         }
+    }
+
+    /// The segment that an extent is held in, if it is.
+    fn held_in(&self, extent: &Extent) -> Option<SegmentNo> {
+        let is_held = self.segments.log_of(extent.segment) == Log::Held;
+        (is_held && self.shares.holds(extent.key)).then_some(extent.segment)
     }
 
     /// An extent is held here from now on, or nowhere.
