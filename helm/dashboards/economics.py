@@ -1,5 +1,6 @@
 """What the cache costs and what it saves."""
 
+from . import shared
 from .dashboard import Dashboard, of_label, written
 from .panel import Row, figure, lines, stacked
 from .query import Selection
@@ -152,13 +153,9 @@ store = Row(
 writes = Row(
     "What the drives pay",
     [
-        lines(
-            "Bytes written",
-            "Bps",
+        shared.drive_writes(
+            of,
             "Bytes a second: extents filled, extents kept as their segment was reclaimed, all that drives were given.",
-            (of.rate("bireme_io_fills_written_bytes_total"), "filled"),
-            (of.rate("bireme_io_fills_kept_bytes_total"), "kept"),
-            (of.rate("bireme_io_drives_written_bytes_total"), "written"),
         ),
         lines(
             "Fills",

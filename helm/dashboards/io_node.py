@@ -1,5 +1,6 @@
 """One I/O node: where its batches' time goes, its cores, drives and cache."""
 
+from . import shared
 from .dashboard import Dashboard, of_label
 from .panel import Row, lines, stacked
 from .query import Selection
@@ -204,13 +205,9 @@ cache = Row(
             (of.rate("bireme_io_fills_total", by="outcome"), "{{outcome}}"),
             (of.total("bireme_io_fills_under_way"), "under way"),
         ),
-        lines(
-            "Bytes written",
-            "Bps",
+        shared.drive_writes(
+            of,
             "Bytes of extents filled; those written once more as they are worth keeping; all that drives were given.",
-            (of.rate("bireme_io_fills_written_bytes_total"), "filled"),
-            (of.rate("bireme_io_fills_kept_bytes_total"), "kept"),
-            (of.rate("bireme_io_drives_written_bytes_total"), "written"),
         ),
         lines("Extents", "short", "Extents on the drives.", (of.total("bireme_io_extents"), "extents")),
         lines(
@@ -246,15 +243,7 @@ cache = Row(
             "Sectors a second that were let in.",
             (of.rate("bireme_io_ram_admitted_total"), "sectors"),
         ),
-        lines(
-            "Object store",
-            "reqps",
-            "Requests a second, by kind; those that failed, were refused by the breaker, or were asked twice.",
-            (of.rate("bireme_store_requests_total", by="kind"), "{{kind}}"),
-            (of.rate("bireme_store_failures_total"), "failed"),
-            (of.rate("bireme_store_refused_total"), "refused"),
-            (of.rate("bireme_store_hedged_total"), "hedged"),
-        ),
+        shared.store(of),
         lines(
             "Engine",
             "short",

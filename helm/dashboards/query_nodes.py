@@ -1,11 +1,12 @@
 """Query nodes, one or several: stages, searches, and what they see of the I/O tier."""
 
+from . import shared
 from .dashboard import Dashboard, of_label
 from .panel import Row, lines, stacked
 from .query import Selection
+from .shared import CALLS, RPC
 
 of = Selection('namespace=~"$namespace", instance=~"$instance"')
-CALLS, RPC = "rpc_server_call_duration_seconds", 'rpc_method=~"bireme.*"'
 STAGE = "bireme_query_stage_duration_seconds"
 
 requests = Row(
@@ -17,21 +18,14 @@ requests = Row(
         lines(
             "How long they take, p50", "s", "By rpc.", (of.quantile(0.5, CALLS, RPC, "rpc_method"), "{{rpc_method}}")
         ),
-        lines(
-            "How long they take, p99", "s", "By rpc.", (of.quantile(0.99, CALLS, RPC, "rpc_method"), "{{rpc_method}}")
-        ),
+        shared.calls_p99(of, "How long they take, p99", "By rpc."),
         stacked(
             "Answers",
             "reqps",
             "Requests a second by gRPC code.",
             (of.count(CALLS, RPC, "rpc_response_status_code"), "{{rpc_response_status_code}}"),
         ),
-        lines(
-            "Errors",
-            "reqps",
-            "Requests a second that ended in an error, by its reason.",
-            (of.rate("bireme_query_failures_total", by="error_type"), "{{error_type}}"),
-        ),
+        shared.failures(of, "Requests a second that ended in an error, by its reason."),
         lines(
             "Searches that wait",
             "short",
@@ -113,12 +107,7 @@ tier = Row(
             (of.sum("bireme_query_fetch_rows"), "I/O nodes"),
             (of.rate("bireme_query_fallback_rows_total"), "table"),
         ),
-        lines(
-            "Nodes",
-            "short",
-            "The fewest that any of the query nodes has, by state.",
-            (f"min by (state) ({of('bireme_query_io_nodes')})", "{{state}}"),
-        ),
+        shared.members(of, "Nodes", "The fewest that any of the query nodes has, by state."),
         lines(
             "Rows outstanding",
             "short",
@@ -165,15 +154,7 @@ nodes = Row(
         lines(
             "Rows of tables", "short", "By table.", (f"max by (table) ({of('bireme_query_table_rows')})", "{{table}}")
         ),
-        lines(
-            "Object store",
-            "reqps",
-            "Requests a second, by kind; those that failed, were refused by the breaker, or were asked twice.",
-            (of.rate("bireme_store_requests_total", by="kind"), "{{kind}}"),
-            (of.rate("bireme_store_failures_total"), "failed"),
-            (of.rate("bireme_store_refused_total"), "refused"),
-            (of.rate("bireme_store_hedged_total"), "hedged"),
-        ),
+        shared.store(of),
         lines(
             "Store requests under way",
             "short",

@@ -1,18 +1,18 @@
 """Both tiers at a glance."""
 
+from . import shared
 from .dashboard import Dashboard, of_label
 from .panel import Row, figure, lines, stacked
 from .query import Selection
+from .shared import CALLS, RPC
 
 of = Selection('namespace=~"$namespace"')
 SEARCH = 'rpc_method="bireme.query.v1.QueryService/Search"'
-CALLS = "rpc_server_call_duration_seconds"
 # What fails through no fault of who asks.
 OWN = (
     'error_type=~"STORE_UNREACHABLE|STORE_REFUSED|TABLE_DAMAGED|BAD_PROTOCOL|DEADLINE_EXCEEDED|NODE_UNAVAILABLE|'
     'INTERNAL"'
 )
-RPC = 'rpc_method=~"bireme.*"'
 
 now = Row(
     "Now",
@@ -71,24 +71,14 @@ query = Row(
     "Query tier",
     [
         lines("Requests", "reqps", "Requests a second by rpc.", (of.count(CALLS, RPC, "rpc_method"), "{{rpc_method}}")),
-        lines(
-            "How long requests take",
-            "s",
-            "p99 by rpc.",
-            (of.quantile(0.99, CALLS, RPC, "rpc_method"), "{{rpc_method}}"),
-        ),
+        shared.calls_p99(of, "How long requests take", "p99 by rpc."),
         lines(
             "Searches",
             "s",
             "How long searches take.",
             *((of.quantile(q, CALLS, SEARCH), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
         ),
-        lines(
-            "Errors",
-            "reqps",
-            "Requests that ended in an error, by its reason.",
-            (of.rate("bireme_query_failures_total", by="error_type"), "{{error_type}}"),
-        ),
+        shared.failures(of, "Requests that ended in an error, by its reason."),
         lines(
             "Searches that wait",
             "short",
@@ -148,12 +138,7 @@ io = Row(
 nodes = Row(
     "Nodes",
     [
-        lines(
-            "I/O nodes, as query nodes see them",
-            "short",
-            "The fewest that any query node has, by state.",
-            (f"min by (state) ({of('bireme_query_io_nodes')})", "{{state}}"),
-        ),
+        shared.members(of, "I/O nodes, as query nodes see them", "The fewest that any query node has, by state."),
         lines(
             "CPU",
             "short",
