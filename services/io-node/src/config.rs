@@ -76,6 +76,12 @@ pub struct IoConfig {
     /// The longest that it waits for that.
     #[serde(with = "humantime_serde")]
     pub warm_at_start_max: Duration,
+    /// The share of the rows that it is asked for, 0 to 1, that has to come from its own drives and memory before the
+    /// node's health says that it serves; 0 for no wait.
+    pub hit_ratio_at_start: f64,
+    /// The longest that it waits for that.
+    #[serde(with = "humantime_serde")]
+    pub hit_ratio_at_start_max: Duration,
     /// Names of the I/O nodes, all of the same weight: of what is filled at the start, only chunks that are this
     /// node's among them. Empty for all chunks.
     pub warm_members: Vec<String>,
@@ -167,6 +173,8 @@ impl Default for IoConfig {
             shares: Vec::new(),
             warm_at_start: Vec::new(),
             warm_at_start_max: Duration::from_secs(600),
+            hit_ratio_at_start: 0.0,
+            hit_ratio_at_start_max: Duration::from_secs(300),
             warm_members: Vec::new(),
             fill_rate: ByteSize::b(0),
             scrub_rate: ByteSize::mib(8),
@@ -222,6 +230,9 @@ impl IoConfig {
         }
         shares(self)?;
         self.warm_at_start.iter().try_for_each(StartWarmConfig::check)?;
+        if !(0.0..=1.0).contains(&self.hit_ratio_at_start) {
+            return bad("hit_ratio_at_start", "is a share of rows; write it like 0.9".into());
+        }
         if let Some(name) = twice(&self.warm_members) {
             return bad("warm_members", format!("names `{name}` twice"));
         }
@@ -279,6 +290,9 @@ mod tests {
         assert_eq!(field(with(|c| c.read_timeout = Duration::ZERO)), "read_timeout");
         assert_eq!(field(with(|c| c.credit_rows = 1)), "credit_rows");
         assert_eq!(field(with(|c| c.fills = 0)), "fills");
+        assert_eq!(field(with(|c| c.hit_ratio_at_start = 90.0)), "hit_ratio_at_start");
+        assert_eq!(field(with(|c| c.hit_ratio_at_start = f64::NAN)), "hit_ratio_at_start");
+        assert!(with(|c| c.hit_ratio_at_start = 1.0).is_ok());
         let names = || vec!["a".to_owned(), "a".to_owned()];
         assert_eq!(field(with(|c| c.warm_members = names())), "warm_members");
         let warm = |uri: &str, columns| StartWarmConfig { uri: uri.into(), version: 0, columns };

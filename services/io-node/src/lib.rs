@@ -23,6 +23,7 @@ mod fill;
 mod memory;
 mod metrics;
 mod node;
+mod readiness;
 mod serve;
 mod slab;
 mod stages;

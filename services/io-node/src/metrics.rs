@@ -77,6 +77,15 @@ impl Source for NodeMetrics {
         process_samples(&mut samples);
         samples
     }
+
+    fn is_ready(&self) -> bool {
+        self.0.readiness.is_ready()
+    }
+
+    async fn is_alive(&self) -> bool {
+        // A core that has ended says nothing.
+        self.0.snapshots().await.len() == self.0.cores()
+    }
 }
 
 fn sum(cores: &[CoreSnapshot], count: impl Fn(&CoreSnapshot) -> u64) -> u64 {

@@ -25,6 +25,7 @@ use crate::error::NodeError;
 use crate::fill::{FillHandle, FillLimits, Filler, Shares};
 use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
+use crate::readiness::{Readiness, become_ready};
 use crate::serve::Accepted;
 use crate::slab::{Drives, Superblock, recover_all};
 use crate::table::Registry;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub fills: FillHandle,
     /// What is filled before the node says that it serves.
     pub start_warms: StartWarms,
+    /// Whether it says so.
+    pub readiness: Readiness,
     /// Rows from tables.
     pub table_reader: TableReader,
     /// Each core's mailbox.
@@ -151,6 +154,7 @@ impl Parts {
             ),
             background: background.clone(),
             start_warms: StartWarms::new(&config.warm_at_start),
+            readiness: Readiness::new(&config),
             fills,
             mailboxes,
             queue_depths: slabs.iter().map(queue_depth).collect(),
@@ -276,6 +280,7 @@ impl IoNode {
         tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
         handle.spawn(filler.run());
         handle.spawn(run_at_start(Arc::clone(&shared)));
+        handle.spawn(become_ready(Arc::clone(&shared)));
         let (local_addr, acceptor) = {
             let _guard = handle.enter();
             let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
@@ -327,9 +332,10 @@ impl IoNode {
         self.recovery
     }
 
-    /// Whether its health says that it serves: what is filled at the start is there, or took too long.
+    /// Whether its health says that it serves: what is filled at the start is there, or took too long, and as many of
+    /// its rows as are asked for come from its drives.
     pub fn is_ready(&self) -> bool {
-        *self.shared.start_warms.ready().borrow()
+        self.shared.readiness.is_ready()
     }
 
     /// Extents on its drives.
@@ -356,6 +362,7 @@ impl IoNode {
     /// and drains the rings; what isn't done within `limit` is given up.
     pub fn stop(mut self, limit: Duration) {
         self.acceptor.abort();
+        self.shared.readiness.end();
         let deadline = Instant::now() + limit;
         if let Some(background) = &self.running.background {
             let _guard = background.enter();

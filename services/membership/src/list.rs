@@ -18,6 +18,8 @@ pub enum Presence {
     Ready,
     /// It still serves, and is about to stop.
     Draining,
+    /// It is not ready, and listed all the same: it may answer already.
+    Starting,
     /// It is known, and does not serve now.
     Absent,
 }

@@ -68,18 +68,23 @@ impl Roster {
             match (place, entry.presence) {
                 // Its place is kept with the address at which it was last seen.
                 (Some(_), Presence::Absent) => {}
+                // The same, and it is asked there once it can be reached.
+                (Some(place), Presence::Starting) => {
+                    place.entry.endpoint.clone_from(&entry.endpoint);
+                }
                 (Some(place), Presence::Ready | Presence::Draining) => {
                     place.entry.clone_from(entry);
                     place.away = None;
                 }
                 // Whoever has yet to become ready joins then, unless all are at their beginning.
-                (None, Presence::Absent) if !self.is_first => {}
+                (None, Presence::Absent | Presence::Starting) if !self.is_first => {}
                 (None, presence) => {
                     let grows = !self.is_first && !self.policy.slow_start.is_zero();
+                    let is_away = matches!(presence, Presence::Absent | Presence::Starting);
                     let place = Place {
                         entry: entry.clone(),
                         joined: grows.then_some(now),
-                        away: (presence == Presence::Absent).then_some(now),
+                        away: is_away.then_some(now),
                     };
                     self.places.insert(entry.name.clone(), place);
                 }
@@ -125,7 +130,7 @@ impl Roster {
             let Entry { name, endpoint, weight, zone, presence } = place.entry.clone();
             let step = place.joined.map_or(STEPS, |joined| self.step(joined, now));
             let state = match (place.away, presence) {
-                (Some(_), _) | (None, Presence::Absent) => State::Away,
+                (Some(_), _) | (None, Presence::Absent | Presence::Starting) => State::Away,
                 (None, Presence::Draining) => State::Draining,
                 (None, Presence::Ready) if step < STEPS => State::Joining,
                 (None, Presence::Ready) => State::Ready,
@@ -211,6 +216,24 @@ mod tests {
         assert_eq!(roster.next_change(after(start, 30)), Some(after(start, 140)));
         roster.take(&list("ab"), after(start, 139));
         assert_eq!(shown(&roster, after(start, 139)), "a Ready 2, b Ready 2");
+    }
+
+    #[test]
+    fn a_member_that_is_back_and_starting_is_away_at_its_new_address() {
+        let (mut roster, start) = roster("ab");
+        let moved = |presence| {
+            let entry = Entry { endpoint: "http://h:1".parse().unwrap(), ..entry("b", presence) };
+            MemberList::new(vec![self::entry("a", Presence::Ready), entry]).unwrap()
+        };
+        let before = roster.seats(start)[1].endpoint.clone();
+        roster.take(&moved(Presence::Absent), after(start, 10));
+        assert_eq!(roster.seats(after(start, 10))[1].endpoint, before);
+        roster.take(&moved(Presence::Starting), after(start, 20));
+        assert_eq!(shown(&roster, after(start, 20)), "a Ready 2, b Away 2");
+        assert_eq!(roster.seats(after(start, 20))[1].endpoint.to_string(), "http://h:1");
+        // Its place is kept no longer for it.
+        roster.pass(after(start, 130));
+        assert_eq!(shown(&roster, after(start, 130)), "a Ready 2");
     }
 
     #[test]

@@ -116,7 +116,8 @@ fn name_of(pod: &Pod) -> Option<&String> {
     pod.hostname.as_ref().or(of_pod)
 }
 
-/// By `serving`, as `ready` is always true where a Service publishes addresses that are not ready.
+/// By `serving`, as `ready` is always true where a Service publishes addresses that are not ready: who is not ready is
+/// then to be asked where it answers.
 fn presence(pod: &Pod) -> Presence {
     let Some(conditions) = &pod.conditions else { return Presence::Ready };
     let ready = conditions.ready.unwrap_or(true);
@@ -124,6 +125,7 @@ fn presence(pod: &Pod) -> Presence {
     match (serving, conditions.terminating.unwrap_or(false)) {
         (true, false) => Presence::Ready,
         (true, true) => Presence::Draining,
+        (false, false) if ready => Presence::Starting,
         (false, _) => Presence::Absent,
     }
 }
@@ -132,7 +134,8 @@ fn rank(presence: Presence) -> u8 {
     match presence {
         Presence::Ready => 0,
         Presence::Draining => 1,
-        Presence::Absent => 2,
+        Presence::Starting => 2,
+        Presence::Absent => 3,
     }
 }
 
@@ -250,8 +253,10 @@ mod tests {
             (json!({"ready": false}), "Absent"),
             (json!({"ready": false, "serving": true, "terminating": true}), "Draining"),
             (json!({"ready": false, "serving": false, "terminating": true}), "Absent"),
+            (json!({"ready": false, "serving": false, "terminating": false}), "Absent"),
             // As with publishNotReadyAddresses.
-            (json!({"ready": true, "serving": false, "terminating": false}), "Absent"),
+            (json!({"ready": true, "serving": false, "terminating": false}), "Starting"),
+            (json!({"ready": true, "serving": false, "terminating": true}), "Absent"),
             (json!({"ready": true, "serving": true, "terminating": true}), "Draining"),
         ] {
             assert!(shown(&with(conditions.clone()))[0].ends_with(expected), "{conditions}");

@@ -102,7 +102,9 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
         let view = views.borrow_and_update().clone();
         IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
-    Ok((runtime, Arc::new(State { shared, tier, metrics: CoreMetrics::default() }), views))
+    let handle = runtime.handle().clone();
+    let state = State { shared, tier, metrics: CoreMetrics::default(), runtime: handle };
+    Ok((runtime, Arc::new(state), views))
 }
 
 fn run<H: Health>(

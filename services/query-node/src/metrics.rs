@@ -227,6 +227,14 @@ impl Source for NodeMetrics {
         process_samples(&mut samples);
         samples
     }
+
+    fn is_ready(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    async fn is_alive(&self) -> bool {
+        self.0.cores_answer().await
+    }
 }
 
 /// How long the requests of each rpc took, as Status tells it.

@@ -61,7 +61,7 @@ impl QueryNode {
         let listener = TcpListener::bind(listen).await.map_err(refused)?;
         let local_addr = listener.local_addr().map_err(refused)?;
         let (health, health_service) = tonic_health::server::health_reporter();
-        report(&health, ServingStatus::NotServing).await;
+        report(&shared, &health, ServingStatus::NotServing).await;
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ends, ended) = mpsc::unbounded_channel();
         let start = |number| {
@@ -135,7 +135,7 @@ impl QueryNode {
         self.follower.abort();
         // Not before it has ended: it might say that the node is ready.
         let _ = (&mut self.follower).await;
-        report(&self.health, ServingStatus::NotServing).await;
+        report(&self.shared, &self.health, ServingStatus::NotServing).await;
         self.dealer.abort();
         self.phase.send_replace(Phase::Draining);
         let all_ended = async {
@@ -169,7 +169,8 @@ impl Drop for QueryNode {
 }
 
 /// Says how it is, of the node as a whole (the service without a name) and of its service.
-async fn report(health: &HealthReporter, status: ServingStatus) {
+async fn report(shared: &Shared, health: &HealthReporter, status: ServingStatus) {
+    shared.set_ready(status == ServingStatus::Serving);
     for service in ["", QueryServiceServer::<Service>::NAME] {
         health.set_service_status(service, status).await;
     }
@@ -180,7 +181,7 @@ async fn become_ready(shared: &Shared, health: &HealthReporter) {
     let mut views = shared.io_nodes.views();
     let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
     tokio::join!(shared.catalog.refresh(), listed);
-    report(health, ServingStatus::Serving).await;
+    report(shared, health, ServingStatus::Serving).await;
     info!("the query node is ready");
 }
 

@@ -1,6 +1,6 @@
 //! What requests share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use connections::tls::ServerTls;
@@ -24,6 +24,8 @@ pub struct State {
     pub tier: IoTier,
     /// What the core counts.
     pub metrics: CoreMetrics,
+    /// Runs on the core's own thread.
+    pub runtime: Handle,
 }
 
 /// A query node's configuration, tables, turns and counters.
@@ -38,6 +40,7 @@ pub struct Shared {
     pub tracer: Tracer,
     cores: OnceLock<Vec<Weak<State>>>,
     fallback_rows: AtomicU64,
+    ready: AtomicBool,
 }
 
 impl Shared {
@@ -64,6 +67,7 @@ impl Shared {
             tracer,
             cores: OnceLock::new(),
             fallback_rows: AtomicU64::new(0),
+            ready: AtomicBool::new(false),
             config,
         })
     }
@@ -77,6 +81,27 @@ impl Shared {
     /// The cores that run.
     pub fn cores(&self) -> Vec<Arc<State>> {
         self.cores.get().into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether each core still runs, once all of them have taken a task and ended it.
+    pub async fn cores_answer(&self) -> bool {
+        let cores = self.cores();
+        for core in &cores {
+            if core.runtime.spawn(async {}).await.is_err() {
+                return false;
+            }
+        }
+        self.cores.get().is_some_and(|started| started.len() == cores.len())
+    }
+
+    /// Whether the node's health says that it serves.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Says so, or takes it back.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
     }
 
     /// Counts rows that were answered from the table because an I/O node could not.

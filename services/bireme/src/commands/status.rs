@@ -107,6 +107,12 @@ fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
             out.line(format_args!("\n{}", warming(node, warm)))?;
         }
     }
+    for node in status.io_nodes.iter().filter(|node| waits_for_hits(node)) {
+        out.line(format_args!(
+            "\n{} is not ready yet: it waits until enough of its rows come from its drives (`hit_ratio_at_start`)",
+            node.endpoint
+        ))?;
+    }
     for node in &status.io_nodes {
         for (drives, what) in [
             (&node.read_only_drives, "takes no more writes: what it has is served"),
@@ -131,6 +137,12 @@ fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
     Ok(())
+}
+
+/// Whether a node that is asked already does not say yet that it serves, though its start is warm.
+fn waits_for_hits(node: &IoNode) -> bool {
+    let is_warm = node.start_warms.iter().all(|warm| warm.done);
+    node.reachable && !node.ready && is_warm && node.state() != MemberState::Draining
 }
 
 /// How far a start's warm is that hasn't ended.

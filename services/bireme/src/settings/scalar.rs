@@ -122,6 +122,8 @@ const IO: &[Scalar] = &[
     number("fills"),
     text("admission"),
     text("warm_at_start_max"),
+    share("hit_ratio_at_start"),
+    text("hit_ratio_at_start_max"),
     text("fill_rate"),
     text("scrub_rate"),
     number("fill_queue_max"),

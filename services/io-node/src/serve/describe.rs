@@ -43,7 +43,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         store: Some(shared.tables.store_use()),
         tables: tables(shared).await,
         start_warms: shared.start_warms.warms(),
-        ready: *shared.start_warms.ready().borrow(),
+        ready: shared.readiness.is_ready(),
     }
 }
 

@@ -18,6 +18,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Server;
 
 use crate::core::here;
+use crate::readiness::State;
 
 pub use stream::opened;
 
@@ -47,15 +48,14 @@ pub async fn serve(
     let shared = Arc::clone(&here().shared);
     let tls = shared.tls.clone();
     let (health, health_service) = tonic_health::server::health_reporter();
-    let mut ready = shared.start_warms.ready();
-    let is_ready = *ready.borrow();
-    match is_ready {
+    let mut states = shared.readiness.states();
+    match shared.readiness.is_ready() {
         true => health.set_serving::<FetchServer>().await,
         false => health.set_not_serving::<FetchServer>().await,
     }
     let (gate, mut end) = (health.clone(), stopping.clone());
     tokio::spawn(async move {
-        let is_ready = async { ready.wait_for(|&ready| ready).await.is_ok() };
+        let is_ready = async { states.wait_for(|&state| state == State::Ready).await.is_ok() };
         let ends = async { end.wait_for(|&stop| stop).await.is_ok() };
         tokio::select! {
             biased;

@@ -10,6 +10,7 @@ mod fetch_oracle;
 mod members;
 mod membership;
 mod overload;
+mod readiness;
 mod reads;
 mod restart;
 mod shares;

@@ -231,7 +231,7 @@ async fn what_fails_is_traced_unless_it_is_the_callers_doing() {
 }
 
 /// What a GET of the metrics says, with headers.
-async fn scrape(address: SocketAddr, path: &str, accept: &str) -> (String, Vec<u8>) {
+pub async fn scrape(address: SocketAddr, path: &str, accept: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
@@ -301,6 +301,13 @@ async fn metrics_are_what_status_says() {
     assert!(head.contains("proto=io.prometheus.client.MetricFamily"), "{head}");
     assert!(bytes.len() > 1000 && !bytes.starts_with(b"#"));
     assert!(scrape(io, "/", "*/*").await.0.starts_with("HTTP/1.1 404"));
+    for node in [io, cluster.query.metrics_addr().unwrap()] {
+        for probe in ["/live", "/ready"] {
+            let (head, said) = scrape(node, probe, "*/*").await;
+            assert!(head.starts_with("HTTP/1.1 200"), "{probe}: {head}");
+            assert_eq!(String::from_utf8(said).unwrap(), format!("{}\n", &probe[1..]));
+        }
+    }
 
     let (_, text) = scrape(cluster.query.metrics_addr().unwrap(), "/metrics", "*/*").await;
     let text = String::from_utf8(text).unwrap();

@@ -21,7 +21,7 @@ fn rows(first: u32, end: u32) -> RowRange {
 }
 
 /// What a node says of its service.
-async fn health(node: &IoNode) -> ServingStatus {
+pub async fn health(node: &IoNode) -> ServingStatus {
     let endpoint = format!("http://{}", node.local_addr());
     let channel = tonic::transport::Endpoint::from_shared(endpoint).unwrap().connect().await;
     let request = HealthCheckRequest { service: "bireme.fetch.v1.FetchService".into() };

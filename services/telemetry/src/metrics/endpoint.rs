@@ -1,4 +1,5 @@
-//! `/metrics` over HTTP, for Prometheus.
+//! `/metrics` over HTTP, for Prometheus; `/live` and `/ready` for whoever probes a node that speaks TLS and can't: a
+//! kubelet, a load balancer.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,8 +21,8 @@ use super::prometheus::{to_protobuf, to_text};
 use super::serve::Source;
 use crate::resource::Identity;
 
-/// Connections at the same time: a few Prometheus servers and a curious human.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections at the same time: a few Prometheus servers, probes and a curious human.
+const CONNECTIONS_MAX: usize = 64;
 
 /// How long the headers of a request may take, and a collection of the metrics.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -71,6 +72,10 @@ pub async fn serve(listener: TcpListener, source: Arc<impl Source>, identity: Id
     }
 }
 
+fn late() -> String {
+    format!("the node's cores did not answer within {PATIENCE:?}\n")
+}
+
 async fn answer(
     request: Request<Incoming>,
     source: &impl Source,
@@ -81,17 +86,31 @@ async fn answer(
         *response.status_mut() = status;
         response
     };
-    if request.uri().path() != "/metrics" {
-        return Ok(plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n".into()));
+    let path = request.uri().path();
+    if !matches!(path, "/metrics" | "/live" | "/ready") {
+        let text = "the metrics are at /metrics, the node's health at /live and /ready\n";
+        return Ok(plain(StatusCode::NOT_FOUND, text.into()));
     }
     if request.method() != Method::GET {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
         response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
         return Ok(response);
     }
+    match path {
+        "/live" => {
+            let alive = tokio::time::timeout(PATIENCE, source.is_alive()).await;
+            return Ok(match alive {
+                Ok(true) => plain(StatusCode::OK, "live\n".into()),
+                Ok(false) => plain(StatusCode::SERVICE_UNAVAILABLE, "a core has ended\n".into()),
+                Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, late()),
+            });
+        }
+        "/ready" if source.is_ready() => return Ok(plain(StatusCode::OK, "ready\n".into())),
+        "/ready" => return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".into())),
+        _ => {}
+    }
     let Ok(samples) = tokio::time::timeout(PATIENCE, source.collect()).await else {
-        let text = format!("the node's cores did not answer within {PATIENCE:?}\n");
-        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, text));
+        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, late()));
     };
     let samples = Arc::new(samples);
     let wants_protobuf = request.headers().get_all(ACCEPT).iter().any(|accept| {

@@ -16,10 +16,16 @@ use crate::config::TelemetryConfig;
 use crate::error::TelemetryError;
 use crate::resource::Identity;
 
-/// A node that can be asked for its metrics.
+/// A node that can be asked for its metrics, and how it is.
 pub trait Source: Send + Sync + 'static {
-    /// What they are now.
+    /// What the metrics are now.
     fn collect(&self) -> impl Future<Output = Samples> + Send;
+
+    /// Whether requests are to come to it, as the gRPC health of its service says.
+    fn is_ready(&self) -> bool;
+
+    /// Whether each of its cores still runs, once all of them have answered.
+    fn is_alive(&self) -> impl Future<Output = bool> + Send;
 }
 
 /// A node's metrics, told until this is dropped.
@@ -29,7 +35,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Listens for Prometheus and starts to send over OTLP, as far as `config` says so; the work is done on
+    /// Listens for Prometheus and for probes, and starts to send over OTLP, as far as `config` says so; the work is done on
     /// `runtime`.
     ///
     /// # Errors

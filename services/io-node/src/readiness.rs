@@ -1,0 +1,240 @@
+//! When the node's health says that it serves: once its start is warm, and its drives answer for as much of what it is
+//! asked as is wanted of them.
+//!
+//! Whoever updates or drains nodes one after another (a StatefulSet, a disruption budget) waits for that before the
+//! next one. So a node that came back without its cache, or with too little of it, keeps the others from going; it
+//! answers whoever asks all the same, and query nodes do ask a member that is away and can be reached. How much it
+//! had before is not known to it: the ratio is the operator's word.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::config::IoConfig;
+use crate::node::Shared;
+
+/// Between two looks at what was asked.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Over how many looks the ratio is taken.
+const LOOKS: usize = 10;
+
+/// So many looks without a row, and nobody asks: there is no ratio to wait for.
+const IDLE_LOOKS: usize = 30;
+
+/// How far a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It answers, and is not to be counted on yet.
+    Starting,
+    /// Its health says that it serves.
+    Ready,
+    /// It is stopping.
+    Ended,
+}
+
+/// How far the node is, for its cores and probes to see.
+pub struct Readiness(watch::Sender<State>);
+
+impl Readiness {
+    /// That of a node that has yet to start; where there is nothing to wait for, it is ready.
+    pub fn new(config: &IoConfig) -> Self {
+        let waits = !config.warm_at_start.is_empty() || config.hit_ratio_at_start > 0.0;
+        Self(watch::Sender::new(if waits { State::Starting } else { State::Ready }))
+    }
+
+    /// How far it is, now and later.
+    pub fn states(&self) -> watch::Receiver<State> {
+        self.0.subscribe()
+    }
+
+    /// Whether its health says that it serves.
+    pub fn is_ready(&self) -> bool {
+        *self.0.borrow() == State::Ready
+    }
+
+    /// It stops, and is not ready again.
+    pub fn end(&self) {
+        self.0.send_replace(State::Ended);
+    }
+
+    fn begin(&self) {
+        self.0.send_if_modified(|state| {
+            let begins = *state == State::Starting;
+            if begins {
+                *state = State::Ready;
+            }
+            begins
+        });
+    }
+}
+
+/// Waits for what is filled at the start, then for the ratio, and lets the node say that it serves.
+pub async fn become_ready(shared: Arc<Shared>) {
+    let mut warm = shared.start_warms.ready();
+    if warm.wait_for(|&warm| warm).await.is_err() {
+        return;
+    }
+    if shared.config.hit_ratio_at_start > 0.0 {
+        wait_for_hits(&shared).await;
+    }
+    shared.readiness.begin();
+}
+
+async fn wait_for_hits(shared: &Shared) {
+    let (wanted, limit) = (shared.config.hit_ratio_at_start, shared.config.hit_ratio_at_start_max);
+    tracing::info!(wanted, "the node says that it serves once so much comes from its drives");
+    let began = Instant::now();
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hits = Hits::new(wanted);
+    loop {
+        looks.tick().await;
+        let cores = shared.snapshots().await;
+        let count = Counts {
+            rows: cores.iter().map(|core| core.rows).sum(),
+            table_rows: cores.iter().map(|core| core.table_rows).sum(),
+        };
+        let took = began.elapsed();
+        match hits.look(count) {
+            Verdict::Enough(ratio) => {
+                tracing::info!(ratio, ?took, "enough comes from the drives: the node is ready");
+                return;
+            }
+            Verdict::Idle => {
+                tracing::info!(?took, "nobody asks for rows: the node is ready");
+                return;
+            }
+            Verdict::Wait(ratio) if took >= limit => {
+                tracing::warn!(
+                    ?limit,
+                    ratio,
+                    wanted,
+                    "too little comes from the drives within `hit_ratio_at_start_max`: the node is ready all the same"
+                );
+                return;
+            }
+            Verdict::Wait(_) => {}
+        }
+    }
+}
+
+/// Rows since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    rows: u64,
+    /// Those of them that came from the table.
+    table_rows: u64,
+}
+
+/// What a look brings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    /// The ratio is there.
+    Enough(f64),
+    /// Nobody has asked for long.
+    Idle,
+    /// Neither; the ratio so far, 0 where nobody asked.
+    Wait(f64),
+}
+
+/// The last looks, the latest at the end. Pure.
+struct Hits {
+    wanted: f64,
+    looks: VecDeque<Counts>,
+}
+
+impl Hits {
+    fn new(wanted: f64) -> Self {
+        Self { wanted, looks: VecDeque::new() }
+    }
+
+    fn look(&mut self, now: Counts) -> Verdict {
+        self.looks.push_back(now);
+        if self.looks.len() > IDLE_LOOKS + 1 {
+            self.looks.pop_front();
+        }
+        let last = self.looks.len() - 1;
+        let since = self.looks[last.saturating_sub(LOOKS)];
+        let rows = now.rows.saturating_sub(since.rows);
+        let table_rows = now.table_rows.saturating_sub(since.table_rows);
+        let ratio = match rows {
+            0 => 0.0,
+            rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
+        };
+        if last >= IDLE_LOOKS && self.looks[0].rows == now.rows {
+            Verdict::Idle
+        } else if last >= LOOKS && rows > 0 && ratio >= self.wanted {
+            Verdict::Enough(ratio)
+        } else {
+            Verdict::Wait(ratio)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each look brings, of rows a look and how many of them come from the table.
+    fn verdicts(wanted: f64, looks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Verdict> {
+        let (mut hits, mut count) = (Hits::new(wanted), Counts { rows: 0, table_rows: 0 });
+        let look = |(rows, table_rows)| {
+            count = Counts { rows: count.rows + rows, table_rows: count.table_rows + table_rows };
+            hits.look(count)
+        };
+        looks.into_iter().map(look).collect()
+    }
+
+    /// How many looks it takes, and what is found then.
+    fn first(verdicts: &[Verdict]) -> Option<(usize, Verdict)> {
+        let at = verdicts.iter().position(|verdict| !matches!(verdict, Verdict::Wait(_)))?;
+        Some((at, verdicts[at]))
+    }
+
+    #[test]
+    fn a_node_that_kept_its_cache_is_looked_at_for_ten_seconds() {
+        let all = verdicts(0.9, [(100, 0); 20]);
+        assert_eq!(first(&all), Some((LOOKS, Verdict::Enough(1.0))));
+    }
+
+    #[test]
+    fn an_empty_node_waits_until_the_last_ten_seconds_are_good_enough() {
+        // Half from the table for a minute, then nothing: 9 of 10 looks have to be without.
+        let looks = [(100, 50)].repeat(60).into_iter().chain([(100, 0)].repeat(20));
+        let all = verdicts(0.95, looks);
+        assert_eq!(first(&all), Some((60 + 8, Verdict::Enough(0.95))));
+        assert_eq!(all[59], Verdict::Wait(0.5));
+    }
+
+    #[test]
+    fn who_is_never_good_enough_waits_on() {
+        assert_eq!(first(&verdicts(0.9, [(10, 2); 500])), None);
+    }
+
+    #[test]
+    fn who_is_not_asked_is_ready_after_half_a_minute() {
+        let all = verdicts(0.9, [(0, 0); 40]);
+        assert_eq!(first(&all), Some((IDLE_LOOKS, Verdict::Idle)));
+        // Those who ask come late: a row in the first half minute begins it anew.
+        let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
+        let all = verdicts(0.9, looks);
+        assert_eq!(first(&all), Some((25 + IDLE_LOOKS, Verdict::Idle)));
+    }
+
+    #[test]
+    fn a_node_that_ends_is_not_ready_again() {
+        let config = IoConfig { hit_ratio_at_start: 0.5, ..Default::default() };
+        let readiness = Readiness::new(&config);
+        assert!(!readiness.is_ready());
+        readiness.begin();
+        assert!(readiness.is_ready());
+        readiness.end();
+        readiness.begin();
+        assert!(!readiness.is_ready());
+        assert!(Readiness::new(&IoConfig::default()).is_ready());
+    }
+}
