@@ -1,6 +1,8 @@
 // What is asked of a run, from the environment.
 
 const text = (name, otherwise) => __ENV[name] || otherwise;
+const tls = (ca, cert, key) =>
+  ca && { cacerts: [open(ca)], ...(cert && { cert: open(cert), key: open(key) }) };
 const number = (name, otherwise) => Number(text(name, otherwise));
 
 export const setting = {
@@ -21,6 +23,9 @@ export const setting = {
   p99: number('P99_MS', 500),
   errors: number('ERRORS_MAX', 0.001),
   shed: number('SHED_MAX', 0.01),
+  // With the authorities of their certificates, tiers are spoken to by TLS; with a certificate of one's own, where they
+  // ask for one.
+  tls: tls(text('TLS_CA', ''), text('TLS_CERT', ''), text('TLS_KEY', '')),
   protos: text('PROTOS', '../../proto').split(','),
   output: text('OUTPUT', '.'),
 };

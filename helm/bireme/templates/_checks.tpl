@@ -3,10 +3,12 @@
 {{- define "bireme.checks" -}}
 {{- include "bireme.checks.names" . }}
 {{- include "bireme.checks.io" .Values }}
+{{- include "bireme.checks.hits" .Values }}
 {{- include "bireme.checks.shares" .Values }}
 {{- include "bireme.checks.drives" .Values.io }}
 {{- include "bireme.checks.query" .Values.query }}
 {{- include "bireme.checks.telemetry" .Values }}
+{{- include "bireme.checks.tls" .Values }}
 {{- include "bireme.checks.rules" . }}
 {{- if and .Values.seccompInstaller.enabled (ne .Values.io.seccomp "Localhost") }}
 {{- fail (printf "seccompInstaller.enabled writes a profile that nobody uses, as io.seccomp is %s: set io.seccomp to Localhost" .Values.io.seccomp) }}
@@ -18,7 +20,7 @@
 
 {{/* Settings that the chart itself gives to the nodes. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas" "telemetry" "telemetry") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "hit_ratio_at_start_max" "io.hitRatioAtStartSeconds" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -57,6 +59,24 @@
 {{- end }}
 {{- end }}
 {{- if .io.pinned }}{{ include "bireme.checks.pinned" .io.resources }}{{ end }}
+{{- end }}
+
+{{/* Whole seconds of a duration: 1h30m. */}}
+{{- define "bireme.seconds" -}}
+{{- $seconds := 0 }}
+{{- range regexFindAll "[0-9]+(ms|s|m|h)" . -1 }}
+{{- $unit := regexFind "[a-z]+" . }}
+{{- $seconds = add $seconds (mul (regexFind "[0-9]+" . | int) (get (dict "ms" 0 "s" 1 "m" 60 "h" 3600) $unit)) }}
+{{- end }}
+{{- $seconds }}
+{{- end }}
+
+{{/* A node that is waited for too long loses its chunks to the others, and waits for hits that nobody asks for. */}}
+{{- define "bireme.checks.hits" -}}
+{{- $hold := default "" .query.settings.member_hold }}
+{{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (int .io.hitRatioAtStartSeconds)) }}
+{{- fail (printf "query.settings.member_hold is %s, and io.hitRatioAtStartSeconds is %d: the others would take a node's chunks over while it waits; make member_hold longer, or leave it out" $hold (int .io.hitRatioAtStartSeconds)) }}
+{{- end }}
 {{- end }}
 
 {{- define "bireme.checks.shares" -}}
@@ -152,6 +172,35 @@
 {{- end }}
 {{- if and .metrics.enabled (has (int .metrics.port) (list 7070 7071 (int $.query.service.port))) }}
 {{- fail (printf "telemetry.metrics.port is %d, where requests go: leave it at 9464" (int .metrics.port)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.tls" -}}
+{{- with .tls }}
+{{- $given := or .secrets.query .secrets.io }}
+{{- if and (not .enabled) (or $given .certManager.enabled) }}
+{{- fail (printf "%s, and tls.enabled is false: set it to true" (ternary "tls.certManager.enabled is true" "tls.secrets names certificates" .certManager.enabled)) }}
+{{- end }}
+{{- if and $given .certManager.enabled }}
+{{- fail "tls.secrets names certificates, and tls.certManager.enabled is true: leave one of the two out" }}
+{{- end }}
+{{- if and .enabled (not $given) (not .certManager.enabled) }}
+{{- fail "tls.enabled is true, and nothing says where certificates are from: name tls.secrets.query and tls.secrets.io, or set tls.certManager.enabled to true" }}
+{{- end }}
+{{- if and $given (not (and .secrets.query .secrets.io)) }}
+{{- fail (printf "tls.secrets.%s is empty: name its Secret; both tiers may have the same" (ternary "io" "query" (empty .secrets.io))) }}
+{{- end }}
+{{- if and .certManager.enabled .ioServerName }}
+{{- fail "tls.ioServerName is for given Secrets: cert-manager's certificates have the name of the service, so leave it out" }}
+{{- end }}
+{{- $hours := dict }}
+{{- range $key := list "duration" "renewBefore" }}{{ $_ := set $hours $key (index $.tls.certManager $key | trimSuffix "h" | int) }}{{ end }}
+{{- if ge $hours.renewBefore $hours.duration }}
+{{- fail (printf "tls.certManager.renewBefore (%s) is not below duration (%s): certificates would be renewed without end" .certManager.renewBefore .certManager.duration) }}
+{{- end }}
+{{- if and .enabled (not $.telemetry.metrics.enabled) }}
+{{- fail "tls.enabled is true, and telemetry.metrics.enabled is false: the kubelet can't probe by TLS and asks at that port, so set it to true" }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -54,6 +54,9 @@ trace_slow = {{ toJson .traces.slow }}
 {{- end }}
 
 {{- define "bireme.query.configuration" -}}
+{{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
+member_hold = "{{ add .Values.io.hitRatioAtStartSeconds 120 }}s"
+{{- end }}
 {{- include "bireme.toml.settings" .Values.query.settings }}
 {{- range $name, $table := .Values.tables }}
 
@@ -66,9 +69,10 @@ trace_slow = {{ toJson .traces.slow }}
 
 [[io_nodes]]
 name = "{{ $pod }}"
-endpoint = "http://{{ $pod }}.{{ include "bireme.io.domain" $ }}:7071"
+endpoint = "{{ ternary "https" "http" $.Values.tls.enabled }}://{{ $pod }}.{{ include "bireme.io.domain" $ }}:7071"
 {{- end }}
 {{- end }}
+{{- include "bireme.toml.tls" (list . "query") }}
 {{- include "bireme.toml.telemetry" (list . "query") }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}
@@ -97,6 +101,10 @@ pin = {{ .Values.io.pinned }}
 {{- if .Values.io.warmAtStart }}
 warm_at_start_max = {{ toJson .Values.io.warmAtStartMax }}
 {{- end }}
+{{- if .Values.io.hitRatioAtStart }}
+hit_ratio_at_start = {{ include "bireme.toml.scalar" .Values.io.hitRatioAtStart }}
+hit_ratio_at_start_max = "{{ int .Values.io.hitRatioAtStartSeconds }}s"
+{{- end }}
 {{- include "bireme.toml.settings" .Values.io.settings }}
 {{- range .Values.io.drives }}
 
@@ -124,6 +132,7 @@ columns = {{ toJson . }}
 uri = {{ toJson (index $.Values.tables $name).uri }}
 {{- include "bireme.toml.settings" $share }}
 {{- end }}
+{{- include "bireme.toml.tls" (list . "io") }}
 {{- include "bireme.toml.telemetry" (list . "io") }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}

@@ -31,5 +31,5 @@
 {{- end }}
 
 {{- define "bireme.query.endpoint" -}}
-http://{{ include "bireme.tier" (list . "query") }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ .Values.query.service.port }}
+{{ ternary "https" "http" .Values.tls.enabled }}://{{ include "bireme.tier" (list . "query") }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ .Values.query.service.port }}
 {{- end }}

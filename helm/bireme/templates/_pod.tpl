@@ -40,21 +40,30 @@ lifecycle:
 {{/*
 The health of the whole process says whether it lives; that of its service, which a node takes back before it
 drains, whether it is to be asked. A node that finds a big cache again takes its time to start.
+
+The kubelet's gRPC probes speak in the clear. A node with TLS says the same over HTTP, at the port of its metrics; to
+run a client in the pod for each probe would take more, and of the very CPUs that its threads keep to.
 */}}
 {{- define "bireme.container.probes" -}}
 {{- $query := eq (index . 1) "query" }}
 {{- $port := ternary 7070 7071 $query }}
-{{- $service := ternary "bireme.query.v1.QueryService" "bireme.fetch.v1.FetchService" $query -}}
+{{- $service := ternary "bireme.query.v1.QueryService" "bireme.fetch.v1.FetchService" $query }}
+{{- $live := printf "grpc: {port: %d}" $port }}
+{{- $ready := printf "grpc: {port: %d, service: %s}" $port $service }}
+{{- if (index . 0).Values.tls.enabled }}
+{{- $live = "httpGet: {path: /live, port: metrics}" }}
+{{- $ready = "httpGet: {path: /ready, port: metrics}" }}
+{{- end -}}
 startupProbe:
-  grpc: {port: {{ $port }}}
+  {{ $live }}
   periodSeconds: 1
   failureThreshold: 300
 readinessProbe:
-  grpc: {port: {{ $port }}, service: {{ $service }}}
+  {{ $ready }}
   periodSeconds: 2
   timeoutSeconds: 2
 livenessProbe:
-  grpc: {port: {{ $port }}}
+  {{ $live }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6

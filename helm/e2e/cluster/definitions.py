@@ -6,11 +6,14 @@ from pathlib import Path
 from ..process import run, until
 
 OPERATOR, KEDA = "github.com/prometheus-operator/prometheus-operator@v0.89.0", "github.com/kedacore/keda/v2@v2.21.0"
+CERT_MANAGER = "github.com/cert-manager/cert-manager@v1.19.1"
 FILES = {
     "podmonitors": (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"),
     "servicemonitors": (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
     "prometheusrules": (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
     "scaledobjects": (KEDA, "config/crd/bases/keda.sh_scaledobjects.yaml"),
+    "certificates": (CERT_MANAGER, "deploy/crds/cert-manager.io_certificates.yaml"),
+    "issuers": (CERT_MANAGER, "deploy/crds/cert-manager.io_issuers.yaml"),
 }
 
 

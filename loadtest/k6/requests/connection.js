@@ -13,7 +13,8 @@ export function connection(proto) {
   let connected = false;
   return (address) => {
     if (!connected) {
-      client.connect(address, { plaintext: true, timeout: '10s', maxReceiveSize: MESSAGE_BYTES_MAX });
+      const by = setting.tls ? { tls: setting.tls } : { plaintext: true };
+      client.connect(address, { ...by, timeout: '10s', maxReceiveSize: MESSAGE_BYTES_MAX });
       connected = true;
     }
     return client;
