@@ -11,7 +11,8 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, discovery, faults, in_cluster, install, metrics, monitor, scale, seccomp, slices, uninstall, update,
+    autoscale, devices, discovery, faults, in_cluster, install, metrics, monitor, recovery, scale, seccomp, slices, tls,
+    uninstall, update,
 )
 from .store import Store
 
@@ -27,6 +28,9 @@ STEPS = {
     "restart-query": lambda release: update.rolling_restart(release, "query"),
     "restart-io": lambda release: update.rolling_restart(release, "io"),
     "partition": update.partition,
+    "hits-recover": recovery.before_the_next,
+    "tls": tls.renewed,
+    "devices": devices.raw_and_pinned,
     "dns": discovery.by_dns,
     "many-slices": slices.many,
     "autoscale": autoscale.by_cpu,

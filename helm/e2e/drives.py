@@ -1,8 +1,10 @@
-"""Local PersistentVolumes, as a provisioner makes them of a node's drives: a folder for each, two a node."""
+"""Local PersistentVolumes, as a provisioner makes them of a node's drives: a folder for each, two a node; and, for who
+asks, a raw device of one."""
 
 from .cluster.cluster import Cluster
 from .cluster.manifest import apply
 from .layout import STATE
+from .process import run
 
 CLASS = "local-nvme"
 A_NODE = 2
@@ -22,6 +24,18 @@ def make(cluster: Cluster) -> None:
             folder = STATE / "drives" / name
             folder.mkdir(parents=True)
             apply(volume(name, worker.name, folder))
+
+
+def make_raw(node: str) -> None:
+    """A loop device stands for a drive. It is let go with the rest of the run."""
+    name = f"{node}-raw"
+    file = STATE / "drives" / f"{name}.img"
+    with open(file, "wb") as image:
+        image.truncate(512 << 20)
+    device = run("losetup", "--find", "--show", file).strip()
+    found = volume(name, node, device)
+    found["spec"]["volumeMode"] = "Block"
+    apply(found)
 
 
 def volume(name: str, node: str, folder) -> dict:

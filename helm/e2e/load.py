@@ -24,7 +24,7 @@ class Load:
             "SCENARIO": scenario, "DURATION": f"{seconds}s", "RATE": str(rate), "QUERY": release.endpoint,
             "TABLE": store.TABLE, "OUTPUT": str(self.output), "PROTOS": str(ROOT / "proto"), "VERBOSE": "1",
             # Latency is not what is looked at here: all nodes share one machine.
-            "P99_MS": "60000", "SHED_MAX": "0", "ERRORS_MAX": "1",
+            "P99_MS": "60000", "SHED_MAX": "0", "ERRORS_MAX": "1", **release.tls,
         }
 
     def __enter__(self):

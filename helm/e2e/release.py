@@ -21,6 +21,8 @@ class Release:
     def __init__(self, bireme: Path, cluster: Cluster, store_server: store.Store):
         self.bireme, self.cluster, self.store = bireme, cluster, store_server
         self.endpoint = f"{node_ip(1)}:{NODE_PORT}"
+        # With TLS, where callers find the files that it takes, as variables.
+        self.tls: dict[str, str] = {}
 
     # -- helm --
 
@@ -98,12 +100,17 @@ class Release:
 
     def ask(self, *words, accept: tuple[int, ...] = (0,)) -> list[dict]:
         """The lines of the binary's answer, from outside of the cluster."""
-        said = run(self.bireme, *words, "--endpoint", f"http://{self.endpoint}", "--json", accept=accept)
+        said = self.call(*words, "--json", accept=accept)
         return [json.loads(line) for line in said.splitlines()]
+
+    def call(self, *words, **how) -> str:
+        scheme = "https" if self.tls else "http"
+        env = {f"BIREME_{name}": value for name, value in self.tls.items()}
+        return run(self.bireme, *words, "--endpoint", f"{scheme}://{self.endpoint}", env=env, **how)
 
     def io_nodes(self) -> list[dict]:
         # 4 while one of them does not answer, which is what steps look for.
         return self.ask("status", accept=(0, 4))[0]["io_nodes"]
 
     def warm(self) -> None:
-        run(self.bireme, "warm", store.TABLE, "--endpoint", f"http://{self.endpoint}", timeout=300)
+        self.call("warm", store.TABLE, timeout=300)

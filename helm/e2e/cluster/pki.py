@@ -3,9 +3,9 @@
 from ..layout import STATE
 from ..process import run
 from .addresses import HOST, KUBERNETES_SERVICE, node_ip, node_name
+from .authority import Authority
 
 PKI = STATE / "pki"
-CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -18,11 +18,9 @@ current-context: x
 
 
 def make(nodes: int, host: str = HOST) -> None:
-    PKI.mkdir(parents=True)
-    run("openssl", "req", "-x509", *CURVE, "-keyout", PKI / "ca.key", "-out", PKI / "ca.crt", "-days", 30,
-        "-subj", "/CN=bireme-e2e")
+    authority = Authority(PKI, "bireme-e2e")
     names = ["DNS:localhost", "DNS:kubernetes", "DNS:kubernetes.default.svc", "IP:127.0.0.1"]
-    certificate("apiserver", "/CN=kube-apiserver", [*names, f"IP:{KUBERNETES_SERVICE}", f"IP:{host}"])
+    authority.vouch("apiserver", "/CN=kube-apiserver", [*names, f"IP:{KUBERNETES_SERVICE}", f"IP:{host}"])
     callers = {
         "admin": "/O=system:masters/CN=admin",
         "controller-manager": "/CN=system:kube-controller-manager",
@@ -30,24 +28,14 @@ def make(nodes: int, host: str = HOST) -> None:
         "proxy": "/CN=system:kube-proxy",
     }
     for name, subject in callers.items():
-        certificate(name, subject)
+        authority.vouch(name, subject)
         kubeconfig(name, host)
     for number in range(1, nodes + 1):
         name = node_name(number)
-        certificate(name, f"/O=system:nodes/CN=system:node:{name}", [f"DNS:{name}", f"IP:{node_ip(number)}"])
+        authority.vouch(name, f"/O=system:nodes/CN=system:node:{name}", [f"DNS:{name}", f"IP:{node_ip(number)}"])
         kubeconfig(name, host)
     run("openssl", "genrsa", "-out", PKI / "accounts.key", 2048)
     run("openssl", "rsa", "-in", PKI / "accounts.key", "-pubout", "-out", PKI / "accounts.pub")
-
-
-def certificate(name: str, subject: str, names: list[str] | None = None) -> None:
-    usage = "extendedKeyUsage=serverAuth,clientAuth\n"
-    if names:
-        usage += f"subjectAltName={','.join(names)}\n"
-    (PKI / f"{name}.ext").write_text(usage)
-    run("openssl", "req", *CURVE, "-keyout", PKI / f"{name}.key", "-out", PKI / f"{name}.csr", "-subj", subject)
-    run("openssl", "x509", "-req", "-in", PKI / f"{name}.csr", "-CA", PKI / "ca.crt", "-CAkey", PKI / "ca.key",
-        "-CAcreateserial", "-days", 30, "-out", PKI / f"{name}.crt", "-extfile", PKI / f"{name}.ext")
 
 
 def kubeconfig(name: str, host: str) -> None:

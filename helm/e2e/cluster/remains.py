@@ -26,11 +26,26 @@ def remove(nodes: int) -> None:
             run("umount", "-l", mount)
         except Failed:
             pass  # it went with another
+    detach_loops()
     if nodes:
         network.down()
     for number in range(1, nodes + 1):
         cgroup.remove(number)
     shutil.rmtree(STATE, ignore_errors=True)
+
+
+def detach_loops() -> None:
+    """Loop devices of files of the run, and those that a kubelet has made of them to hold them."""
+    while True:
+        listed = run("losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE").splitlines()
+        loops = dict(line.split(maxsplit=1) for line in listed if " " in line)
+        ours = {name for name, file in loops.items() if file.startswith(f"{STATE}/")}
+        upon = {name for name, file in loops.items() if file in ours}
+        # One that others stand on goes after them.
+        leaves = upon or ours
+        if not leaves:
+            return
+        run("losetup", "--detach", *sorted(leaves))
 
 
 def end_processes() -> None:

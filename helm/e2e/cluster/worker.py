@@ -26,6 +26,8 @@ state = '{home}/containerd-state'
   restrict_oom_score_adj = true
   # Pods' networks go with the rest of the run.
   netns_mounts_under_state_dir = true
+  # Raw devices are for who runs in the pod, which is not root.
+  device_ownership_from_security_context = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['{bin}']
   conf_dir = '{home}/cni'
@@ -111,6 +113,11 @@ class Worker:
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "100Mi", "imagefs.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
             "podLogsDir": f"{self.home}/logs",
+            # Pods of whole CPUs get them for themselves; the others, and the system, have the first.
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0",
+            # Secrets that change are in the pods soon.
+            "syncFrequency": "5s",
         }
 
     def proxy(self) -> dict:

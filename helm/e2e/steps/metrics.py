@@ -27,8 +27,8 @@ def scraped(release) -> None:
     check("a service that is open to all has not", ports == ["grpc"], ports)
 
 
-def scrape(kind: str, name: str) -> str:
-    return run("kubectl", "get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/{kind}/{name}/proxy/metrics")
+def scrape(kind: str, name: str, namespace: str = NAMESPACE) -> str:
+    return run("kubectl", "get", "--raw", f"/api/v1/namespaces/{namespace}/{kind}/{name}/proxy/metrics")
 
 
 def total(text: str, counter: str) -> float:

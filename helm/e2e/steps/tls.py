@@ -1,0 +1,127 @@
+"""TLS with certificates in Secrets, which are renewed while callers go on."""
+
+import json
+import ssl
+
+from .. import store
+from ..check import check, step
+from ..cluster.authority import Authority
+from ..cluster.manifest import apply
+from ..layout import STATE
+from ..load import Load
+from ..process import Failed, kill, until
+from ..release import NAMESPACE
+from .faults import caches_are_warm, restarts
+from .scale import reachable, uids
+
+SECRETS = {"query": "query-certificate", "io": "io-certificate"}
+ON = json.dumps({"enabled": True, "secrets": SECRETS, "clientCertificates": "all"})
+
+
+def renewed(release) -> None:
+    step("TLS between callers, query nodes and I/O nodes, each with a certificate of its own")
+    first, second = authority(release, "first"), authority(release, "second")
+    put(first, trusted=[first])
+    try:
+        release.upgrade(f"tls={ON}")
+        # Callers trust both from the start.
+        release.tls = caller(first, trusted=[first, second])
+        release.rollout("io")
+        release.settled("io", 2)
+        release.settled("query", 2)
+        serves(release, first)
+        renew(release, first, second)
+    finally:
+        release.tls = {}
+    release.upgrade()
+    release.rollout("io")
+    release.settled("io", 2)
+    release.settled("query", 2)
+
+
+def serves(release, issuer: Authority) -> None:
+    release.warm()
+    rows = release.ask("search", store.TABLE, "--like", "n02503517", "-k", 5)
+    check("a search from outside goes through both tiers", rows[0][store.KEY] == "n02503517")
+    check("query nodes speak to both I/O nodes", len(reachable(release)) == 2)
+    check("each shows the certificate of its tier", all(shown(release, tier) == pem(issuer, tier) for tier in SECRETS))
+    check("helm test has a certificate too", "Succeeded" in release.helm_test("bireme"))
+    with_certificate = release.tls
+    release.tls = {}
+    check("in the clear nobody answers", refused(release))
+    release.tls = {"TLS_CA": with_certificate["TLS_CA"]}
+    check("nor to who has no certificate", refused(release))
+    release.tls = with_certificate
+
+
+def renew(release, first: Authority, second: Authority) -> None:
+    step("certificates are renewed by another authority under load")
+    pods = uids(release, "io") | uids(release, "query")
+    with Load(release, "search", 150):
+        put(first, trusted=[first, second])
+        release.tls = caller(second, trusted=[first, second])
+        until("query nodes to take a caller of the other authority", lambda: release.ask("tables"), 60)
+        put(second, trusted=[first, second])
+        until("the new certificates to be shown",
+              lambda: all(shown(release, tier) == pem(second, tier) for tier in SECRETS), 60)
+        check("both tiers show the new certificates", True)
+        # What is connected stays; a node that comes back is connected with what is new on both sides.
+        before = restarts(release, "bireme-io-0")
+        kill(release.pid("io", "bireme-io-0"))
+        until("its restart", lambda: restarts(release, "bireme-io-0") == before + 1)
+        release.settled("io", 2)
+        until("both I/O nodes", lambda: len(reachable(release)) == 2)
+    check("no pod was replaced", uids(release, "io") | uids(release, "query") == pods)
+    release.ask("search", store.TABLE, "--like", "n02503517", "-k", 5)
+    caches_are_warm(release)
+
+
+def authority(release, name: str) -> Authority:
+    made = Authority(STATE / "tls" / name, f"bireme-{name}")
+    outside = release.endpoint.split(":")[0]
+    for tier in SECRETS:
+        service = f"bireme-{tier}.{NAMESPACE}.svc.cluster.local"
+        made.vouch(tier, f"/CN=bireme-{tier}", [f"DNS:{service}", f"IP:{outside}"])
+    made.vouch("caller", "/CN=caller")
+    return made
+
+
+def put(issuer: Authority, trusted: list[Authority]) -> None:
+    authorities = certificates(trusted)
+    for tier, name in SECRETS.items():
+        files = {"tls.crt": pem(issuer, tier), "tls.key": (issuer.folder / f"{tier}.key").read_text()}
+        apply({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+               "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": {**files, "ca.crt": authorities}})
+
+
+def caller(issuer: Authority, trusted: list[Authority]) -> dict[str, str]:
+    authorities = STATE / "tls" / "authorities.crt"
+    authorities.write_text(certificates(trusted))
+    return {"TLS_CA": str(authorities), "TLS_CERT": str(issuer.folder / "caller.crt"),
+            "TLS_KEY": str(issuer.folder / "caller.key")}
+
+
+def certificates(authorities: list[Authority]) -> str:
+    return "".join(it.cert.read_text() for it in authorities)
+
+
+def pem(issuer: Authority, tier: str) -> str:
+    return (issuer.folder / f"{tier}.crt").read_text()
+
+
+def shown(release, tier: str) -> str:
+    """The certificate that the tier's first pod shows."""
+    pod = min(release.pods(tier).items())[1]
+    port = {"query": 7070, "io": 7071}[tier]
+    try:
+        return ssl.get_server_certificate((pod["status"]["podIP"], port), timeout=3)
+    except OSError as error:
+        raise Failed(f"{tier} shows no certificate: {error}") from None
+
+
+def refused(release) -> bool:
+    try:
+        release.ask("tables", "--timeout", "3s")
+        return False
+    except Failed:
+        return True
