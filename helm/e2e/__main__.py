@@ -30,6 +30,7 @@ STEPS = {
     "partition": update.partition,
     "hits-recover": recovery.before_the_next,
     "tls": tls.renewed,
+    "cert-manager": tls.by_cert_manager,
     "devices": devices.raw_and_pinned,
     "dns": discovery.by_dns,
     "many-slices": slices.many,

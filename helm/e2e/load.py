@@ -25,6 +25,7 @@ class Load:
             "TABLE": store.TABLE, "OUTPUT": str(self.output), "PROTOS": str(ROOT / "proto"), "VERBOSE": "1",
             # Latency is not what is looked at here: all nodes share one machine.
             "P99_MS": "60000", "SHED_MAX": "0", "ERRORS_MAX": "1", **release.tls,
+            "QUERY_NAME": release.tls.get("TLS_NAME", ""),
         }
 
     def __enter__(self):

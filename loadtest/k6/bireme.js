@@ -19,8 +19,8 @@ export const options = {
   summaryTrendStats: ['med', 'p(90)', 'p(99)', 'max'],
 };
 
-const query = connection('bireme/query/v1/query.proto');
-const io = connection('bireme/fetch/v1/fetch.proto');
+const query = connection('bireme/query/v1/query.proto', setting.queryName);
+const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
 // Each virtual user keeps to one I/O node.
 const ioNode = () => setting.io[exec.vu.idInTest % setting.io.length];
 

@@ -10,8 +10,8 @@ import { sample } from './table.js';
 
 export { summary as handleSummary } from './summary.js';
 
-const query = connection('bireme/query/v1/query.proto');
-const io = connection('bireme/fetch/v1/fetch.proto');
+const query = connection('bireme/query/v1/query.proto', setting.queryName);
+const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
 const request = {
   search: (table) => searchRows(query(setting.query), table),
   get: (table) => getRow(query(setting.query), table),

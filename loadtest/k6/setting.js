@@ -26,6 +26,9 @@ export const setting = {
   // With the authorities of their certificates, tiers are spoken to by TLS; with a certificate of one's own, where they
   // ask for one.
   tls: tls(text('TLS_CA', ''), text('TLS_CERT', ''), text('TLS_KEY', '')),
+  // The names in their certificates, where they are not what is connected to.
+  queryName: text('QUERY_NAME', ''),
+  ioName: text('IO_NAME', ''),
   protos: text('PROTOS', '../../proto').split(','),
   output: text('OUTPUT', '.'),
 };

@@ -1,15 +1,18 @@
 """TLS with certificates in Secrets, which are renewed while callers go on."""
 
+import base64
 import json
 import ssl
+from datetime import datetime, timezone
 
 from .. import store
 from ..check import check, step
+from ..cluster import cert_manager
 from ..cluster.authority import Authority
 from ..cluster.manifest import apply
 from ..layout import STATE
 from ..load import Load
-from ..process import Failed, kill, until
+from ..process import Failed, kill, run, until
 from ..release import NAMESPACE
 from .faults import caches_are_warm, restarts
 from .scale import reachable, uids
@@ -20,7 +23,7 @@ ON = json.dumps({"enabled": True, "secrets": SECRETS, "clientCertificates": "all
 
 def renewed(release) -> None:
     step("TLS between callers, query nodes and I/O nodes, each with a certificate of its own")
-    first, second = authority(release, "first"), authority(release, "second")
+    first, second = authority("first"), authority("second")
     put(first, trusted=[first])
     try:
         release.upgrade(f"tls={ON}")
@@ -33,6 +36,10 @@ def renewed(release) -> None:
         renew(release, first, second)
     finally:
         release.tls = {}
+    in_the_clear(release)
+
+
+def in_the_clear(release) -> None:
     release.upgrade()
     release.rollout("io")
     release.settled("io", 2)
@@ -49,7 +56,7 @@ def serves(release, issuer: Authority) -> None:
     with_certificate = release.tls
     release.tls = {}
     check("in the clear nobody answers", refused(release))
-    release.tls = {"TLS_CA": with_certificate["TLS_CA"]}
+    release.tls = {name: with_certificate[name] for name in ("TLS_CA", "TLS_NAME")}
     check("nor to who has no certificate", refused(release))
     release.tls = with_certificate
 
@@ -57,7 +64,7 @@ def serves(release, issuer: Authority) -> None:
 def renew(release, first: Authority, second: Authority) -> None:
     step("certificates are renewed by another authority under load")
     pods = uids(release, "io") | uids(release, "query")
-    with Load(release, "search", 150):
+    with Load(release, "search", 100):
         put(first, trusted=[first, second])
         release.tls = caller(second, trusted=[first, second])
         until("query nodes to take a caller of the other authority", lambda: release.ask("tables"), 60)
@@ -76,12 +83,14 @@ def renew(release, first: Authority, second: Authority) -> None:
     caches_are_warm(release)
 
 
-def authority(release, name: str) -> Authority:
+def service(tier: str) -> str:
+    return f"bireme-{tier}.{NAMESPACE}.svc.cluster.local"
+
+
+def authority(name: str) -> Authority:
     made = Authority(STATE / "tls" / name, f"bireme-{name}")
-    outside = release.endpoint.split(":")[0]
     for tier in SECRETS:
-        service = f"bireme-{tier}.{NAMESPACE}.svc.cluster.local"
-        made.vouch(tier, f"/CN=bireme-{tier}", [f"DNS:{service}", f"IP:{outside}"])
+        made.vouch(tier, f"/CN=bireme-{tier}", [f"DNS:{service(tier)}"])
     made.vouch("caller", "/CN=caller")
     return made
 
@@ -97,8 +106,8 @@ def put(issuer: Authority, trusted: list[Authority]) -> None:
 def caller(issuer: Authority, trusted: list[Authority]) -> dict[str, str]:
     authorities = STATE / "tls" / "authorities.crt"
     authorities.write_text(certificates(trusted))
-    return {"TLS_CA": str(authorities), "TLS_CERT": str(issuer.folder / "caller.crt"),
-            "TLS_KEY": str(issuer.folder / "caller.key")}
+    return {"TLS_CA": str(authorities), "TLS_NAME": service("query"),
+            "TLS_CERT": str(issuer.folder / "caller.crt"), "TLS_KEY": str(issuer.folder / "caller.key")}
 
 
 def certificates(authorities: list[Authority]) -> str:
@@ -125,3 +134,46 @@ def refused(release) -> bool:
         return False
     except Failed:
         return True
+
+
+def by_cert_manager(release) -> None:
+    step("cert-manager makes the certificates, by an authority of the release's own, and renews one under load")
+    release.cluster.processes["cert-manager"] = cert_manager.up()
+    try:
+        release.upgrade('tls={"enabled": true, "certManager": {"enabled": true}}')
+        issued = {tier: secret(tier)["tls.crt"] for tier in SECRETS}
+        authorities = STATE / "tls" / "release.crt"
+        authorities.parent.mkdir(exist_ok=True)
+        authorities.write_text(secret("query")["ca.crt"])
+        release.tls = {"TLS_CA": str(authorities), "TLS_NAME": "bireme-query"}
+        release.rollout("io")
+        release.settled("io", 2)
+        release.settled("query", 2)
+        release.warm()
+        check("query nodes speak to both I/O nodes", len(reachable(release)) == 2)
+        check("each tier shows what cert-manager made", all(shown(release, tier) == issued[tier] for tier in SECRETS))
+        with Load(release, "search", 45):
+            renew_now("bireme-io-tls")
+            until("another certificate", lambda: secret("io")["tls.crt"] != issued["io"], 30)
+            until("the I/O nodes to show it", lambda: shown(release, "io") == secret("io")["tls.crt"], 40)
+        check("the I/O nodes show the renewed certificate", True)
+    finally:
+        release.tls = {}
+    in_the_clear(release)
+    check("certificates go with the switch", not release.objects("certificates"))
+
+
+def secret(tier: str) -> dict[str, str]:
+    found = json.loads(run("kubectl", "-n", NAMESPACE, "get", "secret", f"bireme-{tier}-tls", "-o", "json"))
+    return {name: base64.b64decode(text).decode() for name, text in found["data"].items()}
+
+
+def renew_now(certificate: str) -> None:
+    """As cert-manager's own command-line tool does."""
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "asked for by hand",
+               "lastTransitionTime": now}
+    found = json.loads(run("kubectl", "-n", NAMESPACE, "get", "certificate", certificate, "-o", "json"))
+    conditions = [it for it in found["status"]["conditions"] if it["type"] != "Issuing"] + [issuing]
+    run("kubectl", "-n", NAMESPACE, "patch", "certificate", certificate, "--subresource=status", "--type=merge",
+        "-p", json.dumps({"status": {"conditions": conditions}}))

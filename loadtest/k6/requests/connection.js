@@ -6,14 +6,14 @@ import { setting } from '../setting.js';
 
 const MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
 
-// Must be called while the script is loaded; `to` may be called in iterations.
-export function connection(proto) {
+// Must be called while the script is loaded; what it gives may be called in iterations. `name` is in the certificate.
+export function connection(proto, name) {
   const client = new grpc.Client();
   client.load(setting.protos, proto);
   let connected = false;
   return (address) => {
     if (!connected) {
-      const by = setting.tls ? { tls: setting.tls } : { plaintext: true };
+      const by = setting.tls ? { tls: setting.tls, ...(name && { authority: name }) } : { plaintext: true };
       client.connect(address, { ...by, timeout: '10s', maxReceiveSize: MESSAGE_BYTES_MAX });
       connected = true;
     }

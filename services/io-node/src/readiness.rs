@@ -101,7 +101,8 @@ async fn wait_for_hits(shared: &Shared) {
         let took = began.elapsed();
         match hits.look(count) {
             Verdict::Enough(ratio) => {
-                tracing::info!(ratio, ?took, "enough comes from the drives: the node is ready");
+                let ratio = format_args!("{ratio:.3}");
+                tracing::info!(%ratio, ?took, "enough comes from the drives: the node is ready");
                 return;
             }
             Verdict::Idle => {
@@ -109,9 +110,10 @@ async fn wait_for_hits(shared: &Shared) {
                 return;
             }
             Verdict::Wait(ratio) if took >= limit => {
+                let ratio = format_args!("{ratio:.3}");
                 tracing::warn!(
                     ?limit,
-                    ratio,
+                    %ratio,
                     wanted,
                     "too little comes from the drives within `hit_ratio_at_start_max`: the node is ready all the same"
                 );
