@@ -13,6 +13,9 @@ ENVIRONMENT = {
     "KUBECONFIG": str(KUBECONFIG),
 }
 
+# Runs a command anew whenever it ends, as a shell's -c, until SIGTERM.
+RESTARTED = 'trap "kill \\$! 2>/dev/null; exit 0" TERM; while true; do "$@" & wait $!; sleep 1; done'
+
 
 class Failed(Exception):
     """A command that ended with an error, with what it said."""

@@ -9,12 +9,20 @@ from .cluster.addresses import node_ip
 from .cluster.cluster import Cluster
 from .cluster.worker import PROFILES, Worker
 from .layout import CHART, STATE
-from .process import run, until
+from .process import Failed, run, until
 
 NAME, NAMESPACE = "bireme", "bireme"
 NODE_PORT = 30070
 TIERS = {"query": ("deployment", "bireme-query"), "io": ("statefulset", "bireme-io")}
 VALUES = Path(__file__).parent / "values.yaml"
+
+
+def documents(said: str) -> list[dict]:
+    """The lines of the binary's answer. There are none where it ended with a code that is accepted, as 4 is, because the
+    query node itself did not answer."""
+    if not said:
+        raise Failed("the query node did not answer")
+    return [json.loads(line) for line in said.splitlines()]
 
 
 class Release:
@@ -100,8 +108,7 @@ class Release:
 
     def ask(self, *words, accept: tuple[int, ...] = (0,)) -> list[dict]:
         """The lines of the binary's answer, from outside of the cluster."""
-        said = self.call(*words, "--json", accept=accept)
-        return [json.loads(line) for line in said.splitlines()]
+        return documents(self.call(*words, "--json", accept=accept))
 
     def call(self, *words, **how) -> str:
         scheme = "https" if self.tls else "http"

@@ -1,7 +1,7 @@
 """etcd, the API server, the controllers and the scheduler, on the host."""
 
 from ..layout import RUN, STATE
-from ..process import Background, run, until
+from ..process import RESTARTED, Background, run, until
 from .addresses import HOST, PODS_CIDR, SERVICES_CIDR
 from .pki import PKI
 
@@ -62,8 +62,7 @@ def component(name: str, *flags: str) -> Background:
         f"kube-{name}", f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--leader-elect=false", *flags,
     ]
-    loop = 'trap "kill \\$! 2>/dev/null; exit 0" TERM; while true; do "$@" & wait $!; sleep 1; done'
-    return Background(f"kube-{name}", "bash", "-c", loop, name, *command)
+    return Background(f"kube-{name}", "bash", "-c", RESTARTED, name, *command)
 
 
 def controllers() -> Background:

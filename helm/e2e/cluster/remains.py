@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ..layout import BIN, LOGS, STATE
-from ..process import Failed, run
+from ..process import RESTARTED, Failed, run
 from . import cgroup, network
 
 
@@ -36,7 +36,8 @@ def remove(nodes: int) -> None:
 
 def detach_loops() -> None:
     """Loop devices of files of the run, and those that a kubelet has made of them to hold them."""
-    while True:
+    # A device that somebody still has open is let go when they have ended.
+    for _ in range(3):
         listed = run("losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE").splitlines()
         loops = dict(line.split(maxsplit=1) for line in listed if " " in line)
         ours = {name for name, file in loops.items() if file.startswith(f"{STATE}/")}
@@ -49,7 +50,8 @@ def detach_loops() -> None:
 
 
 def end_processes() -> None:
-    """Our tools whose command line names the run's folder: components, and the shims of containers."""
+    """Our tools whose command line names the run's folder: components, the shims of containers, and first of all the
+    shells that begin components anew."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         found = [process for process in Path("/proc").iterdir() if process.name.isdigit() and ours(process)]
         for process in found:
@@ -67,7 +69,8 @@ def ours(process: Path) -> bool:
         program, words = (process / "exe").readlink(), (process / "cmdline").read_bytes()
     except OSError:
         return False
-    return program.parent == BIN and f"{STATE}/".encode() in words
+    begins_anew = words.split(b"\0")[2:3] == [RESTARTED.encode()]
+    return (program.parent == BIN or begins_anew) and f"{STATE}/".encode() in words
 
 
 def mounts() -> list[str]:

@@ -19,6 +19,9 @@ root = '{home}/containerd'
 state = '{home}/containerd-state'
 [grpc]
   address = '{home}/containerd.sock'
+# Its socket would be one for the runtimes of all nodes.
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{pause}'
 [plugins.'io.containerd.cri.v1.runtime']
@@ -139,9 +142,15 @@ class Worker:
             return
         for process in reversed(self.processes[1:]):
             process.stop()
-        for container in self.ctr("tasks", "list", "-q").split():
+        for container in self.containers():
             try:
                 self.ctr("tasks", "delete", "-f", container)
             except Failed:
                 pass  # it ended by itself
         self.processes[0].stop()
+
+    def containers(self) -> list[str]:
+        try:
+            return self.ctr("tasks", "list", "-q").split()
+        except Failed:
+            return []  # the runtime never came up, and why is told already

@@ -1,13 +1,11 @@
 """A tier of hundreds: a Service whose endpoints are in several EndpointSlices, followed by a query node."""
 
-import json
-
 from .. import store
 from ..check import check, step
 from ..cluster.manifest import apply
 from ..layout import KUBECONFIG
 from ..process import Background, run, until
-from ..release import NAMESPACE
+from ..release import NAMESPACE, documents
 
 SERVICE, PORT_NAME, PORT = "many-io", "grpc", 7071
 # On the host, beside the cluster's own.
@@ -79,8 +77,7 @@ def membership(release) -> dict:
 
 def ask(release, *words) -> list[dict]:
     # 4 while an I/O node does not answer, and nearly all are nobody.
-    said = run(release.bireme, *words, "--endpoint", f"http://{QUERY}", "--json", accept=(0, 4))
-    return [json.loads(line) for line in said.splitlines()]
+    return documents(run(release.bireme, *words, "--endpoint", f"http://{QUERY}", "--json", accept=(0, 4)))
 
 
 def put_slice(number: int, real: list[str], protocol: str | None = None) -> None:

@@ -45,8 +45,9 @@ from the file, else they have their defaults. A file:
 A drive with anything on it but Bireme's own cache is refused, unless --overwrite is given. The cache
 fills as rows are asked for, or ahead of that by `bireme warm`, and is found again after a restart, as long
 as `segment` stays the same.
-Metrics are at http://ADDRESS/metrics with --metrics ADDRESS; metrics and traces go to an OpenTelemetry
-receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
+With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and /ready the node's health, for
+probes that can't speak gRPC with TLS. Metrics and traces go to an OpenTelemetry receiver where
+OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
 Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.

@@ -42,8 +42,9 @@ and go without a restart, have the list followed with --io-nodes-from:
   file:PATH                              a TOML file of [[io_nodes]] with name, endpoint, weight, zone
                                          and draining; replace it by renaming another over it
 
-Metrics are at http://ADDRESS/metrics with --metrics ADDRESS; metrics and traces go to an OpenTelemetry
-receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
+With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and /ready the node's health, for
+probes that can't speak gRPC with TLS. Metrics and traces go to an OpenTelemetry receiver where
+OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
 Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// How the node is to be.

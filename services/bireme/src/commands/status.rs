@@ -382,3 +382,20 @@ fn to_json(status: &StatusResponse) -> Value {
         "tables": status.tables.iter().map(table).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_waits_for_hits_where_nothing_else_keeps_it_from_being_ready() {
+        let node = || IoNode { reachable: true, ..Default::default() };
+        let warm =
+            |done| IoNode { start_warms: vec![StartWarm { done, ..Default::default() }], ..node() };
+        assert!(waits_for_hits(&node()) && waits_for_hits(&warm(true)));
+        assert!(!waits_for_hits(&warm(false)), "it warms, and that is said");
+        assert!(!waits_for_hits(&IoNode { ready: true, ..node() }));
+        assert!(!waits_for_hits(&IoNode { reachable: false, ..node() }));
+        assert!(!waits_for_hits(&IoNode { state: MemberState::Draining.into(), ..node() }));
+    }
+}
