@@ -24,10 +24,12 @@ PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
 
-# The soak's: for how long the simulation runs, how often a node is killed, and how many seeds of a filler's crashes.
+# The soak's: for how long the simulation runs, how often a node is killed, how many seeds of a filler's crashes, and
+# how many times as many cases the fuzzers run.
 MINUTES ?= 10
 KILLS ?= 1000
 SEEDS ?= 5000
+TIMES ?= 100
 # The simulation's: which seed to repeat.
 SEED ?= 0
 SIMULATION := cargo test --locked -p simulation --features paused-clock
@@ -75,13 +77,15 @@ test: ## run all tests, on a real drive, a real S3 server and real sockets
 	$(SAY) "simulating I/O nodes, 200 seeds; built on its own, without Lance"
 	@$(SIMULATION)
 
-soak: ## simulate new seeds for MINUTES (10), kill an I/O node KILLS times (1000), crash its filler by SEEDS seeds (5000)
+soak: ## simulate new seeds for MINUTES (10), kill a node KILLS times (1000), crash its filler by SEEDS seeds (5000), fuzz TIMES (100) as long
 	@.ci/setup build rust
 	$(SAY) "simulating I/O nodes for $(MINUTES) minutes; a seed that fails is named"
 	@BIREME_MINUTES=$(MINUTES) $(SIMULATION) --test seeds whatever -- --nocapture
 	$(SAY) "killing a node $(KILLS) times, about 10 minutes; crashing simulated drives by $(SEEDS) seeds"
 	@BIREME_KILLS=$(KILLS) cargo test --locked --workspace --test cli killed -- --nocapture
 	@BIREME_SEEDS=$(SEEDS) cargo test --locked --workspace --lib crash -- --nocapture
+	$(SAY) "fuzzing all that is read from drives and wires, $(TIMES) times as long as the tests do, from a new seed"
+	@BIREME_FUZZ_SEED=$$(date +%s) BIREME_FUZZ_TIMES=$(TIMES) cargo test --locked --workspace fuzz_
 
 seed: ## show what happens in the simulation of one seed: SEED=17
 	@BIREME_SEEDS=$(SEED)..$$(($(SEED) + 1)) BIREME_TRACE=1 $(SIMULATION) --test seeds whatever -- --nocapture

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use tonic::codegen::http::HeaderMap;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -149,6 +151,23 @@ fn nearest(code: Code) -> Reason {
         | Code::Internal => Reason::Internal,
     }
 }
+
+/// The status that a call's headers or trailers say; `None` if they say none.
+///
+/// tonic panics on details that are not base64, so that those are left out.
+pub fn status_of(headers: &HeaderMap) -> Option<Status> {
+    let metadata = MetadataMap::from_headers(headers.clone());
+    let are_readable = metadata.get_bin(DETAILS).is_none_or(|details| details.to_bytes().is_ok());
+    if are_readable {
+        return Status::from_header_map(headers);
+    }
+    let mut headers = headers.clone();
+    headers.remove(DETAILS);
+    Status::from_header_map(&headers)
+}
+
+/// Where a status has its details.
+const DETAILS: &str = "grpc-status-details-bin";
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

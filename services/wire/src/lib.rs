@@ -10,15 +10,17 @@ mod fault;
 mod parent_span;
 mod pieces;
 mod received;
+mod row_stream;
 mod schema;
 mod spares;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use codec::Codec;
-pub use fault::{ERROR_DOMAIN, Fault, Reason};
+pub use fault::{ERROR_DOMAIN, Fault, Reason, status_of};
 pub use parent_span::ParentSpan;
 pub use pieces::grpc_pieces;
 pub use received::{Received, ReceivedError};
+pub use row_stream::RowStream;
 pub use schema::{schema_from_bytes, schema_to_bytes};
 pub use spares::Spares;
 

@@ -27,9 +27,15 @@ pub struct Received {
     messages: VecDeque<FetchResponse>,
 }
 
+/// Room that a message gets before any of it is there: nearly every one fits. For longer ones it doubles as they come,
+/// so that who announces much and sends little takes no memory.
+const ROOM_AT_FIRST: usize = 8 << 20;
+
 /// A message of which a part has come.
 #[derive(Debug)]
 struct Coming {
+    len: usize,
+    /// Room for all of it, or for what has come and as much again.
     buffer: MutableBuffer,
     filled: usize,
 }
@@ -62,7 +68,7 @@ impl Received {
         loop {
             match &mut self.coming {
                 Some(coming) => {
-                    coming.fill(&mut data);
+                    coming.fill(&mut data, &self.spares);
                     if !coming.is_whole() {
                         return Ok(());
                     }
@@ -82,7 +88,8 @@ impl Received {
                         return Err(ReceivedError::TooLarge(len));
                     }
                     self.prefix.clear();
-                    self.coming = Some(Coming { buffer: self.spares.take(len), filled: 0 });
+                    let buffer = self.spares.take(len.min(ROOM_AT_FIRST));
+                    self.coming = Some(Coming { len, buffer, filled: 0 });
                 }
             }
             if let Some(whole) = self.coming.take_if(|coming| coming.is_whole()) {
@@ -104,15 +111,22 @@ impl Received {
 }
 
 impl Coming {
-    fn fill(&mut self, data: &mut Bytes) {
-        let len = data.len().min(self.buffer.len() - self.filled);
-        let place = &mut self.buffer.as_slice_mut()[self.filled..self.filled + len];
-        data.copy_to_slice(place);
-        self.filled += len;
+    fn fill(&mut self, data: &mut Bytes, spares: &Spares) {
+        while !self.is_whole() && !data.is_empty() {
+            if self.filled == self.buffer.len() {
+                let mut larger = spares.take(self.len.min(self.filled * 2));
+                larger.as_slice_mut()[..self.filled].copy_from_slice(&self.buffer);
+                self.buffer = larger;
+            }
+            let len = data.len().min(self.buffer.len() - self.filled);
+            let place = &mut self.buffer.as_slice_mut()[self.filled..self.filled + len];
+            data.copy_to_slice(place);
+            self.filled += len;
+        }
     }
 
     fn is_whole(&self) -> bool {
-        self.filled == self.buffer.len()
+        self.filled == self.len
     }
 }
 

@@ -1,5 +1,7 @@
 //! Schemas as encapsulated Arrow IPC messages.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use arrow_ipc::convert::try_schema_from_ipc_buffer;
 use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
 use arrow_schema::{ArrowError, Schema};
@@ -20,8 +22,24 @@ pub fn schema_to_bytes(schema: &Schema) -> Result<Bytes, ArrowError> {
 }
 
 /// The schema of an encapsulated IPC message.
+///
+/// # Errors
+/// When the bytes are none, or one of types that there aren't.
 pub fn schema_from_bytes(bytes: &[u8]) -> Result<Schema, ArrowError> {
-    try_schema_from_ipc_buffer(bytes)
+    unless_it_panics(|| try_schema_from_ipc_buffer(bytes))
+}
+
+/// What Arrow makes of bytes of somebody else's. It panics on what a flatbuffer can say and Arrow doesn't know: integers
+/// of 7 bits, lists without items, buffers beyond the end. It works on nothing but what it is given, so that its panic
+/// leaves nothing behind, and is that message's fault.
+pub(crate) fn unless_it_panics<T>(
+    read: impl FnOnce() -> Result<T, ArrowError>,
+) -> Result<T, ArrowError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        Err(ArrowError::IpcError(format!("the message makes no sense to Arrow: {text}")))
+    })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, Received, Spares};
+use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, Received, Spares, status_of};
 
 /// The messages of one stream.
 pub(super) struct Incoming {
@@ -49,7 +49,7 @@ impl Incoming {
         request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
         let response = channel.call(request).await.map_err(broken)?;
         let (head, body) = response.into_parts();
-        match Status::from_header_map(&head.headers) {
+        match status_of(&head.headers) {
             // A call that ends with its headers.
             Some(status) if status.code() != Code::Ok => Err(status),
             _ if head.status == StatusCode::NOT_FOUND => {
@@ -80,7 +80,7 @@ impl Incoming {
                 }
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
-                    return self.end(Status::from_header_map(&trailers).unwrap_or(Status::ok("")));
+                    return self.end(status_of(&trailers).unwrap_or(Status::ok("")));
                 }
             }
         }

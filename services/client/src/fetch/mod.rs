@@ -21,6 +21,8 @@
 mod backoff;
 mod credit;
 mod driver;
+#[cfg(test)]
+mod fuzz_tests;
 mod handles;
 mod incoming;
 mod job;

@@ -50,10 +50,10 @@ fn add_times(total: &mut StageTimes, part: &StageTimes) {
     total.locate_us = total.locate_us.max(part.locate_us);
     total.read_us = total.read_us.max(part.read_us);
     total.assemble_us = total.assemble_us.max(part.assemble_us);
-    total.drive_reads += part.drive_reads;
-    total.drive_bytes += part.drive_bytes;
-    total.ram_hits += part.ram_hits;
-    total.table_rows += part.table_rows;
+    total.drive_reads = total.drive_reads.saturating_add(part.drive_reads);
+    total.drive_bytes = total.drive_bytes.saturating_add(part.drive_bytes);
+    total.ram_hits = total.ram_hits.saturating_add(part.ram_hits);
+    total.table_rows = total.table_rows.saturating_add(part.table_rows);
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! Rows by address: one Arrow IPC stream, decoded as its bytes come in.
 
 use arrow_array::RecordBatch;
-use arrow_buffer::Buffer;
-use arrow_ipc::reader::StreamDecoder;
 use arrow_schema::SchemaRef;
 use tonic::Streaming;
-use wire::Fault;
 use wire::query::{TakeRequest, TakeResponse};
+use wire::{Fault, RowStream};
 
 use super::connect::QueryClient;
 use super::rows::damaged;
@@ -26,7 +24,7 @@ pub struct Taken {
 pub struct TakenStream {
     client: QueryClient,
     parts: Streaming<TakeResponse>,
-    decoder: StreamDecoder,
+    rows: RowStream,
 }
 
 impl QueryClient {
@@ -34,7 +32,7 @@ impl QueryClient {
     pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
         let parts = self.service().take(self.request(request)).await;
         let parts = self.answered(parts).await?;
-        Ok(TakenStream { client: self.clone(), parts, decoder: StreamDecoder::new() })
+        Ok(TakenStream { client: self.clone(), parts, rows: RowStream::default() })
     }
 }
 
@@ -43,20 +41,16 @@ impl TakenStream {
     pub async fn next(&mut self) -> Result<Option<Taken>, Fault> {
         let part = self.parts.message().await.map_err(|status| self.client.blame(&status))?;
         let Some(TakeResponse { rows, version, missing }) = part else {
-            self.decoder.finish().map_err(damaged)?;
+            std::mem::take(&mut self.rows).finish().map_err(damaged)?;
             return Ok(None);
         };
-        let mut bytes = Buffer::from(rows);
-        let mut batches = Vec::new();
-        while let Some(batch) = self.decoder.decode(&mut bytes).map_err(damaged)? {
-            batches.push(batch);
-        }
+        let batches = self.rows.push(rows).map_err(damaged)?;
         Ok(Some(Taken { batches, missing, version }))
     }
 
     /// The schema of the rows, once the first part has come.
     pub fn schema(&self) -> Option<SchemaRef> {
-        self.decoder.schema()
+        self.rows.schema()
     }
 
     /// Everything that is left, as one part.

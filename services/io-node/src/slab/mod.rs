@@ -6,6 +6,8 @@
 //! ```
 
 mod drives;
+#[cfg(test)]
+mod fuzz_tests;
 pub mod inspect;
 pub mod journal;
 mod lay_out;

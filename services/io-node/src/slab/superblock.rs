@@ -92,6 +92,10 @@ impl Superblock {
             [&sector[16..32], &sector[32..48]].map(|at| at.as_chunks::<16>().0[0]);
         let [segment_sectors, sectors] =
             [0, 1].map(|at| u64::from_le_bytes(lengths.as_chunks::<8>().0[at]));
+        // Never written; whoever divides a slab divides by it.
+        if segment_sectors == 0 {
+            return Err(NotOurs::Damaged);
+        }
         Ok(Self { uuid: Uuid::from_bytes(uuid), segment_sectors, sectors })
     }
 }
@@ -140,7 +144,7 @@ mod tests {
         }
 
         #[test]
-        fn any_lengths_come_back(uuid: u128, segment_sectors: u64, sectors: u64) {
+        fn any_lengths_come_back(uuid: u128, segment_sectors in 1u64.., sectors: u64) {
             let superblock = Superblock { uuid: Uuid::from_u128(uuid), segment_sectors, sectors };
             prop_assert_eq!(Superblock::from_sector(&superblock.to_sector()), Ok(superblock));
         }

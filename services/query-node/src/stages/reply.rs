@@ -87,7 +87,7 @@ mod tests {
         writer.write(&batch).unwrap();
         bytes.extend(writer.take());
         bytes.extend(writer.finish().unwrap());
-        assert_eq!(client::query::read_rows(&bytes).unwrap(), batch);
+        assert_eq!(client::query::read_rows(&bytes.clone().into()).unwrap(), batch);
         assert_eq!(bytes, ipc_stream(&batch).unwrap());
         assert_eq!(json_lines(&batch).unwrap(), "{\"x\":1}\n{\"x\":null}\n");
     }

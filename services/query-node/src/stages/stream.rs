@@ -82,10 +82,10 @@ impl Cost {
 
     fn add(&mut self, node: &str, took: Duration, times: &StageTimes) {
         self.nodes += 1;
-        self.times.drive_reads += times.drive_reads;
-        self.times.drive_bytes += times.drive_bytes;
-        self.times.ram_hits += times.ram_hits;
-        self.times.table_rows += times.table_rows;
+        self.times.drive_reads = self.times.drive_reads.saturating_add(times.drive_reads);
+        self.times.drive_bytes = self.times.drive_bytes.saturating_add(times.drive_bytes);
+        self.times.ram_hits = self.times.ram_hits.saturating_add(times.ram_hits);
+        self.times.table_rows = self.times.table_rows.saturating_add(times.table_rows);
         if took >= self.slowest_took {
             self.slowest_took = took;
             self.slowest = Some((node.to_owned(), *times));

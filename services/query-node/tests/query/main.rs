@@ -5,6 +5,7 @@ mod bad_input;
 mod ejection;
 mod fake_io;
 mod follow;
+mod fuzz;
 mod get;
 mod node;
 mod operate;

@@ -1,7 +1,7 @@
 //! Those who don't keep to the protocol: messages that mean nothing, come out of order, are cut, flipped, or are not
 //! HTTP/2 at all. What they get is a clear refusal, or nothing; others must not notice.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use client::Dial;
@@ -9,6 +9,9 @@ use connections::Carrier;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream;
+use fuzz::Messages;
+use fuzz::rand::SeedableRng;
+use fuzz::rand::rngs::StdRng;
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,6 +29,12 @@ use crate::clients::{Around, count};
 use crate::dice::Dice;
 use crate::network::Net;
 use crate::truth::{DIMENSION, TABLES};
+
+/// Texts in them mostly mean something to the nodes.
+static MESSAGES: LazyLock<Messages> = LazyLock::new(|| {
+    let words = ["sim://vectors", "sim://documents", "sim://scanned", "id", "vector", "text"];
+    Messages::of(wire::DESCRIPTORS, &words)
+});
 
 /// How long one waits for an answer at most.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,6 +59,7 @@ impl Stranger {
             let name = self.around.names[self.dice.below(self.around.names.len())].clone();
             let what = match self.dice.below(8) {
                 0 => self.noise(&name).await,
+                1 => self.call(&name).await,
                 _ => self.stream(&name).await,
             };
             self.around.trace.say(format_args!("a stranger at {name}: {what}"));
@@ -78,12 +88,7 @@ impl Stranger {
 
     /// A stream of messages.
     async fn stream(&mut self, name: &str) -> String {
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
-        let endpoint = endpoint.unwrap().connect_timeout(PATIENCE);
-        let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.around.net.clone())));
-        let Ok(Ok(channel)) = tokio::time::timeout(PATIENCE, channel).await else {
-            return "no connection".into();
-        };
+        let Some(channel) = self.connect(name).await else { return "no connection".into() };
         let is_damaged = self.dice.per_mille(300);
         let messages = (0..1 + self.dice.below(12)).map(|_| self.message(is_damaged));
         let messages: Vec<_> = messages.collect();
@@ -97,6 +102,44 @@ impl Stranger {
             Err(_) => "no end".to_owned(),
         };
         format!("{sent} messages, {answers} answers: {outcome}")
+    }
+
+    /// A call that is no stream, of every shape that the descriptors allow, damaged, or noise.
+    async fn call(&mut self, name: &str) -> String {
+        let Some(channel) = self.connect(name).await else { return "no connection".into() };
+        let methods = MESSAGES.methods("/bireme.fetch.");
+        let methods: Vec<_> = methods.iter().filter(|it| !it.asks_in_a_stream).collect();
+        let method = *self.dice.pick(&methods);
+        let mut rng = StdRng::seed_from_u64(self.dice.any());
+        let mut bytes = MESSAGES.message(&mut rng, &method.request);
+        match self.dice.below(8) {
+            0 => fuzz::damage(&mut rng, &mut bytes),
+            1 => bytes = fuzz::noise(&mut rng, 60),
+            _ => {}
+        }
+        count(&self.around.seen.strange, 1);
+        let asked = async {
+            let mut grpc = tonic::client::Grpc::new(channel);
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let request = Request::new(stream::iter([bytes]));
+            let path = method.path.parse().unwrap();
+            let mut answers = grpc.streaming(request, path, Unread).await?.into_inner();
+            while answers.message().await?.is_some() {}
+            Ok(())
+        };
+        let said = match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(Ok(())) => "the end".into(),
+            Ok(Err(status)) => self.judge(&status),
+            Err(_) => "no end".to_owned(),
+        };
+        format!("{}: {said}", method.path)
+    }
+
+    async fn connect(&self, name: &str) -> Option<Channel> {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
+        let endpoint = endpoint.unwrap().connect_timeout(PATIENCE);
+        let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.around.net.clone())));
+        tokio::time::timeout(PATIENCE, channel).await.ok()?.ok()
     }
 
     async fn talk(
@@ -285,6 +328,35 @@ impl Decoder for Raw {
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<FetchResponse>, Status> {
         FetchResponse::decode(buf).map(Some).map_err(|error| Status::data_loss(error.to_string()))
+    }
+}
+
+/// The same, of answers that are not looked at.
+struct Unread;
+
+impl Codec for Unread {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Raw;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Decoder for Unread {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        let len = prost::bytes::Buf::remaining(buf);
+        prost::bytes::Buf::advance(buf, len);
+        Ok(Some(()))
     }
 }
 

@@ -1,0 +1,139 @@
+//! What an I/O node says, damaged or made up, told to a stream's ledger and decoded as callers do it. Messages, record
+//! batches, schemas and trailers by themselves are tried in `wire`.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use bytes::Bytes;
+use fuzz::rand::Rng;
+use fuzz::rand::rngs::StdRng;
+use fuzz::{Messages, cases, damage};
+use prost::Message;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use wire::fetch::fetch_response::Kind as Said;
+use wire::fetch::reply::Outcome as Told;
+use wire::fetch::{FetchResponse, Neighbors, Opened, Reply as WireReply, StageTimes, Welcome};
+use wire::{ArrowBatch, DESCRIPTORS, Fault, schema_to_bytes};
+
+use super::job::{Command, Job, RawReply};
+use super::ledger::Ledger;
+use super::projection::ProjectionKey;
+use super::reply::{Outcome, Reply};
+use super::split::join;
+use super::state::{Place, Shared};
+
+const CREDIT_ROWS: u32 = 40;
+
+type Answered = oneshot::Receiver<Result<RawReply, Fault>>;
+
+/// A ledger that has sent batches of one to nine rows, by their ids.
+fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
+    let welcome = Welcome { credit_rows: CREDIT_ROWS, batch_rows_max: 10, ..Default::default() };
+    let mut ledger = Ledger::new(&welcome, 2);
+    let mut asked = Vec::new();
+    for id in 0..rng.random_range(1..5) {
+        let rows = rng.random_range(1..10);
+        let columns = vec![["x", "y"][rng.random_range(0..2)].to_owned()];
+        let projection =
+            ProjectionKey { table_uri: "t".into(), version: 1, identity: String::new(), columns };
+        let (answer, answered) = oneshot::channel();
+        ledger.admit(Command::Fetch(Job {
+            id,
+            projection: Arc::new(projection),
+            row_addrs: (0..rows as u64).collect(),
+            rerank: None,
+            terms: Instant::now().checked_add(std::time::Duration::from_secs(3600)).unwrap().into(),
+            _place: Place::take(&Arc::new(Shared::new(Arc::default())), 1).unwrap(),
+            answer,
+        }));
+        asked.push((id, rows, answered));
+    }
+    (ledger, asked)
+}
+
+fn batch(rows: usize) -> RecordBatch {
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    RecordBatch::try_from_iter([("x", numbers)]).unwrap()
+}
+
+/// A right answer to a batch, as far as that goes.
+fn reply(rng: &mut StdRng, id: u64, rows: usize) -> WireReply {
+    let missing: Vec<u32> = (0..rows as u32).filter(|_| rng.random_bool(0.2)).collect();
+    let outcome = match rng.random_range(0..3) {
+        0 => Told::Neighbors(Neighbors {
+            row_addrs: (0..rows as u64).collect(),
+            distances: (0..rows).map(|_| rng.random()).collect(),
+        }),
+        _ => {
+            let rows = batch(rows - missing.len());
+            Told::Rows(ArrowBatch::from_record_batch(&rows).unwrap())
+        }
+    };
+    let times = Some(StageTimes { drive_reads: rng.random(), ..Default::default() });
+    WireReply { id, outcome: Some(outcome), missing, times }
+}
+
+#[test]
+fn fuzz_what_an_io_node_says() {
+    let messages = Messages::of(DESCRIPTORS, &["x"]);
+    let schema = schema_to_bytes(&batch(0).schema()).unwrap();
+    let (mut right, mut refused, mut broken) = (0, 0, 0);
+    cases("fuzz_what_an_io_node_says", 6_000, |rng| {
+        let (mut ledger, asked) = busy(rng);
+        let damaged = rng.random_range(0..3);
+        let mut said = Vec::new();
+        for handle in 1..=2 {
+            said.push(Said::Opened(Opened { handle, schema: schema.clone(), error: None }));
+        }
+        said.extend(asked.iter().map(|(id, rows, _)| Said::Reply(reply(rng, *id, *rows))));
+        let mut fault = None;
+        for kind in said {
+            while ledger.has_message() {
+                ledger.next_message(Instant::now());
+            }
+            let mut bytes = FetchResponse { kind: Some(kind) }.encode_to_vec();
+            match rng.random_range(0..4) {
+                0 if damaged > 0 => damage(rng, &mut bytes),
+                1 if damaged > 1 => {
+                    bytes = messages.message(rng, "bireme.fetch.v1.FetchResponse");
+                }
+                _ => {}
+            }
+            let Ok(response) = FetchResponse::decode(Bytes::from(bytes)) else { continue };
+            let taken = match response.kind {
+                Some(Said::Opened(opened)) => ledger.on_opened(opened),
+                Some(Said::Reply(reply)) => ledger.on_reply(reply),
+                Some(Said::Welcome(_)) | None => Ok(()),
+            };
+            assert!(ledger.outstanding_rows() <= CREDIT_ROWS as usize);
+            if let Err(why) = taken {
+                assert!(!why.message.is_empty());
+                fault = Some(why);
+                break;
+            }
+        }
+        broken += u64::from(fault.is_some());
+        ledger
+            .fail(&fault.unwrap_or_else(|| Fault::new(wire::Reason::NodeUnavailable, "it ended")));
+        // Each is answered once; and what came for several is joined.
+        let mut parts = Vec::new();
+        for (_, rows, mut answered) in asked {
+            let answer = answered.try_recv().expect("each batch is answered");
+            match answer.and_then(|raw| Reply::decode(raw, rows)) {
+                Ok(reply) => {
+                    right += 1;
+                    parts.push((0..rows, reply));
+                }
+                Err(fault) => {
+                    refused += 1;
+                    assert!(damaged == 0 || !fault.message.is_empty() || fault.metadata.is_empty());
+                }
+            }
+        }
+        let (rows, near): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|(_, reply)| matches!(reply.outcome, Outcome::Rows(_)));
+        let _ = (join(rows, None), join(near, Some(rng.random_range(1..9))));
+    });
+    assert!(right > 1000 && refused > 100 && broken > 100, "{right} {refused} {broken}");
+}
