@@ -1,12 +1,15 @@
 //! The I/O node's metrics: what they are, and how they are collected.
 
+use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use address::{DriveNo, SECTOR_BYTES};
-use tables::store_samples;
+use tables::{cache_samples, store_samples};
 use telemetry::{Buckets, Samples, Source, process_samples};
 
+use crate::config;
 use crate::core::{CoreSnapshot, STAGES};
 use crate::fill::DriveState;
 use crate::node::Shared;
@@ -53,6 +56,13 @@ telemetry::metrics! {
     EXTENTS_BAD = Counter "bireme.io.extents.dropped" "{extent}" [] "Extents dropped because their bytes could not be served";
     SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has looked at";
     DIRECTORY = Gauge "bireme.io.directory.usage" "By" [] "Memory of the directory, over all cores";
+    DIRECTORY_LIMIT = Gauge "bireme.io.directory.limit" "By" [] "What `memory` leaves the directory; when it is full, extents go though drives have room";
+    SHARE_USAGE = Gauge "bireme.io.share.usage" "By" ["table"] "Bytes of extents of a table that has a share in the configuration";
+    SHARE_HELD = Gauge "bireme.io.share.held" "By" ["table"] "Of those, the bytes that others' fills leave alone";
+    SHARE_MINIMUM = Gauge "bireme.io.share.minimum" "By" ["table"] "Bytes that the table may count on, once they are there; 0 for none";
+    SHARE_MAXIMUM = Gauge "bireme.io.share.maximum" "By" ["table"] "Bytes that it has at most; absent where there is no bound";
+    READY = Gauge "bireme.io.ready" "{node}" [] "1 once the node's health says that it serves: what it warms at its start is filled, or took too long";
+    START_WARM = Gauge "bireme.io.start_warm.extents" "{extent}" ["state"] "Extents that the node fills before it is ready, of tables that are open: `done`, `failed`, `left`";
     FILLS = Gauge "bireme.io.fills.under_way" "{fill}" [] "Fills that wait or are under way";
     FILLED = Counter "bireme.io.fills" "{fill}" ["outcome"] "Fills that ended, `done` or `failed`";
     BYTES_FILLED = Counter "bireme.io.fills.written" "By" [] "Bytes of extents filled";
@@ -73,7 +83,10 @@ impl Source for NodeMetrics {
         drives(&mut samples, shared, &cores);
         ram(&mut samples, shared, &cores);
         fills(&mut samples, shared, &cores);
+        shares(&mut samples, shared).await;
+        readiness(&mut samples, shared);
         store_samples(&mut samples, &shared.tables.store_use());
+        cache_samples(&mut samples, &shared.tables.cache_use().await);
         process_samples(&mut samples);
         samples
     }
@@ -193,9 +206,46 @@ fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&EXTENTS_BAD, &[], now(&stats.dropped));
     samples.add(&SCRUBBED, &[], now(&stats.scrubbed));
     samples.add(&DIRECTORY, &[], directory_bytes(cores));
+    samples.add(&DIRECTORY_LIMIT, &[], shared.memory.directory);
     samples.add(&FILLS, &[], now(&stats.running));
     samples.add(&FILLED, &[&"done"], now(&stats.done));
     samples.add(&FILLED, &[&"failed"], now(&stats.failed));
     samples.add(&BYTES_FILLED, &[], now(&stats.bytes_filled));
     samples.add(&BYTES_KEPT, &[], now(&stats.bytes_kept));
+}
+
+/// Of tables that the configuration names, so that there are no more series than it has entries.
+async fn shares(samples: &mut Samples, shared: &Shared) {
+    let configs = &shared.config.shares;
+    if configs.is_empty() {
+        return;
+    }
+    let holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
+    // Checked when the node started.
+    for (config, (tag, _)) in configs.iter().zip(config::shares(&shared.config).unwrap_or_default())
+    {
+        let holding = holdings.get(&tag).copied().unwrap_or_default();
+        let labels: &[&dyn Display] = &[&config.uri];
+        samples.add(&SHARE_USAGE, labels, holding.sectors * SECTOR_BYTES as u64);
+        samples.add(&SHARE_HELD, labels, holding.held_sectors * SECTOR_BYTES as u64);
+        samples.add(&SHARE_MINIMUM, labels, config.minimum.as_u64());
+        if let Some(maximum) = config.maximum {
+            samples.add(&SHARE_MAXIMUM, labels, maximum.as_u64());
+        }
+    }
+}
+
+fn readiness(samples: &mut Samples, shared: &Shared) {
+    samples.add(&READY, &[], u64::from(*shared.start_warms.ready().borrow()));
+    let warms = shared.start_warms.warms();
+    if warms.is_empty() {
+        return;
+    }
+    let progress = || warms.iter().filter_map(|warm| warm.progress.as_ref());
+    let (total, done): (u64, u64) = progress()
+        .fold((0, 0), |(total, done), it| (total + it.extents_total, done + it.extents_done));
+    let failed = progress().map(|it| it.extents_failed).sum::<u64>();
+    samples.add(&START_WARM, &[&"done"], done);
+    samples.add(&START_WARM, &[&"failed"], failed);
+    samples.add(&START_WARM, &[&"left"], total.saturating_sub(done + failed));
 }

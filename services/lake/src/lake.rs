@@ -8,8 +8,9 @@ use std::time::Duration;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
+use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
-use tables::StorePrices;
+use tables::{CacheUse, StorePrices};
 use wire::fetch::StoreUse;
 
 use crate::diagnose::diagnose_opening;
@@ -35,6 +36,8 @@ struct Inner {
     guard: Arc<Guard>,
     usage: Arc<StoreUsage>,
     prices: StorePrices,
+    index_cache_bytes: u64,
+    metadata_cache_bytes: u64,
 }
 
 impl std::fmt::Debug for Lake {
@@ -58,6 +61,8 @@ impl Lake {
                 guard: Arc::new(Guard::new(options.store, Arc::clone(&usage))),
                 usage,
                 prices: options.store.prices,
+                index_cache_bytes: options.index_cache_bytes as u64,
+                metadata_cache_bytes: options.metadata_cache_bytes as u64,
                 stop: options.stop,
             }),
         }
@@ -128,6 +133,24 @@ impl Lake {
     /// What object stores were asked for since the start.
     pub fn store_use(&self) -> StoreUse {
         self.inner.usage.at(&self.inner.prices)
+    }
+
+    /// How Lance's caches are used.
+    pub async fn cache_use(&self) -> Vec<CacheUse> {
+        let session = &self.inner.session;
+        let (index, metadata) =
+            (session.index_cache_stats().await, session.metadata_cache_stats().await);
+        let named = |name, stats: CacheStats, bytes_max| CacheUse {
+            name,
+            bytes: stats.size_bytes as u64,
+            bytes_max,
+            hits: stats.hits,
+            misses: stats.misses,
+        };
+        vec![
+            named("index", index, self.inner.index_cache_bytes),
+            named("metadata", metadata, self.inner.metadata_cache_bytes),
+        ]
     }
 
     /// How Lance reaches the store.

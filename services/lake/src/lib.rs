@@ -55,6 +55,7 @@ pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
 pub use table::Table;
 pub use tables::{
-    DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, store_samples,
+    DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, cache_samples,
+    store_samples,
 };
 pub use within::within;

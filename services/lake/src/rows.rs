@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{DeletedRows, FragmentInfo};
+use tables::{CacheUse, DeletedRows, FragmentInfo};
 use wire::Fault;
 use wire::fetch::StoreUse;
 
@@ -35,6 +35,10 @@ impl tables::Tables for Lake {
 
     fn store_use(&self) -> StoreUse {
         self.store_use()
+    }
+
+    fn cache_use(&self) -> BoxFuture<'_, Vec<CacheUse>> {
+        self.cache_use().boxed()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lake::store_samples;
+use lake::{cache_samples, store_samples};
 use telemetry::{Buckets, Histogram, Samples, Scale, Source, process_samples};
 use tonic::Code;
 use wire::Reason;
@@ -224,6 +224,7 @@ impl Source for NodeMetrics {
         io_nodes(&mut samples, shared, &cores);
         tables(&mut samples, shared);
         store_samples(&mut samples, &shared.catalog.store_use());
+        cache_samples(&mut samples, &shared.catalog.cache_use().await);
         process_samples(&mut samples);
         samples
     }

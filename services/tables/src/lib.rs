@@ -16,7 +16,7 @@ mod uri;
 pub use deleted::DeletedRows;
 pub use fragment::FragmentInfo;
 pub use limits::{StoreLimits, StorePrices};
-pub use metrics::{STORE_METRICS, store_samples};
+pub use metrics::{CacheUse, STORE_METRICS, cache_samples, store_samples};
 pub use positions::{FragmentRows, RANGES_MAX, rows_of};
 pub use table::{Table, Tables};
 pub use uri::{NoUri, normal_uri};

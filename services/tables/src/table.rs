@@ -12,7 +12,7 @@ use wire::Fault;
 use wire::fetch::StoreUse;
 
 use crate::positions;
-use crate::{DeletedRows, FragmentInfo, FragmentRows};
+use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows};
 
 /// Where tables are.
 pub trait Tables: Send + Sync {
@@ -34,6 +34,11 @@ pub trait Tables: Send + Sync {
 
     /// What object stores were asked for since the start.
     fn store_use(&self) -> StoreUse;
+
+    /// How the caches of what is known of tables are used; none where nothing is cached.
+    fn cache_use(&self) -> BoxFuture<'_, Vec<CacheUse>> {
+        std::future::ready(Vec::new()).boxed()
+    }
 }
 
 /// One version of a table.

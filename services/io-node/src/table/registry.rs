@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use address::TableTag;
 use moka::future::Cache;
-use tables::Tables;
+use tables::{CacheUse, Tables};
 use wire::fetch::StoreUse;
 
 use super::{OpenTable, table_tag};
@@ -35,6 +35,11 @@ impl Registry {
     /// What object stores were asked for since the start.
     pub fn store_use(&self) -> StoreUse {
         self.source.store_use()
+    }
+
+    /// How the caches of what is known of tables are used.
+    pub async fn cache_use(&self) -> Vec<CacheUse> {
+        self.source.cache_use().await
     }
 
     /// The URI of a table that was opened since the start.

@@ -1,6 +1,8 @@
 //! The way to one store: who may pass, and what became of it.
 
+use std::error::Error as StdError;
 use std::fmt::Display;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -100,12 +102,14 @@ impl Pass {
         count(&self.gate.usage.failed, 1);
         let now = Instant::now();
         if locked(&self.gate.breaker).failed(self.is_probe, now, rand::random()) {
+            count(&self.gate.usage.let_be, 1);
             tracing::warn!(store = self.gate.store, %why, "the store keeps failing and is let be");
         }
     }
 
     fn answered(&self) {
         if locked(&self.gate.breaker).answered() {
+            self.gate.usage.let_be.fetch_sub(1, Ordering::Relaxed);
             tracing::info!(store = self.gate.store, "the store answers again");
         }
     }
@@ -113,7 +117,7 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.usage.under_way.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.gate.usage.under_way.fetch_sub(1, Ordering::Relaxed);
         if self.judged {
             return;
         }
@@ -129,7 +133,8 @@ impl Drop for Pass {
 /// Whether an error speaks against the store, rather than of what was asked for.
 fn is_the_stores(error: &StoreError) -> bool {
     match error {
-        StoreError::Generic { .. } | StoreError::JoinError { .. } => true,
+        StoreError::Generic { source, .. } => !is_the_requests(&**source),
+        StoreError::JoinError { .. } => true,
         StoreError::NotFound { .. }
         | StoreError::InvalidPath { .. }
         | StoreError::NotSupported { .. }
@@ -143,6 +148,21 @@ fn is_the_stores(error: &StoreError) -> bool {
         // The enum may grow.
         _ => true,
     }
+}
+
+/// Whether a store answered that the request is wrong: a 4xx, but for those that say that it is too slow or has too much
+/// to do. Its client has types for some of them, and for the others nothing but its text.
+fn is_the_requests(error: &(dyn StdError + 'static)) -> bool {
+    const STATUS: &str = "status code: ";
+    let causes =
+        std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
+    let mut texts = causes.map(ToString::to_string);
+    texts.any(|text| {
+        let status = text.split_once(STATUS).and_then(|(_, rest)| rest.get(..3)?.parse().ok());
+        status.is_some_and(|status: u16| {
+            (400..500).contains(&status) && ![408, 429].contains(&status)
+        })
+    })
 }
 
 fn generic(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {

@@ -15,6 +15,7 @@ use object_store::{
 };
 
 use super::gate::{Gate, Pass};
+use super::streams::guarded;
 use super::usage::count;
 
 /// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
@@ -130,12 +131,12 @@ impl ObjectStore for GuardedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
+        guarded(Arc::clone(&self.gate), self.inner.delete_stream(locations))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         count(&self.gate.usage.writes, 1);
-        self.inner.list(prefix)
+        guarded(Arc::clone(&self.gate), self.inner.list(prefix))
     }
 
     fn list_with_offset(
@@ -144,7 +145,7 @@ impl ObjectStore for GuardedStore {
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         count(&self.gate.usage.writes, 1);
-        self.inner.list_with_offset(prefix, offset)
+        guarded(Arc::clone(&self.gate), self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -230,6 +231,23 @@ mod tests {
         asked: AtomicUsize,
     }
 
+    impl Scripted {
+        fn streamed<T: Send + 'static>(
+            &self,
+            answer: BoxStream<'static, Result<T>>,
+        ) -> BoxStream<'static, Result<T>> {
+            match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
+                Act::Answer => answer,
+                Act::Fail => futures::stream::iter([Err(failure())]).boxed(),
+                Act::Hang => futures::stream::pending().boxed(),
+            }
+        }
+    }
+
+    fn failure() -> Error {
+        Error::Generic { store: "scripted", source: "503".into() }
+    }
+
     impl fmt::Display for Scripted {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("scripted")
@@ -258,7 +276,7 @@ mod tests {
         async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
             match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
                 Act::Answer => self.inner.get_opts(at, how).await,
-                Act::Fail => Err(Error::Generic { store: "scripted", source: "503".into() }),
+                Act::Fail => Err(failure()),
                 Act::Hang => std::future::pending().await,
             }
         }
@@ -267,11 +285,11 @@ mod tests {
             &self,
             at: BoxStream<'static, Result<Path>>,
         ) -> BoxStream<'static, Result<Path>> {
-            self.inner.delete_stream(at)
+            self.streamed(self.inner.delete_stream(at))
         }
 
         fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            self.inner.list(prefix)
+            self.streamed(self.inner.list(prefix))
         }
 
         async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -353,6 +371,38 @@ mod tests {
         let used = used(&store);
         assert!(refused > 0);
         assert_eq!((used.reads, used.failed, used.refused), (5, 4, refused));
+    }
+
+    /// Each by itself, and both as probes.
+    #[tokio::test]
+    async fn listings_and_deletes_fail_and_are_refused_like_reads() {
+        let limits = StoreLimits {
+            breaker_failures: 4,
+            breaker_pause: Duration::from_secs(3600),
+            ..Default::default()
+        };
+        let (store, path) = store(limits, |n| if n < 2 { Act::Answer } else { Act::Fail }).await;
+        let list = async || store.list(None).collect::<Vec<_>>().await;
+        let delete = async || {
+            let paths = futures::stream::iter([Ok(path.clone())]).boxed();
+            store.delete_stream(paths).collect::<Vec<_>>().await
+        };
+        assert!(list().await.iter().all(Result::is_ok));
+        assert!(delete().await.iter().all(Result::is_ok));
+        for _ in 0..2 {
+            assert!(list().await[0].is_err());
+            assert!(delete().await[0].is_err());
+        }
+        let now = used(&store);
+        assert_eq!((now.failed, now.refused, now.under_way, now.let_be), (4, 0, 0, 1));
+        for answer in
+            [list().await.pop().unwrap().map(drop), delete().await.pop().unwrap().map(drop)]
+        {
+            let Err(Error::Generic { source, .. }) = answer else { panic!("{answer:?}") };
+            assert!(source.is::<LetBe>(), "{source}");
+        }
+        assert!(store.list_with_offset(None, &path).next().await.unwrap().is_err());
+        assert_eq!(used(&store).refused, 3);
     }
 
     #[tokio::test]

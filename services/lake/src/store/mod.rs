@@ -15,6 +15,7 @@ mod gate;
 mod guarded;
 mod hedge;
 mod listing;
+mod streams;
 mod usage;
 mod wrapper;
 

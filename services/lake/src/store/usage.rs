@@ -18,6 +18,7 @@ pub struct StoreUsage {
     pub hedged: AtomicU64,
     pub hedges_won: AtomicU64,
     pub under_way: AtomicU64,
+    pub let_be: AtomicU64,
 }
 
 impl StoreUsage {
@@ -39,6 +40,7 @@ impl StoreUsage {
             hedged: now(&self.hedged),
             hedges_won: now(&self.hedges_won),
             under_way: now(&self.under_way),
+            let_be: now(&self.let_be),
             cost_usd,
         }
     }

@@ -57,6 +57,21 @@ async fn an_unreachable_store_is_reported_soon() {
     }
 }
 
+/// What is wrong with a request says nothing of the store: it is asked again, however often.
+#[tokio::test]
+async fn a_store_that_finds_requests_wrong_is_not_let_be() {
+    for status in ["400 Bad Request", "416 Range Not Satisfiable"] {
+        let endpoint = server(status, "<Error><Code>Whatever</Code></Error>").await;
+        let lake = s3(&endpoint);
+        for _ in 0..12 {
+            lake.open("s3://bucket/table").await.unwrap_err();
+        }
+        let of = lake.store_use();
+        assert!(of.reads + of.writes >= 12, "{status}: {of:?}");
+        assert_eq!((of.failed, of.let_be, of.refused), (0, 0, 0), "{status}: {of:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_refusal_is_told_from_silence() {
     let body = "<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>";

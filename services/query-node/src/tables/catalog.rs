@@ -10,6 +10,7 @@ use std::sync::{Arc, RwLock};
 use futures::{FutureExt, StreamExt, stream};
 use lake::{Lake, LakeError, fault_of, within};
 use moka::future::Cache;
+use tables::CacheUse;
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 use wire::Fault;
@@ -77,6 +78,11 @@ impl Catalog {
     /// What object stores were asked for since the start.
     pub fn store_use(&self) -> StoreUse {
         self.lake.store_use()
+    }
+
+    /// How the caches of what is known of tables are used.
+    pub async fn cache_use(&self) -> Vec<CacheUse> {
+        self.lake.cache_use().await
     }
 
     /// One version of a table; 0 for the current one.

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use io_node::IoConfig;
+use bytesize::ByteSize;
+use io_node::{IoConfig, ShareConfig, StartWarmConfig};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -264,7 +265,15 @@ async fn metrics_are_what_status_says() {
         otlp_interval: Duration::from_millis(100),
         ..Default::default()
     };
-    let cluster = Cluster::start_with(1, &[("words", &words.uri)], telling(told)).await;
+    let telling = telling(told);
+    let uri = words.uri.to_str().unwrap();
+    let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
+        telling(io, query);
+        let (minimum, maximum) = (ByteSize::mib(20), Some(ByteSize::mib(100)));
+        io.shares = vec![ShareConfig { uri: uri.into(), minimum, maximum, pinned: false }];
+        io.warm_at_start = vec![StartWarmConfig { uri: uri.into(), version: 0, columns: vec![] }];
+    })
+    .await;
     let warm = WarmRequest { table: "words".into(), ..Default::default() };
     let mut progress = cluster.client.warm(warm).await.unwrap();
     while let Some(step) = futures::StreamExt::next(&mut progress).await {
@@ -272,6 +281,9 @@ async fn metrics_are_what_status_says() {
     }
     for _ in 0..4 {
         search(&cluster, None).await;
+    }
+    while !cluster.io[0].node.is_ready() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let io = cluster.io[0].node.metrics_addr().unwrap();
     let described = cluster.io[0].describe().await;
@@ -285,6 +297,30 @@ async fn metrics_are_what_status_says() {
     assert_eq!(value(&text, "bireme_io_rows_total"), sum(|core| core.rows));
     assert_eq!(value(&text, "bireme_io_batches_total"), sum(|core| core.batches));
     assert_eq!(value(&text, "bireme_io_extents"), described.extents as f64);
+    assert_eq!(value(&text, "bireme_io_ready"), f64::from(u8::from(described.ready)));
+    let warmed = value(&text, "bireme_io_start_warm_extents{state=\"done\"}");
+    assert_eq!((warmed, described.ready), (described.extents as f64, true));
+    assert_eq!(value(&text, "bireme_io_start_warm_extents{state=\"left\"}"), 0.0);
+    let usage = value(&text, "bireme_io_directory_usage_bytes");
+    assert!(0.0 < usage && usage < value(&text, "bireme_io_directory_limit_bytes"));
+    let table = described.tables.iter().find(|table| table.uri == uri).unwrap();
+    let shares = [
+        ("usage", table.bytes),
+        ("held", table.held_bytes),
+        ("minimum", 20 << 20),
+        ("maximum", 100 << 20),
+    ];
+    for (what, bytes) in shares {
+        let series = format!("bireme_io_share_{what}_bytes{{table=\"{uri}\"}}");
+        assert_eq!(value(&text, &series), bytes as f64, "{what}");
+    }
+    assert!(table.bytes > 0);
+    assert_eq!(value(&text, "bireme_store_let_be"), 0.0);
+    for cache in ["index", "metadata"] {
+        let series = |what: &str| format!("bireme_lake_cache_{what}{{cache=\"{cache}\"}}");
+        assert!(value(&text, &series("usage_bytes")) <= value(&text, &series("limit_bytes")));
+    }
+    assert!(value(&text, "bireme_lake_cache_hits_total{cache=\"metadata\"}") > 0.0);
     let drive = format!("{{drive=\"{}\"}}", described.drives[0].path);
     let reads = value(&text, &format!("bireme_io_drive_reads_total{drive}"));
     assert_eq!(reads, sum(|core| core.drive_reads));
