@@ -26,14 +26,14 @@ use crate::directory::{Directory, Extent};
 use crate::error::NodeError;
 use crate::slab::{HEAD_SECTORS, Superblock, claim, recover_all};
 
-const SEGMENT_SECTORS: u64 = 32;
+pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
-const DRIVES: usize = 2;
+pub(super) const DRIVES: usize = 2;
 const CORES: usize = 2;
 /// More than fit the drives.
-const NAMES: u32 = 60;
+pub(super) const NAMES: u32 = 60;
 
-const LIMITS: FillLimits = FillLimits {
+pub(super) const LIMITS: FillLimits = FillLimits {
     fills_max: 3,
     queue_max: 16,
     admission: Admission::Always,
@@ -52,7 +52,7 @@ fn encoded(name: ExtentKey) -> pack::Extent {
     PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap()
 }
 
-struct Made(ExtentKey);
+pub(super) struct Made(ExtentKey);
 
 impl Chunk for Made {
     fn encoded(self: Box<Self>, _: u64) -> BoxFuture<'static, Result<pack::Extent, NodeError>> {
@@ -64,12 +64,12 @@ impl Chunk for Made {
     }
 }
 
-fn name(chunk: u32) -> ExtentKey {
+pub(super) fn name(chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey(77), chunk }
 }
 
 /// Of another table.
-fn name_of(table: u32, chunk: u32) -> ExtentKey {
+pub(super) fn name_of(table: u32, chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey::new(TableTag(table), 77), chunk }
 }
 
@@ -121,8 +121,8 @@ async fn core(
 }
 
 /// A node's life between two crashes.
-struct Life {
-    fills: FillHandle,
+pub(super) struct Life {
+    pub(super) fills: FillHandle,
     cores: Arc<[Mailbox]>,
     directories: Vec<Rc<RefCell<Directory>>>,
     restored: usize,
@@ -130,11 +130,11 @@ struct Life {
 
 impl Life {
     /// To be called within a `LocalSet`.
-    async fn begin(disk: &SimDisk) -> Self {
+    pub(super) async fn begin(disk: &SimDisk) -> Self {
         Self::begin_with(disk, LIMITS).await
     }
 
-    async fn begin_with(disk: &SimDisk, limits: FillLimits) -> Self {
+    pub(super) async fn begin_with(disk: &SimDisk, limits: FillLimits) -> Self {
         Self::begin_sharing(disk, limits, Shares::default()).await
     }
 
@@ -167,7 +167,7 @@ impl Life {
         Self { fills, cores, directories, restored }
     }
 
-    async fn fill(&self, name: ExtentKey) -> FillOutcome {
+    pub(super) async fn fill(&self, name: ExtentKey) -> FillOutcome {
         self.fills.fill_with(name, Box::new(Made(name))).await
     }
 
@@ -190,7 +190,7 @@ impl Life {
     }
 
     /// What a core finds, each extent whole and of the right bytes.
-    fn found(&self, disk: &SimDisk) -> BTreeMap<u32, (u16, u64)> {
+    pub(super) fn found(&self, disk: &SimDisk) -> BTreeMap<u32, (u16, u64)> {
         let slabs = disk.slabs();
         let mut replicas = self.directories.iter().map(|directory| {
             let directory = directory.borrow();
@@ -206,7 +206,7 @@ impl Life {
         first
     }
 
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         let _ = self.fills.stop().await;
         assert!(self.cores.iter().all(|core| !core.is_closed()));
     }
@@ -226,13 +226,13 @@ fn epoch_min() -> u64 {
     since.unwrap_or_default().as_micros() as u64
 }
 
-fn disk(seed: u64) -> SimDisk {
+pub(super) fn disk(seed: u64) -> SimDisk {
     let bytes = (HEAD_SECTORS + SEGMENTS * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
 }
 
 /// Runs one life in a runtime of its own, so that everything of it is gone afterwards.
-fn live<T>(life: impl AsyncFnOnce() -> T) -> T {
+pub(super) fn live<T>(life: impl AsyncFnOnce() -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, life())
 }

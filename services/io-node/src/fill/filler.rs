@@ -17,7 +17,6 @@ use std::time::Duration;
 use address::{DriveNo, ExtentKey, SECTOR_BYTES};
 use ring::WriteError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::reclaim::Reclaim;
@@ -31,6 +30,7 @@ use super::restore;
 use super::scrub::Scrub;
 use super::segments::{Allocation, Room, SegmentNo, Segments, Use};
 use super::shares::{Shares, Turn};
+use super::steps::Steps;
 use super::task::{self, Purpose, Step, publish, scan, write};
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
@@ -60,6 +60,12 @@ const FULL: &str =
 /// Why a chunk that its table may count on is not filled: two thirds are promised at most, and others are left, so
 /// that drives must have been lost since, or chunks be nearly as long as segments.
 const ALL_HELD: &str = "what tables may count on has all room that there is for it: see `shares`, and the drives' state";
+
+/// Why a chunk is not filled where drives are full, and nothing of them can be reclaimed.
+const NO_ROOM: &str = "the drives that take writes are full, and no segment of theirs can be reclaimed: see the drives' state, and `shares`";
+
+/// The same where drives may have room, and the directory has none.
+const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
 /// Extents that are entered into the books in one go.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
@@ -98,7 +104,7 @@ pub struct Filler {
     segment_sectors: u64,
     stats: Arc<FillStats>,
     gauges: Arc<[DriveGauges]>,
-    steps: JoinSet<Step>,
+    steps: Steps,
     /// Fills that wait for their turn.
     queued: WaitingFills,
     /// Fills from ask to end, with who wants to know.
@@ -108,6 +114,8 @@ pub struct Filler {
     writing: Vec<usize>,
     /// Chunks that could not be filled, until when they are not tried again, and how long that was.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
+    /// Chunks that are longer than a segment, and their bytes: however often they are scanned, they stay so.
+    too_long: HashMap<ExtentKey, u64>,
     /// Encoded extents that wait for room.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
     eviction: Eviction,
@@ -156,12 +164,13 @@ impl Filler {
             segment_sectors,
             stats,
             gauges,
-            steps: JoinSet::new(),
+            steps: Steps::default(),
             queued: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_SHARE),
             under_way: HashMap::new(),
             scanning: 0,
             writing: vec![0; slabs.len()],
             failed: HashMap::new(),
+            too_long: HashMap::new(),
             homeless: VecDeque::new(),
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
             shares,
@@ -229,10 +238,7 @@ impl Filler {
             // In this order, so that a simulated run repeats; steps are few, and none waits long for asks.
             tokio::select! {
                 biased;
-                Some(step) = self.steps.join_next() => match step {
-                    Ok(step) => self.stepped(step),
-                    Err(error) => tracing::error!(%error, "a step of a fill panicked"),
-                },
+                Some(step) = self.steps.next() => self.stepped(step),
                 // However many fills wait.
                 Some(word) = self.words.recv() => match word {
                     Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
@@ -293,6 +299,9 @@ impl Filler {
         } else if self.shares.is_full(name) {
             let outcome = FillOutcome::Failed(FULL.into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
+        } else if let Some(&bytes) = self.too_long.get(&name) {
+            let outcome = FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into());
+            waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
         } else if waiter.is_none() && self.failed.get(&name).is_some_and(|f| f.0 > Instant::now()) {
             // A miss; who asks by Warm gets another try.
         } else if waiter.is_none()
@@ -320,7 +329,12 @@ impl Filler {
             }
             self.scanning += 1;
             self.stats.scans.fetch_add(1, Ordering::Relaxed);
-            self.steps.spawn(scan(run, self.segment_sectors * SECTOR_BYTES as u64));
+            let names: Vec<_> = run.iter().map(|(name, _)| *name).collect();
+            let scan = scan(run, self.segment_bytes());
+            let failed = |name| (name, Err("reading the table panicked".to_owned()));
+            let instead =
+                move || Step::Scanned { extents: names.into_iter().map(failed).collect() };
+            self.steps.spawn("scan", scan, instead);
         }
     }
 
@@ -379,7 +393,8 @@ impl Filler {
                 self.keep_roomless();
             }
             Step::Emptied { segment, outcome } => {
-                self.reclaiming = None;
+                // Another may be under way, if this one's drive was retired meanwhile.
+                self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
                 if self.journal_written(segment.drive, outcome) {
                     self.segments.release(segment);
                 }
@@ -411,10 +426,13 @@ impl Filler {
                 self.publish(&extent);
                 self.count_published(&extent, purpose);
                 let (told, key) = (publish(&self.cores, &extent), extent.key);
-                self.steps.spawn(async move {
+                let published = move || Step::Published { key, purpose, bytes };
+                let work = async move {
                     told.wait().await;
-                    Step::Published { key, purpose, bytes }
-                });
+                    published()
+                };
+                // The cores were told.
+                self.steps.spawn("publish", work, published);
             }
             outcome => {
                 self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
@@ -504,9 +522,7 @@ impl Filler {
                 }
                 Allocation::TooLong => {
                     if let Some((name, extent)) = self.homeless.pop_front() {
-                        let bytes = extent.bytes.len();
-                        let why = format!("a chunk of {bytes} bytes is longer than a segment");
-                        self.end(name, FillOutcome::Failed(why.into()));
+                        self.end_too_long(name, extent.bytes.len() as u64);
                     }
                 }
                 Allocation::NoDrive => {
@@ -523,8 +539,10 @@ impl Filler {
                 // Extents of drives that take no writes are not reclaimed: with nothing else to make room
                 // with, none will come.
                 Allocation::Busy if self.is_idle() => {
+                    let has_memory = self.placed.bytes() < self.limits.directory_bytes_max;
+                    let why = if has_memory { NO_ROOM } else { DIRECTORY_FULL };
                     if let Some((name, _)) = self.homeless.pop_front() {
-                        self.end(name, FillOutcome::Failed("the directory is full".into()));
+                        self.end(name, FillOutcome::Failed(why.into()));
                     }
                 }
                 Allocation::Busy => break,
@@ -544,7 +562,13 @@ impl Filler {
             first: room.first,
             segment: room.segment,
         };
-        self.steps.spawn(write(core, Arc::new(placed), purpose, extent.bytes));
+        let (placed, bytes) = (Arc::new(placed), extent.bytes.len() as u64);
+        let write = write(core, Arc::clone(&placed), purpose, extent.bytes);
+        let instead = move || {
+            let outcome = Err(WriteError::Closed);
+            Step::Written { extent: placed, purpose, bytes, outcome }
+        };
+        self.steps.spawn("write", write, instead);
     }
 
     fn count_used(&self, drive: DriveNo) {
@@ -556,6 +580,19 @@ impl Filler {
     fn any_core(&mut self) -> Mailbox {
         self.next_core = (self.next_core + 1) % self.cores.len();
         self.cores[self.next_core].clone()
+    }
+
+    /// Ends a fill that no segment has room for, and any later one of the same.
+    fn end_too_long(&mut self, name: ExtentKey, bytes: u64) {
+        if self.too_long.len() >= FAILED_MAX {
+            self.too_long.clear();
+        }
+        self.too_long.insert(name, bytes);
+        self.end(name, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()));
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.segment_sectors * SECTOR_BYTES as u64
     }
 
     /// Keeps misses of a chunk that can't be filled from scanning it again at once.
@@ -584,4 +621,11 @@ impl Filler {
             let _ = waiter.send(outcome.clone());
         }
     }
+}
+
+/// Why a chunk is never filled.
+fn too_long(bytes: u64, segment_bytes: u64) -> String {
+    format!(
+        "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"
+    )
 }

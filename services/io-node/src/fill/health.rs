@@ -33,6 +33,17 @@ pub enum Trouble {
     Read(#[from] ReadError),
 }
 
+/// Why a block is not in a journal, to stay.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Nobody knows whether it was written.
+    #[error("writing its journal panicked, which is a defect")]
+    Panicked,
+}
+
 impl Trouble {
     /// Whether it says something of the drive, and not of the ring or the kernel's shortages.
     pub fn is_of_the_drive(&self) -> bool {
@@ -123,14 +134,21 @@ impl Health {
         self.write_failures += 1;
         match error {
             WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
-            _ if self.write_failures >= WRITE_FAILURES_MAX => self.journal_failed(error),
+            _ if self.write_failures >= WRITE_FAILURES_MAX => self.worsen(error),
             _ => false,
         }
     }
 
     /// A journal could not be written, or what was written not made to stay: nobody knows what the drive has
     /// of it, so nothing is added. Whether that changed how the drive is used.
-    pub fn journal_failed(&mut self, error: &WriteError) -> bool {
+    pub fn journal_failed(&mut self, error: &JournalError) -> bool {
+        match error {
+            JournalError::Panicked => self.become_state(DriveState::ReadOnly),
+            JournalError::Write(error) => self.worsen(error),
+        }
+    }
+
+    fn worsen(&mut self, error: &WriteError) -> bool {
         match error {
             _ if !is_of_the_drive(error) => false,
             WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
@@ -217,12 +235,14 @@ mod tests {
         assert!(!health.write_failed(&full) && !health.write_failed(&full));
         assert!(health.write_failed(&full));
         assert_eq!(health.state(), DriveState::ReadOnly);
-        assert!(!health.journal_failed(&write(EIO)) && !health.write_failed(&WriteError::Closed));
+        assert!(
+            !health.journal_failed(&write(EIO).into()) && !health.write_failed(&WriteError::Closed)
+        );
         // A core's own queue is no fault of the drive.
         let mut other = Health::default();
         let full = WriteError::Full { queue_max: 9 };
-        assert!((0..9).all(|_| !other.write_failed(&full) && !other.journal_failed(&full)));
-        assert!(health.journal_failed(&write(ENODEV)));
+        assert!((0..9).all(|_| !other.write_failed(&full) && !other.worsen(&full)));
+        assert!(health.journal_failed(&write(ENODEV).into()));
         assert_eq!(health.state(), DriveState::Retired);
     }
 }

@@ -11,6 +11,8 @@
 mod chunk;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod defect_tests;
 mod eviction;
 mod filler;
 mod handle;
@@ -25,6 +27,7 @@ mod segments;
 mod segments_tests;
 mod shares;
 pub mod simulate;
+mod steps;
 mod task;
 mod unrecorded;
 mod waiting;

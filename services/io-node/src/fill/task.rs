@@ -11,7 +11,7 @@ use ring::{AlignedBuf, Fault, ReadError, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
-use super::health::Trouble;
+use super::health::{JournalError, Trouble};
 use super::segments::SegmentNo;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
@@ -77,14 +77,14 @@ pub enum Step {
         /// What was kept in the segment for their records.
         record_sectors: u64,
         /// What came of it.
-        outcome: Result<(), WriteError>,
+        outcome: Result<(), JournalError>,
     },
     /// No core holds an extent of the segment any more, and its journal is empty, to stay so.
     Emptied {
         /// The segment.
         segment: SegmentNo,
         /// What came of it.
-        outcome: Result<(), WriteError>,
+        outcome: Result<(), JournalError>,
     },
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use address::ExtentKey;
+use ring::ReadError;
 
 use super::Filler;
 use crate::directory::Extent;
 use crate::fill::eviction::{Candidate, Log};
+use crate::fill::health::JournalError;
 use crate::fill::segments::{Allocation, SegmentNo, Use};
 use crate::fill::task::{self, Purpose, Step, forget};
 use crate::fill::unrecorded::record_sectors;
@@ -45,7 +47,13 @@ impl Filler {
         self.reclaiming = Some(Reclaim::new(segment));
         let extents = self.by_segment.get(&segment).into_iter().flatten();
         let extents = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
-        self.steps.spawn(task::heat(Arc::clone(&self.cores), segment, extents));
+        let extents: Vec<Arc<Extent>> = extents;
+        let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
+        // As if nothing had been read: what tables may count on is kept all the same.
+        let cold = |extent| (extent, 0);
+        let instead =
+            move || Step::Heated { segment, heats: extents.into_iter().map(cold).collect() };
+        self.steps.spawn("heat", heat, instead);
     }
 
     /// Goes on to read what is worth keeping.
@@ -138,7 +146,9 @@ impl Filler {
         let is_over = reclaim.moving == 0;
         for extent in next {
             let core = self.any_core();
-            self.steps.spawn(task::reread(core, extent));
+            let reread = task::reread(core, Arc::clone(&extent));
+            let copy = Err(ReadError::Closed.into());
+            self.steps.spawn("reread", reread, move || Step::Reread { extent, copy });
         }
         if is_over {
             self.let_go(from);
@@ -160,10 +170,12 @@ impl Filler {
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
         let core = self.any_core();
-        self.steps.spawn(async move {
+        let empty = async move {
             told.wait().await;
             let outcome = task::empty(&core, segment.drive, room.first, block).await;
-            Step::Emptied { segment, outcome }
-        });
+            Step::Emptied { segment, outcome: outcome.map_err(JournalError::from) }
+        };
+        let instead = move || Step::Emptied { segment, outcome: Err(JournalError::Panicked) };
+        self.steps.spawn("empty", empty, instead);
     }
 }

@@ -1,9 +1,9 @@
 //! Recording what is placed in the drives' journals.
 
 use address::DriveNo;
-use ring::WriteError;
 
 use super::Filler;
+use crate::fill::health::JournalError;
 use crate::fill::segments::{BlockRoom, SegmentNo};
 use crate::fill::task::{self, Step};
 use crate::fill::unrecorded::record_sectors;
@@ -34,10 +34,16 @@ impl Filler {
             self.segments.chain(segment, sum_of(&block));
             let (core, drive) = (self.any_core(), segment.drive);
             let extents = extents.len() as u32;
-            self.steps.spawn(async move {
+            let recorded = move |outcome| {
+                let record_sectors = reserved;
+                Step::Recorded { segment, extents, record_sectors, outcome }
+            };
+            let record = async move {
                 let outcome = task::record(&core, drive, room.first, block).await;
-                Step::Recorded { segment, extents, record_sectors: reserved, outcome }
-            });
+                recorded(outcome.map_err(JournalError::from))
+            };
+            let instead = move || recorded(Err(JournalError::Panicked));
+            self.steps.spawn("record", record, instead);
         }
     }
 
@@ -52,7 +58,7 @@ impl Filler {
     pub(super) fn journal_written(
         &mut self,
         drive: DriveNo,
-        outcome: Result<(), WriteError>,
+        outcome: Result<(), JournalError>,
     ) -> bool {
         if let Err(error) = &outcome
             && self.health[usize::from(drive.0)].journal_failed(error)

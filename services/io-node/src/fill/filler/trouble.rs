@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use address::{DriveNo, SECTOR_BYTES};
+use ring::ReadError;
 use tokio::time::Instant;
 
 use super::Filler;
 use crate::directory::Extent;
 use crate::fill::health::{DriveState, Trouble};
-use crate::fill::task::{self, forget};
+use crate::fill::task::{self, Step, forget};
 use crate::fill::unrecorded::Unrecorded;
 
 impl Filler {
@@ -27,7 +28,9 @@ impl Filler {
             if self.placed.has(&extent) {
                 self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
                 let core = self.any_core();
-                self.steps.spawn(task::scrub(core, extent));
+                let scrub = task::scrub(core, Arc::clone(&extent));
+                let outcome = Err(ReadError::Closed.into());
+                self.steps.spawn("scrub", scrub, move || Step::Scrubbed { extent, outcome });
                 return;
             }
         }

@@ -1,0 +1,125 @@
+//! Fills that can't be: steps that panic, chunks that fit nothing, drives without room. What goes on, and what is said.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use address::SECTOR_BYTES;
+use arrow_array::{ArrayRef, Int64Array};
+use arrow_schema::{DataType, Field};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use pack::PackLayout;
+use ring::sim::{SimConfig, SimDisk, SimFaults};
+
+use super::FillOutcome;
+use super::chunk::Chunk;
+use super::crash_tests::{LIMITS, Life, SEGMENT_SECTORS, disk, live, name};
+use super::filler::FillLimits;
+use super::steps::defect;
+use crate::error::NodeError;
+use crate::slab::HEAD_SECTORS;
+
+/// Longer than it takes on any machine: what waits for ever is to fail, not to hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn fill(life: &Life, chunk: u32) -> FillOutcome {
+    let filled = tokio::time::timeout(PATIENCE, life.fill(name(chunk))).await;
+    filled.unwrap_or_else(|_| panic!("chunk {chunk} is never filled, nor said to fail"))
+}
+
+fn why(outcome: FillOutcome) -> String {
+    let FillOutcome::Failed(why) = outcome else { panic!("{outcome:?}") };
+    why.to_string()
+}
+
+#[test]
+fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
+    for step in ["scan", "write", "publish", "record", "heat", "reread", "empty"] {
+        let disk = disk(11);
+        live(async || {
+            let life = Life::begin(&disk).await;
+            for chunk in 0..150 {
+                // Once drives are full all the more.
+                if chunk == 0 || chunk == 100 {
+                    defect::plan(step, 1);
+                }
+                fill(&life, chunk).await;
+                life.found(&disk);
+            }
+            assert_eq!(defect::left(), 0, "{step} never came");
+            // A journal that nobody knows the end of closes its drive, and there are two.
+            let is_closed = matches!(step, "record" | "empty");
+            for chunk in 150..250 {
+                let outcome = fill(&life, chunk).await;
+                let goes_on = matches!(outcome, FillOutcome::Filled(_));
+                assert!(goes_on || is_closed && why(outcome) == "no drive takes writes", "{step}");
+            }
+            life.stop().await;
+        });
+        // What is found afterwards is whole.
+        live(async || {
+            let life = Life::begin(&disk).await;
+            life.found(&disk);
+            life.stop().await;
+        });
+    }
+}
+
+/// Longer than a segment; counts how often it is read.
+struct Long(Arc<AtomicUsize>);
+
+impl Chunk for Long {
+    fn encoded(self: Box<Self>, _: u64) -> BoxFuture<'static, Result<pack::Extent, NodeError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let numbers = (SEGMENT_SECTORS as usize + 1) * SECTOR_BYTES / size_of::<i64>();
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers as i64));
+        let field = Arc::new(Field::new("a", DataType::Int64, false));
+        let extent = PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap();
+        async move { Ok(extent) }.boxed()
+    }
+}
+
+#[test]
+fn a_chunk_longer_than_a_segment_is_read_once_and_what_to_do_is_said() {
+    live(async || {
+        let life = Life::begin(&disk(1)).await;
+        let reads = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let chunk = Box::new(Long(Arc::clone(&reads)));
+            assert_eq!(
+                why(life.fills.fill_with(name(1), chunk).await),
+                "a chunk of 135168 bytes doesn't fit a segment of 131072: its rows come from the table; raise \
+                 `segment`, which empties the drives"
+            );
+        }
+        assert_eq!(reads.load(Ordering::SeqCst), 1);
+        assert!(matches!(fill(&life, 2).await, FillOutcome::Filled(_)));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn what_there_is_no_room_in_is_named() {
+    live(async || {
+        let limits = FillLimits { directory_bytes_max: 0, ..LIMITS };
+        let life = Life::begin_with(&disk(1), limits).await;
+        let said = why(fill(&life, 1).await);
+        assert!(said.starts_with("the directory has all the memory"), "{said}");
+        life.stop().await;
+    });
+    live(async || {
+        // The second drive is shorter than a segment.
+        let sectors = [HEAD_SECTORS + 4 * SEGMENT_SECTORS, HEAD_SECTORS + 8];
+        let drives = sectors.map(|sectors| sectors * SECTOR_BYTES as u64).into();
+        let disk = SimDisk::new(SimConfig { seed: 1, drives, ..SimConfig::default() });
+        let life = Life::begin(&disk).await;
+        disk.set_faults(SimFaults { failed_writes_per_mille: 1000, ..SimFaults::default() });
+        let mut said = String::new();
+        for chunk in 0..8 {
+            said = why(fill(&life, chunk).await);
+        }
+        assert!(said.starts_with("the drives that take writes are full"), "{said}");
+        life.stop().await;
+    });
+}

@@ -1,0 +1,86 @@
+//! Steps under way: each ends in a report, even if it panics.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use tokio::task::JoinSet;
+
+use super::task::Step;
+
+/// The filler's steps. Its books are right only if each that began ends.
+#[derive(Default)]
+pub struct Steps(JoinSet<Step>);
+
+impl Steps {
+    /// Begins a step. Should it panic, which is a defect, `instead` says what the filler is to take it for: mostly
+    /// that it failed.
+    pub fn spawn(
+        &mut self,
+        what: &'static str,
+        work: impl Future<Output = Step> + Send + 'static,
+        instead: impl FnOnce() -> Step + Send + 'static,
+    ) {
+        let work = async move {
+            defect::strike(what);
+            work.await
+        };
+        let guarded = AssertUnwindSafe(work).catch_unwind();
+        self.0.spawn(async move {
+            guarded.await.unwrap_or_else(|_| {
+                tracing::error!(
+                    what,
+                    "a step of a fill panicked, which is a defect; it counts as failed"
+                );
+                instead()
+            })
+        });
+    }
+
+    /// The report of the next that ends; `None` if there are none.
+    pub async fn next(&mut self) -> Option<Step> {
+        loop {
+            match self.0.join_next().await? {
+                Ok(step) => return Some(step),
+                // Of the report itself, which only moves what it has.
+                Err(error) => tracing::error!(%error, "a step of a fill is lost"),
+            }
+        }
+    }
+}
+
+/// Nothing is to panic where nobody tests that.
+#[cfg(not(test))]
+mod defect {
+    pub(super) const fn strike(_: &str) {}
+}
+
+/// Steps that are to panic, for tests.
+#[cfg(test)]
+pub mod defect {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static NEXT: RefCell<Option<(&'static str, u32)>> = const { RefCell::new(None) };
+    }
+
+    /// Has the next so many steps of that name panic, of fillers on this thread.
+    pub fn plan(what: &'static str, times: u32) {
+        NEXT.set(Some((what, times)));
+    }
+
+    /// How many of them have not yet.
+    pub fn left() -> u32 {
+        NEXT.with_borrow(|next| next.map_or(0, |(_, times)| times))
+    }
+
+    pub(super) fn strike(step: &'static str) {
+        let strikes = NEXT.with_borrow_mut(|next| match next {
+            Some((what, times)) if *what == step && *times > 0 => {
+                *times -= 1;
+                true
+            }
+            _ => false,
+        });
+        assert!(!strikes, "a defect, as planned");
+    }
+}
