@@ -130,6 +130,7 @@ fn to_json(slab: &Inspection, bad: Option<&[BadExtent]>) -> Value {
             "segment": segment.index,
             "epoch": segment.epoch(),
             "extents": segment.extents(),
+            "superseded": segment.superseded(),
             "extent_bytes": segment.extent_bytes(),
             "journal_bytes": segment.journal_bytes(),
             "error": segment.error(),

@@ -1,6 +1,7 @@
 //! A slab seen from outside, while no node serves it: what its journals say, and whether the drive still
 //! has it.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use address::{ExtentKey, SECTOR_BYTES};
@@ -29,6 +30,8 @@ pub struct SegmentState {
     pub index: u32,
     /// Its journal; why it can't be read.
     journal: std::io::Result<Journal>,
+    /// Extents that were written once more since, here or elsewhere.
+    superseded: usize,
 }
 
 /// An extent that the drive doesn't have as it was written.
@@ -63,8 +66,9 @@ impl Inspection {
         let superblock = Superblock { sectors, ..superblock };
         let mut segments: Vec<_> = recover(&slab, &superblock)
             .into_iter()
-            .map(|Found { segment: index, journal }| SegmentState { index, journal })
+            .map(|Found { segment: index, journal }| SegmentState { index, journal, superseded: 0 })
             .collect();
+        supersede(&mut segments);
         segments.sort_by_key(|segment| segment.index);
         Ok(Self { slab, superblock, segments })
     }
@@ -141,6 +145,22 @@ impl Inspection {
     }
 }
 
+/// Leaves each extent only where a start would find it: as it was written last. An extent that was found wrong and
+/// filled again stands in two journals, and one that was kept of a segment may until that is emptied.
+fn supersede(segments: &mut [SegmentState]) {
+    segments.sort_by_key(|segment| std::cmp::Reverse(segment.epoch()));
+    let mut seen = HashSet::new();
+    for segment in segments {
+        let Ok(journal) = &mut segment.journal else { continue };
+        let before = journal.entries.len();
+        // Of one journal too the last counts.
+        journal.entries.reverse();
+        journal.entries.retain(|entry| seen.insert(entry.key));
+        journal.entries.reverse();
+        segment.superseded = before - journal.entries.len();
+    }
+}
+
 impl SegmentState {
     /// Why its journal can't be read.
     pub fn error(&self) -> Option<String> {
@@ -157,9 +177,14 @@ impl SegmentState {
         self.journal.as_ref().is_ok_and(|journal| journal.is_cut_short)
     }
 
-    /// Its extents.
+    /// Its extents, without those that were written once more since.
     pub fn extents(&self) -> usize {
         self.entries().len()
+    }
+
+    /// Extents that its journal has, and that were written once more since.
+    pub fn superseded(&self) -> usize {
+        self.superseded
     }
 
     /// Bytes of its extents.
@@ -174,5 +199,68 @@ impl SegmentState {
 
     fn entries(&self) -> &[Entry] {
         self.journal.as_ref().map_or(&[], |journal| &journal.entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use address::PackKey;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::slab::journal::{BlockId, Record, sum_of, to_block};
+    use crate::slab::trial_extent;
+
+    const SEGMENT_SECTORS: u64 = 16;
+
+    #[test]
+    fn an_extent_that_stands_in_two_journals_is_counted_where_it_is_right() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slab");
+        let file = std::fs::File::create_new(&path).unwrap();
+        let sectors = segment_start(3, SEGMENT_SECTORS).0;
+        file.set_len(sectors * SECTOR_BYTES as u64).unwrap();
+        let uuid = Uuid::from_u128(9);
+        let superblock = Superblock { uuid, segment_sectors: SEGMENT_SECTORS, sectors };
+        file.write_all_at(&superblock.to_sector(), 0).unwrap();
+        let extent = trial_extent(2).unwrap();
+        let key = |chunk| ExtentKey { pack: PackKey(5), chunk };
+        // Of the first two blocks, both of segment 0, the second has chunk 0 once more; segment 1, which was filled
+        // before, has chunk 1 as it was.
+        let blocks = [
+            (0, 8, 0, vec![(0, 0), (1, 2)]),
+            (0, 8, 1, vec![(0, 4)]),
+            (1, 7, 0, vec![(1, 0), (2, 2)]),
+        ];
+        let mut end =
+            [0, 1].map(|index| segment_start(index, SEGMENT_SECTORS).plus(SEGMENT_SECTORS));
+        let mut previous = [0; 2];
+        for (segment, epoch, number, placed) in blocks {
+            let at = segment as usize;
+            let record = |&(chunk, first): &(u32, u32)| Record {
+                key: key(chunk),
+                first,
+                index: &extent.index,
+            };
+            let records: Vec<_> = placed.iter().map(record).collect();
+            let id = BlockId { uuid, segment, epoch, number, log: 0, previous: previous[at] };
+            let block = to_block(&id, &records);
+            previous[at] = sum_of(&block);
+            end[at] = address::SectorNo(end[at].0 - (block.len() / SECTOR_BYTES) as u64);
+            file.write_all_at(&block, end[at].byte_offset().0).unwrap();
+        }
+        // Only those that count are as they were written.
+        for (segment, first) in [(0, 2), (0, 4), (1, 2)] {
+            let start = segment_start(segment, SEGMENT_SECTORS).plus(first);
+            file.write_all_at(&extent.bytes, start.byte_offset().0).unwrap();
+        }
+        drop(file);
+        let slab = Inspection::open(&path).unwrap();
+        let counts = slab.segments().iter().map(|it| (it.index, it.extents(), it.superseded()));
+        assert_eq!(counts.collect::<Vec<_>>(), [(0, 2, 1), (1, 1, 1)]);
+        assert_eq!(slab.segments()[0].extent_bytes(), 4 * SECTOR_BYTES as u64);
+        assert_eq!(slab.verify(|_| {}), []);
     }
 }
