@@ -98,7 +98,12 @@ impl QueryService for Service {
         let (messages, mut responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             let each = |terms: Terms| of_stream.of_piece().in_span(terms.span);
-            let sent = take.send(&state, &messages, &mut call, each).await;
+            let sent = tokio::select! {
+                biased;
+                sent = take.send(&state, &messages, &mut call, each) => sent,
+                // Reads that nobody waits for are cancelled; the call ends unanswered.
+                () = messages.closed() => return,
+            };
             if let Err(fault) = call.end(sent) {
                 let _ = messages.send(Err(fault)).await;
             }

@@ -2,6 +2,7 @@
 //! the tables themselves, and is compared to what a plain computation over the same rows says.
 
 mod bad_input;
+mod cancel;
 mod ejection;
 mod fake_io;
 mod follow;
