@@ -52,7 +52,7 @@ pub fn json_rows(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{ArrayRef, Int32Array, StringArray};
+    use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, StringArray, UInt64Array};
 
     use super::*;
 
@@ -76,5 +76,17 @@ mod tests {
         let lines = json_rows(&batch()).unwrap();
         let expected = "{\"id\":1,\"word\":\"a long oar\"}\n{\"id\":20,\"word\":null}\n";
         assert_eq!(String::from_utf8(lines).unwrap(), expected);
+    }
+
+    /// A reader that makes floats of them loses digits; here none is lost. JSON has no NaN and no infinity.
+    #[test]
+    fn json_has_every_digit_of_64_bits_and_null_for_what_is_no_number() {
+        let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, 1]));
+        let most: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 1]));
+        let float: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN, f64::NEG_INFINITY]));
+        let batch = RecordBatch::try_from_iter([("a", least), ("b", most), ("c", float)]).unwrap();
+        let expected = "{\"a\":-9223372036854775808,\"b\":18446744073709551615,\"c\":null}\n\
+                        {\"a\":1,\"b\":1,\"c\":null}\n";
+        assert_eq!(String::from_utf8(json_rows(&batch).unwrap()).unwrap(), expected);
     }
 }

@@ -1,6 +1,8 @@
 //! Numbers that became infinite while text was read: `1e39` is no `float32`, yet Arrow's readers
 //! make an infinity of it in silence.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, Float32Type, Float64Type};
 
@@ -24,6 +26,25 @@ pub(crate) fn find(batch: &RecordBatch) -> Option<NotFinite> {
             Some(NotFinite { column, row: at / size, element: Some(at % size) })
         }
         _ => Some(NotFinite { column, row: place(array, false)?, element: None }),
+    })
+}
+
+/// The first number that isn't finite in a vector that is there: as other tools write them, what is behind a null is
+/// anything.
+pub(crate) fn find_in_vectors(array: &ArrayRef) -> Option<(usize, usize)> {
+    let DataType::FixedSizeList(..) = array.data_type() else { return None };
+    let vectors = array.as_fixed_size_list();
+    let values = vectors.values();
+    let whole: ArrayRef = match values.data_type() {
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => Arc::clone(values),
+        _ => return None,
+    };
+    // The usual case, in one pass.
+    place(&whole, true)?;
+    (0..vectors.len()).filter(|&row| vectors.is_valid(row)).find_map(|row| {
+        let vector = vectors.value(row);
+        let bad = |&at: &usize| vector.is_valid(at) && place(&vector.slice(at, 1), true).is_some();
+        Some((row, (0..vector.len()).find(bad)?))
     })
 }
 

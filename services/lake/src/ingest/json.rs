@@ -2,7 +2,8 @@
 //!
 //! Types are inferred from the first rows ([`Sample`]). Columns come in the order in which the
 //! file first names them. Keys that a row leaves out are nulls; keys that no sampled row has are an
-//! error, so that nothing is lost in silence. JSON doesn't know fixed-size lists: lists of numbers
+//! error, so that nothing is lost in silence. Whole numbers are `int64`, or `uint64` where one of the sampled rows is
+//! beyond that and none is below 0; what is beyond both is a float, as to other readers of JSON. JSON doesn't know fixed-size lists: lists of numbers
 //! with decimals that have the same length of at least [`VECTOR_DIMENSION_MIN`] in all sampled rows
 //! become vectors (`float32`).
 
@@ -37,9 +38,11 @@ pub(crate) fn infer_schema(path: &Path) -> Result<SchemaRef> {
     let inferred = infer_json_schema_from_iterator(values)
         .map_err(|error| bad_file(path, culprit::said(&error)))?;
     let lengths = sample.list_lengths();
+    let whole = sample.whole_numbers().map_err(|why| bad_file(path, why))?;
     let in_order = sample.order.sorted(inferred.fields());
     let fields = in_order.iter().map(|field| {
         let data_type = match (field.data_type(), lengths.get(field.name().as_str())) {
+            (DataType::Float64, _) if whole.contains(field.name().as_str()) => DataType::UInt64,
             (DataType::List(item), Some(Some(length)))
                 if item.data_type().is_floating() && *length >= VECTOR_DIMENSION_MIN =>
             {

@@ -8,6 +8,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use lance_core::datatypes::{Field as LanceField, LANCE_UNENFORCED_PRIMARY_KEY};
 use lance_core::is_system_column;
 
+use super::finite::find_in_vectors;
 use super::options::IngestOptions;
 use super::source::{Source, bad_file};
 use crate::error::{LakeError, Result};
@@ -156,6 +157,16 @@ impl Target {
                 return Err(bad_file(
                     path,
                     format!("{} has nulls, the table forbids them", place(name)),
+                ));
+            }
+            if let Some((at, element)) = find_in_vectors(&column) {
+                let (row, number) = (row + at as u64 + 1, element + 1);
+                return Err(bad_file(
+                    path,
+                    format!(
+                        "row {row}: column {name:?}: number {number} of the vector is not finite, so that it is near to \
+                         nothing; mend it, or write null for the whole vector"
+                    ),
                 ));
             }
             columns.push(column);

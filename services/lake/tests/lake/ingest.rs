@@ -23,7 +23,7 @@ pub fn write_parquet(path: &Path, batches: &[RecordBatch]) {
     writer.close().unwrap();
 }
 
-fn write_ipc_file(path: &Path, batches: &[RecordBatch]) {
+pub fn write_ipc_file(path: &Path, batches: &[RecordBatch]) {
     let mut writer =
         arrow::ipc::writer::FileWriter::try_new(File::create(path).unwrap(), &batches[0].schema())
             .unwrap();

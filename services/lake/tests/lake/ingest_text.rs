@@ -1,9 +1,13 @@
 //! Numbers that text can hold and columns can't.
 
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, UInt64Type};
 use lake::{IngestMode, IngestOptions, Lake, LakeError, ingest};
 
 use crate::fixture::{Place, lake};
-use crate::ingest::write_text;
+use crate::ingest::{write_ipc_file, write_parquet, write_text};
 
 /// What is said of a file that can't be ingested.
 async fn refused(lake: &Lake, place: &Place, name: &str, text: &str, mode: IngestMode) -> String {
@@ -72,4 +76,73 @@ async fn csv_holds_no_lists() {
     ingest(&lake, &[path], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
     let said = refused(&lake, &place, "b.csv", "id,v\n1,\"[1,2]\"\n", IngestMode::Append).await;
     assert!(said.contains("\"v\" is ") && said.contains("CSV can't hold"), "{said}");
+}
+
+#[tokio::test]
+async fn whole_numbers_beyond_int64_keep_their_digits_or_are_refused() {
+    let (place, lake) = (Place::new(), lake());
+    let large = [u64::MAX, 1 << 63, 7];
+    let line = |number: &u64| format!("{{\"id\": {number}, \"x\": 1.5}}\n");
+    let path = place.file("large.jsonl");
+    write_text(&path, &large.iter().map(line).collect::<String>());
+    ingest(&lake, &[path], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
+    let table = lake.open(&place.uri()).await.unwrap();
+    assert_eq!(*table.schema().field_with_name("id").unwrap().data_type(), DataType::UInt64);
+    let addresses: Vec<_> = (0..3).map(|row| address::RowAddr::new(0, row)).collect();
+    let rows = table.take(&addresses, &["id".to_owned()]).await.unwrap();
+    assert_eq!(rows.column(0).as_primitive::<UInt64Type>().values(), &large);
+    let other = Place::new();
+    let mixed = "{\"id\": -1}\n{\"id\": 18446744073709551615}\n";
+    let said = refused(&lake, &other, "mixed.jsonl", mixed, IngestMode::Create).await;
+    assert_eq!(
+        said,
+        "column \"id\" has -1 and numbers beyond 9223372036854775807, for which there is no type; write them as text"
+    );
+    // Of a type that the rows before have set: the line is named.
+    let lines = "{\"id\": 1}\n".repeat(2000) + "{\"id\": 9223372036854775808}\n";
+    let said = refused(&lake, &other, "late.jsonl", &lines, IngestMode::Create).await;
+    assert!(said.starts_with("line 2001: ") && said.contains("9223372036854775808"), "{said}");
+}
+
+#[tokio::test]
+async fn vectors_of_parquet_and_arrow_files_hold_finite_numbers_too() {
+    let (place, lake) = (Place::new(), lake());
+    let vectors = |numbers: Vec<f32>, nulls: Vec<bool>| {
+        let item = Arc::new(Field::new("item", DataType::Float32, true));
+        let values = Arc::new(Float32Array::from(numbers));
+        let vectors = FixedSizeListArray::new(item, 2, values, Some(nulls.into()));
+        // A column of its own may have them: there they mean something.
+        let scores: ArrayRef = Arc::new(Float32Array::from(vec![f32::NAN; vectors.len()]));
+        let vectors: ArrayRef = Arc::new(vectors);
+        RecordBatch::try_from_iter_with_nullable([("v", vectors, true), ("score", scores, true)])
+            .unwrap()
+    };
+    let bad = vectors(vec![1.0, 2.0, 3.0, f32::NAN], vec![true, true]);
+    let infinite = vectors(vec![f32::NEG_INFINITY, 2.0], vec![true]);
+    // What is behind a null is nobody's.
+    let good = vectors(vec![1.0, 2.0, f32::NAN, f32::NAN], vec![true, false]);
+    for (name, write) in [
+        ("a.parquet", write_parquet as fn(&std::path::Path, &[RecordBatch])),
+        ("a.arrow", write_ipc_file),
+    ] {
+        let place_of = |batches: &[RecordBatch]| {
+            let path = place.file(name);
+            write(&path, batches);
+            path
+        };
+        for (batches, said) in [
+            (vec![good.clone(), bad.clone()], "row 4: column \"v\": number 2 of the vector"),
+            (vec![infinite.clone()], "row 1: column \"v\": number 1 of the vector"),
+        ] {
+            let path = place_of(&batches);
+            let options = IngestOptions::default();
+            let error = ingest(&lake, &[path], &place.uri(), &options, |_| ()).await.unwrap_err();
+            assert!(matches!(error, LakeError::BadFile { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(said) && text.contains("write null"), "{text}");
+        }
+        let fresh = Place::new();
+        let path = place_of(std::slice::from_ref(&good));
+        ingest(&lake, &[path], &fresh.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
+    }
 }

@@ -1,6 +1,6 @@
 //! The first rows of a file, which its types are inferred from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -54,6 +54,33 @@ impl Sample {
     /// Of the rows, on average.
     pub(super) fn row_bytes(&self) -> u64 {
         self.bytes / (self.rows.len() as u64).max(1)
+    }
+
+    /// The keys that hold nothing but whole numbers, one of them beyond `int64`: as floats they would lose digits.
+    ///
+    /// Errors: such a key with a number below 0 too, which no type has room for.
+    pub(super) fn whole_numbers(&self) -> std::result::Result<HashSet<&str>, String> {
+        let (mut large, mut small, mut others) = (HashSet::new(), HashMap::new(), HashSet::new());
+        for (key, value) in self.rows.iter().filter_map(Value::as_object).flatten() {
+            match value {
+                Value::Null => {}
+                Value::Number(number) if number.is_i64() => {
+                    if number.as_i64().is_some_and(|it| it < 0) {
+                        small.entry(key.as_str()).or_insert(number);
+                    }
+                }
+                Value::Number(number) if number.is_u64() => drop(large.insert(key.as_str())),
+                _ => drop(others.insert(key.as_str())),
+            }
+        }
+        large.retain(|key| !others.contains(key));
+        match large.iter().find_map(|key| Some((key, small.get(key)?))) {
+            Some((key, number)) => Err(format!(
+                "column {key:?} has {number} and numbers beyond 9223372036854775807, for which there is no type; \
+                 write them as text"
+            )),
+            None => Ok(large),
+        }
     }
 
     /// For each key with lists: their length, `None` if it isn't the same in all rows.
