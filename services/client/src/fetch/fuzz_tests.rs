@@ -125,10 +125,8 @@ fn fuzz_what_an_io_node_says() {
                     right += 1;
                     parts.push((0..rows, reply));
                 }
-                Err(fault) => {
-                    refused += 1;
-                    assert!(damaged == 0 || !fault.message.is_empty() || fault.metadata.is_empty());
-                }
+                // In the node's words, or as damaged.
+                Err(_) => refused += 1,
             }
         }
         let (rows, near): (Vec<_>, Vec<_>) =

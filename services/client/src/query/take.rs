@@ -25,6 +25,8 @@ pub struct TakenStream {
     client: QueryClient,
     parts: Streaming<TakeResponse>,
     rows: RowStream,
+    /// The schema, after the end.
+    ended: Option<SchemaRef>,
 }
 
 impl QueryClient {
@@ -32,7 +34,7 @@ impl QueryClient {
     pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
         let parts = self.service().take(self.request(request)).await;
         let parts = self.answered(parts).await?;
-        Ok(TakenStream { client: self.clone(), parts, rows: RowStream::default() })
+        Ok(TakenStream { client: self.clone(), parts, rows: RowStream::default(), ended: None })
     }
 }
 
@@ -41,7 +43,7 @@ impl TakenStream {
     pub async fn next(&mut self) -> Result<Option<Taken>, Fault> {
         let part = self.parts.message().await.map_err(|status| self.client.blame(&status))?;
         let Some(TakeResponse { rows, version, missing }) = part else {
-            std::mem::take(&mut self.rows).finish().map_err(damaged)?;
+            self.ended = Some(std::mem::take(&mut self.rows).finish().map_err(damaged)?);
             return Ok(None);
         };
         let batches = self.rows.push(rows).map_err(damaged)?;
@@ -50,7 +52,7 @@ impl TakenStream {
 
     /// The schema of the rows, once the first part has come.
     pub fn schema(&self) -> Option<SchemaRef> {
-        self.rows.schema()
+        self.ended.clone().or_else(|| self.rows.schema())
     }
 
     /// Everything that is left, as one part.
