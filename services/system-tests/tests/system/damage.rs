@@ -31,7 +31,7 @@ fn addr(id: u32) -> RowAddr {
 }
 
 /// Each vector's elements are its row's id. The table lives as long as its folder.
-async fn table(rows: usize) -> (TempDir, String) {
+pub async fn table(rows: usize) -> (TempDir, String) {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     let values = (0..rows).flat_map(|id| std::iter::repeat_n(id as f32, DIMENSION));
@@ -49,7 +49,7 @@ async fn table(rows: usize) -> (TempDir, String) {
     (folder, uri)
 }
 
-async fn check(io: &Io, uri: &str, ids: &[u32]) {
+pub async fn check(io: &Io, uri: &str, ids: &[u32]) {
     let projection = io.open(uri, 1, &["vector", "id"]).await;
     let addrs = ids.iter().map(|&id| addr(id)).collect();
     let rows = io.client.fetch(&projection, addrs, None, soon()).await.unwrap().into_rows();
