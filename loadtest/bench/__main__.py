@@ -7,10 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cache, goals, instructions, machine, plots, report, rounds, tables
+from . import cache, goals, instructions, machine, plots, report, rounds, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "cache", "report"]
+PIECES = ["tables", "rounds", "instructions", "cache", "telemetry", "report"]
 
 
 def main() -> None:
@@ -44,6 +44,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "cache" in arguments.pieces:
             results["cache"] = cache.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "telemetry" in arguments.pieces:
+            results["telemetry"] = telemetry.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)

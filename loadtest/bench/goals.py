@@ -11,6 +11,8 @@ def judge(results: dict) -> list[dict]:
         goals += _of_instructions(results["instructions"]["instructions_per_query"])
     if "cache" in results:
         goals += _of_cache(results["cache"])
+    if "telemetry" in results:
+        goals += [_of_telemetry(load, results["telemetry"]["turns"]) for load in ["search", "take"]]
     return goals
 
 
@@ -111,3 +113,14 @@ def _of_cache(cache: dict) -> list[dict]:
         _goal("rows/s in time at 3 times the load that it can take, over the best", mid(lambda it: it["overload"]["rows_per_s"] / it["capacity"]["rows_per_s"]), 0.9, True),
         _goal("bytes written for each byte cached, worst trace", max(it["written_ratio"] for it in bireme), 1.3, False),
     ]
+
+
+def _of_telemetry(load: str, turns: dict) -> dict:
+    name = {"search": "searches/s", "take": "rows/s, one a request,"}[load]
+    return _goal(f"{name} with one request in a hundred traced, over untold", told_ratio(turns, "one_percent", load), 0.98, True)
+
+
+def told_ratio(turns: dict, name: str, load: str) -> float:
+    """The rate of nodes that tell of it, over that of nodes that don't: the median of all turns."""
+    pairs = zip(turns[name][load], turns["untold"][load], strict=True)
+    return median(told["requests_per_s"] / untold["requests_per_s"] for told, untold in pairs)

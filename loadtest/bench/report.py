@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from statistics import median
 
+from .goals import told_ratio
+
 TITLES = {
     "drive_whole": "whole vectors from the drive, 500 a batch",
     "drive_scored": "vectors scored on the node, nearest 50 of 500, drive",
@@ -26,6 +28,12 @@ PEERS = {
     "lance_whole": "pylance, vectors of 500 rows, page cache warm",
     "parquet_payload": "pyarrow on Parquet, ten payload columns of 500 rows, page cache warm",
 }
+TOLD = {
+    "untold": "nobody is told",
+    "metrics": "metrics are scraped and sent",
+    "one_percent": "the same, one request in a hundred traced",
+    "all": "the same, each request traced",
+}
 
 
 def write(results: dict, output: Path) -> None:
@@ -39,6 +47,8 @@ def write(results: dict, output: Path) -> None:
         parts.append(_instructions(results["instructions"]))
     if "cache" in results:
         parts.append(_cache(results["cache"]))
+    if "telemetry" in results:
+        parts.append(_telemetry(results["telemetry"]["turns"]))
     if "rounds" in results:
         parts.append(_commands(results["rounds"]["steps"]))
     (output / "README.md").write_text("\n".join(parts))
@@ -204,6 +214,24 @@ def _instructions(found: dict) -> str:
     for name, parts in found["instructions_per_query"].items():
         of = ", ".join(f"{key} {_number(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
         lines.append(f"| {name} | {_number(parts['sum'])} | {of} | {parts['dollars_per_million']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+def _telemetry(turns: dict) -> str:
+    count = len(turns["untold"]["search"])
+    lines = [
+        "## What telling of it costs",
+        "",
+        f"Both tiers, slab in memory, medians of {count} turns; in brackets of the ratios within a turn.",
+        "",
+        "| what is told | searches/s | takes of one row/s |",
+        "|---|---|---|",
+    ]
+    for name, title in TOLD.items():
+        cells = [
+            f"{_number(median(it['requests_per_s'] for it in turns[name][load]))} ({told_ratio(turns, name, load):.3f})"
+            for load in ["search", "take"]
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import disk, fio, recall
+from . import disk, fio, memory, recall
 from .bireme import Bireme, Node
 from .profile import Profile
 
@@ -42,15 +42,13 @@ def drop_caches() -> int:
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Starts the nodes, warms them, measures every round."""
     bireme = Bireme(binary, logs)
-    # A drive that takes no time: with small pages, half of a read would be looking its page up.
-    profile.memory_folder.mkdir(parents=True, exist_ok=True)
-    options = f"huge=always,size={profile.slab_gib + 1}g"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", profile.memory_folder], check=True)
     try:
-        return _Rounds(profile, bireme).run()
+        with memory.folder(profile):
+            try:
+                return _Rounds(profile, bireme).run()
+            finally:
+                bireme.stop()
     finally:
-        bireme.stop()
-        subprocess.run(["umount", profile.memory_folder], check=True)
         for slab in [folder / name for folder in profile.drive_folders for name in ["slab", "slab-ram"]]:
             slab.unlink(missing_ok=True)
 

@@ -32,12 +32,21 @@ use crate::table::Registry;
 use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
 
+/// Where what isn't the read path is done.
+#[derive(Clone)]
+pub struct Threads {
+    /// What somebody waits for: tables are opened, rows come from them.
+    pub background: Handle,
+    /// What nobody waits for: scans, encoding and the books of what is cached. They step back for all others.
+    pub fills: Handle,
+}
+
 /// What all cores of a node share. Nothing of it is locked on the way of a fetch.
 pub struct Shared {
     /// The configuration, validated.
     pub config: IoConfig,
     /// Threads for what isn't the read path.
-    pub background: Handle,
+    pub threads: Threads,
     /// Open versions of tables.
     pub tables: Registry,
     /// The filler.
@@ -106,7 +115,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Of `cores` cores, with what isn't the read path in `background`; spans go to `tracer`; `epoch_min` as
+    /// Of `cores` cores, with what isn't the read path on `threads`; spans go to `tracer`; `epoch_min` as
     /// [`Filler::new`] has it.
     ///
     /// # Errors
@@ -117,7 +126,7 @@ impl Parts {
         drives: Drives,
         tables: Arc<dyn Tables>,
         cores: usize,
-        background: &Handle,
+        threads: Threads,
         tracer: Tracer,
         epoch_min: u64,
     ) -> Result<Self, NodeError> {
@@ -148,11 +157,11 @@ impl Parts {
             tls,
             tables: Registry::new(tables, config.tables_max),
             table_reader: TableReader::new(
-                background.clone(),
+                threads.background.clone(),
                 config.table_reads,
                 config.table_queue_max,
             ),
-            background: background.clone(),
+            threads,
             start_warms: StartWarms::new(&config.warm_at_start),
             readiness: Readiness::new(&config),
             fills,
@@ -173,7 +182,7 @@ pub struct IoNode {
     local_addr: SocketAddr,
     engine: String,
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    cores: Vec<JoinHandle<()>>,
     acceptor: TaskHandle<()>,
     running: Running,
     recovery: Recovery,
@@ -184,6 +193,7 @@ pub struct IoNode {
 /// be started.
 struct Running {
     background: Option<Runtime>,
+    fills: Option<Runtime>,
     /// Of the cores that were started.
     mailboxes: Arc<[Mailbox]>,
 }
@@ -198,8 +208,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop_cores();
         // Whoever has a node may be within another runtime, where none may be waited for.
-        if let Some(background) = self.background.take() {
-            background.shutdown_background();
+        for runtime in [self.background.take(), self.fills.take()].into_iter().flatten() {
+            runtime.shutdown_background();
         }
     }
 }
@@ -251,35 +261,34 @@ impl IoNode {
         let started = Instant::now();
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
-        let background = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.background_threads)
-            .thread_name("bireme-io-background")
-            .enable_all()
-            .build()
-            .map_err(os("starting the background runtime"))?;
+        let count = config.background_threads;
+        let background = runtime("bireme-io-background", count, || {})?;
+        let fills = runtime("bireme-io-fill", count, process::step_back)?;
         let identity = Identity {
             service: "bireme-io",
             node: config.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
         };
         let handle = background.handle().clone();
-        let mut running = Running { background: Some(background), mailboxes: Arc::new([]) };
+        let threads = Threads { background: handle.clone(), fills: fills.handle().clone() };
+        let mut running =
+            Running { background: Some(background), fills: Some(fills), mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let Parts { shared, mails, mut filler, superblocks } =
-            Parts::new(config, drives, tables, cpus.len(), &handle, tracer, epoch_min)?;
+            Parts::new(config, drives, tables, cpus.len(), threads.clone(), tracer, epoch_min)?;
         running.mailboxes = Arc::clone(&shared.mailboxes);
-        let (threads, engine) = start_cores(&shared, &cpus, mails)?;
+        let (cores, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
         let found = recover_all(&shared.slabs, &superblocks);
         let reading = began.elapsed();
-        let extents = handle.block_on(filler.restore(found));
+        let extents = threads.fills.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
         tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
-        handle.spawn(filler.run());
-        handle.spawn(run_at_start(Arc::clone(&shared)));
+        threads.fills.spawn(filler.run());
+        threads.fills.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
         let (local_addr, acceptor) = {
             let _guard = handle.enter();
@@ -299,7 +308,7 @@ impl IoNode {
             NodeMetrics(Arc::clone(&shared)),
             &handle,
         )?;
-        Ok(Self { local_addr, engine, shared, threads, acceptor, running, recovery, telemetry })
+        Ok(Self { local_addr, engine, shared, cores, acceptor, running, recovery, telemetry })
     }
 
     /// Where it listens.
@@ -374,7 +383,7 @@ impl IoNode {
             }
         }
         self.running.stop_cores();
-        for thread in self.threads.drain(..) {
+        for thread in self.cores.drain(..) {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(POLL);
             }
@@ -410,6 +419,17 @@ fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
     let listener = std::net::TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
+}
+
+/// Threads that each call `first` before anything else.
+fn runtime(name: &str, count: usize, first: fn()) -> Result<Runtime, NodeError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(count)
+        .thread_name(name)
+        .on_thread_start(first)
+        .enable_all()
+        .build()
+        .map_err(os("starting the background's threads"))
 }
 
 /// A CPU for each core's thread; none where they aren't to be pinned.

@@ -35,7 +35,7 @@ use crate::core::{Core, CoreSnapshot, begin, live, settle_in, snapshot};
 use crate::directory::Extent;
 use crate::error::NodeError;
 use crate::fill::DriveState;
-use crate::node::{Parts, Shared, os};
+use crate::node::{Parts, Shared, Threads, os};
 use crate::serve::Accepted;
 use crate::slab::{Drives, recover_all};
 
@@ -118,10 +118,11 @@ impl SteppedNode {
         let Some(mut background) = runtimes.pop() else { unreachable!("one more than cores") };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
+        let threads = Threads { background: handle.clone(), fills: handle.clone() };
         // What the parts have of a clock is to be this one.
         let entered = handle.enter();
         let parts =
-            Parts::new(config, drives, tables, count, &handle, Tracer::default(), epoch_min)?;
+            Parts::new(config, drives, tables, count, threads, Tracer::default(), epoch_min)?;
         drop(entered);
         let Parts { shared, mails, mut filler, superblocks } = parts;
         let mut cores = Vec::with_capacity(count);

@@ -1,10 +1,12 @@
-//! What this process has used and may use, and how it keeps memory.
+//! What this process has used and may use, how it keeps memory, and which of its threads go first.
 
 mod allocator;
 mod machine;
+mod priority;
 
 pub use allocator::keep_freed_memory;
 pub use machine::memory_bytes;
+pub use priority::step_back;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

@@ -32,8 +32,8 @@ pub struct RingConfig {
     pub slot_bytes: usize,
     /// Reads that may wait for a slot.
     pub queue_max: usize,
-    /// Transfers (writes, syncs, owned reads) in flight at most. While reads wait for a slot it's
-    /// one, so that fills can't spoil the latency of reads.
+    /// Transfers (writes, syncs, owned reads) in flight at most. Where there are reads it's one, so that
+    /// fills can't spoil their latency.
     pub transfers_in_flight_max: u32,
     /// Transfers that may wait.
     pub transfer_queue_max: usize,

@@ -2,8 +2,8 @@
 //! and tasks.
 //!
 //! Reads and transfers (writes, syncs, owned reads) are two classes with slots of their own, so that
-//! neither can take the other's. While reads wait for a slot, only one transfer is in flight: fills
-//! go on, slowly, and a full ring's reads aren't slower for it.
+//! neither can take the other's. Once there is a read, only one transfer is in flight until a number of
+//! them have gone by without another read: what a drive has been given to write, the next read waits behind.
 //!
 //! Nothing here calls foreign code, so the ledger may be borrowed throughout each method.
 
@@ -21,6 +21,10 @@ use crate::transfer::Reply;
 use crate::waiting::{Read, Waiting};
 use crate::{AlignedBuf, ReadError, ReadSink, RingConfig};
 
+/// Transfers after a read until more than one may be in flight: of 256 KiB each, 50 ms of a drive that writes
+/// 1.3 GB/s, so that a few reads a second are enough to be kept fast.
+const TRANSFERS_AFTER_READ: u32 = 256;
+
 /// See the module.
 pub(crate) struct Ledger {
     backend: AnyBackend,
@@ -33,6 +37,8 @@ pub(crate) struct Ledger {
     waiting: Waiting,
     transfers: Slots<Transfer>,
     transfers_in_flight_max: u32,
+    /// Transfers that go one by one yet, for the last read.
+    transfers_one_by_one: u32,
     transfer_queue: VecDeque<(Transfer, AlignedBuf)>,
     transfer_queue_max: usize,
     /// Pushed to the backend since it was last entered.
@@ -81,6 +87,7 @@ impl Ledger {
             waiting: Waiting::new(config.queue_max),
             transfers: Slots::new(config.slots, config.transfers_in_flight_max),
             transfers_in_flight_max: config.transfers_in_flight_max,
+            transfers_one_by_one: 0,
             transfer_queue: VecDeque::new(),
             transfer_queue_max: config.transfer_queue_max,
             unsubmitted: 0,
@@ -152,12 +159,12 @@ impl Ledger {
             let kind = Kind::Read;
             self.push(Request { slot, kind, drive, offset, start: 0, len, buf });
             add(&self.counters.reads_submitted, 1);
+            self.transfers_one_by_one = TRANSFERS_AFTER_READ;
         }
     }
 
     fn fill_transfer_slots(&mut self) {
-        let at_most = if self.waiting.len() > 0 { 1 } else { self.transfers_in_flight_max };
-        while self.transfers.occupied() < at_most {
+        while self.has_room_for_transfer() {
             let Some((transfer, buf)) = self.transfer_queue.pop_front() else { return };
             if !transfer.reply.is_wanted() {
                 add(&self.counters.transfers_discarded, 1);
@@ -166,7 +173,13 @@ impl Ledger {
             let Transfer { kind, drive, offset, progress: Progress { len, .. }, .. } = transfer;
             let slot = self.transfers.occupy(transfer);
             self.push(Request { slot, kind, drive, offset, start: 0, len, buf });
+            self.transfers_one_by_one = self.transfers_one_by_one.saturating_sub(1);
         }
+    }
+
+    fn has_room_for_transfer(&self) -> bool {
+        let reads = self.waiting.len() > 0 || self.transfers_one_by_one > 0;
+        self.transfers.occupied() < if reads { 1 } else { self.transfers_in_flight_max }
     }
 
     fn push(&mut self, request: Request) {
@@ -301,7 +314,7 @@ impl Ledger {
     pub fn has_work(&self) -> bool {
         self.unsubmitted > 0
             || (self.waiting.len() > 0 && self.reads.has_free())
-            || (!self.transfer_queue.is_empty() && self.transfers.has_free())
+            || (!self.transfer_queue.is_empty() && self.has_room_for_transfer())
     }
 
     /// Whether nothing waits and nothing is in flight.

@@ -16,9 +16,9 @@ use super::segments::SegmentNo;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
 
-/// One write, in bytes: long enough for the drive's full bandwidth, short enough that reads never
-/// wait long behind it.
-const WRITE_BYTES: usize = 1 << 20;
+/// One write, in bytes: long enough for nearly all of a drive's bandwidth with one at a time a core, short enough
+/// that reads never wait long behind it (`docs/performance.md`).
+const WRITE_BYTES: usize = 256 << 10;
 
 /// A step's report.
 pub enum Step {

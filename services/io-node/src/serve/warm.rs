@@ -24,11 +24,11 @@ pub async fn begin(
     stopping: watch::Receiver<bool>,
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
     let pace = Pace::new(request.bytes_per_s, Instant::now());
-    // Lake's work belongs to the background, not to a core.
-    let work = shared.background.spawn(work(Arc::clone(shared), request)).await;
+    // Lake's work is no core's.
+    let work = shared.threads.fills.spawn(work(Arc::clone(shared), request)).await;
     let work = work.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::from)?;
     let (progress, stream) = mpsc::channel(4);
-    shared.background.spawn(fill(Arc::clone(shared), work, pace, progress, stopping));
+    shared.threads.fills.spawn(fill(Arc::clone(shared), work, pace, progress, stopping));
     Ok(ReceiverStream::new(stream))
 }
 

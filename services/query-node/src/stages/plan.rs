@@ -2,34 +2,54 @@
 
 use address::RowAddr;
 
-/// What one I/O node is asked for.
+/// What is asked of one I/O node, or of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The node: its place among the I/O tier's clients.
-    pub owner: usize,
+    /// The node: its place among the I/O tier's clients; `None` for the table.
+    pub owner: Option<usize>,
     /// Where its rows stand in the request, ascending.
     pub places: Vec<u32>,
     /// Their addresses.
     pub addrs: Vec<RowAddr>,
 }
 
-/// All of `addrs` to the only node.
-pub fn all_to_one(addrs: &[RowAddr]) -> Vec<Share> {
+impl Share {
+    fn with_capacity(owner: Option<usize>, rows: usize) -> Self {
+        Self { owner, places: Vec::with_capacity(rows), addrs: Vec::with_capacity(rows) }
+    }
+}
+
+/// All of `addrs` to `owner`.
+pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<Share> {
     if addrs.is_empty() {
         return Vec::new();
     }
-    vec![Share { owner: 0, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
+    vec![Share { owner, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
 }
 
-/// Deals `addrs` to their owners; the order within a share is that of the request.
-pub fn plan(addrs: &[RowAddr], owner_of: impl Fn(RowAddr) -> usize) -> Vec<Share> {
+/// Deals `addrs` to their owners among `nodes`, and those of nodes that are not to be asked, all together, to the
+/// table; `may_ask` is called once a node that owns any. The order within a share is that of the request.
+pub fn plan(
+    addrs: &[RowAddr],
+    nodes: usize,
+    owner_of: impl Fn(RowAddr) -> usize,
+    may_ask: impl Fn(usize) -> bool,
+) -> Vec<Share> {
+    let owners: Vec<usize> = addrs.iter().map(|&addr| owner_of(addr)).collect();
+    let mut rows = vec![0; nodes];
+    owners.iter().for_each(|&owner| rows[owner] += 1);
+    let is_asked: Vec<bool> = (0..nodes).map(|node| rows[node] > 0 && may_ask(node)).collect();
+    let of_table = (0..nodes).filter(|&node| !is_asked[node]).map(|node| rows[node]).sum();
+    // The table's place is after all nodes'.
+    let mut at = vec![None; nodes + 1];
     let mut shares: Vec<Share> = Vec::new();
-    for (place, &addr) in (0..).zip(addrs) {
-        let owner = owner_of(addr);
-        let at = shares.iter().position(|share| share.owner == owner).unwrap_or_else(|| {
-            let rest = addrs.len() - place as usize;
-            let (places, addrs) = (Vec::with_capacity(rest), Vec::with_capacity(rest));
-            shares.push(Share { owner, places, addrs });
+    for ((place, &addr), &owner) in (0..).zip(addrs).zip(&owners) {
+        let (seat, owner, count) = match is_asked[owner] {
+            true => (owner, Some(owner), rows[owner]),
+            false => (nodes, None, of_table),
+        };
+        let at = *at[seat].get_or_insert_with(|| {
+            shares.push(Share::with_capacity(owner, count));
             shares.len() - 1
         });
         shares[at].places.push(place);
@@ -40,20 +60,42 @@ pub fn plan(addrs: &[RowAddr], owner_of: impl Fn(RowAddr) -> usize) -> Vec<Share
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    fn rows(offsets: &[u32]) -> Vec<RowAddr> {
+        offsets.iter().map(|&offset| RowAddr::new(0, offset)).collect()
+    }
+
+    fn share(owner: Option<usize>, places: &[u32], offsets: &[u32]) -> Share {
+        Share { owner, places: places.to_vec(), addrs: rows(offsets) }
+    }
 
     #[test]
     fn rows_go_to_their_owners_in_order() {
-        let addrs: Vec<_> = [5, 2, 9, 5, 4].map(|offset| RowAddr::new(0, offset)).into();
-        let shares = plan(&addrs, |addr| (addr.offset() % 2) as usize);
-        let share = |owner, places: &[u32], offsets: &[u32]| Share {
-            owner,
-            places: places.to_vec(),
-            addrs: offsets.iter().map(|&offset| RowAddr::new(0, offset)).collect(),
+        let addrs = rows(&[5, 2, 9, 5, 4]);
+        let owner_of = |addr: RowAddr| (addr.offset() % 2) as usize;
+        let shares = plan(&addrs, 2, owner_of, |_| true);
+        let dealt = [share(Some(1), &[0, 2, 3], &[5, 9, 5]), share(Some(0), &[1, 4], &[2, 4])];
+        assert_eq!(shares, dealt);
+        assert_eq!(plan(&[], 1, |_| 0, |_| true), []);
+        assert_eq!(all_to_one(&addrs, Some(0)), plan(&addrs, 1, |_| 0, |_| true));
+        assert_eq!(all_to_one(&addrs, None), plan(&addrs, 1, |_| 0, |_| false));
+        assert_eq!(all_to_one(&[], None), []);
+    }
+
+    #[test]
+    fn what_cannot_be_asked_goes_to_the_table_together() {
+        let asked = RefCell::new(Vec::new());
+        let may_ask = |node| {
+            asked.borrow_mut().push(node);
+            node == 3
         };
-        assert_eq!(shares, [share(1, &[0, 2, 3], &[5, 9, 5]), share(0, &[1, 4], &[2, 4])]);
-        assert_eq!(plan(&[], |_| 0), []);
-        assert_eq!(all_to_one(&addrs), plan(&addrs, |_| 0));
-        assert_eq!(all_to_one(&[]), []);
+        let shares =
+            plan(&rows(&[1, 3, 2, 1, 2, 7]), 5, |addr| addr.offset() as usize % 4, may_ask);
+        let dealt = [share(None, &[0, 2, 3, 4], &[1, 2, 1, 2]), share(Some(3), &[1, 5], &[3, 7])];
+        assert_eq!(shares, dealt);
+        assert_eq!(*asked.borrow(), [1, 2, 3]);
     }
 }

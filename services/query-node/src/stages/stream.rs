@@ -71,12 +71,12 @@ impl Cost {
     /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
     fn account(&mut self, routes: &Routes, share: &Share, from: From) {
         self.spans.extend(from.spans);
-        match from.node {
-            Some((took, times)) => {
-                let node = routes.nodes()[share.owner].client.endpoint();
+        match (share.owner, from.node) {
+            (Some(owner), Some((took, times))) => {
+                let node = routes.nodes()[owner].client.endpoint();
                 self.add(&node.to_string(), took, &times);
             }
-            None => self.fallback_rows += share.addrs.len(),
+            _ => self.fallback_rows += share.addrs.len(),
         }
     }
 
@@ -114,12 +114,26 @@ impl Fetched {
     }
 }
 
-fn shares(routes: &Routes, open: &OpenTable, addrs: &[RowAddr]) -> Vec<Share> {
-    match routes.nodes().len() {
-        // Without any, the share is the table's.
-        0 | 1 => all_to_one(addrs),
-        _ => plan(addrs, |addr| routes.owner(open, addr)),
+/// Who is asked for what. Rows of nodes that aren't to be asked now are one share, so that they are one read of the
+/// table.
+fn shares(state: &State, routes: &Routes, open: &OpenTable, addrs: &[RowAddr]) -> Vec<Share> {
+    let may_ask = |owner: usize| {
+        let node = &routes.nodes()[owner];
+        let why_not = node.why_not();
+        if let Some(why) = why_not {
+            debug!(node = %node.client.endpoint(), "the table answers: {why}");
+        }
+        why_not.is_none()
+    };
+    let shares = match routes.nodes().len() {
+        0 => all_to_one(addrs, None),
+        1 => all_to_one(addrs, may_ask(0).then_some(0)),
+        nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), may_ask),
+    };
+    for share in shares.iter().filter(|share| share.owner.is_none()) {
+        state.shared.count_fallback(share.addrs.len());
     }
+    shares
 }
 
 /// The rows at `addrs`.
@@ -136,7 +150,11 @@ pub async fn fetch_rows(
         return Ok(Fetched { rows: RecordBatch::new_empty(wire_schema), missing: vec![], cost });
     }
     let routes = &state.tier.routes();
-    let shares = shares(routes, open, addrs);
+    let shares = match columns {
+        // Only whether the rows are there.
+        [] => all_to_one(addrs, None),
+        _ => shares(state, routes, open, addrs),
+    };
     let (rerank, from) = (None, From::default);
     let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
     let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
@@ -177,7 +195,7 @@ pub async fn score_rows(
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
     let query = &Query::new(query.to_vec(), metric);
     let routes = &state.tier.routes();
-    let shares = shares(routes, open, addrs);
+    let shares = shares(state, routes, open, addrs);
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
         let from = From::default();
@@ -220,7 +238,7 @@ struct Answer {
     missing: Vec<u32>,
 }
 
-/// What is asked of one I/O node.
+/// What is asked of one I/O node, or of the table.
 struct Asked<'a> {
     state: &'a State,
     /// The same for the whole of a stage, whatever list comes meanwhile.
@@ -264,20 +282,9 @@ impl Asked<'_> {
     /// The node's answer; `None` if the table is to answer instead.
     async fn ask_node(&mut self) -> Result<Option<Reply>> {
         self.terms.check("fetch")?;
-        if self.columns.is_empty() {
-            // Only whether the rows are there.
-            return Ok(None);
-        }
-        let Some(node) = self.routes.nodes().get(self.share.owner) else {
-            self.state.shared.count_fallback(self.share.addrs.len());
-            return Ok(None);
-        };
+        let Some(owner) = self.share.owner else { return Ok(None) };
+        let node = &self.routes.nodes()[owner];
         let endpoint = node.client.endpoint();
-        if let Some(why) = node.why_not() {
-            debug!(node = %endpoint, "the table answers: {why}");
-            self.state.shared.count_fallback(self.share.addrs.len());
-            return Ok(None);
-        }
         let began = Instant::now();
         let span = self.terms.span.map(child_of);
         let answer = self.ask(node, span).await;

@@ -8,6 +8,7 @@ on_each_engine! {
     written_and_read_back with small();
     many_writes_and_reads_together with small();
     drain_waits_for_everything with small();
+    writes_go_one_by_one_after_a_read with small();
 }
 
 async fn written_and_read_back(bed: Bed) {
@@ -41,6 +42,27 @@ async fn many_writes_and_reads_together(bed: Bed) {
         let back = bed.ring.read_owned(D0, at(500 + n * 10), filled(99, 10)).await.unwrap();
         assert_eq!(back[..], filled(n as u8, 10)[..]);
     }
+}
+
+async fn writes_go_one_by_one_after_a_read(bed: Bed) {
+    let (collector, sink) = Collector::new();
+    bed.ring.read(&sink, D0, at(0), 4096, 0).unwrap();
+    collector.sectors(1).await;
+    let write_forty = async || {
+        let writes: Vec<_> =
+            (0..40).map(|n| bed.ring.write(D0, at(500 + n), filled(n as u8, 1))).collect();
+        for write in writes {
+            write.await.unwrap();
+        }
+    };
+    for _ in 0..6 {
+        write_forty().await;
+    }
+    assert_eq!(bed.ring.stats().in_flight_max, 1);
+    for _ in 0..2 {
+        write_forty().await;
+    }
+    assert_eq!(bed.ring.stats().in_flight_max, u64::from(bed.config.transfers_in_flight_max));
 }
 
 async fn drain_waits_for_everything(bed: Bed) {
