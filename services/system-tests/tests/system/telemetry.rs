@@ -269,7 +269,7 @@ async fn metrics_are_what_status_says() {
     let uri = words.uri.to_str().unwrap();
     let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
         telling(io, query);
-        let (minimum, maximum) = (ByteSize::mib(20), Some(ByteSize::mib(100)));
+        let (minimum, maximum) = (ByteSize::mib(20), Some(ByteSize::gib(1)));
         io.shares = vec![ShareConfig { uri: uri.into(), minimum, maximum, pinned: false }];
         io.warm_at_start = vec![StartWarmConfig { uri: uri.into(), version: 0, columns: vec![] }];
     })
@@ -299,7 +299,9 @@ async fn metrics_are_what_status_says() {
     assert_eq!(value(&text, "bireme_io_extents"), described.extents as f64);
     assert_eq!(value(&text, "bireme_io_ready"), f64::from(u8::from(described.ready)));
     let warmed = value(&text, "bireme_io_start_warm_extents{state=\"done\"}");
-    assert_eq!((warmed, described.ready), (described.extents as f64, true));
+    let progress = described.start_warms[0].progress.as_ref().unwrap();
+    assert!(warmed > 0.0 && described.ready);
+    assert_eq!(warmed, progress.extents_done as f64);
     assert_eq!(value(&text, "bireme_io_start_warm_extents{state=\"left\"}"), 0.0);
     let usage = value(&text, "bireme_io_directory_usage_bytes");
     assert!(0.0 < usage && usage < value(&text, "bireme_io_directory_limit_bytes"));
@@ -308,7 +310,7 @@ async fn metrics_are_what_status_says() {
         ("usage", table.bytes),
         ("held", table.held_bytes),
         ("minimum", 20 << 20),
-        ("maximum", 100 << 20),
+        ("maximum", 1 << 30),
     ];
     for (what, bytes) in shares {
         let series = format!("bireme_io_share_{what}_bytes{{table=\"{uri}\"}}");
