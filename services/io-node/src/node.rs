@@ -67,6 +67,8 @@ pub struct Shared {
     pub memory: MemoryPlan,
     /// How each drive's queue depth was found.
     pub queue_depths: Vec<u32>,
+    /// What the process has used. Of a simulated node nothing: it is one of several, and its runs are to repeat.
+    pub usage: fn() -> process::Usage,
     /// Where batches' spans go.
     pub tracer: Tracer,
     /// How clients connect, if not in the clear.
@@ -168,6 +170,10 @@ impl Parts {
             mailboxes,
             queue_depths: slabs.iter().map(queue_depth).collect(),
             slabs,
+            usage: match &engine {
+                Engine::Simulated(_) => process::Usage::default,
+                _ => process::Usage::now,
+            },
             engine,
             memory,
             tracer,

@@ -26,7 +26,7 @@ use telemetry::Tracer;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
-use tokio::task::LocalSet;
+use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
 use crate::config::IoConfig;
@@ -38,6 +38,7 @@ use crate::fill::DriveState;
 use crate::node::{Parts, Shared, Threads, os};
 use crate::serve::Accepted;
 use crate::slab::{Drives, recover_all};
+use crate::warm::run_at_start;
 
 /// How long a step takes, by the node's own clocks.
 const STEP: Duration = Duration::from_millis(1);
@@ -50,7 +51,15 @@ pub struct SteppedNode {
     /// Brings how many extents were found.
     restored: oneshot::Receiver<usize>,
     extents_found: Option<usize>,
-    stopped: Option<oneshot::Receiver<()>>,
+    stopped: Option<Stopping>,
+}
+
+/// How far a node is that was told to stop.
+enum Stopping {
+    /// Brings that what was written is recorded.
+    Recording(oneshot::Receiver<()>),
+    /// The cores end their streams.
+    Draining,
 }
 
 /// One runtime, and whose it is.
@@ -58,6 +67,8 @@ struct Stepped {
     /// `None` for the background.
     core: Option<Rc<Core>>,
     local: Option<LocalSet>,
+    /// The core's life.
+    life: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
     /// Up to when it has run.
     now: Instant,
@@ -130,14 +141,16 @@ impl SteppedNode {
             let shared = Arc::clone(&shared);
             let core = stepped.run(async move { begin(number, None, shared) })?;
             stepped.core = Some(core);
-            stepped.local().spawn_local(live(mail));
+            stepped.life = Some(stepped.local().spawn_local(live(mail)));
             cores.push(stepped);
         }
         let found = recover_all(&shared.slabs, &superblocks);
         let (done, restored) = oneshot::channel();
+        let starting = Arc::clone(&shared);
         background.run(async move {
             tokio::spawn(async move {
                 let _ = done.send(filler.restore(found).await);
+                tokio::spawn(run_at_start(starting));
                 filler.run().await;
             });
         });
@@ -171,21 +184,38 @@ impl SteppedNode {
         let _ = self.shared.mailboxes[core].send(Message::Connection(Accepted::Simulated(carrier)));
     }
 
-    /// Has what is written recorded, and the streams ended, over further steps.
+    /// Has what is written recorded, and then the streams ended, over further steps.
     pub fn stop(&mut self) {
-        self.stopped.get_or_insert_with(|| self.shared.fills.stop());
+        self.stopped.get_or_insert_with(|| Stopping::Recording(self.shared.fills.stop()));
     }
 
-    /// Whether it has recorded what was written, after [`stop`](Self::stop).
+    /// Whether it has recorded what was written and ended its streams, each once its batches were answered, after
+    /// [`stop`](Self::stop). To be asked after each step.
     pub fn has_stopped(&mut self) -> bool {
-        let is_over = |stopped: &mut oneshot::Receiver<()>| {
-            !matches!(stopped.try_recv(), Err(TryRecvError::Empty))
-        };
-        let recorded = self.stopped.as_mut().is_some_and(is_over);
-        if recorded {
-            self.shared.mailboxes.iter().for_each(|core| drop(core.send(Message::Stop)));
+        match &mut self.stopped {
+            Some(Stopping::Recording(recorded)) => {
+                if !matches!(recorded.try_recv(), Err(TryRecvError::Empty)) {
+                    self.shared.mailboxes.iter().for_each(|core| drop(core.send(Message::Stop)));
+                    self.stopped = Some(Stopping::Draining);
+                }
+                false
+            }
+            Some(Stopping::Draining) => {
+                let mut lives = self.cores.iter().filter_map(|core| core.life.as_ref());
+                lives.all(JoinHandle::is_finished)
+            }
+            None => false,
         }
-        recorded
+    }
+
+    /// Whether it has recorded what was written; its streams may have to end still.
+    pub fn has_recorded(&self) -> bool {
+        matches!(self.stopped, Some(Stopping::Draining))
+    }
+
+    /// Whether its health says that it serves: what is filled at the start is there, or took too long.
+    pub fn is_ready(&self) -> bool {
+        *self.shared.start_warms.ready().borrow()
     }
 
     /// Extents that it would serve and that the drives do not hold whole, by name: all that can be read at all, past
@@ -250,7 +280,7 @@ fn in_step(count: usize, runtime: fn() -> io::Result<Runtime>) -> Result<Vec<Ste
             let runtime = runtime().map_err(os("making a runtime"))?;
             let now = runtime.block_on(async { Instant::now() });
             let (local, runtime) = (Some(LocalSet::new()), Some(runtime));
-            made.push(Stepped { core: None, local, runtime, now });
+            made.push(Stepped { core: None, local, life: None, runtime, now });
         }
         made.reverse();
         if made[0].now - made[count - 1].now < STEP {

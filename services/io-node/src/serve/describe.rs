@@ -15,8 +15,10 @@ use crate::node::Shared;
 /// Asks every core and adds up.
 pub async fn describe(shared: &Shared) -> DescribeResponse {
     let cores = shared.snapshots().await;
+    // Before what drives and fills say: of a loss that tables show the reason is then told too.
+    let tables = tables(shared).await;
     let fills = shared.fills.stats();
-    let process = process::Usage::now();
+    let process = (shared.usage)();
     let (engine, engine_reason) = engine();
     DescribeResponse {
         node: shared.config.name.clone(),
@@ -41,7 +43,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
         read_seconds: Some((&read_times(&cores)).into()),
         cores: cores.into_iter().map(core).collect(),
         store: Some(shared.tables.store_use()),
-        tables: tables(shared).await,
+        tables,
         start_warms: shared.start_warms.warms(),
         ready: shared.readiness.is_ready(),
     }

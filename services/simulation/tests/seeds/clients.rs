@@ -29,6 +29,8 @@ pub struct Wishes {
     pub is_rough: Cell<bool>,
     /// Whether it is to end once its batch is answered.
     pub is_to_end: Cell<bool>,
+    /// Whether a node is stopped and started, with nothing else wrong.
+    pub is_restarting: Cell<bool>,
 }
 
 /// What all clients of a run have seen.
@@ -48,6 +50,13 @@ pub struct Seen {
     pub dropped: Cell<u64>,
     /// Messages of those who don't keep to the protocol.
     pub strange: Cell<u64>,
+    /// Descriptions of nodes that were looked at, and of what they told: not ready yet; a minimum that was there before,
+    /// a maximum that is nearly reached, something pinned.
+    pub looks: Cell<u64>,
+    pub looks_before_ready: Cell<u64>,
+    pub minima: Cell<u64>,
+    pub maxima: Cell<u64>,
+    pub pinned: Cell<u64>,
     /// What must not be, in words.
     pub wrong: RefCell<Option<String>>,
 }
@@ -61,6 +70,8 @@ pub struct Around {
     pub wishes: Rc<Wishes>,
     pub seen: Rc<Seen>,
     pub trace: Trace,
+    /// Whether the run is to repeat itself.
+    pub repeats: bool,
 }
 
 impl Around {
@@ -169,7 +180,7 @@ impl Client {
     fn ask(&mut self) -> Ask {
         let dice = &mut self.dice;
         let version = {
-            let versions = &TABLES[usize::from(dice.per_mille(300))];
+            let versions = &TABLES[[0, 0, 0, 0, 1, 1, 2][dice.below(7)]];
             dice.pick(versions)
         };
         let mut columns: Vec<String> =

@@ -13,7 +13,7 @@ use crate::node::Node;
 pub struct Happened(BTreeMap<String, u64>);
 
 /// What must come to pass in a few hundred seeds.
-const MUST: [&str; 24] = [
+const MUST: [&str; 30] = [
     "Crash",
     "DriveErrors",
     "DriveFull",
@@ -30,12 +30,18 @@ const MUST: [&str; 24] = [
     "batches dropped",
     "batches shed",
     "bytes kept",
+    "drained",
     "drives read-only",
     "drives retired",
     "extents dropped",
     "extents scrubbed",
     "fills failed",
     "late reads",
+    "looks at a maximum that is near",
+    "looks at a minimum that is there",
+    "looks at a node that warms",
+    "looks at what is pinned",
+    "not drained in time",
     "shared pieces",
     "strangers' messages",
 ];
@@ -46,6 +52,11 @@ impl Happened {
         if more > 0 {
             *self.0.entry(what.to_owned()).or_default() += more;
         }
+    }
+
+    /// How often.
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
     }
 
     /// What a node says of its life, at its end.
@@ -79,6 +90,11 @@ impl Happened {
         }
         self.count("fetches dropped", seen.dropped.get());
         self.count("strangers' messages", seen.strange.get());
+        self.count("looks from outside", seen.looks.get());
+        self.count("looks at a node that warms", seen.looks_before_ready.get());
+        self.count("looks at a minimum that is there", seen.minima.get());
+        self.count("looks at a maximum that is near", seen.maxima.get());
+        self.count("looks at what is pinned", seen.pinned.get());
     }
 
     /// Another run's too.

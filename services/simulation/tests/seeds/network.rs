@@ -130,6 +130,13 @@ impl Net {
         self.lock().listening.entry(node.to_owned()).or_default();
     }
 
+    /// A node listens no more; its connections go on.
+    pub fn unlisten(&self, node: &str) {
+        let waiting = self.lock().listening.remove(node);
+        // Its ends lock the network as they are dropped.
+        drop(waiting);
+    }
+
     /// A node is no more: its connections are reset, or cut if nobody is left to reset them.
     pub fn vanish(&self, node: &str, silently: bool) {
         let gone = self.lock().listening.remove(node);

@@ -1,7 +1,7 @@
 //! One I/O node of a run: its drives, its settings, and whether it is up.
 
 use bytesize::ByteSize;
-use io_node::{Admission, IoConfig, SteppedNode};
+use io_node::{Admission, IoConfig, ShareConfig, StartWarmConfig, SteppedNode};
 use ring::sim::{SimConfig, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::dice::Dice;
 use crate::network::Net;
 use crate::store::Store;
 use crate::trace::Trace;
+use crate::truth::TABLES;
 
 /// What lies before a drive's first segment, and a segment, in bytes.
 const MIB: u64 = 1 << 20;
@@ -30,19 +31,34 @@ pub struct Node {
     next_core: usize,
     /// When one that is down starts again, in ms.
     pub starts_at: Option<u64>,
-    /// Whether it is told to stop.
+    /// Whether it is told to stop, and until when its streams may end, in ms.
     is_stopping: bool,
+    drains_until: u64,
+    drains: bool,
     was_found: bool,
 }
 
 impl Node {
     /// One that is down, with drives that are empty.
-    pub fn new(seed: u64, number: usize) -> Self {
+    ///
+    /// It ends its streams gracefully when it is stopped, if it `drains`.
+    pub fn new(seed: u64, number: usize, drains: bool) -> Self {
         let mut dice = Dice::new(seed, &format!("node {number}"));
         let name = format!("io-{number}");
-        let config = config(&mut dice, &name);
-        let count = 1 + dice.below(3);
-        let drives: Vec<_> = (0..count).map(|_| MIB * (3 + dice.below(4) as u64)).collect();
+        let mut config = config(&mut dice, &name);
+        let mut count = 1 + dice.below(3);
+        let mut segments = 2;
+        if dice.per_mille(300) {
+            // Shares are of what is past four segments a drive.
+            (count, segments) = (1 + dice.below(2), 9);
+            config.shares = shares(&mut dice);
+        }
+        let drives: Vec<_> =
+            (0..count).map(|_| MIB * (1 + segments + dice.below(4) as u64)).collect();
+        if dice.per_mille(300) {
+            config.warm_at_start = start_warms(&mut dice);
+            config.warm_at_start_max = dice.ms(50..=20_000);
+        }
         let tick = Duration::from_millis(1);
         let disk_config = SimConfig { seed: dice.any(), drives, latency_ticks: 1..=3, tick };
         Self {
@@ -55,6 +71,8 @@ impl Node {
             next_core: 0,
             starts_at: Some(0),
             is_stopping: false,
+            drains_until: 0,
+            drains,
             was_found: false,
         }
     }
@@ -91,12 +109,13 @@ impl Node {
         trace.say(format_args!("{} ends; power is lost: {loses_power}", self.name));
     }
 
-    /// Tells it to stop.
-    pub fn stop(&mut self, trace: &Trace) {
-        if let Some(up) = &mut self.up {
+    /// Tells it to stop, as SIGTERM does: it listens no more, and its streams may end until then, in ms.
+    pub fn stop(&mut self, net: &Net, until: u64, trace: &Trace) {
+        if let Some(up) = self.up.as_mut().filter(|_| !self.is_stopping) {
             up.stop();
-            self.is_stopping = true;
-            trace.say(format_args!("{} is told to stop", self.name));
+            net.unlisten(&self.name);
+            (self.is_stopping, self.drains_until) = (true, until);
+            trace.say(format_args!("{} is told to stop until {until}", self.name));
         }
     }
 
@@ -105,16 +124,37 @@ impl Node {
         !self.is_stopping && self.up.as_ref().is_some_and(|up| up.found().is_some())
     }
 
-    /// Whether it was told to stop, and has recorded what it had written.
-    pub fn has_stopped(&mut self) -> bool {
-        self.is_stopping && self.up.as_mut().is_some_and(SteppedNode::has_stopped)
+    /// Whether it was told to stop, and has: `Some(true)` if it has recorded what it had written and ended its streams,
+    /// `Some(false)` if its time is over.
+    pub fn has_stopped(&mut self, now: u64) -> Option<bool> {
+        let up = self.up.as_mut().filter(|_| self.is_stopping)?;
+        match up.has_stopped() {
+            true => Some(true),
+            false if up.has_recorded() && !self.drains => Some(false),
+            false => (now >= self.drains_until).then_some(false),
+        }
+    }
+
+    /// Which life it is in; `None` while it ends one.
+    pub fn life(&self) -> Option<u64> {
+        (!self.is_stopping).then_some(self.lives)
+    }
+
+    /// How often it was started.
+    pub fn lives(&self) -> u64 {
+        self.lives
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &IoConfig {
+        &self.config
     }
 
     /// Deals what waits to be accepted, and has each part of the node run for a millisecond, in an order that the dice
     /// choose.
     pub fn step(&mut self, net: &Net, dice: &mut Dice, trace: &Trace) {
         let Some(up) = &mut self.up else { return };
-        if up.found().is_some() {
+        if up.found().is_some() && !self.is_stopping {
             for end in net.accept(&self.name) {
                 up.connect(self.next_core, Box::new(end));
                 self.next_core = (self.next_core + 1) % (up.parts() - 1);
@@ -124,7 +164,9 @@ impl Node {
         (first..up.parts()).chain(0..first).for_each(|part| up.step(part));
         if let Some(found) = up.found().filter(|_| !self.was_found) {
             self.was_found = true;
-            net.listen(&self.name);
+            if !self.is_stopping {
+                net.listen(&self.name);
+            }
             trace.say(format_args!("{} serves, with {found} extents", self.name));
             let damaged = if self.is_damaged { Vec::new() } else { up.damaged() };
             assert!(damaged.is_empty(), "{} found what is not whole: {damaged:?}", self.name);
@@ -135,6 +177,38 @@ impl Node {
 /// Of the current thread, of paused time.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
+}
+
+/// What tables may count on, of drives of 8 segments or more: two thirds of those past four.
+fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
+    let kib = |dice: &mut Dice, range| ByteSize::kib(dice.from(range));
+    let share = |table: usize| ShareConfig {
+        uri: TABLES[table][0].uri.to_owned(),
+        minimum: ByteSize::b(0),
+        maximum: None,
+        pinned: false,
+    };
+    let (minimum, pinned) = (kib(dice, 0..=1024), ByteSize::mib(1));
+    let maximum = kib(dice, 1024..=4096);
+    let mut shares = vec![
+        ShareConfig { minimum, ..share(0) },
+        ShareConfig { maximum: Some(pinned), pinned: true, ..share(1) },
+        ShareConfig { maximum: Some(maximum), ..share(2) },
+    ];
+    shares.retain(|_| dice.per_mille(700));
+    shares
+}
+
+/// What is filled before the node is ready.
+fn start_warms(dice: &mut Dice) -> Vec<StartWarmConfig> {
+    let warm = |table: usize, version: u64| StartWarmConfig {
+        uri: TABLES[table][0].uri.to_owned(),
+        version,
+        columns: Vec::new(),
+    };
+    let mut warms = vec![warm(0, dice.from(0..=3)), warm(1, 1)];
+    warms.retain(|_| dice.per_mille(700));
+    warms
 }
 
 /// Small enough in everything that bounds are met.

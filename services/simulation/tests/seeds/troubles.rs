@@ -185,7 +185,8 @@ fn begin(
             return None;
         }
         Kind::Restart => {
-            node.stop(trace);
+            let time = [2, 40, 1000, 10_000][dice.below(4)];
+            node.stop(net, now + time, trace);
             return None;
         }
         Kind::NetBreaks => {

@@ -20,7 +20,8 @@ use crate::dice::Dice;
 pub const DIMENSION: usize = 256;
 
 /// All tables, each with its versions from 1.
-pub static TABLES: LazyLock<Vec<Vec<Version>>> = LazyLock::new(|| vec![vectors(), documents()]);
+pub static TABLES: LazyLock<Vec<Vec<Version>>> =
+    LazyLock::new(|| vec![vectors(), documents(), scanned()]);
 
 /// One version of a table.
 pub struct Version {
@@ -86,6 +87,11 @@ impl Version {
         }
     }
 
+    /// Extents that it is made of: chunks of 64 rows, each of two packs.
+    pub fn extents(&self) -> u64 {
+        2 * self.infos.iter().map(|info| u64::from(info.physical_rows.div_ceil(64))).sum::<u64>()
+    }
+
     /// The vector of a row that it has.
     pub fn vector(&self, addr: RowAddr) -> Vec<f32> {
         let rows = self.rows(&[addr], &["vector".into()]);
@@ -146,6 +152,23 @@ fn vectors() -> Vec<Version> {
             deleted(5),
         ),
     ]
+}
+
+/// More than the drives have: what is read once, and pushes out what is read often.
+fn scanned() -> Vec<Version> {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("page", DataType::LargeBinary, true),
+    ]));
+    let make = |id: u32, rows: usize| {
+        let dice = &mut Dice::new(id.into(), "scanned");
+        let page =
+            |dice: &mut Dice| (0..192).flat_map(|_| dice.any().to_le_bytes()).collect::<Vec<_>>();
+        let pages: LargeBinaryArray = (0..rows).map(|_| Some(page(dice))).collect();
+        let columns: Vec<ArrayRef> = vec![Arc::new(ids(id, rows)), Arc::new(pages)];
+        (id, RecordBatch::try_new(Arc::clone(&schema), columns).unwrap(), vec![0; 2])
+    };
+    vec![version("sim://scanned", 1, &[make(6, 4000), make(7, 4000)], |_, _| false)]
 }
 
 /// Texts and blobs of all lengths, many of them null.
