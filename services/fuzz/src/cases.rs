@@ -1,7 +1,10 @@
 //! How often a fuzzer runs, and what a case may cost.
 
+use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{set_hook, take_hook};
 use std::str::FromStr;
+use std::sync::Once;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -30,14 +33,34 @@ pub fn cases(name: &str, count: u64, mut case: impl FnMut(&mut StdRng)) {
 /// # Panics
 /// If it takes more. Other threads are not counted.
 pub fn within<T>(bytes_max: usize, work: impl FnOnce() -> T) -> T {
+    tell_panics_briefly();
     let mut done = None;
+    IS_MEASURED.set(true);
     let took = allocation_counter::measure(|| done = Some(work()));
+    IS_MEASURED.set(false);
     assert!(
         took.bytes_max <= bytes_max as u64,
         "{} bytes were allocated at a time, where {bytes_max} are enough",
         took.bytes_max
     );
     done.expect("it was run")
+}
+
+thread_local! {
+    static IS_MEASURED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has panics that are caught within what is measured told without a backtrace: one takes the memory of all that is
+/// known of the program's symbols.
+fn tell_panics_briefly() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |info| match IS_MEASURED.get() {
+            true => eprintln!("{info}"),
+            false => usual(info),
+        }));
+    });
 }
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {
@@ -88,5 +111,11 @@ mod tests {
         let sum = |count: usize| vec![1u8; count].iter().map(|&byte| usize::from(byte)).sum();
         assert_eq!(within(2000, || -> usize { sum(1000) }), 1000);
         assert!(catch_unwind(|| within(2000, || -> usize { sum(3000) })).is_err());
+    }
+
+    #[test]
+    fn a_panic_that_is_caught_does_not_count_its_backtrace() {
+        let caught = within(64 << 10, || catch_unwind(|| panic!("caught")).is_err());
+        assert!(caught);
     }
 }
