@@ -16,8 +16,8 @@ from .profile import Profile
 
 # The share of requests that is traced; None tells nobody anything.
 RATIOS = {"untold": None, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
-# As often as a Prometheus that is in a hurry.
-SCRAPE_SECONDS = 5
+# As often as a Prometheus that is in a hurry; so that it is within each load.
+TOLD_SECONDS = 2
 # One whose cost is in its rows, and one whose cost is in its requests.
 LOADS = {
     "search": ["search", "-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr"],
@@ -32,7 +32,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Each load on each kind of node, in turns; the drive is memory, so that nothing but CPU counts."""
     results: dict = {name: {load: [] for load in LOADS} for name in RATIOS}
     bireme = Bireme(binary, logs)
-    with memory.folder(profile) as folder, _receiver() as (endpoint, received):
+    with memory.folder(profile) as folder, _receiver() as (endpoint, received), _stopped(bireme):
         slab = folder / "slab-0"
         _fill(profile, bireme, slab)
         for turn in range(profile.rounds * TURNS):
@@ -40,13 +40,21 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             # Another one goes first each time.
             names = list(RATIOS)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                for load, report in _loads(profile, bireme, slab, RATIOS[name], endpoint, turn).items():
+                for load, report in _loads(profile, bireme, slab, RATIOS[name], endpoint, received, turn).items():
                     results[name][load].append(report)
                 told = ", ".join(f"{load} {results[name][load][-1]['requests_per_s']:,.0f}/s" for load in LOADS)
                 print(f"  {name}: {told}", flush=True)
-        if not received["spans"]:
-            raise RuntimeError("no trace was received: this measured something else")
+        if not all(received.values()):
+            raise RuntimeError(f"not all was told that was to be, so this measured something else: {received}")
     return {"turns": results, "received": received}
+
+
+@contextmanager
+def _stopped(bireme: Bireme) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        bireme.stop()
 
 
 def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:
@@ -59,7 +67,7 @@ def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:
 
 
 def _loads(
-    profile: Profile, bireme: Bireme, slab: Path, ratio: float | None, endpoint: str, turn: int
+    profile: Profile, bireme: Bireme, slab: Path, ratio: float | None, endpoint: str, received: dict[str, int], turn: int
 ) -> dict[str, dict]:
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     io = bireme.io_node([slab], profile.slab_gib, keep=True, **_told("IO", ratio, addresses[0], endpoint))
@@ -67,7 +75,7 @@ def _loads(
     query = bireme.query_node(io, tables, **_told("QUERY", ratio, addresses[1], endpoint))
     done = threading.Event()
     if ratio is not None:
-        threading.Thread(target=_scrape, args=(addresses, done), daemon=True).start()
+        threading.Thread(target=_scrape, args=(addresses, done, received), daemon=True).start()
     try:
         bireme.ready(query, ["vectors"])
         measured = {}
@@ -89,21 +97,23 @@ def _told(tier: str, ratio: float | None, metrics: str, endpoint: str) -> dict[s
     return {
         f"{prefix}_METRICS_LISTEN": metrics,
         f"{prefix}_OTLP_ENDPOINT": endpoint,
+        f"{prefix}_OTLP_INTERVAL": f"{TOLD_SECONDS}s",
         f"{prefix}_TRACE_RATIO": str(ratio),
     }
 
 
-def _scrape(addresses: list[str], done: threading.Event) -> None:
-    while not done.wait(SCRAPE_SECONDS):
+def _scrape(addresses: list[str], done: threading.Event, received: dict[str, int]) -> None:
+    while not done.wait(TOLD_SECONDS):
         for address in addresses:
-            with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=TOLD_SECONDS) as answer:
                 answer.read()
+            received["scrapes"] += 1
 
 
 @contextmanager
 def _receiver() -> Iterator[tuple[str, dict[str, int]]]:
     """An OTLP receiver that counts the messages it gets, and forgets them."""
-    received = {"spans": 0, "metrics": 0}
+    received = {"spans": 0, "metrics": 0, "scrapes": 0}
 
     def take(kind: str) -> grpc.RpcMethodHandler:
         def count(_message: bytes, _context: grpc.ServicerContext) -> bytes:

@@ -71,11 +71,18 @@
 {{- $seconds }}
 {{- end }}
 
+{{/* How long a pod may not be ready at its start: it waits for its warm first, and for hits then. */}}
+{{- define "bireme.notReadySeconds" -}}
+{{- $warm := 0 }}
+{{- if .warmAtStart }}{{ $warm = include "bireme.seconds" .warmAtStartMax | int }}{{ end }}
+{{- add $warm .hitRatioAtStartSeconds }}
+{{- end }}
+
 {{/* A node that is waited for too long loses its chunks to the others, and waits for hits that nobody asks for. */}}
 {{- define "bireme.checks.hits" -}}
 {{- $hold := default "" .query.settings.member_hold }}
-{{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (int .io.hitRatioAtStartSeconds)) }}
-{{- fail (printf "query.settings.member_hold is %s, and io.hitRatioAtStartSeconds is %d: the others would take a node's chunks over while it waits; make member_hold longer, or leave it out" $hold (int .io.hitRatioAtStartSeconds)) }}
+{{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (include "bireme.notReadySeconds" .io | int)) }}
+{{- fail (printf "query.settings.member_hold is %s, and a pod may wait %s s for its warm and its hits: the others would take a node's chunks over while it waits; make member_hold longer, or leave it out" $hold (include "bireme.notReadySeconds" .io)) }}
 {{- end }}
 {{- end }}
 

@@ -55,7 +55,7 @@ trace_slow = {{ toJson .traces.slow }}
 
 {{- define "bireme.query.configuration" -}}
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
-member_hold = "{{ add .Values.io.hitRatioAtStartSeconds 120 }}s"
+member_hold = "{{ add (include "bireme.notReadySeconds" .Values.io) 120 }}s"
 {{- end }}
 {{- include "bireme.toml.settings" .Values.query.settings }}
 {{- range $name, $table := .Values.tables }}

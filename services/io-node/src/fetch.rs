@@ -29,6 +29,7 @@ pub fn fetch(
     held: HeldBytes,
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
+    core.stats.came.add(1);
     match decode::decode(core, session, projection, batch, held) {
         Ok(mut request) => {
             locate::locate(core, &mut request);

@@ -236,7 +236,7 @@ async fn shares(samples: &mut Samples, shared: &Shared) {
 }
 
 fn readiness(samples: &mut Samples, shared: &Shared) {
-    samples.add(&READY, &[], u64::from(*shared.start_warms.ready().borrow()));
+    samples.add(&READY, &[], u64::from(shared.readiness.is_ready()));
     let warms = shared.start_warms.warms();
     if warms.is_empty() {
         return;

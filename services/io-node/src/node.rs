@@ -294,7 +294,7 @@ impl IoNode {
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
         tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
         threads.fills.spawn(filler.run());
-        threads.fills.spawn(run_at_start(Arc::clone(&shared)));
+        handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
         let (local_addr, acceptor) = {
             let _guard = handle.enter();

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Over how many looks the ratio is taken.
 const LOOKS: usize = 10;
 
-/// So many looks without a row, and nobody asks: there is no ratio to wait for.
+/// So many looks without a batch, and nobody asks: there is no ratio to wait for.
 const IDLE_LOOKS: usize = 30;
 
 /// How far a node is.
@@ -97,6 +97,7 @@ async fn wait_for_hits(shared: &Shared) {
         let count = Counts {
             rows: cores.iter().map(|core| core.rows).sum(),
             table_rows: cores.iter().map(|core| core.table_rows).sum(),
+            batches: cores.iter().map(|core| core.came).sum(),
         };
         let took = began.elapsed();
         match hits.look(count) {
@@ -130,6 +131,8 @@ struct Counts {
     rows: u64,
     /// Those of them that came from the table.
     table_rows: u64,
+    /// Batches that came, whatever came of them.
+    batches: u64,
 }
 
 /// What a look brings.
@@ -167,7 +170,7 @@ impl Hits {
             0 => 0.0,
             rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
         };
-        if last >= IDLE_LOOKS && self.looks[0].rows == now.rows {
+        if last >= IDLE_LOOKS && self.looks[0].batches == now.batches {
             Verdict::Idle
         } else if last >= LOOKS && rows > 0 && ratio >= self.wanted {
             Verdict::Enough(ratio)
@@ -183,9 +186,12 @@ mod tests {
 
     /// What each look brings, of rows a look and how many of them come from the table.
     fn verdicts(wanted: f64, looks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Verdict> {
-        let (mut hits, mut count) = (Hits::new(wanted), Counts { rows: 0, table_rows: 0 });
+        let mut hits = Hits::new(wanted);
+        let mut count = Counts { rows: 0, table_rows: 0, batches: 0 };
         let look = |(rows, table_rows)| {
-            count = Counts { rows: count.rows + rows, table_rows: count.table_rows + table_rows };
+            count.rows += rows;
+            count.table_rows += table_rows;
+            count.batches += u64::from(rows > 0);
             hits.look(count)
         };
         looks.into_iter().map(look).collect()
@@ -225,6 +231,15 @@ mod tests {
         let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
         let all = verdicts(0.9, looks);
         assert_eq!(first(&all), Some((25 + IDLE_LOOKS, Verdict::Idle)));
+    }
+
+    #[test]
+    fn who_is_asked_and_cannot_answer_is_not_idle() {
+        let mut hits = Hits::new(0.9);
+        for batches in 0..200 {
+            let verdict = hits.look(Counts { rows: 0, table_rows: 0, batches });
+            assert_eq!(verdict, Verdict::Wait(0.0));
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ use crate::directory::Extent;
 use crate::error::NodeError;
 use crate::fill::DriveState;
 use crate::node::{Parts, Shared, Threads, os};
+use crate::readiness::become_ready;
 use crate::serve::Accepted;
 use crate::slab::{Drives, recover_all};
 use crate::warm::run_at_start;
@@ -150,7 +151,8 @@ impl SteppedNode {
         background.run(async move {
             tokio::spawn(async move {
                 let _ = done.send(filler.restore(found).await);
-                tokio::spawn(run_at_start(starting));
+                tokio::spawn(run_at_start(Arc::clone(&starting)));
+                tokio::spawn(become_ready(starting));
                 filler.run().await;
             });
         });
@@ -215,7 +217,7 @@ impl SteppedNode {
 
     /// Whether its health says that it serves: what is filled at the start is there, or took too long.
     pub fn is_ready(&self) -> bool {
-        *self.shared.start_warms.ready().borrow()
+        self.shared.readiness.is_ready()
     }
 
     /// Extents that it would serve and that the drives do not hold whole, by name: all that can be read at all, past

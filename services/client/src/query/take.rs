@@ -41,6 +41,9 @@ impl QueryClient {
 impl TakenStream {
     /// The next part; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Taken>, Fault> {
+        if self.ended.is_some() {
+            return Ok(None);
+        }
         let part = self.parts.message().await.map_err(|status| self.client.blame(&status))?;
         let Some(TakeResponse { rows, version, missing }) = part else {
             self.ended = Some(std::mem::take(&mut self.rows).finish().map_err(damaged)?);

@@ -54,6 +54,8 @@ counters! {
     rows,
     /// Batches served.
     batches,
+    /// Batches that came, whatever came of them.
+    came,
     /// Sectors found in the RAM tier.
     ram_hits,
     /// Sectors not found there.

@@ -78,19 +78,19 @@ pub async fn run(shared: Arc<Shared>) {
     let in_time = tokio::time::timeout(limit, &mut warms).await.is_ok();
     match (in_time, shared.start_warms.extents_left()) {
         (true, 0) => {
-            tracing::info!(took = ?began.elapsed(), "the start's warm is done: the node is ready")
+            tracing::info!(took = ?began.elapsed(), "the start's warm is done")
         }
         (true, extents_left) => {
             tracing::warn!(
                 extents_left,
-                "the start's warm is done but for extents that could not be filled: the node is ready, and their rows come from the table"
+                "the start's warm is done but for extents that could not be filled: their rows come from the table"
             );
         }
         (false, extents_left) => {
             tracing::warn!(
                 ?limit,
                 extents_left,
-                "the start's warm is not done within `warm_at_start_max`: the node is ready all the same, and fills on"
+                "the start's warm is not done within `warm_at_start_max`: it is not waited for any longer, and goes on"
             );
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use object_store::Error as StoreError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, LetBe};
 use super::hedge::Hedge;
 use super::usage::{StoreUsage, count};
 use tables::StoreLimits;
@@ -36,7 +36,8 @@ pub struct Pass {
     is_probe: bool,
     since: Instant,
     judged: bool,
-    _place: OwnedSemaphorePermit,
+    /// None where another request of the same work has it.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Gate {
@@ -56,17 +57,36 @@ impl Gate {
     /// # Errors
     /// While the store is let be.
     pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
-        let refused = |let_be| {
-            count(&self.usage.refused, 1);
-            generic(let_be)
-        };
         // Before, as all places may be taken by what hangs; and after, as that may have told meanwhile.
-        locked(&self.breaker).check(Instant::now()).map_err(refused)?;
+        self.check()?;
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(generic)?;
+        self.admit(Some(place))
+    }
+
+    /// The same for what takes its turns with requests that have places of their own, and would wait for itself: a
+    /// delete of what a listing finds.
+    ///
+    /// # Errors
+    /// While the store is let be.
+    pub fn enter_beside(self: &Arc<Self>) -> object_store::Result<Pass> {
+        self.admit(None)
+    }
+
+    fn check(&self) -> object_store::Result<()> {
+        locked(&self.breaker).check(Instant::now()).map_err(|let_be| self.refused(let_be))
+    }
+
+    fn admit(self: &Arc<Self>, place: Option<OwnedSemaphorePermit>) -> object_store::Result<Pass> {
         let since = Instant::now();
-        let is_probe = locked(&self.breaker).admit(since).map_err(refused)?;
+        let admitted = locked(&self.breaker).admit(since);
+        let is_probe = admitted.map_err(|let_be| self.refused(let_be))?;
         count(&self.usage.under_way, 1);
         Ok(Pass { gate: Arc::clone(self), is_probe, since, judged: false, _place: place })
+    }
+
+    fn refused(&self, let_be: LetBe) -> StoreError {
+        count(&self.usage.refused, 1);
+        generic(let_be)
     }
 
     /// A read begins: after how long to ask for it again.
@@ -90,8 +110,15 @@ impl Gate {
 impl Pass {
     /// Judges the store by what came of the request.
     pub fn judge<T>(&mut self, outcome: &object_store::Result<T>) {
+        let Err(error) = outcome else {
+            self.judged = true;
+            return self.answered();
+        };
+        // Another request that this one is made of was not let through: nothing was asked of the store.
+        if is_let_be(error) {
+            return;
+        }
         self.judged = true;
-        let Err(error) = outcome else { return self.answered() };
         if !is_the_stores(error) {
             return self.answered();
         }
@@ -128,6 +155,10 @@ impl Drop for Pass {
             locked(&self.gate.breaker).abandoned();
         }
     }
+}
+
+fn is_let_be(error: &StoreError) -> bool {
+    matches!(error, StoreError::Generic { source, .. } if source.is::<LetBe>())
 }
 
 /// Whether an error speaks against the store, rather than of what was asked for.

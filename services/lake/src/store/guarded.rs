@@ -15,7 +15,7 @@ use object_store::{
 };
 
 use super::gate::{Gate, Pass};
-use super::streams::guarded;
+use super::streams::{guarded, guarded_beside};
 use super::usage::count;
 
 /// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
@@ -131,7 +131,7 @@ impl ObjectStore for GuardedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        guarded(Arc::clone(&self.gate), self.inner.delete_stream(locations))
+        guarded_beside(Arc::clone(&self.gate), self.inner.delete_stream(locations))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -206,6 +206,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use futures::TryStreamExt;
     use object_store::memory::InMemory;
     use object_store::{Error, ObjectStoreExt};
     use wire::fetch::StoreUse;
@@ -371,6 +372,15 @@ mod tests {
         let used = used(&store);
         assert!(refused > 0);
         assert_eq!((used.reads, used.failed, used.refused), (5, 4, refused));
+    }
+
+    #[tokio::test]
+    async fn what_a_listing_finds_is_deleted_with_one_place_for_all() {
+        let limits = StoreLimits { requests_max: 1, ..Default::default() };
+        let (store, path) = store(limits, |_| Act::Answer).await;
+        let found = store.list(None).map_ok(|it| it.location).boxed();
+        let deleted: Vec<_> = store.delete_stream(found).try_collect().await.unwrap();
+        assert_eq!(deleted, [path]);
     }
 
     /// Each by itself, and both as probes.

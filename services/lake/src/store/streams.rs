@@ -18,6 +18,15 @@ pub fn guarded<T: Send + 'static>(
     stream::once(entered).try_flatten().boxed()
 }
 
+/// The same for a stream that is fed by another one of this store, which has the place.
+pub fn guarded_beside<T: Send + 'static>(
+    gate: Arc<Gate>,
+    inner: BoxStream<'static, Result<T>>,
+) -> BoxStream<'static, Result<T>> {
+    let entered = async move { gate.enter_beside().map(|pass| judged(pass, inner)) };
+    stream::once(entered).try_flatten().boxed()
+}
+
 fn judged<T: Send + 'static>(
     pass: Pass,
     inner: BoxStream<'static, Result<T>>,
