@@ -47,6 +47,12 @@ class Bireme:
     wrapper: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
+    def __enter__(self) -> "Bireme":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def io_node(
         self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, keep: bool = False, **variables: str
     ) -> Node:

@@ -51,15 +51,14 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
         "write": _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
         "fio_write": fio.sequential_writes(slabs, 4, profile.seconds),
     }  # fmt: skip
-    bireme = Bireme(binary, logs)
     try:
-        measured["scan"] = _scan(profile)
-        measured["fill"] = _fill(profile, bireme, slabs)
-        measured |= _overload(profile, bireme, slabs, number)
-        for name, rate in [("alone", None), ("filling", "0"), ("budgeted", BUDGET)]:
-            measured[f"reads_{name}"] = _reads(profile, bireme, slabs, rate, number)
+        with Bireme(binary, logs) as bireme:
+            measured["scan"] = _scan(profile)
+            measured["fill"] = _fill(profile, bireme, slabs)
+            measured |= _overload(profile, bireme, slabs, number)
+            for name, rate in [("alone", None), ("filling", "0"), ("budgeted", BUDGET)]:
+                measured[f"reads_{name}"] = _reads(profile, bireme, slabs, rate, number)
     finally:
-        bireme.stop()
         for slab in slabs:
             slab.unlink(missing_ok=True)
     return measured

@@ -48,20 +48,19 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
 
 
 def _bireme(profile: Profile, binary: Path, logs: Path) -> dict:
-    bireme = Bireme(binary, logs, wrapper=[*CALLGRIND, "--instr-atstart=no"])
     # In memory, where reads are plain system calls: valgrind doesn't know all of io_uring.
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     slab = profile.memory_folder / "slab-lineitem"
-    io = bireme.io_node([slab], 2)
-    query = bireme.query_node(io, {"lineitem": profile.table("lineitem")})
     try:
-        bireme.ready(query, ["lineitem"])
-        bireme.warm(query, "lineitem", [COLUMN])
-        for node in [io, query]:
-            _count(node)
-        few, many = _client(binary, query, FEW), _client(binary, query, MANY)
+        with Bireme(binary, logs, wrapper=[*CALLGRIND, "--instr-atstart=no"]) as bireme:
+            io = bireme.io_node([slab], 2)
+            query = bireme.query_node(io, {"lineitem": profile.table("lineitem")})
+            bireme.ready(query, ["lineitem"])
+            bireme.warm(query, "lineitem", [COLUMN])
+            for node in [io, query]:
+                _count(node)
+            few, many = _client(binary, query, FEW), _client(binary, query, MANY)
     finally:
-        bireme.stop()
         slab.unlink(missing_ok=True)
     parts = {"client": (many - few) / (MANY - FEW)}
     for name, node in [("io_node", io), ("query_node", query)]:

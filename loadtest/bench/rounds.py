@@ -41,13 +41,9 @@ def drop_caches() -> int:
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Starts the nodes, warms them, measures every round."""
-    bireme = Bireme(binary, logs)
     try:
-        with memory.folder(profile):
-            try:
-                return _Rounds(profile, bireme).run()
-            finally:
-                bireme.stop()
+        with memory.folder(profile), Bireme(binary, logs) as bireme:
+            return _Rounds(profile, bireme).run()
     finally:
         for slab in [folder / name for folder in profile.drive_folders for name in ["slab", "slab-ram"]]:
             slab.unlink(missing_ok=True)

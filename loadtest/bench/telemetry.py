@@ -31,8 +31,7 @@ WARM_UP_SECONDS = 1.5
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Each load on each kind of node, in turns; the drive is memory, so that nothing but CPU counts."""
     results: dict = {name: {load: [] for load in LOADS} for name in RATIOS}
-    bireme = Bireme(binary, logs)
-    with memory.folder(profile) as folder, _receiver() as (endpoint, received), _stopped(bireme):
+    with memory.folder(profile) as folder, _receiver() as (endpoint, received), Bireme(binary, logs) as bireme:
         slab = folder / "slab-0"
         _fill(profile, bireme, slab)
         for turn in range(profile.rounds * TURNS):
@@ -47,14 +46,6 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
         if not all(received.values()):
             raise RuntimeError(f"not all was told that was to be, so this measured something else: {received}")
     return {"turns": results, "received": received}
-
-
-@contextmanager
-def _stopped(bireme: Bireme) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        bireme.stop()
 
 
 def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:

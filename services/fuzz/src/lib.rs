@@ -15,8 +15,10 @@
 mod cases;
 mod damage;
 mod messages;
+mod raw;
 
 pub use cases::{cases, within};
 pub use damage::{damage, noise};
 pub use messages::{Messages, Method};
 pub use rand;
+pub use raw::Raw;

@@ -61,7 +61,7 @@ telemetry::metrics! {
     SHARE_HELD = Gauge "bireme.io.share.held" "By" ["table"] "Of those, the bytes that others' fills leave alone";
     SHARE_MINIMUM = Gauge "bireme.io.share.minimum" "By" ["table"] "Bytes that the table may count on, once they are there; 0 for none";
     SHARE_MAXIMUM = Gauge "bireme.io.share.maximum" "By" ["table"] "Bytes that it has at most; absent where there is no bound";
-    READY = Gauge "bireme.io.ready" "{node}" [] "1 once the node's health says that it serves: what it warms at its start is filled, or took too long";
+    READY = Gauge "bireme.io.ready" "{node}" [] "1 while the node's health says that it serves: its start is warm and enough comes from its drives, or that took too long";
     START_WARM = Gauge "bireme.io.start_warm.extents" "{extent}" ["state"] "Extents that the node fills before it is ready, of tables that are open: `done`, `failed`, `left`";
     FILLS = Gauge "bireme.io.fills.under_way" "{fill}" [] "Fills that wait or are under way";
     FILLED = Counter "bireme.io.fills" "{fill}" ["outcome"] "Fills that ended, `done` or `failed`";

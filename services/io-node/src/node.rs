@@ -198,8 +198,8 @@ pub struct IoNode {
 /// What of a node runs: its cores and its background. Dropped, nothing of it goes on, also where the node could not
 /// be started.
 struct Running {
-    background: Option<Runtime>,
-    fills: Option<Runtime>,
+    /// Of [`Threads`].
+    runtimes: Vec<Runtime>,
     /// Of the cores that were started.
     mailboxes: Arc<[Mailbox]>,
 }
@@ -214,9 +214,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop_cores();
         // Whoever has a node may be within another runtime, where none may be waited for.
-        for runtime in [self.background.take(), self.fills.take()].into_iter().flatten() {
-            runtime.shutdown_background();
-        }
+        self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
 }
 
@@ -277,8 +275,7 @@ impl IoNode {
         };
         let handle = background.handle().clone();
         let threads = Threads { background: handle.clone(), fills: fills.handle().clone() };
-        let mut running =
-            Running { background: Some(background), fills: Some(fills), mailboxes: Arc::new([]) };
+        let mut running = Running { runtimes: vec![background, fills], mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -368,9 +365,9 @@ impl IoNode {
         sectors: u32,
         at_once: usize,
     ) -> Result<Duration, NodeError> {
-        let Some(background) = &self.running.background else { return Ok(Duration::ZERO) };
         let name = uuid::Uuid::new_v4().as_u128();
-        background.block_on(self.shared.fills.fill_ready(name, extents, sectors, at_once))
+        let filled = self.shared.fills.fill_ready(name, extents, sectors, at_once);
+        self.shared.threads.background.block_on(filled)
     }
 
     /// Takes no more connections, records what is cached, ends the streams once their batches are answered,
@@ -379,14 +376,11 @@ impl IoNode {
         self.acceptor.abort();
         self.shared.readiness.end();
         let deadline = Instant::now() + limit;
-        if let Some(background) = &self.running.background {
-            let _guard = background.enter();
-            let mut stopped = self.shared.fills.stop();
-            // The rings still run; half of the time is the streams'.
-            let until = Instant::now() + limit / 2;
-            while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
-                std::thread::sleep(POLL);
-            }
+        let mut stopped = self.shared.fills.stop();
+        // The rings still run; half of the time is the streams'.
+        let until = Instant::now() + limit / 2;
+        while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
+            std::thread::sleep(POLL);
         }
         self.running.stop_cores();
         for thread in self.cores.drain(..) {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tonic::transport::ClientTlsConfig;
 
 /// The `telemetry` section of a node's configuration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -59,6 +60,11 @@ impl TelemetryConfig {
         let of_environment = || std::env::var(OTLP_VARIABLE).ok().filter(|it| is_endpoint(it));
         self.otlp_endpoint.clone().or_else(of_environment)
     }
+}
+
+/// How a receiver is spoken to, unless in the clear. The system's authorities are read for it.
+pub fn receiver_tls(endpoint: &str) -> Option<ClientTlsConfig> {
+    endpoint.starts_with("https://").then(|| ClientTlsConfig::new().with_enabled_roots())
 }
 
 fn is_endpoint(text: &str) -> bool {

@@ -44,6 +44,7 @@ pub use options::FetchOptions;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
 pub use reply::{Outcome, Reply};
+pub use split::add_counts;
 pub use state::Counters;
 pub use terms::Terms;
 pub use tokio::time::Instant;

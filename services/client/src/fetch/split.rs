@@ -50,6 +50,11 @@ fn add_times(total: &mut StageTimes, part: &StageTimes) {
     total.locate_us = total.locate_us.max(part.locate_us);
     total.read_us = total.read_us.max(part.read_us);
     total.assemble_us = total.assemble_us.max(part.assemble_us);
+    add_counts(total, part);
+}
+
+/// Adds what a batch cost, but for its times. A node may claim any numbers.
+pub fn add_counts(total: &mut StageTimes, part: &StageTimes) {
     total.drive_reads = total.drive_reads.saturating_add(part.drive_reads);
     total.drive_bytes = total.drive_bytes.saturating_add(part.drive_bytes);
     total.ram_hits = total.ram_hits.saturating_add(part.ram_hits);

@@ -61,14 +61,14 @@ impl ClientTls {
         Ok(Arc::new(Self { config, server_name }))
     }
 
-    /// Shakes hands with `host`.
+    /// Shakes hands with `host`, a name or an address.
     ///
     /// # Errors
     /// A certificate that is not that of the server, or one that the server doesn't take.
     pub async fn connect<C: Carrier>(&self, stream: C, host: &str) -> io::Result<TlsStream<C>> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => name_of(host.trim_matches(['[', ']']).to_owned()).map_err(io::Error::other)?,
+            None => name_of(host.to_owned()).map_err(io::Error::other)?,
         };
         TlsConnector::from(self.config.current()).connect(name, stream).await
     }

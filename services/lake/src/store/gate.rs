@@ -58,7 +58,7 @@ impl Gate {
     /// While the store is let be.
     pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
         // Before, as all places may be taken by what hangs; and after, as that may have told meanwhile.
-        self.check()?;
+        locked(&self.breaker).check(Instant::now()).map_err(|it| self.refused(it))?;
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(generic)?;
         self.admit(Some(place))
     }
@@ -70,10 +70,6 @@ impl Gate {
     /// While the store is let be.
     pub fn enter_beside(self: &Arc<Self>) -> object_store::Result<Pass> {
         self.admit(None)
-    }
-
-    fn check(&self) -> object_store::Result<()> {
-        locked(&self.breaker).check(Instant::now()).map_err(|let_be| self.refused(let_be))
     }
 
     fn admit(self: &Arc<Self>, place: Option<OwnedSemaphorePermit>) -> object_store::Result<Pass> {

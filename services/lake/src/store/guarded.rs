@@ -15,7 +15,7 @@ use object_store::{
 };
 
 use super::gate::{Gate, Pass};
-use super::streams::{guarded, guarded_beside};
+use super::streams::guarded;
 use super::usage::count;
 
 /// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
@@ -29,6 +29,15 @@ impl GuardedStore {
     /// The store behind `gate`.
     pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>) -> Self {
         Self { inner, gate }
+    }
+
+    fn listing(
+        &self,
+        inner: BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        count(&self.gate.usage.writes, 1);
+        let gate = Arc::clone(&self.gate);
+        guarded(async move { gate.enter().await }, inner)
     }
 
     /// The first answer of one request or, if it is late, two.
@@ -131,12 +140,13 @@ impl ObjectStore for GuardedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        guarded_beside(Arc::clone(&self.gate), self.inner.delete_stream(locations))
+        // Fed by a listing of this store, mostly, which has the place.
+        let gate = Arc::clone(&self.gate);
+        guarded(async move { gate.enter_beside() }, self.inner.delete_stream(locations))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        count(&self.gate.usage.writes, 1);
-        guarded(Arc::clone(&self.gate), self.inner.list(prefix))
+        self.listing(self.inner.list(prefix))
     }
 
     fn list_with_offset(
@@ -144,8 +154,7 @@ impl ObjectStore for GuardedStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        count(&self.gate.usage.writes, 1);
-        guarded(Arc::clone(&self.gate), self.inner.list_with_offset(prefix, offset))
+        self.listing(self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -1,29 +1,18 @@
 //! Listings and deletes: what a store streams, which are as many requests as it likes.
 
-use std::sync::Arc;
-
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::Result;
 
-use super::gate::{Gate, Pass};
+use super::gate::Pass;
 
-/// Such a stream, begun once there is a place, and only if the store is not let be. Its first piece says whether the
-/// store answers, or its end if it has none; each failure counts.
+/// Such a stream, begun once it has `entered`: there is a place, if it needs one, and the store is not let be. Its first
+/// piece says whether the store answers, or its end if it has none; each failure counts.
 pub fn guarded<T: Send + 'static>(
-    gate: Arc<Gate>,
+    entered: impl Future<Output = Result<Pass>> + Send + 'static,
     inner: BoxStream<'static, Result<T>>,
 ) -> BoxStream<'static, Result<T>> {
-    let entered = async move { gate.enter().await.map(|pass| judged(pass, inner)) };
-    stream::once(entered).try_flatten().boxed()
-}
-
-/// The same for a stream that is fed by another one of this store, which has the place.
-pub fn guarded_beside<T: Send + 'static>(
-    gate: Arc<Gate>,
-    inner: BoxStream<'static, Result<T>>,
-) -> BoxStream<'static, Result<T>> {
-    let entered = async move { gate.enter_beside().map(|pass| judged(pass, inner)) };
+    let entered = async move { entered.await.map(|pass| judged(pass, inner)) };
     stream::once(entered).try_flatten().boxed()
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use address::RowAddr;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::Schema;
-use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion, UNANSWERED};
+use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion, UNANSWERED, add_counts};
 use distance::Query;
 use futures::FutureExt;
 use futures::future::try_join_all;
@@ -82,10 +82,7 @@ impl Cost {
 
     fn add(&mut self, node: &str, took: Duration, times: &StageTimes) {
         self.nodes += 1;
-        self.times.drive_reads = self.times.drive_reads.saturating_add(times.drive_reads);
-        self.times.drive_bytes = self.times.drive_bytes.saturating_add(times.drive_bytes);
-        self.times.ram_hits = self.times.ram_hits.saturating_add(times.ram_hits);
-        self.times.table_rows = self.times.table_rows.saturating_add(times.table_rows);
+        add_counts(&mut self.times, times);
         if took >= self.slowest_took {
             self.slowest_took = took;
             self.slowest = Some((node.to_owned(), *times));

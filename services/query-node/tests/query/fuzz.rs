@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use ::fuzz::rand::Rng;
-use ::fuzz::{Messages, Method, cases, damage, noise};
+use ::fuzz::{Messages, Method, Raw, cases, damage, noise};
 use client::query::QueryClient;
 use query_node::QueryNode;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -106,43 +105,4 @@ async fn call(channel: Channel, method: &Method, asked: Vec<Vec<u8>>) -> Result<
         answer?;
     }
     Ok(())
-}
-
-/// Messages as they are, for better or worse.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Self {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, bytes: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put_slice(out, &bytes);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        let len = bytes::Buf::remaining(buf);
-        bytes::Buf::advance(buf, len);
-        Ok(Some(()))
-    }
 }

@@ -9,13 +9,12 @@ use connections::Carrier;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream;
-use fuzz::Messages;
 use fuzz::rand::SeedableRng;
 use fuzz::rand::rngs::StdRng;
+use fuzz::{Messages, Raw};
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Uri};
 use tonic::{Request, Status};
@@ -123,7 +122,7 @@ impl Stranger {
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
             let request = Request::new(stream::iter([bytes]));
             let path = method.path.parse().unwrap();
-            let mut answers = grpc.streaming(request, path, Unread).await?.into_inner();
+            let mut answers = grpc.streaming(request, path, Raw).await?.into_inner();
             while answers.message().await?.is_some() {}
             Ok(())
         };
@@ -154,6 +153,8 @@ impl Stranger {
         let path = http_path();
         let mut stream = grpc.streaming(request, path, Raw).await?.into_inner();
         while let Some(answer) = stream.message().await? {
+            let answer = FetchResponse::decode(answer);
+            let answer = answer.map_err(|error| Status::data_loss(error.to_string()))?;
             *answers += 1;
             self.look(answer);
         }
@@ -292,72 +293,6 @@ impl Stranger {
 
 fn http_path() -> tonic::codegen::http::uri::PathAndQuery {
     tonic::codegen::http::uri::PathAndQuery::from_static(FETCH_PATH)
-}
-
-/// Messages as they are, for better or worse.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = FetchResponse;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        prost::bytes::BufMut::put_slice(out, &item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = FetchResponse;
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<FetchResponse>, Status> {
-        FetchResponse::decode(buf).map(Some).map_err(|error| Status::data_loss(error.to_string()))
-    }
-}
-
-/// The same, of answers that are not looked at.
-struct Unread;
-
-impl Codec for Unread {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Raw;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Decoder for Unread {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        let len = prost::bytes::Buf::remaining(buf);
-        prost::bytes::Buf::advance(buf, len);
-        Ok(Some(()))
-    }
 }
 
 /// As tonic calls the network.

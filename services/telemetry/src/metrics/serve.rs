@@ -7,12 +7,12 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tonic::transport::{Channel, ClientTlsConfig};
+use tonic::transport::Channel;
 
 use super::endpoint;
 use super::otlp;
 use super::samples::Samples;
-use crate::config::TelemetryConfig;
+use crate::config::{TelemetryConfig, receiver_tls};
 use crate::error::TelemetryError;
 use crate::resource::Identity;
 
@@ -88,9 +88,7 @@ fn channel(endpoint: &str) -> Result<Channel, TelemetryError> {
         .map_err(|error| bad(&error))?
         .timeout(otlp::TIMEOUT)
         .connect_timeout(otlp::TIMEOUT);
-    // The system's authorities are read for it.
-    if endpoint.starts_with("https://") {
-        let tls = ClientTlsConfig::new().with_enabled_roots();
+    if let Some(tls) = receiver_tls(endpoint) {
         transport = transport.tls_config(tls).map_err(|error| bad(&error))?;
     }
     Ok(transport.connect_lazy())

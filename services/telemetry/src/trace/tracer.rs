@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use wire::ParentSpan;
 
 use super::recording::{Attribute, AttributeValue, Recording, Span};
-use crate::config::TelemetryConfig;
+use crate::config::{TelemetryConfig, receiver_tls};
 use crate::error::TelemetryError;
 use crate::resource::Identity;
 
@@ -52,9 +52,8 @@ impl Tracer {
         let Some(endpoint) = config.receiver() else { return Ok(Self(None)) };
         let _entered = runtime.enter();
         let mut builder = SpanExporter::builder().with_tonic().with_endpoint(&endpoint);
-        if endpoint.starts_with("https://") {
-            builder = builder
-                .with_tls_config(tonic::transport::ClientTlsConfig::new().with_enabled_roots());
+        if let Some(tls) = receiver_tls(&endpoint) {
+            builder = builder.with_tls_config(tls);
         }
         let exporter = builder
             .build()

@@ -46,8 +46,7 @@ impl Filler {
         self.segments.seal(segment);
         self.reclaiming = Some(Reclaim::new(segment));
         let extents = self.by_segment.get(&segment).into_iter().flatten();
-        let extents = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
-        let extents: Vec<Arc<Extent>> = extents;
+        let extents: Vec<_> = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
         let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
         // As if nothing had been read: what tables may count on is kept all the same.
         let cold = |extent| (extent, 0);
