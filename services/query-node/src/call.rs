@@ -12,7 +12,11 @@ use crate::error::Result;
 use crate::metrics::{Rpc, Stage};
 use crate::stages::Cost;
 use crate::state::State;
+use crate::tables::OpenTable;
 use crate::terms::Terms;
+
+/// What is said of one, at most.
+const ATTRIBUTES: usize = 5;
 
 /// An rpc, or one request of a stream.
 pub struct Call {
@@ -54,29 +58,37 @@ impl Call {
         self.explains = true;
     }
 
-    /// Says something of it in its trace.
-    pub fn say(&mut self, attribute: impl FnOnce() -> Attribute) {
+    /// Says in its trace which table, and which version, it is of.
+    pub fn say_table(&mut self, open: &OpenTable) {
         if self.recording.is_some() {
-            self.attributes.push(attribute());
+            self.attributes.reserve(ATTRIBUTES);
+            self.attributes.push(("bireme.table", open.name.clone().into()));
+            self.attributes.push(("bireme.version", open.version().into()));
         }
     }
 
     /// Ends a stage, and starts the clock of the next one. `detail` is what the stage did, in words.
     pub fn stage(&mut self, stage: Stage, detail: impl FnOnce() -> String) {
-        self.end_stage(stage, detail, &[]);
+        self.end_stage(stage, detail, Vec::new());
     }
 
     /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it; what
     /// that leaves was spent here and on the way.
-    pub fn io_stage(&mut self, stage: Stage, rows: usize, cost: &Cost) {
-        let stage_us = self.end_stage(stage, || cost.detail(rows), &cost.spans);
+    pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
+        let spans = std::mem::take(&mut cost.spans);
+        let stage_us = self.end_stage(stage, || cost.detail(rows), spans);
         if let Some((node, times)) = cost.slowest.as_ref().filter(|_| self.explains) {
             self.explained.extend(within(stage_us, node, times));
         }
     }
 
     /// How long it took, in microseconds.
-    fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, within: &[Span]) -> u64 {
+    fn end_stage(
+        &mut self,
+        stage: Stage,
+        detail: impl FnOnce() -> String,
+        within: Vec<Span>,
+    ) -> u64 {
         let ended = Instant::now();
         let began = std::mem::replace(&mut self.stage_began, ended);
         let took = ended - began;
@@ -84,16 +96,12 @@ impl Call {
         let is_told = self.recording.as_ref().is_some_and(Recording::is_sampled);
         let detail = if self.explains || is_told { detail() } else { String::new() };
         if let Some(recording) = &mut self.recording {
-            let id = recording.add(Span {
-                attributes: match is_told {
-                    true => vec![("bireme.detail", detail.as_str().into())],
-                    false => Vec::new(),
-                },
-                ..Span::new(stage.name(), began, ended)
-            });
-            for span in within {
-                recording.add(Span { within: Some(id), ..span.clone() });
-            }
+            let attributes = match is_told {
+                true => vec![("bireme.detail", detail.clone().into())],
+                false => Vec::new(),
+            };
+            let span = Span { attributes, ..Span::new(stage.name(), began, ended) };
+            recording.add(span, within);
         }
         let time_us = took.as_micros() as u64;
         if self.explains {
@@ -125,7 +133,8 @@ impl Call {
             attributes.push(("rpc.response.status_code", crate::metrics::code_name(code).into()));
             attributes.extend(fault.map(|it| ("error.type", it.reason.as_str().into())));
             let fault = fault.filter(|fault| is_ours(fault.reason));
-            recording.end(fault.map(|fault| fault.message.as_str()), attributes);
+            let fault = fault.map(|fault| fault.message.as_str());
+            recording.end(&self.state.shared.tracer, fault, attributes);
         }
         answer
     }

@@ -30,8 +30,7 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
         .await?;
     let columns = open.columns(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
-    call.say(|| ("bireme.table", open.name.as_str().into()));
-    call.say(|| ("bireme.version", open.version().into()));
+    call.say_table(&open);
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
     let found = look_up(state, &open, &key, &request.keys, terms).await?;
     call.stage(Stage::Lookup, || counted(found.iter().flatten().count(), "row"));
@@ -44,8 +43,8 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     });
     let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
     let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
-    let fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
-    call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
+    let mut fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
+    call.io_stage(Stage::Fetch, addrs.len(), std::mem::take(&mut fetched.cost));
     let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;
 
     let not_found = not_among(&kept, &places, request.keys.len());

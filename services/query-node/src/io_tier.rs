@@ -46,6 +46,10 @@ pub struct Routes {
 pub struct Node {
     /// Its place in the list.
     pub seat: Seat,
+    /// Its name as traces have it: this core's, so that cores don't count references to the same.
+    pub name: Arc<str>,
+    /// Where it listens, likewise.
+    pub address: Arc<str>,
     /// This core's streams to it.
     pub client: FetchClient,
     /// How it does, over all cores.
@@ -140,8 +144,10 @@ impl Routes {
                     FetchClient::new(seat.endpoint.clone(), options)?
                 }
             };
-            let ejection = nodes.ejection(&seat.name, &seat.endpoint.to_string());
-            Ok(Arc::new(Node { seat: seat.clone(), client, ejection }))
+            let address = seat.endpoint.to_string();
+            let ejection = nodes.ejection(&seat.name, &address);
+            let (name, address) = (seat.name.as_str().into(), address.into());
+            Ok(Arc::new(Node { seat: seat.clone(), name, address, client, ejection }))
         };
         let nodes = view.seats.iter().map(node).collect::<Result<_>>()?;
         Ok(Self { members, nodes })

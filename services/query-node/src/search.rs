@@ -34,8 +34,7 @@ pub async fn search(
     let open = terms
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
-    call.say(|| ("bireme.table", open.name.as_str().into()));
-    call.say(|| ("bireme.version", open.version().into()));
+    call.say_table(&open);
     let question = terms
         .bound("validate", validate_search(request, &open, &state.shared.config).boxed())
         .await?;
@@ -62,7 +61,7 @@ async fn look_up(
     let found = || format!("key `{key}` in column `{key_column}`: row {addr:?}");
     call.stage(Stage::Lookup, found);
     let (vector, cost) = vector_of(state, open, addr, &column, call.terms).await?;
-    call.io_stage(Stage::Vector, 1, &cost);
+    call.io_stage(Stage::Vector, 1, cost);
     Ok(Question { by: By::Vector { column, vector }, ..question })
 }
 
@@ -80,7 +79,7 @@ async fn refine(
     let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
     let scoring = Scoring { column, query: vector, metric, k: question.k };
     let (scored, cost) = score_rows(state, open, &addrs, scoring, call.terms).await?;
-    call.io_stage(Stage::Rerank, addrs.len(), &cost);
+    call.io_stage(Stage::Rerank, addrs.len(), cost);
     let winners = rank(scored, question.k);
     let detail = || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate"));
     call.stage(Stage::Rank, detail);
@@ -102,7 +101,7 @@ async fn answer(
         [] => Fetched::of_no_columns(addrs.len())?,
         _ => fetch_rows(state, open, &addrs, columns, call.terms).await?,
     };
-    call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
+    call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
     let rows = finish(&fetched.rows, &open.schema_of(columns)?)?;
     let is_there = |place: &u32| fetched.missing.binary_search(place).is_err();
     let present: Vec<(RowAddr, f32)> = (0u32..)

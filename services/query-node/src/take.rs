@@ -64,8 +64,7 @@ impl Take {
             let missing = terms.bound("validate", missing).await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
-        call.say(|| ("bireme.table", open.name.as_str().into()));
-        call.say(|| ("bireme.version", open.version().into()));
+        call.say_table(&open);
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         Ok(Self { open, addrs, columns, skip, priority: request.priority })
     }
@@ -89,7 +88,7 @@ impl Take {
             let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
             let terms = terms_of(call.terms).with_priority(self.priority)?;
             let fetched = fetch_rows(state, &self.open, addrs, &self.columns, terms).await?;
-            call.io_stage(Stage::Fetch, addrs.len(), &fetched.cost);
+            call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
             if !self.skip {
                 let missing = fetched.missing.iter().map(|&at| addrs[at as usize]);
                 refuse_missing(&self.open, missing)?;

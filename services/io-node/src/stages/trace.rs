@@ -39,7 +39,7 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
         return;
     };
     for (name, (began, ended)) in STAGES.into_iter().zip(timed.stages()) {
-        recording.add(Span::new(name, began.into_std(), ended.into_std()));
+        recording.add(Span::new(name, began.into_std(), ended.into_std()), Vec::new());
     }
     let times = &request.times;
     let attributes = vec![
@@ -51,5 +51,5 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
         ("bireme.ram.hits", times.ram_hits.into()),
         ("bireme.table.rows", times.table_rows.into()),
     ];
-    recording.end(fault, attributes);
+    recording.end(tracer, fault, attributes);
 }

@@ -40,7 +40,7 @@ pub struct Cost {
     /// Rows that this node read from the table, because an I/O node could not answer.
     pub fallback_rows: usize,
     /// The I/O node that took longest, and where its time went.
-    pub slowest: Option<(String, StageTimes)>,
+    pub slowest: Option<(Arc<str>, StageTimes)>,
     slowest_took: Duration,
     /// What was asked of whom, for the request's trace.
     pub spans: Vec<Span>,
@@ -70,22 +70,24 @@ impl Cost {
 
     /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
     fn account(&mut self, routes: &Routes, share: &Share, from: From) {
-        self.spans.extend(from.spans);
+        match self.spans.is_empty() {
+            true => self.spans = from.spans,
+            false => self.spans.extend(from.spans),
+        }
         match (share.owner, from.node) {
             (Some(owner), Some((took, times))) => {
-                let node = routes.nodes()[owner].client.endpoint();
-                self.add(&node.to_string(), took, &times);
+                self.add(&routes.nodes()[owner].address, took, &times);
             }
             _ => self.fallback_rows += share.addrs.len(),
         }
     }
 
-    fn add(&mut self, node: &str, took: Duration, times: &StageTimes) {
+    fn add(&mut self, node: &Arc<str>, took: Duration, times: &StageTimes) {
         self.nodes += 1;
         add_counts(&mut self.times, times);
         if took >= self.slowest_took {
             self.slowest_took = took;
-            self.slowest = Some((node.to_owned(), *times));
+            self.slowest = Some((Arc::clone(node), *times));
         }
     }
 }
@@ -289,6 +291,7 @@ impl Asked<'_> {
         self.state.metrics.fetched(self.share.addrs.len(), took);
         if let Some(span) = span {
             let call = self.span_of(node, span, began.into_std(), &answer);
+            self.from.spans.reserve_exact(1);
             self.from.spans.push(call);
         }
         match answer {
@@ -345,12 +348,13 @@ impl Asked<'_> {
         began: std::time::Instant,
         answer: &std::result::Result<Reply, Fault>,
     ) -> Span {
-        let mut attributes = vec![
+        let mut attributes = Vec::with_capacity(8);
+        attributes.extend([
             ("rpc.system.name", "grpc".into()),
-            ("server.address", node.client.endpoint().to_string().into()),
-            ("bireme.io_node", node.seat.name.as_str().into()),
+            ("server.address", (&node.address).into()),
+            ("bireme.io_node", (&node.name).into()),
             ("bireme.rows", self.share.addrs.len().into()),
-        ];
+        ]);
         if let Ok(reply) = answer {
             let times = &reply.times;
             attributes.extend([

@@ -1,8 +1,10 @@
 //! A request's spans, as far as it has come.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Instant;
 
+use opentelemetry::StringValue;
 use wire::ParentSpan;
 
 use super::tracer::{Tracer, new_span};
@@ -15,8 +17,8 @@ pub type Attribute = (&'static str, AttributeValue);
 pub enum AttributeValue {
     /// A count.
     Whole(i64),
-    /// Words.
-    Text(String),
+    /// Words; those that are constant, or shared, are not copied.
+    Text(StringValue),
 }
 
 impl From<u64> for AttributeValue {
@@ -39,13 +41,19 @@ impl From<usize> for AttributeValue {
 
 impl From<String> for AttributeValue {
     fn from(text: String) -> Self {
-        Self::Text(text)
+        Self::Text(text.into())
     }
 }
 
-impl From<&str> for AttributeValue {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
+impl From<&'static str> for AttributeValue {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<&Arc<str>> for AttributeValue {
+    fn from(text: &Arc<str>) -> Self {
+        Self::Text(Arc::clone(text).into())
     }
 }
 
@@ -84,7 +92,6 @@ const SPANS_MAX: usize = 256;
 /// A request that is under way.
 #[derive(Debug)]
 pub struct Recording {
-    pub(super) tracer: Tracer,
     pub(super) name: &'static str,
     /// Its own span, and whether it is told of in any case.
     pub(super) own: ParentSpan,
@@ -106,20 +113,27 @@ impl Recording {
         self.own.is_sampled
     }
 
-    /// Adds something that it did; its number, for what is within it.
-    pub fn add(&mut self, span: Span) -> u64 {
-        let id = span.id.unwrap_or_else(new_span);
-        match self.spans.len() < SPANS_MAX {
-            true => self.spans.push(Span { id: Some(id), ..span }),
-            false => self.left_out += 1,
+    /// Adds something that it did, and what was done `within` that.
+    pub fn add(&mut self, mut span: Span, within: Vec<Span>) {
+        // What nothing is within needs no number before it is told.
+        if !within.is_empty() {
+            span.id.get_or_insert_with(new_span);
         }
-        id
+        let id = span.id;
+        self.push(span);
+        within.into_iter().for_each(|span| self.push(Span { within: id, ..span }));
     }
 
-    /// Ends it, and tells of it if it is to be told of. `fault` is what was wrong, if that was not the caller's doing.
-    pub fn end(self, fault: Option<&str>, attributes: Vec<Attribute>) {
-        let ended = Instant::now();
-        let tracer = self.tracer.clone();
-        tracer.ended(self, ended, fault, attributes);
+    fn push(&mut self, span: Span) {
+        match self.spans.len() < SPANS_MAX {
+            true => self.spans.push(span),
+            false => self.left_out += 1,
+        }
+    }
+
+    /// Ends it, and has `tracer`, which began it, tell of it if it is to be told of. `fault` is what was wrong, if that
+    /// was not the caller's doing.
+    pub fn end(self, tracer: &Tracer, fault: Option<&str>, attributes: Vec<Attribute>) {
+        tracer.ended(self, Instant::now(), fault, attributes);
     }
 }
