@@ -12,7 +12,8 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 # One profile, and always the whole workspace, for demo, tests and CI: a part of it would ask for other
-# features of shared dependencies, and Lance would be compiled once more.
+# features of shared dependencies, and Lance would be compiled once more. A release is of the binary alone: the
+# workspace's tokio has what tests need.
 BIREME := $(CARGO_TARGET_DIR)/debug/bireme
 # All of WordNet in place of the sample, where it is at hand: the tests then look up each synset.
 WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
@@ -32,7 +33,7 @@ SEEDS ?= 5000
 TIMES ?= 100
 # The simulation's: which seed to repeat.
 SEED ?= 0
-SIMULATION := cargo test --locked -p simulation --features paused-clock
+SIMULATION := cargo test --locked --workspace --test seeds
 
 # The binary that goes into images.
 IMAGE ?= $(CACHE)/bireme.tar
@@ -56,7 +57,7 @@ build: ## build the binary, as demo and tests use it
 release: ## build the binary for use and for benchmarks: slower to build, faster
 	@.ci/setup build rust
 	$(SAY) "building bireme for speed; the first time this takes about 30 minutes on 2 cores"
-	@cargo build --release --locked --workspace
+	@cargo build --release --locked -p bireme
 	$(SAY) "built $(CARGO_TARGET_DIR)/release/bireme"
 
 bench: release ## measure beside fio, pylance and pyarrow, into docs/benchmarks; PROFILE=large, PIECES=rounds
@@ -74,13 +75,11 @@ test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3
 	$(SAY) "building and running the tests"
 	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server BIREME_WORDNET=$(WORDNET) cargo test --locked --workspace
-	$(SAY) "simulating I/O nodes, 200 seeds; built on its own, without Lance"
-	@$(SIMULATION)
 
 soak: ## simulate new seeds for MINUTES (10), kill a node KILLS times (1000), crash its filler by SEEDS seeds (5000), fuzz TIMES (100) as long
 	@.ci/setup build rust
 	$(SAY) "simulating I/O nodes for $(MINUTES) minutes; a seed that fails is named"
-	@BIREME_MINUTES=$(MINUTES) $(SIMULATION) --test seeds whatever -- --nocapture
+	@BIREME_MINUTES=$(MINUTES) $(SIMULATION) whatever -- --nocapture
 	$(SAY) "killing a node $(KILLS) times, about 10 minutes; crashing simulated drives by $(SEEDS) seeds"
 	@BIREME_KILLS=$(KILLS) cargo test --locked --workspace --test cli killed -- --nocapture
 	@BIREME_SEEDS=$(SEEDS) cargo test --locked --workspace --lib crash -- --nocapture
@@ -88,7 +87,7 @@ soak: ## simulate new seeds for MINUTES (10), kill a node KILLS times (1000), cr
 	@BIREME_FUZZ_SEED=$$(date +%s) BIREME_FUZZ_TIMES=$(TIMES) cargo test --locked --workspace fuzz_
 
 seed: ## show what happens in the simulation of one seed: SEED=17
-	@BIREME_SEEDS=$(SEED)..$$(($(SEED) + 1)) BIREME_TRACE=1 $(SIMULATION) --test seeds whatever -- --nocapture
+	@BIREME_SEEDS=$(SEED)..$$(($(SEED) + 1)) BIREME_TRACE=1 $(SIMULATION) whatever -- --nocapture
 
 image: release ## make an image of the binary without a daemon, for containerd, Docker or Podman to load
 	@.ci/setup image
@@ -125,7 +124,6 @@ lint: ## formatting and clippy, warnings denied
 	@.ci/setup build rust
 	@cargo fmt --all -- --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
-	@cargo clippy --locked -p simulation --features paused-clock --all-targets -- -D warnings
 
 clean: ## forget build output, the demo's table and its cache
 	rm -rf "$(CARGO_TARGET_DIR)" "$(CACHE)/demo" "$(CACHE)/up"
