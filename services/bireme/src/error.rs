@@ -210,7 +210,9 @@ impl From<TelemetryError> for CliError {
             TelemetryError::Listen { address, source } => {
                 Self::listen(&address.to_string(), &source, "telemetry.metrics_listen")
             }
-            TelemetryError::Otlp { .. } => Self::usage(error.to_string()),
+            TelemetryError::Otlp { .. } | TelemetryError::Headers { .. } => {
+                Self::usage(error.to_string())
+            }
         }
     }
 }

@@ -35,11 +35,19 @@ impl FromStr for Endpoint {
         };
         let uri: Uri = spelled.parse().map_err(|_| fault("it is no URI"))?;
         match uri.port_u16() {
+            None if names_port(&uri) => Err(fault("its port is no number to 65535")),
             None | Some(0) => Err(fault("it names no port")),
             Some(_) if uri.path() != "/" => Err(fault("it has a path")),
             Some(_) => Ok(Self { uri }),
         }
     }
+}
+
+/// Whether there is anything where a port is, a number or not.
+fn names_port(uri: &Uri) -> bool {
+    let authority = uri.authority().map_or("", |it| it.as_str());
+    let (_, after) = authority.rsplit_once(['@', ']']).unwrap_or(("", authority));
+    after.split_once(':').is_some_and(|(_, port)| !port.is_empty())
 }
 
 impl fmt::Display for Endpoint {
@@ -106,6 +114,11 @@ mod tests {
         for (text, why) in [
             ("io-0", "names no port"),
             ("io-0:0", "names no port"),
+            ("[::1]", "names no port"),
+            ("io-0:70000", "no number to 65535"),
+            ("[::1]:70000", "no number to 65535"),
+            ("0:70000", "no number to 65535"),
+            ("io-0:", "names no port"),
             ("ftp://io-0:1", "only `http` and `https`"),
             ("http://io-0:1/x", "has a path"),
             ("a b:1", "no URI"),

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tonic::transport::ClientTlsConfig;
+
+use crate::error::HEADERS_PROBLEM;
+use crate::receiver::{ENDPOINT_VARIABLE, Headers, is_endpoint, variable};
 
 /// The `telemetry` section of a node's configuration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -37,12 +39,16 @@ impl Default for TelemetryConfig {
     }
 }
 
-/// Where OpenTelemetry's SDKs look for a receiver.
-const OTLP_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-
 impl TelemetryConfig {
     /// The field that is wrong, and what is wrong with it.
     pub fn fault(&self) -> Option<(&'static str, String)> {
+        self.fault_within(variable)
+    }
+
+    fn fault_within(
+        &self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Option<(&'static str, String)> {
         if !(0.0..=1.0).contains(&self.trace_ratio) {
             let problem = format!("is {}; give a share from 0 to 1", self.trace_ratio);
             return Some(("telemetry.trace_ratio", problem));
@@ -50,26 +56,20 @@ impl TelemetryConfig {
         if self.otlp_interval < Duration::from_millis(100) {
             return Some(("telemetry.otlp_interval", "must be at least 100ms".into()));
         }
-        let bad = self.otlp_endpoint.as_deref().filter(|endpoint| !is_endpoint(endpoint))?;
-        let problem = format!("is `{bad}`; write it like http://collector:4317");
-        Some(("telemetry.otlp_endpoint", problem))
+        let (field, endpoint) = match &self.otlp_endpoint {
+            Some(endpoint) => ("telemetry.otlp_endpoint", endpoint.clone()),
+            None => (ENDPOINT_VARIABLE, variable(ENDPOINT_VARIABLE)?),
+        };
+        if !is_endpoint(&endpoint) {
+            return Some((field, format!("is `{endpoint}`; write it like http://collector:4317")));
+        }
+        Headers::of(variable).err().map(|variable| (variable, HEADERS_PROBLEM.into()))
     }
 
     /// Where the OTLP receiver is, by the configuration or by the environment.
     pub fn receiver(&self) -> Option<String> {
-        let of_environment = || std::env::var(OTLP_VARIABLE).ok().filter(|it| is_endpoint(it));
-        self.otlp_endpoint.clone().or_else(of_environment)
+        self.otlp_endpoint.clone().or_else(|| variable(ENDPOINT_VARIABLE))
     }
-}
-
-/// How a receiver is spoken to, unless in the clear. The system's authorities are read for it.
-pub fn receiver_tls(endpoint: &str) -> Option<ClientTlsConfig> {
-    endpoint.starts_with("https://").then(|| ClientTlsConfig::new().with_enabled_roots())
-}
-
-fn is_endpoint(text: &str) -> bool {
-    let has_scheme = text.starts_with("http://") || text.starts_with("https://");
-    has_scheme && text.parse::<tonic::transport::Uri>().is_ok_and(|uri| uri.host().is_some())
 }
 
 #[cfg(test)]
@@ -98,5 +98,23 @@ mod tests {
                 "{bad}"
             );
         }
+        let within = |environment: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                let found = environment.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            TelemetryConfig::default().fault_within(variable)
+        };
+        let there = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
+        assert_eq!(within(&[there]), None);
+        let (field, problem) = within(&[(there.0, "collector:4317")]).unwrap();
+        assert_eq!(field, there.0);
+        assert!(problem.contains("is `collector:4317`"), "{problem}");
+        let token = ("OTEL_EXPORTER_OTLP_HEADERS", "secret");
+        let (field, problem) = within(&[there, token]).unwrap();
+        assert_eq!(field, token.0);
+        assert!(!problem.contains("secret"), "{problem}");
+        // For nobody.
+        assert_eq!(within(&[token]), None);
     }
 }

@@ -14,6 +14,7 @@
 mod config;
 mod error;
 mod metrics;
+mod receiver;
 mod resource;
 mod trace;
 

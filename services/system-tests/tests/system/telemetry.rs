@@ -73,6 +73,12 @@ impl MetricsService for Receiver {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        // Other servers refuse what comes without.
+        let header = |name| request.metadata().get(name).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(
+            (header("content-type"), header("te")),
+            ("application/grpc".into(), "trailers".into())
+        );
         for of_resource in request.into_inner().resource_metrics {
             let service = service(of_resource.resource);
             for metric in of_resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {

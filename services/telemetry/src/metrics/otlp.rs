@@ -15,12 +15,14 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::time::MissedTickBehavior;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tracing::{info, warn};
 
 use super::histogram::{Buckets, SCALE};
 use super::samples::{Family, Kind, Point, Samples, Value};
 use super::serve::Source;
+use crate::receiver::Headers;
 use crate::resource::Identity;
 
 /// How long the receiver may take.
@@ -29,7 +31,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Sends what `source` collects every `interval`, until dropped. What can't be sent is told of once, and not kept:
 /// what follows says it again.
 pub async fn push(
-    mut client: MetricsServiceClient<Channel>,
+    mut client: MetricsServiceClient<InterceptedService<Channel, Headers>>,
     endpoint: String,
     interval: Duration,
     source: Arc<impl Source>,

@@ -12,8 +12,9 @@ use tonic::transport::Channel;
 use super::endpoint;
 use super::otlp;
 use super::samples::Samples;
-use crate::config::{TelemetryConfig, receiver_tls};
+use crate::config::TelemetryConfig;
 use crate::error::TelemetryError;
+use crate::receiver::{Headers, tls, variable};
 use crate::resource::Identity;
 
 /// A node that can be asked for its metrics, and how it is.
@@ -35,11 +36,12 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Listens for Prometheus and for probes, and starts to send over OTLP, as far as `config` says so; the work is done on
-    /// `runtime`.
+    /// Listens for Prometheus and for probes, and starts to send over OTLP, as far as `config` says so; the work is done
+    /// on `runtime`.
     ///
     /// # Errors
-    /// A port that can't be had. A receiver that isn't there is none: it is tried again.
+    /// A port that can't be had; headers of the environment that are none. A receiver that isn't there is none: it is
+    /// tried again.
     pub fn start(
         config: &TelemetryConfig,
         identity: &Identity,
@@ -58,7 +60,9 @@ impl Telemetry {
         }
         if let Some(endpoint) = config.receiver() {
             let channel = channel(&endpoint)?;
-            let client = MetricsServiceClient::new(channel);
+            let headers =
+                Headers::of(variable).map_err(|variable| TelemetryError::Headers { variable })?;
+            let client = MetricsServiceClient::with_interceptor(channel, headers);
             let interval = config.otlp_interval;
             let pushing = otlp::push(client, endpoint, interval, source, identity.clone());
             tasks.push(tokio::spawn(pushing));
@@ -88,7 +92,7 @@ fn channel(endpoint: &str) -> Result<Channel, TelemetryError> {
         .map_err(|error| bad(&error))?
         .timeout(otlp::TIMEOUT)
         .connect_timeout(otlp::TIMEOUT);
-    if let Some(tls) = receiver_tls(endpoint) {
+    if let Some(tls) = tls(endpoint) {
         transport = transport.tls_config(tls).map_err(|error| bad(&error))?;
     }
     Ok(transport.connect_lazy())

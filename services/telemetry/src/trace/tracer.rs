@@ -1,6 +1,7 @@
 //! What decides which requests are told of, and sends their spans.
 
 use std::fmt;
+use std::num::{NonZeroU64, NonZeroU128};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,9 +18,13 @@ use tokio::runtime::Handle;
 use wire::ParentSpan;
 
 use super::recording::{Attribute, AttributeValue, Recording, Span};
-use crate::config::{TelemetryConfig, receiver_tls};
+use crate::config::TelemetryConfig;
 use crate::error::TelemetryError;
+use crate::receiver::tls;
 use crate::resource::Identity;
+
+/// Spans of a request that is no search; most are thrown away in the end, so no room is made for more.
+const SPANS_MOSTLY: usize = 4;
 
 /// Where requests' spans go; nowhere, if no receiver is configured. Cheap to clone.
 #[derive(Clone, Default)]
@@ -52,7 +57,7 @@ impl Tracer {
         let Some(endpoint) = config.receiver() else { return Ok(Self(None)) };
         let _entered = runtime.enter();
         let mut builder = SpanExporter::builder().with_tonic().with_endpoint(&endpoint);
-        if let Some(tls) = receiver_tls(&endpoint) {
+        if let Some(tls) = tls(&endpoint) {
             builder = builder.with_tls_config(tls);
         }
         let exporter = builder
@@ -74,12 +79,12 @@ impl Tracer {
     pub fn begin(&self, name: &'static str, parent: Option<ParentSpan>) -> Option<Recording> {
         let inner = self.0.as_ref()?;
         let mut random = rand::rng();
-        let trace = parent.map_or_else(|| random.random_range(1..=u128::MAX), |it| it.trace);
+        let trace = parent.map_or_else(|| random.random::<NonZeroU128>().get(), |it| it.trace);
         let is_sampled = parent.map_or_else(|| random.random_bool(inner.ratio), |it| it.is_sampled);
         let own = ParentSpan { trace, span: new_span(), is_sampled };
         let parent = parent.map(|parent| parent.span);
-        let (tracer, began) = (self.clone(), Instant::now());
-        Some(Recording { tracer, name, own, parent, began, spans: Vec::new(), left_out: 0 })
+        let (began, spans) = (Instant::now(), Vec::with_capacity(SPANS_MOSTLY));
+        Some(Recording { name, own, parent, began, spans, left_out: 0 })
     }
 
     /// The same for a request that began before.
@@ -114,7 +119,7 @@ impl Tracer {
         fault: Option<&str>,
         attributes: Vec<Attribute>,
     ) {
-        let Recording { own, parent, name, began, spans, left_out, .. } = recording;
+        let Recording { own, parent, name, began, spans, left_out } = recording;
         let Some(inner) = &self.0 else { return };
         if !self.is_told(own.is_sampled, ended - began, fault.is_some()) {
             return;
@@ -144,7 +149,7 @@ pub fn child_of(parent: ParentSpan) -> ParentSpan {
 
 /// A number for a span; not 0.
 pub(super) fn new_span() -> u64 {
-    rand::rng().random_range(1..=u64::MAX)
+    rand::rng().random::<NonZeroU64>().get()
 }
 
 /// A moment by both clocks.
@@ -181,7 +186,7 @@ impl Inner {
         let attribute = |(key, value): Attribute| {
             let value = match value {
                 AttributeValue::Whole(count) => Value::I64(count),
-                AttributeValue::Text(text) => Value::String(text.into()),
+                AttributeValue::Text(text) => Value::String(text),
             };
             KeyValue::new(key, value)
         };
