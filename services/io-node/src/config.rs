@@ -97,7 +97,7 @@ pub struct IoConfig {
     pub table_queue_max: usize,
     /// Versions of tables that are kept open.
     pub tables_max: u64,
-    /// Threads for what is not the read path: as many for tables as for fills.
+    /// Threads for what is not the read path: as many for tables, and half as many at work on fills.
     pub background_threads: usize,
     /// Memory for the table's own indexes and metadata.
     pub lake_cache: ByteSize,

@@ -22,7 +22,7 @@ use crate::config::{IoConfig, check_promised, shares};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
-use crate::fill::{FillHandle, FillLimits, Filler, Shares};
+use crate::fill::{FillHandle, FillLane, FillLimits, FillThreads, Filler, Shares};
 use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
 use crate::readiness::{Readiness, become_ready};
@@ -33,20 +33,19 @@ use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
 
 /// Where what isn't the read path is done.
-#[derive(Clone)]
 pub struct Threads {
-    /// What somebody waits for: tables are opened, rows come from them.
+    /// What somebody may wait for: tables are opened, rows come from them, the books of what is cached are kept.
     pub background: Handle,
-    /// What nobody waits for: scans, encoding and the books of what is cached. They step back for all others.
-    pub fills: Handle,
+    /// What nobody waits for, and takes long: scans, encoding, writes, the scrubber.
+    pub fills: FillThreads,
 }
 
 /// What all cores of a node share. Nothing of it is locked on the way of a fetch.
 pub struct Shared {
     /// The configuration, validated.
     pub config: IoConfig,
-    /// Threads for what isn't the read path.
-    pub threads: Threads,
+    /// Threads for what isn't the read path, and somebody may wait for.
+    pub background: Handle,
     /// Open versions of tables.
     pub tables: Registry,
     /// The filler.
@@ -152,6 +151,7 @@ impl Parts {
                 directory_bytes_max: memory.directory,
             },
             Shares::new(shares),
+            threads.fills,
             epoch_min,
         );
         let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
@@ -163,7 +163,7 @@ impl Parts {
                 config.table_reads,
                 config.table_queue_max,
             ),
-            threads,
+            background: threads.background,
             start_warms: StartWarms::new(&config.warm_at_start),
             readiness: Readiness::new(&config),
             fills,
@@ -198,8 +198,9 @@ pub struct IoNode {
 /// What of a node runs: its cores and its background. Dropped, nothing of it goes on, also where the node could not
 /// be started.
 struct Running {
-    /// Of [`Threads`].
-    runtimes: Vec<Runtime>,
+    fills: Vec<FillLane>,
+    /// Until it is shut down.
+    background: Option<Runtime>,
     /// Of the cores that were started.
     mailboxes: Arc<[Mailbox]>,
 }
@@ -213,8 +214,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop_cores();
+        // First, as what fills ask of a store goes by the background's clock.
+        self.fills.clear();
         // Whoever has a node may be within another runtime, where none may be waited for.
-        self.runtimes.drain(..).for_each(Runtime::shutdown_background);
+        if let Some(background) = self.background.take() {
+            background.shutdown_background();
+        }
     }
 }
 
@@ -267,30 +272,34 @@ impl IoNode {
         let cpus = cpus(&config)?;
         let count = config.background_threads;
         let background = runtime("bireme-io-background", count, || {})?;
-        let fills = runtime("bireme-io-fill", count, process::step_back)?;
+        // Fewer: the kernel doesn't take a CPU away from a thread that is within a long call.
+        let fills: std::io::Result<Vec<_>> =
+            (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
+        let fills = fills.map_err(os("starting the threads of fills"))?;
         let identity = Identity {
             service: "bireme-io",
             node: config.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
         };
         let handle = background.handle().clone();
-        let threads = Threads { background: handle.clone(), fills: fills.handle().clone() };
-        let mut running = Running { runtimes: vec![background, fills], mailboxes: Arc::new([]) };
+        let threads = Threads { background: handle.clone(), fills: FillThreads::of(&fills) };
+        let background = Some(background);
+        let mut running = Running { fills, background, mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let Parts { shared, mails, mut filler, superblocks } =
-            Parts::new(config, drives, tables, cpus.len(), threads.clone(), tracer, epoch_min)?;
+            Parts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
         running.mailboxes = Arc::clone(&shared.mailboxes);
         let (cores, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
         let found = recover_all(&shared.slabs, &superblocks);
         let reading = began.elapsed();
-        let extents = threads.fills.block_on(filler.restore(found));
+        let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
         tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
-        threads.fills.spawn(filler.run());
+        handle.spawn(filler.run());
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
         let (local_addr, acceptor) = {
@@ -367,7 +376,7 @@ impl IoNode {
     ) -> Result<Duration, NodeError> {
         let name = uuid::Uuid::new_v4().as_u128();
         let filled = self.shared.fills.fill_ready(name, extents, sectors, at_once);
-        self.shared.threads.background.block_on(filled)
+        self.shared.background.block_on(filled)
     }
 
     /// Takes no more connections, records what is cached, ends the streams once their batches are answered,

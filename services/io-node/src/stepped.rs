@@ -34,7 +34,7 @@ use crate::core::mailbox::Message;
 use crate::core::{Core, CoreSnapshot, begin, live, settle_in, snapshot};
 use crate::directory::Extent;
 use crate::error::NodeError;
-use crate::fill::DriveState;
+use crate::fill::{DriveState, FillThreads};
 use crate::node::{Parts, Shared, Threads, os};
 use crate::readiness::become_ready;
 use crate::serve::Accepted;
@@ -130,7 +130,8 @@ impl SteppedNode {
         let Some(mut background) = runtimes.pop() else { unreachable!("one more than cores") };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
-        let threads = Threads { background: handle.clone(), fills: handle.clone() };
+        let threads =
+            Threads { background: handle.clone(), fills: FillThreads::shared(handle.clone()) };
         // What the parts have of a clock is to be this one.
         let entered = handle.enter();
         let parts =

@@ -83,18 +83,24 @@ fn is_plain(column: &Column<'_>, width: u32, rows: u32) -> bool {
 
 fn encode_plain(column: &Column<'_>, width: u32, rows: u32) -> Option<Extent> {
     let placed = FixedRows::new(width)?;
-    let mut bytes = zeros(placed.end(rows))?;
+    let len = whole_sectors(placed.end(rows))?;
     let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
-    if nulls.is_none() && placed.is_contiguous() {
-        let end = placed.end(rows) as usize;
-        column.write_plain(0..rows as usize, &mut bytes[..end]);
+    let contiguous = column.plain_bytes(0..rows as usize);
+    let contiguous = contiguous.filter(|_| nulls.is_none() && placed.is_contiguous());
+    let bytes = if let Some(values) = contiguous {
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend_from_slice(values);
+        bytes.resize(len, 0);
+        bytes
     } else {
+        let mut bytes = vec![0; len];
         for (i, out) in slots(&mut bytes, placed, rows, 0, width as usize) {
             if !column.is_null(i) {
                 column.write_plain(i..i + 1, out);
             }
         }
-    }
+        bytes
+    };
     let validity = nulls.map(|nulls| {
         let mut bits = vec![0u8; (rows as usize).div_ceil(8)];
         nulls.valid_indices().for_each(|i| bits[i / 8] |= 1 << (i % 8));
@@ -106,7 +112,7 @@ fn encode_plain(column: &Column<'_>, width: u32, rows: u32) -> Option<Extent> {
 
 fn encode_fixed(fields: &Fields<'_>, rows: u32) -> Option<Extent> {
     let placed = FixedRows::new(u32::try_from(fields.row.tail).ok()?)?;
-    let mut bytes = zeros(placed.end(rows))?;
+    let mut bytes = vec![0; whole_sectors(placed.end(rows))?];
     for (bit, (column, slot)) in fields.columns.iter().zip(&fields.row.slots).enumerate() {
         for (i, byte) in slots(&mut bytes, placed, rows, bit / 8, 1) {
             byte[0] |= u8::from(!column.is_null(i)) << (bit % 8);
@@ -159,10 +165,10 @@ fn encode_placed(
     Some(Extent { index, bytes })
 }
 
-/// Whole sectors of zeros for rows that end at `end`.
-fn zeros(end: u64) -> Option<Vec<u8>> {
+/// Bytes of the sectors of rows that end at `end`.
+fn whole_sectors(end: u64) -> Option<usize> {
     let sectors = sectors_for(end);
-    (sectors <= SECTORS_MAX).then(|| vec![0; sectors as usize * SECTOR_BYTES])
+    (sectors <= SECTORS_MAX).then_some(sectors as usize * SECTOR_BYTES)
 }
 
 /// The bytes `offset..offset + width` of each row, with its number.

@@ -193,10 +193,11 @@ impl<'a> Column<'a> {
 
     /// Writes values `range` in the plain encoding; `out` is as wide as they are.
     pub fn write_plain(&self, range: Range<usize>, out: &mut [u8]) {
+        if let Some(bytes) = self.plain_bytes(range.clone()) {
+            out.copy_from_slice(bytes);
+            return;
+        }
         match &self.values {
-            Values::Plain(width, bytes) => {
-                out.copy_from_slice(&bytes[range.start * width..range.end * width]);
-            }
             Values::Boolean(bits) => {
                 for (i, out) in range.zip(out) {
                     *out = u8::from(bits.value(i));
@@ -206,6 +207,15 @@ impl<'a> Column<'a> {
                 item.write_plain(range.start * len..range.end * len, out);
             }
             _ => {}
+        }
+    }
+
+    /// The same bytes where they are, if Arrow has them as they are written.
+    pub fn plain_bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        match &self.values {
+            Values::Plain(width, bytes) => Some(&bytes[range.start * width..range.end * width]),
+            Values::FixedList(len, item) => item.plain_bytes(range.start * len..range.end * len),
+            _ => None,
         }
     }
 

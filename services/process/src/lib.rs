@@ -6,7 +6,7 @@ mod priority;
 
 pub use allocator::keep_freed_memory;
 pub use machine::memory_bytes;
-pub use priority::step_back;
+pub use priority::{step_back, yield_to_all};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

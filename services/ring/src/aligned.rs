@@ -4,7 +4,7 @@
 //! operation the owner is the backend, so nothing can read, write or free it from this side. Huge
 //! pages would be a second constructor here.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -27,14 +27,35 @@ impl AlignedBuf {
     ///
     /// If `len` isn't a multiple of 4,096: see [`AlignedBuf::for_sectors`].
     pub fn zeroed(len: usize) -> Self {
+        // SAFETY: the layout's size isn't 0.
+        Self::own(len, |layout| unsafe { alloc_zeroed(layout) })
+    }
+
+    /// A copy of `bytes`.
+    ///
+    /// # Panics
+    ///
+    /// If their number isn't a multiple of 4,096.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Self::own(bytes.len(), |layout| {
+            // SAFETY: the layout's size isn't 0.
+            let start = unsafe { alloc(layout) };
+            if !start.is_null() {
+                // SAFETY: `start` is the beginning of as many bytes that nothing else knows of, so `bytes` are others.
+                unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), layout.size()) };
+            }
+            start
+        })
+    }
+
+    /// `len` bytes that `allocate` hands over, all of them written to.
+    fn own(len: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Self {
         assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
         if len == 0 {
             return Self::empty();
         }
         let layout = layout(len);
-        // SAFETY: the layout's size isn't 0.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
+        match NonNull::new(allocate(layout)) {
             Some(start) => Self { start, len },
             None => handle_alloc_error(layout),
         }
@@ -53,7 +74,7 @@ impl AlignedBuf {
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: `start` is valid for `len` bytes (dangling, aligned and not null for 0), they
-        // were initialised by `alloc_zeroed`, and the borrow of `self` keeps the owner from handing
+        // were initialised when they were allocated, and the borrow of `self` keeps the owner from handing
         // the buffer to the kernel meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -87,9 +108,8 @@ fn layout(len: usize) -> Layout {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: allocated in `zeroed` with the same layout, and freed once: `self` is the only
-            // owner. While the kernel may touch the bytes the owner is a backend, which drops a
-            // buffer only after its completion.
+            // SAFETY: allocated in `own` with the same layout, and freed once: `self` is the only owner. While the
+            // kernel may touch the bytes the owner is a backend, which drops a buffer only after its completion.
             unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
         }
     }
@@ -137,8 +157,24 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_begins_at_a_sector_and_is_the_same() {
+        for sectors in [0, 1, 3] {
+            let bytes: Vec<u8> = (0..sectors * SECTOR_BYTES).map(|at| (at % 251) as u8).collect();
+            let buf = AlignedBuf::copy_of(&bytes);
+            assert_eq!(buf.address() as usize % SECTOR_BYTES, 0);
+            assert_eq!(buf.as_slice(), bytes);
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "whole sectors")]
     fn refuses_odd_lengths() {
         AlignedBuf::zeroed(100);
+    }
+
+    #[test]
+    #[should_panic(expected = "whole sectors")]
+    fn refuses_copies_of_odd_lengths() {
+        AlignedBuf::copy_of(&[0; 100]);
     }
 }

@@ -7,7 +7,6 @@ use address::{ChunkId, ExtentKey};
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::error::NodeError;
 use crate::table::{BoundedRows, OpenTable};
@@ -123,14 +122,6 @@ fn encoded(
     chunks: &[RecordBatch],
 ) -> Result<Vec<pack::Extent>, NodeError> {
     let layout = &table.packs()[pack].layout;
-    let encode = || chunks.iter().map(|chunk| layout.encode(chunk.columns())).collect();
-    at_length::<Result<_, pack::PackError>>(encode).map_err(NodeError::from)
-}
-
-/// Work of milliseconds of pure CPU, while others of the runtime run on its other threads, if it has any.
-fn at_length<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::CurrentThread => work(),
-        _ => tokio::task::block_in_place(work),
-    }
+    // Milliseconds of pure CPU, on threads that are there for such.
+    chunks.iter().map(|chunk| Ok(layout.encode(chunk.columns())?)).collect()
 }

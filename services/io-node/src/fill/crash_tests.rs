@@ -15,11 +15,12 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ring::sim::{SimConfig, SimDisk, SimFaults};
 use ring::{AlignedBuf, Engine, Ring, RingConfig, SlabFile};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
-use super::{FillHandle, FillLimits, FillOutcome, Filler, Share, Shares};
+use super::{FillHandle, FillLimits, FillOutcome, FillThreads, Filler, Share, Shares};
 use crate::config::Admission;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::{Directory, Extent};
@@ -160,8 +161,9 @@ impl Life {
         }
         let cores: Arc<[Mailbox]> = cores.into();
         let found = recover_all(&slabs, &superblocks);
+        let threads = FillThreads::shared(Handle::current());
         let (mut filler, fills) =
-            Filler::new(Arc::clone(&cores), superblocks, limits, shares, epoch_min());
+            Filler::new(Arc::clone(&cores), superblocks, limits, shares, threads, epoch_min());
         let restored = filler.restore(found).await;
         tokio::task::spawn_local(filler.run());
         Self { fills, cores, directories, restored }

@@ -32,6 +32,7 @@ use super::segments::{Allocation, Room, SegmentNo, Segments, Use};
 use super::shares::{Shares, Turn};
 use super::steps::Steps;
 use super::task::{self, Purpose, Step, publish, scan, write};
+use super::threads::FillThreads;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
 use crate::config::Admission;
@@ -109,6 +110,8 @@ pub struct Filler {
     queued: WaitingFills,
     /// Fills from ask to end, with who wants to know.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
+    /// For steps that take long.
+    threads: FillThreads,
     scanning: usize,
     /// Of each drive.
     writing: Vec<usize>,
@@ -140,12 +143,14 @@ impl Filler {
     /// A filler over these slabs, all divided into segments of the same length. It knows nothing of what
     /// they hold before [`Filler::restore`].
     ///
-    /// `epoch_min` is more than any epoch that it gave out before: those of journals that can't be read are unknown.
+    /// Steps that take long run on `threads`, the others where [`Filler::run`] does. `epoch_min` is more than any epoch
+    /// that it gave out before: those of journals that can't be read are unknown.
     pub fn new(
         cores: Arc<[Mailbox]>,
         slabs: Vec<Superblock>,
         limits: FillLimits,
         shares: Shares,
+        threads: FillThreads,
         epoch_min: u64,
     ) -> (Self, FillHandle) {
         let stats = Arc::new(FillStats::default());
@@ -167,6 +172,7 @@ impl Filler {
             steps: Steps::default(),
             queued: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_SHARE),
             under_way: HashMap::new(),
+            threads,
             scanning: 0,
             writing: vec![0; slabs.len()],
             failed: HashMap::new(),
@@ -334,7 +340,7 @@ impl Filler {
             let failed = |name| (name, Err("reading the table panicked".to_owned()));
             let instead =
                 move || Step::Scanned { extents: names.into_iter().map(failed).collect() };
-            self.steps.spawn("scan", scan, instead);
+            self.steps.spawn_on(self.threads.next(), "scan", scan, instead);
         }
     }
 
@@ -568,7 +574,7 @@ impl Filler {
             let outcome = Err(WriteError::Closed);
             Step::Written { extent: placed, purpose, bytes, outcome }
         };
-        self.steps.spawn("write", write, instead);
+        self.steps.spawn_on(self.threads.next(), "write", write, instead);
     }
 
     fn count_used(&self, drive: DriveNo) {

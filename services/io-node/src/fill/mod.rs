@@ -29,6 +29,7 @@ mod shares;
 pub mod simulate;
 mod steps;
 mod task;
+mod threads;
 mod unrecorded;
 mod waiting;
 
@@ -40,3 +41,4 @@ pub use health::{DriveState, Trouble};
 pub use pace::Pace;
 pub use segments::{OTHERS_MIN, SegmentNo, held_max_sectors};
 pub use shares::{Holding, Share, Shares};
+pub use threads::{FillLane, FillThreads};

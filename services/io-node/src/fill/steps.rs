@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::task::Step;
@@ -20,20 +21,18 @@ impl Steps {
         work: impl Future<Output = Step> + Send + 'static,
         instead: impl FnOnce() -> Step + Send + 'static,
     ) {
-        let work = async move {
-            defect::strike(what);
-            work.await
-        };
-        let guarded = AssertUnwindSafe(work).catch_unwind();
-        self.0.spawn(async move {
-            guarded.await.unwrap_or_else(|_| {
-                tracing::error!(
-                    what,
-                    "a step of a fill panicked, which is a defect; it counts as failed"
-                );
-                instead()
-            })
-        });
+        self.0.spawn(guarded(what, work, instead));
+    }
+
+    /// The same on threads of others.
+    pub fn spawn_on(
+        &mut self,
+        threads: &Handle,
+        what: &'static str,
+        work: impl Future<Output = Step> + Send + 'static,
+        instead: impl FnOnce() -> Step + Send + 'static,
+    ) {
+        self.0.spawn_on(guarded(what, work, instead), threads);
     }
 
     /// The report of the next that ends; `None` if there are none.
@@ -46,6 +45,21 @@ impl Steps {
             }
         }
     }
+}
+
+async fn guarded(
+    what: &'static str,
+    work: impl Future<Output = Step> + Send + 'static,
+    instead: impl FnOnce() -> Step + Send + 'static,
+) -> Step {
+    let work = async move {
+        defect::strike(what);
+        work.await
+    };
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(what, "a step of a fill panicked, which is a defect; it counts as failed");
+        instead()
+    })
 }
 
 /// Nothing is to panic where nobody tests that.

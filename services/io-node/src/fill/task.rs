@@ -236,12 +236,7 @@ async fn write_piece(
     offset: ByteOffset,
     bytes: &[u8],
 ) -> Result<(), WriteError> {
-    until_taken(|| {
-        let mut buf = AlignedBuf::zeroed(bytes.len());
-        buf.as_mut_slice().copy_from_slice(bytes);
-        write_at(core, drive, offset, buf)
-    })
-    .await
+    until_taken(|| write_at(core, drive, offset, AlignedBuf::copy_of(bytes))).await
 }
 
 fn write_at(

@@ -220,7 +220,7 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
     let serial = opening?;
     let tables = core.shared.tables.clone();
     let mailbox = core.shared.mailboxes[core.number].clone();
-    core.shared.threads.background.spawn(async move {
+    core.shared.background.spawn(async move {
         let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = projection.unwrap_or_else(panicked);

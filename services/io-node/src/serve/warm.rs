@@ -25,10 +25,10 @@ pub async fn begin(
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
     let pace = Pace::new(request.bytes_per_s, Instant::now());
     // Lake's work is no core's.
-    let work = shared.threads.background.spawn(work(Arc::clone(shared), request)).await;
+    let work = shared.background.spawn(work(Arc::clone(shared), request)).await;
     let work = work.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::from)?;
     let (progress, stream) = mpsc::channel(4);
-    shared.threads.background.spawn(fill(Arc::clone(shared), work, pace, progress, stopping));
+    shared.background.spawn(fill(Arc::clone(shared), work, pace, progress, stopping));
     Ok(ReceiverStream::new(stream))
 }
 

@@ -13,22 +13,35 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
+use tokio::runtime::Handle;
 
 use super::gate::{Gate, Pass};
 use super::streams::guarded;
 use super::usage::count;
+use crate::within::within;
 
 /// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
 #[derive(Debug)]
 pub struct GuardedStore {
     inner: Arc<dyn ObjectStore>,
     gate: Arc<Gate>,
+    /// Connections that reads open belong to it, whoever asked: others' requests go over them later, and must not wait
+    /// for threads that step back. One that a broken body opens anew is its reader's.
+    runtime: Option<Handle>,
 }
 
 impl GuardedStore {
-    /// The store behind `gate`.
+    /// The store behind `gate`; connections belong to the runtime that this is called within.
     pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>) -> Self {
-        Self { inner, gate }
+        Self { inner, gate, runtime: Handle::try_current().ok() }
+    }
+
+    async fn ask(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let ask = self.inner.get_opts(location, options);
+        match &self.runtime {
+            Some(runtime) => within(runtime, ask).await,
+            None => ask.await,
+        }
     }
 
     fn listing(
@@ -45,7 +58,7 @@ impl GuardedStore {
         let usage = &self.gate.usage;
         let asked = Instant::now();
         count(&usage.reads, 1);
-        let first = Box::pin(self.inner.get_opts(location, options.clone()));
+        let first = Box::pin(self.ask(location, options.clone()));
         let Some(wait) = self.gate.hedge_after() else { return self.timed(asked, first.await) };
         let first = match select(first, Box::pin(tokio::time::sleep(wait))).await {
             Either::Left((answer, _)) => return self.timed(asked, answer),
@@ -56,7 +69,7 @@ impl GuardedStore {
         }
         count(&usage.reads, 1);
         count(&usage.hedged, 1);
-        let second = Box::pin(self.inner.get_opts(location, options));
+        let second = Box::pin(self.ask(location, options));
         // One that fails leaves the other to answer.
         let answer = match select(first, second).await {
             Either::Left((Err(_), second)) => second.await,
@@ -212,6 +225,7 @@ impl MultipartUpload for GuardedUpload {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -224,6 +238,7 @@ mod tests {
     use crate::store::LetBe;
     use crate::store::usage::StoreUsage;
     use tables::{StoreLimits, StorePrices};
+    use tokio::runtime::{Builder, Id};
 
     /// What a store does with a read.
     #[derive(Clone, Copy, Debug)]
@@ -239,9 +254,16 @@ mod tests {
         inner: InMemory,
         script: fn(usize) -> Act,
         asked: AtomicUsize,
+        /// The runtime that the last read was asked within.
+        within: Mutex<Option<Id>>,
     }
 
     impl Scripted {
+        fn new(script: fn(usize) -> Act) -> Self {
+            let (inner, asked) = (InMemory::new(), AtomicUsize::new(0));
+            Self { inner, script, asked, within: Mutex::default() }
+        }
+
         fn streamed<T: Send + 'static>(
             &self,
             answer: BoxStream<'static, Result<T>>,
@@ -284,6 +306,7 @@ mod tests {
         }
 
         async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
+            *self.within.lock().unwrap() = Some(Handle::current().id());
             match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
                 Act::Answer => self.inner.get_opts(at, how).await,
                 Act::Fail => Err(failure()),
@@ -314,7 +337,7 @@ mod tests {
     const BYTES: &[u8] = b"0123456789";
 
     async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
-        let inner = Scripted { inner: InMemory::new(), script, asked: AtomicUsize::new(0) };
+        let inner = Scripted::new(script);
         let gate = Gate::new("scripted", &limits, Arc::new(StoreUsage::default()));
         let (store, path) = (GuardedStore::new(Arc::new(inner), Arc::new(gate)), Path::from("x"));
         store.put(&path, BYTES.into()).await.unwrap();
@@ -342,6 +365,23 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(used(&store), expected);
+    }
+
+    #[test]
+    fn reads_are_asked_within_the_runtime_that_opened_the_store() {
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let (opened, asked) = (runtime(), runtime());
+        let inner = Arc::new(Scripted::new(|_| Act::Answer));
+        let store = opened.block_on(async {
+            let gate =
+                Gate::new("scripted", &StoreLimits::default(), Arc::new(StoreUsage::default()));
+            let store = GuardedStore::new(Arc::clone(&inner) as _, Arc::new(gate));
+            store.put(&Path::from("x"), BYTES.into()).await.unwrap();
+            store
+        });
+        let read = asked.block_on(store.get_range(&Path::from("x"), 0..4)).unwrap();
+        assert_eq!(read, &BYTES[..4]);
+        assert_eq!(*inner.within.lock().unwrap(), Some(opened.handle().id()));
     }
 
     #[tokio::test]

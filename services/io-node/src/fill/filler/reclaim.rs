@@ -147,7 +147,8 @@ impl Filler {
             let core = self.any_core();
             let reread = task::reread(core, Arc::clone(&extent));
             let copy = Err(ReadError::Closed.into());
-            self.steps.spawn("reread", reread, move || Step::Reread { extent, copy });
+            let instead = move || Step::Reread { extent, copy };
+            self.steps.spawn_on(self.threads.next(), "reread", reread, instead);
         }
         if is_over {
             self.let_go(from);

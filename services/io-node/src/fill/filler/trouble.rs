@@ -30,7 +30,8 @@ impl Filler {
                 let core = self.any_core();
                 let scrub = task::scrub(core, Arc::clone(&extent));
                 let outcome = Err(ReadError::Closed.into());
-                self.steps.spawn("scrub", scrub, move || Step::Scrubbed { extent, outcome });
+                let instead = move || Step::Scrubbed { extent, outcome };
+                self.steps.spawn_on(self.threads.next(), "scrub", scrub, instead);
                 return;
             }
         }
