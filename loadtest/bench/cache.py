@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from . import disk, fio
+from . import disk, fio, machine
 from .bireme import Bireme
 from .profile import Profile
 
@@ -22,6 +22,10 @@ WRITTEN_GIB = 4
 RATE = 100
 RATE_BATCH = 16
 BUDGET = "50MiB"
+# The table is a folder, and a kernel that is built without preemption lets nobody else have a CPU while it copies what
+# one read asks of its page cache: Lance asks for 16 MiB at a time unless it is told otherwise. From an object store no
+# read does that.
+FILLING = {"LANCE_MAX_IOP_SIZE": str(256 << 10)}
 # Load past capacity: batches that are of no use after a time that the drive's queue alone could take.
 OVERLOAD = 3
 OVERLOAD_BATCH = 50
@@ -30,7 +34,10 @@ OVERLOAD_TIMEOUT = "200ms"
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Every step once a round, but for what no drive takes part in."""
-    results: dict = {"eviction": _tool(binary, "bench", "eviction")}
+    results: dict = {
+        "machine": machine.describe(profile.drive_folders),
+        "eviction": _tool(binary, "bench", "eviction"),
+    }
     rounds: list[dict] = []
     for number in range(profile.rounds):
         print(f"cache, round {number + 1} of {profile.rounds}", flush=True)
@@ -93,7 +100,7 @@ def _scan(profile: Profile) -> dict:
 
 
 def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
-    io = bireme.io_node(slabs, profile.slab_gib)
+    io = bireme.io_node(slabs, profile.slab_gib, **FILLING)
     query = bireme.query_node(io, {"vectors": profile.table("vectors")})
     bireme.ready(query, ["vectors"])
     watch = disk.Watch(profile.drive_folders)
@@ -141,7 +148,7 @@ def _reads(profile: Profile, bireme: Bireme, slabs: list[Path], fill_rate: str |
     query.stop()
     io.stop()
     # The node finds the payload again, and has the rate that is wanted from here on.
-    io = bireme.io_node(slabs, profile.slab_gib, keep=True, BIREME_IO_FILL_RATE=fill_rate or "0")
+    io = bireme.io_node(slabs, profile.slab_gib, keep=True, BIREME_IO_FILL_RATE=fill_rate or "0", **FILLING)
     query = bireme.query_node(io, tables)
     bireme.ready(query, list(tables))
     arguments = ["--io-endpoint", io.endpoint, "--rows", str(RATE_BATCH), "--rate", str(RATE), "--seed", str(number)]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from statistics import median
 
+from .cache import FILLING
 from .goals import told_ratio
 
 TITLES = {
@@ -64,16 +65,21 @@ def _without_samples(results: dict) -> dict:
     return clean(results)
 
 
-def _head(results: dict) -> str:
-    machine = results.get("machine", {})
+def _machine(machine: dict) -> str:
     drives = "; ".join(
         f"{it['device']} ({it['filesystem']}, scheduler {it['scheduler']}, nr_requests {it['nr_requests']})"
         for it in machine.get("drives", [])
     )
+    return (
+        f"{machine.get('cpu', '?')}, {machine.get('cores', '?')}\ncores, {machine.get('memory_gib', '?')} GiB, "
+        f"Linux {machine.get('kernel', '?')}; drive {drives}"
+    )
+
+
+def _head(results: dict) -> str:
     return f"""# Benchmarks
 
-Written by `make bench` (profile `{results.get("profile", "?")}`): {machine.get("cpu", "?")}, {machine.get("cores", "?")}
-cores, {machine.get("memory_gib", "?")} GiB, Linux {machine.get("kernel", "?")}; drive {drives}.
+Written by `make bench` (profile `{results.get("profile", "?")}`): {_machine(results.get("machine", {}))}.
 
 Load generator, query node, I/O node and drive share those cores. fio, Bireme and the peers take turns, round
 after round; each figure is the median of the rounds, each ratio the median of the ratios within a round. Rows are
@@ -150,6 +156,11 @@ def _cache(cache: dict) -> str:
     lines = [
         "## The cache",
         "",
+        f"Measured on: {_machine(cache.get('machine', {}))}.",
+        "",
+        f"Tables in a folder, page cache warm. Where vectors are filled, the I/O node's environment has "
+        f"{' '.join(f'`{name}={value}`' for name, value in FILLING.items())}; see ../performance.md.",
+        "",
         "| what | measured |",
         "|---|---|",
         f"| filling 768-dimensional vectors, MB/s | {mid(lambda it: it['fill']['mb_per_s'])} |",
@@ -215,6 +226,7 @@ def _instructions(found: dict) -> str:
         of = ", ".join(f"{key} {_number(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
         lines.append(f"| {name} | {_number(parts['sum'])} | {of} | {parts['dollars_per_million']:.2f} |")
     return "\n".join(lines) + "\n"
+
 
 def _telemetry(turns: dict) -> str:
     count = len(turns["untold"]["search"])
