@@ -206,14 +206,15 @@ struct Running {
 }
 
 impl Running {
-    fn stop_cores(&self) {
-        self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(Message::Stop)));
+    fn tell_cores(&self, message: fn() -> Message) {
+        self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(message())));
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stop_cores();
+        // What they have under way may wait for the background, so nobody could finish it.
+        self.tell_cores(|| Message::End);
         // First, as what fills ask of a store goes by the background's clock.
         self.fills.clear();
         // Whoever has a node may be within another runtime, where none may be waited for.
@@ -391,7 +392,7 @@ impl IoNode {
         while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
             std::thread::sleep(POLL);
         }
-        self.running.stop_cores();
+        self.running.tell_cores(|| Message::Stop);
         for thread in self.cores.drain(..) {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(POLL);

@@ -135,6 +135,11 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
                 is_stopping = true;
                 let _ = stop.send(true);
             }
+            // Streams end with the thread's runtime.
+            Some(Message::End) => {
+                transfers.clear();
+                break;
+            }
             Some(other) => obey(&core, other),
         }
     }
@@ -181,7 +186,8 @@ fn obey(core: &Core, message: Message) {
         | Message::Write { .. }
         | Message::Read { .. }
         | Message::Sync { .. }
-        | Message::Stop => {}
+        | Message::Stop
+        | Message::End => {}
     }
 }
 

@@ -55,6 +55,21 @@ pub async fn start_io(config: IoConfig) -> IoNode {
         .unwrap()
 }
 
+/// The same over drives that a node had which was dropped: it lets go of them a moment later.
+pub async fn start_io_again(config: IoConfig) -> IoNode {
+    let deadline = soon();
+    loop {
+        let again = config.clone();
+        let start = move || IoNode::start(again.clone(), lake_of(&again));
+        match tokio::task::spawn_blocking(start).await.unwrap() {
+            Ok(node) => return node,
+            Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
+        }
+        assert!(Instant::now() < deadline, "the drive is in use still");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Stops it; that blocks too.
 pub async fn stop_io(node: IoNode) {
     tokio::task::spawn_blocking(|| node.stop(Duration::from_secs(10))).await.unwrap();

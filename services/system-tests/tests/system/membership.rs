@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use client::query::{QueryClient, StatusResponse};
 use futures::StreamExt;
-use io_node::IoNode;
 use lake::Lake;
 use query_node::{IoNodeConfig, QueryConfig, QueryError, QueryNode, Source, TableConfig};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use wire::query::{MemberState, WarmRequest};
 
-use crate::cluster::{Io, endpoint, folder, io_config, lake_of, member, soon, stop_io, total};
+use crate::cluster::{
+    Io, endpoint, folder, io_config, member, soon, start_io_again, stop_io, total,
+};
 use crate::members::{ROWS, check, write};
 
 /// A file of members, as somebody writes it.
@@ -150,19 +151,7 @@ impl Followed {
     async fn restart(&mut self, folder: TempDir) {
         let mut config = io_config(folder.path());
         config.name = format!("io-{}", self.io.len());
-        let node = loop {
-            let again = config.clone();
-            let started =
-                tokio::task::spawn_blocking(move || IoNode::start(again.clone(), lake_of(&again)))
-                    .await
-                    .unwrap();
-            match started {
-                Ok(node) => break node,
-                // A node that was dropped lets go of its drive a moment later.
-                Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
+        let node = start_io_again(config).await;
         self.io.push(Io::with(node, folder));
     }
 
@@ -209,10 +198,12 @@ impl Load {
     /// Waits until so many more requests were answered.
     async fn go_on(&mut self, requests: usize) {
         let enough = self.done.load(Ordering::Relaxed) + requests;
+        let deadline = soon();
         while self.done.load(Ordering::Relaxed) < enough {
             if let Some(ended) = self.tasks.try_join_next() {
                 ended.unwrap();
             }
+            assert!(client::fetch::Instant::now() < deadline, "requests are answered no more");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
