@@ -80,7 +80,7 @@ impl Chunk for TableChunk {
             } else {
                 table.table().read_chunk(chunk.fragment, rows, columns).await?
             };
-            let mut extents = encoded(&table, pack, &[batch])?;
+            let mut extents = encoded(&table, pack, &[batch]).await?;
             Ok(extents.swap_remove(0))
         }
         .boxed()
@@ -109,19 +109,24 @@ impl Chunk for TableChunk {
             let batch = table.table().read_chunk(chunk.fragment, rows, columns).await?;
             let slice = |rows: &Range<u32>| batch.slice((rows.start - start) as usize, rows.len());
             let slices: Vec<_> = each.iter().map(slice).collect();
-            encoded(&table, pack, &slices)
+            encoded(&table, pack, &slices).await
         }
         .boxed()
     }
 }
 
 /// Rows of one of a table's packs, as they go to the drive.
-fn encoded(
+async fn encoded(
     table: &OpenTable,
     pack: usize,
     chunks: &[RecordBatch],
 ) -> Result<Vec<pack::Extent>, NodeError> {
     let layout = &table.packs()[pack].layout;
-    // Milliseconds of pure CPU, on threads that are there for such.
-    chunks.iter().map(|chunk| Ok(layout.encode(chunk.columns())?)).collect()
+    let mut extents = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        // Milliseconds of pure CPU, on threads that are there for such; between two of them another may take over.
+        extents.push(layout.encode(chunk.columns())?);
+        tokio::task::yield_now().await;
+    }
+    Ok(extents)
 }
