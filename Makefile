@@ -40,7 +40,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes fmt lint clean
+.PHONY: help demo build release test soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes fmt lint deny clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,10 @@ lint: ## formatting and clippy, warnings denied
 	@.ci/setup build rust
 	@cargo fmt --all -- --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+deny: ## check licenses and sources of all dependencies
+	@.ci/setup deny
+	@PATH="$(CACHE)/deny/bin:$$PATH" cargo deny --locked --config .ci/deny.toml check bans licenses sources
 
 clean: ## forget build output, the demo's table and its cache
 	rm -rf "$(CARGO_TARGET_DIR)" "$(CACHE)/demo" "$(CACHE)/up"

@@ -24,7 +24,7 @@ def describe(drive_folders: list[Path]) -> dict:
         drives.append({"device": device, "filesystem": filesystem, "scheduler": read("scheduler"), "nr_requests": read("nr_requests")})
     return {
         "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(int(memory.split()[1]) / 2**20),
         "kernel": platform.release(),
         "drives": drives,

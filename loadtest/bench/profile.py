@@ -49,7 +49,7 @@ class Profile:
             ram_tier_gib=raw["cache"]["ram_tier_gib"],
             drive_folders=[Path(it) for it in raw["drives"]["folders"]] or [place],
             depths=raw["fio"]["depths"],
-            jobs=min(raw["fio"]["jobs"], os.cpu_count() or 1),
+            jobs=min(raw["fio"]["jobs"], len(os.sched_getaffinity(0))),
         )
 
     def table(self, name: str) -> str:
