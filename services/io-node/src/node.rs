@@ -215,7 +215,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         // What they have under way may wait for the background, so nobody could finish it.
         self.tell_cores(|| Message::End);
-        // First, as what fills ask of a store goes by the background's clock.
         self.fills.clear();
         // Whoever has a node may be within another runtime, where none may be waited for.
         if let Some(background) = self.background.take() {
@@ -272,7 +271,7 @@ impl IoNode {
         let listener = bind(config.listen)?;
         let cpus = cpus(&config)?;
         let count = config.background_threads;
-        let background = runtime("bireme-io-background", count, || {})?;
+        let background = background(count)?;
         // Fewer: the kernel doesn't take a CPU away from a thread that is within a long call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
@@ -431,12 +430,10 @@ fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
     Ok(listener)
 }
 
-/// Threads that each call `first` before anything else.
-fn runtime(name: &str, count: usize, first: fn()) -> Result<Runtime, NodeError> {
+fn background(threads: usize) -> Result<Runtime, NodeError> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(count)
-        .thread_name(name)
-        .on_thread_start(first)
+        .worker_threads(threads)
+        .thread_name("bireme-io-background")
         .enable_all()
         .build()
         .map_err(os("starting the background's threads"))

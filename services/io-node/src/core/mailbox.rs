@@ -103,6 +103,6 @@ pub enum Message {
     Describe(oneshot::Sender<CoreSnapshot>),
     /// Finish what is under way, take nothing new.
     Stop,
-    /// Give up what is under way: nobody is left who would finish it.
+    /// Give up what is under way, and go: nobody is left who would finish it.
     End,
 }

@@ -49,6 +49,9 @@ pub fn run(start: CoreStart) {
             Err(error) => drop(started.send(Err(error))),
         }
     });
+    // What is left of its tasks still finds its core.
+    drop(runtime);
+    settle_in(None);
 }
 
 /// Starts a core's ring, within the runtime that is to be the core's.
@@ -96,7 +99,7 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
         .map_err(|source| NodeError::Os { doing: "starting a core's runtime", source })
 }
 
-/// Serves connections and obeys the mailbox, as the core of this thread, until told to stop.
+/// Serves connections and obeys the mailbox, as the core of this thread, until told to stop and drained, or told to end.
 pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::drive());
     tokio::spawn(read::watch(here().shared.config.read_timeout));
@@ -135,11 +138,8 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
                 is_stopping = true;
                 let _ = stop.send(true);
             }
-            // Streams end with the thread's runtime.
-            Some(Message::End) => {
-                transfers.clear();
-                break;
-            }
+            // Callers who go on asking may keep a ring from ever being drained: with the thread's runtime their streams end.
+            Some(Message::End) => return,
             Some(other) => obey(&core, other),
         }
     }

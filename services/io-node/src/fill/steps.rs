@@ -40,6 +40,8 @@ impl Steps {
         loop {
             match self.0.join_next().await? {
                 Ok(step) => return Some(step),
+                // The node has been dropped.
+                Err(error) if error.is_cancelled() => tracing::debug!(%error, "a step is given up"),
                 // Of the report itself, which only moves what it has.
                 Err(error) => tracing::error!(%error, "a step of a fill is lost"),
             }

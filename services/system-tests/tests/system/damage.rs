@@ -12,6 +12,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 use bytesize::ByteSize;
+use client::fetch::Instant;
 use lance::Dataset;
 use lance::dataset::WriteParams;
 
@@ -122,7 +123,7 @@ async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
         if described.fills_done > described.extents {
             break described;
         }
-        assert!(client::fetch::Instant::now() < deadline, "no segment was reclaimed");
+        assert!(Instant::now() < deadline, "no segment was reclaimed");
     };
     assert!(described.drives[0].used_bytes <= ByteSize::mib(12).as_u64());
     assert_eq!(total(&described, |c| c.bad_sectors), 0);
@@ -157,9 +158,22 @@ async fn callers_that_go_away_leave_the_node_well() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_dropped_lets_go_of_its_drives_whatever_is_under_way() {
     const BATCHES: u32 = 200;
+    let (_cached_folder, cached) = table(1000).await;
     let (_folder, uri) = table(20_000).await;
     // One read of the table at a time: most batches wait for theirs when the node goes.
     let io = Io::start(|config| config.table_reads = 1).await;
+    io.warm(&cached, 1).await;
+    // Others go on asking for what is cached.
+    let projection = io.open(&cached, 1, &["vector"]).await;
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, projection) = (io.client.clone(), projection.clone());
+            tokio::spawn(async move {
+                let addrs = || (0..1000).map(addr).collect();
+                while client.fetch(&projection, addrs(), None, soon()).await.is_ok() {}
+            })
+        })
+        .collect();
     let projection = io.open(&uri, 1, &["vector"]).await;
     let asked: Vec<_> = (0..BATCHES)
         .map(|batch| {
@@ -177,9 +191,8 @@ async fn a_node_that_is_dropped_lets_go_of_its_drives_whatever_is_under_way() {
     let Io { node, folder, client: _client } = io;
     tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     stop_io(start_io_again(io_config(folder.path())).await).await;
-    for batch in asked {
-        batch.abort();
-    }
+    asking.iter().for_each(JoinHandle::abort);
+    asked.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,7 +202,7 @@ async fn a_late_batch_costs_no_read() {
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector"]).await;
     let before = total(&io.describe().await, |c| c.drive_reads);
-    let late = client::fetch::Instant::now() - std::time::Duration::from_millis(1);
+    let late = Instant::now() - std::time::Duration::from_millis(1);
     let fetch = io.client.fetch(&projection, vec![addr(1)], None, late);
     assert_eq!(fetch.await.unwrap_err().reason, wire::Reason::DeadlineExceeded);
     assert_eq!(total(&io.describe().await, |c| c.drive_reads), before);
