@@ -63,7 +63,7 @@ impl TelemetryConfig {
         if !is_endpoint(&endpoint) {
             return Some((field, format!("is `{endpoint}`; write it like http://collector:4317")));
         }
-        Headers::of(variable).err().map(|variable| (variable, HEADERS_PROBLEM.into()))
+        Headers::fault(variable).map(|variable| (variable, HEADERS_PROBLEM.into()))
     }
 
     /// Where the OTLP receiver is, by the configuration or by the environment.

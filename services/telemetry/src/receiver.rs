@@ -8,10 +8,11 @@ use tonic::{Request, Status};
 
 /// Where OpenTelemetry's SDKs look for it.
 pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// What it is to be told beside metrics, a token mostly: that of both signals, and what comes before it. That of
-/// traces is read by OpenTelemetry's own exporter.
+/// What it is to be told beside metrics, a token mostly: that of both signals, and what comes before it.
 const HEADER_VARIABLES: [&str; 2] =
     ["OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+/// The same for traces, which OpenTelemetry's own exporter reads.
+const TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
 
 /// An empty variable is none, for OpenTelemetry.
 pub fn variable(name: &str) -> Option<String> {
@@ -42,6 +43,12 @@ impl Headers {
         let found = HEADER_VARIABLES.iter().find_map(|&name| Some((name, variable(name)?)));
         let Some((name, text)) = found else { return Ok(Self::default()) };
         Self::parse(&text).ok_or(name)
+    }
+
+    /// The variable that holds something else, of all that either signal's are read from.
+    pub fn fault(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+        let is_bad = |name: &&str| variable(name).is_some_and(|text| Self::parse(&text).is_none());
+        HEADER_VARIABLES.into_iter().chain([TRACES_HEADERS]).find(is_bad)
     }
 
     /// Of `key=value,key=value`, values percent-encoded, as the specification of OTLP's exporters has it.

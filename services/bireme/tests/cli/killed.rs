@@ -16,6 +16,8 @@ use super::{folder, json, said, text};
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 const CALLERS: u64 = 4;
+/// As many lives on end may cache nothing, each longer than the one before.
+const LIFETIME_MAX: u32 = 10;
 
 /// What the row holds: bytes that don't compress, so that a chunk is as large as it looks.
 fn words(id: u32) -> String {
@@ -64,9 +66,9 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
     let _within = runtime.enter();
     let mut random = StdRng::seed_from_u64(1);
     let (mut rows, mut found) = (0, 0);
-    // On a busy machine a life may be too short to cache anything: the next is longer then, up to a minute in all.
+    // On a busy machine a life may be too short to cache anything: the next is longer then.
     let mut lifetime = 1;
-    for kill in 0..kills + 10 {
+    for kill in 0..kills + LIFETIME_MAX {
         if kill >= kills && lifetime == 1 {
             break;
         }
@@ -91,6 +93,7 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
         let segments = inspected["segments"].as_array().unwrap();
         found = segments.iter().map(|segment| segment["extents"].as_u64().unwrap()).sum();
         lifetime = if found == 0 { lifetime + 1 } else { 1 };
+        assert!(lifetime <= LIFETIME_MAX, "nothing was cached in the last {lifetime} lives");
     }
     assert!(rows > 0 && found > 0, "{rows} rows, {found} extents");
 }

@@ -14,11 +14,11 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 use super::gate::{Gate, Pass};
 use super::streams::guarded;
 use super::usage::count;
-use crate::within::within;
 
 /// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
 #[derive(Debug)]
@@ -37,11 +37,15 @@ impl GuardedStore {
     }
 
     async fn ask(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let ask = self.inner.get_opts(location, options);
-        match &self.runtime {
-            Some(runtime) => within(runtime, ask).await,
-            None => ask.await,
-        }
+        let Some(runtime) = &self.runtime else {
+            return self.inner.get_opts(location, options).await;
+        };
+        let (inner, location) = (Arc::clone(&self.inner), location.clone());
+        // Not only within it: a thread that looks a name up would inherit the asker's priority, and keep it. Dropped, the
+        // request ends.
+        let mut asked = JoinSet::new();
+        asked.spawn_on(async move { inner.get_opts(&location, options).await }, runtime);
+        asked.join_next().await.expect("one was asked")?
     }
 
     fn listing(
@@ -368,9 +372,9 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_asked_within_the_runtime_that_opened_the_store() {
-        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
-        let (opened, asked) = (runtime(), runtime());
+    fn reads_are_asked_by_the_runtime_that_opened_the_store() {
+        let opened = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let asked = Builder::new_current_thread().enable_all().build().unwrap();
         let inner = Arc::new(Scripted::new(|_| Act::Answer));
         let store = opened.block_on(async {
             let gate =
