@@ -117,10 +117,11 @@ def _of_cache(cache: dict) -> list[dict]:
 
 def _of_telemetry(load: str, turns: dict) -> dict:
     name = {"search": "searches/s", "take": "rows/s, one a request,"}[load]
-    return _goal(f"{name} with one request in a hundred traced, over untold", told_ratio(turns, "one_percent", load), 0.98, True)
+    ratio = told_ratio(turns, "one_percent", load, "metrics")
+    return _goal(f"{name} with one request in a hundred traced, over none traced", ratio, 0.98, True)
 
 
-def told_ratio(turns: dict, name: str, load: str) -> float:
-    """The rate of nodes that tell of it, over that of nodes that don't: the median of all turns."""
-    pairs = zip(turns[name][load], turns["untold"][load], strict=True)
-    return median(told["requests_per_s"] / untold["requests_per_s"] for told, untold in pairs)
+def told_ratio(turns: dict, name: str, load: str, over: str = "untold") -> float:
+    """The rate of nodes that tell so much of it, over that of nodes that tell less: the median of all turns."""
+    pairs = zip(turns[name][load], turns[over][load], strict=True)
+    return median(more["requests_per_s"] / less["requests_per_s"] for more, less in pairs)
