@@ -56,7 +56,7 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
             "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
         ),
         "write": _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
-        "fio_write": fio.sequential_writes(slabs, 4, profile.seconds),
+        "fio_write": fio.sequential_writes(slabs, WRITTEN_GIB),
     }  # fmt: skip
     try:
         with Bireme(binary, logs) as bireme:

@@ -10,9 +10,9 @@ use wire::{Fault, Reason};
 use super::read::Priority;
 use crate::core::Core;
 
-/// The share of a batch's time that it may wait for its turn, in tenths; what is left is for its reads and
-/// its way back.
-const WAIT_TENTHS: u32 = 8;
+/// The share of a batch's time that it may wait for its turn, in tenths; what is left is for its reads,
+/// its way back, and a drive that turns slower than it was: reads for a batch that is late are lost to the others.
+const WAIT_TENTHS: u32 = 6;
 
 /// Lets in a batch of `rows` rows, or sheds it.
 ///
