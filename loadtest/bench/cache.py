@@ -2,6 +2,7 @@
 it does under more load than it can take."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -55,9 +56,15 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
             binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
             "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
         ),
-        "write": _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
-        "fio_write": fio.sequential_writes(slabs, WRITTEN_GIB),
     }  # fmt: skip
+    writes = {
+        "write": lambda: _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
+        "fio_write": lambda: fio.sequential_writes(slabs, WRITTEN_GIB),
+    }
+    # Another one goes first each time: the drive is not done with what was written, and removed, before.
+    for name in list(writes)[:: -1 if number % 2 else 1]:
+        os.sync()
+        measured[name] = writes[name]()
     try:
         with Bireme(binary, logs) as bireme:
             measured["scan"] = _scan(profile)
