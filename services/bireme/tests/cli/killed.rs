@@ -16,7 +16,7 @@ use super::{folder, json, said, text};
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 const CALLERS: u64 = 4;
-/// As many lives on end may cache nothing, each longer than the one before.
+/// So many lives on end that cache nothing, each longer than the one before, are a failure.
 const LIFETIME_MAX: u32 = 10;
 
 /// What the row holds: bytes that don't compress, so that a chunk is as large as it looks.
@@ -93,7 +93,7 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
         let segments = inspected["segments"].as_array().unwrap();
         found = segments.iter().map(|segment| segment["extents"].as_u64().unwrap()).sum();
         lifetime = if found == 0 { lifetime + 1 } else { 1 };
-        assert!(lifetime <= LIFETIME_MAX, "nothing was cached in the last {lifetime} lives");
+        assert!(lifetime <= LIFETIME_MAX, "nothing was cached in {LIFETIME_MAX} lives on end");
     }
     assert!(rows > 0 && found > 0, "{rows} rows, {found} extents");
 }
