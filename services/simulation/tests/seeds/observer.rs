@@ -27,8 +27,8 @@ pub struct Observer {
     configs: Vec<IoConfig>,
     lives: Rc<RefCell<BTreeMap<String, Option<u64>>>>,
     nodes: Vec<FetchClient>,
-    /// By node and life.
-    last: HashMap<(usize, u64), DescribeResponse>,
+    /// By node and life: the last two.
+    last: HashMap<(usize, u64), (Option<DescribeResponse>, DescribeResponse)>,
 }
 
 impl Observer {
@@ -72,7 +72,8 @@ impl Observer {
                         let name = &self.around.names[at];
                         self.around.wrong(format_args!("{name}'s description"), why);
                     }
-                    self.last.insert((at, before), described);
+                    let last = self.last.remove(&(at, before)).map(|(_, last)| last);
+                    self.last.insert((at, before), (last, described));
                 }
                 (Ok(_), None) => {}
                 (Err(fault), _) => {
@@ -88,7 +89,10 @@ impl Observer {
 
     fn look(&self, at: usize, life: u64, now: &DescribeResponse) -> Result<(), String> {
         let config = &self.configs[at];
-        let last = self.last.get(&(at, life));
+        let (last_but_one, last) = match self.last.get(&(at, life)) {
+            Some((last_but_one, last)) => (last_but_one.as_ref(), Some(last)),
+            None => (None, None),
+        };
         is(&now.node, &self.around.names[at], "name")?;
         is(now.cores.len(), config.cores, "number of cores")?;
         is(now.ram_tier_bytes, config.ram_tier.as_u64(), "RAM tier")?;
@@ -106,9 +110,12 @@ impl Observer {
             is(table.pinned, share.pinned, "pin")?;
             let before = last.and_then(|last| {
                 // Only drives take from what is promised, by what can't be read of them, and writes that fail: what is
-                // being written counts already.
+                // being written counts already. A node asks its filler what tables have, and counts losses once it was
+                // told: some of the last description's may have come after what it says of tables.
                 let losses = |of: &DescribeResponse| (of.extents_dropped, of.fills_failed);
-                let is_sound = all_serve(last) && all_serve(now) && losses(last) == losses(now);
+                let is_sound = all_serve(last)
+                    && all_serve(now)
+                    && last_but_one.is_some_and(|it| losses(it) == losses(now));
                 last.tables.iter().find(|table| table.uri == share.uri).filter(|_| is_sound)
             });
             self.look_at_share(table, before)?;
