@@ -238,6 +238,8 @@ impl Filler {
     /// Fills until it is told to stop, or nobody can ask any more.
     pub async fn run(mut self) {
         self.take_over().await;
+        // Tables over their maximum let extents go.
+        self.tell();
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             let wake = self.wake();
@@ -269,9 +271,13 @@ impl Filler {
                 self.scrub();
             }
             self.record();
-            self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
-            self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
+            self.tell();
         }
+    }
+
+    fn tell(&self) {
+        self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
+        self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
     }
 
     /// When there is something to do that nobody tells of.

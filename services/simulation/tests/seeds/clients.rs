@@ -61,6 +61,13 @@ pub struct Seen {
     pub wrong: RefCell<Option<String>>,
 }
 
+impl Seen {
+    /// Requests refused because too much waited.
+    pub fn overloaded(&self) -> u64 {
+        self.refusals.borrow().get(Reason::Overloaded.as_str()).copied().unwrap_or_default()
+    }
+}
+
 /// What clients, and strangers, find around them.
 #[derive(Clone)]
 pub struct Around {
@@ -215,7 +222,7 @@ impl Client {
         let outcome = self.answer(client, &ask).await;
         let said = match &outcome {
             Ok((_, reply)) => format!("{} missing, {:?}", reply.missing.len(), reply.times),
-            Err(fault) => format!("{:?}", fault.reason),
+            Err(fault) => format!("{:?}: {fault}", fault.reason),
         };
         let (uri, version, rows) = (ask.version.uri, ask.version.version, ask.addrs.len());
         let number = self.number;

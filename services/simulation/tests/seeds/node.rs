@@ -1,7 +1,7 @@
 //! One I/O node of a run: its drives, its settings, and whether it is up.
 
 use bytesize::ByteSize;
-use io_node::{Admission, IoConfig, ShareConfig, StartWarmConfig, SteppedNode};
+use io_node::{Admission, IoConfig, ShareConfig, StartWarmConfig, SteppedNode, SteppedState};
 use ring::sim::{SimConfig, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub struct Node {
     drains_until: u64,
     drains: bool,
     was_found: bool,
+    /// How it was at the end of its last life, if it had recorded what it had written.
+    pub ended: Option<SteppedState>,
 }
 
 impl Node {
@@ -74,6 +76,7 @@ impl Node {
             drains_until: 0,
             drains,
             was_found: false,
+            ended: None,
         }
     }
 
@@ -188,7 +191,7 @@ fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
         maximum: None,
         pinned: false,
     };
-    let (minimum, pinned) = (kib(dice, 0..=1024), ByteSize::mib(1));
+    let (minimum, pinned) = (kib(dice, 1..=1024), ByteSize::mib(1));
     let maximum = kib(dice, 1024..=4096);
     let mut shares = vec![
         ShareConfig { minimum, ..share(0) },

@@ -171,6 +171,7 @@ impl World {
         self.trace.say("calm");
         let wishes = Rc::new(Wishes::default());
         let (before_answers, before_shed) = (self.seen.answers.get(), self.shed());
+        let before_overloaded = self.seen.overloaded();
         let clients = self.begin_clients(seed, 100, &wishes);
         (0..self.dice.from(50..=300)).for_each(|_| self.step());
         self.check_credits();
@@ -185,7 +186,10 @@ impl World {
         wishes.is_to_end.set(true);
         self.until("clients have their answers in calm", 60_000, |_| all_done(&clients));
         joined(clients);
-        assert!(self.seen.answers.get() > before_answers, "there were no answers in calm");
+        // A single client may ask for more at a time than it lets wait, each time.
+        let has_answers = self.seen.answers.get() > before_answers;
+        let is_excused = self.seen.overloaded() > before_overloaded;
+        assert!(has_answers || is_excused, "there were no answers in calm");
         let unavailable = self.seen.unavailable_in_calm.get();
         let may_be = wishes.is_restarting.get() || self.shed() > before_shed;
         assert!(unavailable == 0 || may_be, "a node was not there in calm");
@@ -224,6 +228,14 @@ impl World {
             last.is_empty()
         });
         assert!(is_quiet, "something is held that nobody asked for: {last}");
+        // A scrub or an eviction may go on: cores are told in the moment after.
+        self.until("cores find what the filler knows", 1_000, |world| {
+            let agree = |node: &mut Node| {
+                let state = node.up().map(|up| up.state());
+                state.is_none_or(|it| it.extents_found.iter().all(|&at| at as u64 == it.extents))
+            };
+            world.nodes.iter_mut().all(agree)
+        });
         for node in &mut self.nodes {
             let Some(up) = node.up() else { continue };
             let mut state = up.state();
@@ -232,12 +244,6 @@ impl World {
                 (core.ring.submits, core.ring.reaps) = (0, 0);
             }
             self.trace.say(format_args!("{state:?}"));
-            for &found in &state.extents_found {
-                assert_eq!(
-                    found as u64, state.extents,
-                    "a core finds others than the filler knows"
-                );
-            }
         }
     }
 
@@ -265,15 +271,17 @@ impl World {
     /// After a stop all that was there is found again.
     fn start_again(&mut self) {
         for at in 0..self.nodes.len() {
-            let before = self.nodes[at].up().map(|up| up.state());
-            let Some(before) = before else { continue };
+            if self.nodes[at].up().is_none() {
+                continue;
+            }
             self.stop_gracefully(at);
             self.until("the node serves again", 10_000, |world| world.nodes[at].serves());
             let found = self.nodes[at].up().and_then(|up| up.found()).unwrap_or(0) as u64;
-            let all_serve = before.drives.iter().all(|&it| it == DriveState::Serving);
+            let Some(ended) = self.nodes[at].ended.take() else { continue };
+            let all_serve = ended.drives.iter().all(|&it| it == DriveState::Serving);
             let is_sound = !self.nodes[at].is_damaged && all_serve;
-            let extents = before.extents;
-            if is_sound && before.extents_dropped == 0 {
+            let extents = ended.extents;
+            if is_sound && ended.extents_dropped == 0 {
                 // What was let go is in its journal until that is emptied, and what a start warms may still be filled.
                 assert!(found >= extents, "{found} extents are found after a stop, of {extents}");
             }
@@ -307,9 +315,11 @@ impl World {
                 self.trace.say(format_args!("{} has stopped, in time: {in_time}", node.name));
                 self.happened.count(if in_time { "drained" } else { "not drained in time" }, 1);
                 // Who ends its streams has let go of all that was for them.
-                let state = node.up().map(|up| up.state()).filter(|_| in_time);
-                let held = state.as_ref().and_then(held_for_clients);
+                let state = node.up().map(|up| (up.state(), up.has_recorded()));
+                let held =
+                    state.as_ref().filter(|_| in_time).and_then(|(it, _)| held_for_clients(it));
                 assert!(held.is_none(), "{} has stopped and holds {held:?}", node.name);
+                node.ended = state.filter(|(_, has_recorded)| *has_recorded).map(|(it, _)| it);
                 self.net.vanish(&node.name, false);
                 self.happened.in_life_of(node);
                 node.crash(false, &self.trace);
