@@ -50,21 +50,24 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
 def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
     trial = profile.drive_folders[0] / "recovery-trial"
     slabs = [folder / "slab-cache" for folder in profile.drive_folders]
-    measured = {
-        "recovery": _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)),
-        "directory": _tool(
-            binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
-            "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
-        ),
-    }  # fmt: skip
+    measured: dict = {}
     writes = {
         "write": lambda: _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
         "fio_write": lambda: fio.sequential_writes(slabs, WRITTEN_GIB),
     }
-    # Another one goes first each time: the drive is not done with what was written, and removed, before.
+    # First of all, and another one of them each time: the drive is not done with what was written, and removed, before.
     for name in list(writes)[:: -1 if number % 2 else 1]:
         os.sync()
         measured[name] = writes[name]()
+    for slab in slabs:
+        slab.unlink(missing_ok=True)
+    measured["recovery"] = _tool(
+        binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)
+    )
+    measured["directory"] = _tool(
+        binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
+        "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
+    )  # fmt: skip
     try:
         with Bireme(binary, logs) as bireme:
             measured["scan"] = _scan(profile)

@@ -166,7 +166,7 @@ def _cache(cache: dict) -> str:
         f"| filling 768-dimensional vectors, MB/s | {mid(lambda it: it['fill']['mb_per_s'])} |",
         f"| CPU of the I/O node for each GB of them, seconds | {mid(lambda it: it['fill']['cpu_s_per_gb'])} |",
         f"| Lance's scan of the same column, page cache warm, MB/s | {mid(lambda it: it['scan']['mb_per_s'])} |",
-        f"| fio's writes of 1 MiB at depth 4, MB/s | {mid(lambda it: it['fio_write']['mb_per_s'])} |",
+        f"| fio's writes of 256 KiB at depth 8, MB/s | {mid(lambda it: it['fio_write']['mb_per_s'])} |",
         f"| extents that are ready, written and recorded, MB/s | {mid(lambda it: it['write']['mb_per_s'])} |",
         f"| as many bytes through tokio's file, synced, MB/s | {mid(lambda it: it['write']['tokio_mb_per_s'])} |",
         f"| most rows/s of those vectors, {rounds[0]['capacity']['request']['rows']} a batch | {mid(lambda it: it['capacity']['rows_per_s'])} |",
