@@ -59,15 +59,13 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
     for name in list(writes)[:: -1 if number % 2 else 1]:
         os.sync()
         measured[name] = writes[name]()
-    for slab in slabs:
-        slab.unlink(missing_ok=True)
-    measured["recovery"] = _tool(
-        binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)
-    )
-    measured["directory"] = _tool(
-        binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
-        "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
-    )  # fmt: skip
+    measured |= {
+        "recovery": _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)),
+        "directory": _tool(
+            binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
+            "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
+        ),
+    }  # fmt: skip
     try:
         with Bireme(binary, logs) as bireme:
             measured["scan"] = _scan(profile)

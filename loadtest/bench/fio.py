@@ -43,11 +43,11 @@ def random_reads(
 
 def sequential_writes(slabs: list[Path], gib: int) -> dict:
     """Writes of 256 KiB, one after another, at depth 8, as fills make them through two cores' rings; once over new files,
-    to their sync, as a file system takes less time for what was written before. The files are left behind."""
+    to their sync, as a file system takes less time for what was written before. The files are removed."""
     command = [
         "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
         "--rw=write", "--bs=256k", "--direct=1", "--ioengine=io_uring", "--iodepth=8", "--fallocate=native",
-        "--end_fsync=1", "--output-format=json",
+        "--end_fsync=1", "--unlink=1", "--output-format=json",
     ]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     write = json.loads(done.stdout)["jobs"][0]["write"]

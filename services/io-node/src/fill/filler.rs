@@ -4,6 +4,7 @@
 //! scanned once however many ask. Fills run in the background, a bounded number at a time; their
 //! steps (`task.rs`) report back here, where all bookkeeping is done without a lock.
 
+mod house;
 mod reclaim;
 mod record;
 mod shares;
@@ -21,17 +22,17 @@ use tokio::time::Instant;
 
 use self::reclaim::Reclaim;
 use super::chunk::Chunk;
-use super::eviction::{Eviction, Log};
+use super::eviction::Eviction;
 use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
 use super::health::{DriveState, Health};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::restore;
 use super::scrub::Scrub;
-use super::segments::{Allocation, Room, SegmentNo, Segments, Use};
-use super::shares::{Shares, Turn};
+use super::segments::{SegmentNo, Segments};
+use super::shares::Shares;
 use super::steps::Steps;
-use super::task::{self, Purpose, Step, publish, scan, write};
+use super::task::{self, Purpose, Step, publish, scan};
 use super::threads::FillThreads;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
@@ -57,16 +58,6 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 /// Why a chunk is not filled whose table lets nothing go for it.
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
-
-/// Why a chunk that its table may count on is not filled: two thirds are promised at most, and others are left, so
-/// that drives must have been lost since, or chunks be nearly as long as segments.
-const ALL_HELD: &str = "what tables may count on has all room that there is for it: see `shares`, and the drives' state";
-
-/// Why a chunk is not filled where drives are full, and nothing of them can be reclaimed.
-const NO_ROOM: &str = "the drives that take writes are full, and no segment of theirs can be reclaimed: see the drives' state, and `shares`";
-
-/// The same where drives may have room, and the directory has none.
-const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
 /// Extents that are entered into the books in one go.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
@@ -478,109 +469,6 @@ impl Filler {
         if let Some(replaced) = self.placed.insert(Arc::clone(extent)) {
             self.segments.gone(replaced.segment, replaced.index.sectors().into());
         }
-    }
-
-    /// Gives extents that wait for room a place, and reclaims where there is none.
-    fn house(&mut self) {
-        while let Some((name, extent)) = self.homeless.front() {
-            if self.pace.wait(Instant::now()).is_some() {
-                return;
-            }
-            let record = record_sectors(&extent.index);
-            let sectors = extent.index.sectors().into();
-            let log = match self.shares.turn(*name, sectors) {
-                Turn::Room { is_held: true } => Log::Held,
-                Turn::Room { is_held: false } => self.eviction.log_for(*name),
-                Turn::LetGo(keys) => {
-                    self.let_go_of(keys);
-                    continue;
-                }
-                // Of a drive that hangs nothing ends; others are not to wait for it.
-                Turn::Wait if self.is_idle() => {
-                    if let Some((name, _)) = self.homeless.pop_front() {
-                        let why =
-                            "its table has its `maximum` of extents that no drive has written";
-                        self.end(name, FillOutcome::Failed(why.into()));
-                    }
-                    continue;
-                }
-                Turn::Wait => break,
-                Turn::Full => {
-                    if let Some((name, _)) = self.homeless.pop_front() {
-                        self.end(name, FillOutcome::Failed(FULL.into()));
-                    }
-                    continue;
-                }
-            };
-            let mut allocation = match self.placed.bytes() < self.limits.directory_bytes_max {
-                true => self.segments.allocate(log, sectors, record, Use::Fill),
-                false => self.segments.reclaim(),
-            };
-            if allocation == Allocation::AllHeld && !self.shares.is_pinned(*name) {
-                allocation = self.segments.allocate(Log::Small, sectors, record, Use::Fill);
-            }
-            match allocation {
-                Allocation::Room(room) => {
-                    if let Some((name, extent)) = self.homeless.pop_front() {
-                        let is_held = self.segments.log_of(room.segment) == Log::Held;
-                        self.count(name, sectors, is_held.then_some(room.segment));
-                        self.place(name, extent, room, Purpose::Fill);
-                    }
-                }
-                Allocation::AllHeld => {
-                    if let Some((name, _)) = self.homeless.pop_front() {
-                        self.end(name, FillOutcome::Failed(ALL_HELD.into()));
-                    }
-                }
-                Allocation::TooLong => {
-                    if let Some((name, extent)) = self.homeless.pop_front() {
-                        self.end_too_long(name, extent.bytes.len() as u64);
-                    }
-                }
-                Allocation::NoDrive => {
-                    if let Some((name, _)) = self.homeless.pop_front() {
-                        self.end(name, FillOutcome::Failed(NO_DRIVE.into()));
-                    }
-                }
-                Allocation::Reclaim(segment) => {
-                    if self.reclaiming.is_none() {
-                        self.reclaim(segment);
-                    }
-                    break;
-                }
-                // Extents of drives that take no writes are not reclaimed: with nothing else to make room
-                // with, none will come.
-                Allocation::Busy if self.is_idle() => {
-                    let has_memory = self.placed.bytes() < self.limits.directory_bytes_max;
-                    let why = if has_memory { NO_ROOM } else { DIRECTORY_FULL };
-                    if let Some((name, _)) = self.homeless.pop_front() {
-                        self.end(name, FillOutcome::Failed(why.into()));
-                    }
-                }
-                Allocation::Busy => break,
-            }
-        }
-    }
-
-    fn place(&mut self, name: ExtentKey, extent: pack::Extent, room: Room, purpose: Purpose) {
-        self.pace.spend(extent.bytes.len() as u64, Instant::now());
-        self.count_used(room.segment.drive);
-        self.writing[usize::from(room.segment.drive.0)] += 1;
-        let core = self.any_core();
-        let placed = Extent {
-            key: name,
-            index: extent.index,
-            drive: room.segment.drive,
-            first: room.first,
-            segment: room.segment,
-        };
-        let (placed, bytes) = (Arc::new(placed), extent.bytes.len() as u64);
-        let write = write(core, Arc::clone(&placed), purpose, extent.bytes);
-        let instead = move || {
-            let outcome = Err(WriteError::Closed);
-            Step::Written { extent: placed, purpose, bytes, outcome }
-        };
-        self.steps.spawn_on(self.threads.next(), "write", write, instead);
     }
 
     fn count_used(&self, drive: DriveNo) {

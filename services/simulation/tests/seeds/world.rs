@@ -278,7 +278,7 @@ impl World {
             self.stop_gracefully(at);
             self.until("the node serves again", 10_000, |world| world.nodes[at].serves());
             let found = self.nodes[at].up().and_then(|up| up.found()).unwrap_or(0) as u64;
-            let Some(ended) = self.nodes[at].ended.take() else { continue };
+            let ended = self.nodes[at].ended.take().expect("it has recorded what it had written");
             let all_serve = ended.drives.iter().all(|&it| it == DriveState::Serving);
             let is_sound = !self.nodes[at].is_damaged && all_serve;
             let extents = ended.extents;
