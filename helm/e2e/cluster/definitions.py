@@ -1,6 +1,7 @@
 """The kinds of others that the chart makes objects of: their definitions, out of the modules of who defines them."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..process import run, until
@@ -18,10 +19,16 @@ FILES = {
 
 
 def install() -> None:
-    for module, file in FILES.values():
-        run("kubectl", "create", "-f", folder(module) / file)
+    apply("others' kinds", FILES.values(), FILES)
+
+
+def apply(what: str, files: Iterable[tuple[str, str]], kinds: Iterable[str]) -> None:
+    """Has the API server serve these kinds, whichever of their files, a module and a path each, it has already."""
+    for module, file in files:
+        # Some are longer than what an ordinary apply keeps of an object.
+        run("kubectl", "apply", "--server-side", "-f", folder(module) / file)
     served = lambda: set(run("kubectl", "api-resources", "--no-headers", "-o", "name").split())
-    until("others' kinds", lambda: all(any(name.startswith(f"{kind}.") for name in served()) for kind in FILES))
+    until(what, lambda: all(any(name.startswith(f"{kind}.") for name in served()) for kind in kinds))
 
 
 def folder(module: str) -> Path:
