@@ -1,7 +1,7 @@
 //! Where a node's memory goes: one bound, and what each part may take of it.
 //!
 //! ```text
-//! memory = base + rings + traffic + spares + fills + lake_cache + RAM tier + directory
+//! memory = base + rings + traffic + spares + fills + writes + lake_cache + RAM tier + directory
 //! ```
 //!
 //! All but the directory have sizes of their own; the directory may have what they leave. When that is full,
@@ -11,6 +11,7 @@ use bytesize::ByteSize;
 
 use crate::config::IoConfig;
 use crate::error::NodeError;
+use crate::fill::TRANSFERS_BYTES_MAX;
 
 /// The program, its threads, and what allocators keep.
 const BASE_BYTES: u64 = 192 << 20;
@@ -62,10 +63,12 @@ impl MemoryPlan {
             (bound, _) => bound,
         };
         let fills = config.fills as u64 * COPIES_A_FILL;
+        let drives = config.drives.len() as u64;
         let mut parts = vec![
             ("the program itself", BASE_BYTES),
             ("`slots` of `read_max`", cores * u64::from(config.slots) * config.read_max.as_u64()),
             ("replies' buffers", cores * SPARE_BYTES),
+            ("`drives`' writes", drives * TRANSFERS_BYTES_MAX as u64),
             ("`fills` of a `segment`", fills * config.segment.as_u64()),
             ("`lake_cache`", config.lake_cache.as_u64()),
             ("`ram_tier`", config.ram_tier.as_u64()),

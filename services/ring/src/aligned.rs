@@ -1,21 +1,47 @@
 //! Buffers that O_DIRECT accepts.
 //!
 //! The only place of the crate that allocates by hand. A buffer has one owner at a time; during an
-//! operation the owner is the backend, so nothing can read, write or free it from this side. Huge
-//! pages would be a second constructor here.
+//! operation the owner is the backend, so nothing can read, write or free it from this side.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use address::SECTOR_BYTES;
+
+/// What a huge page of x86-64, and of aarch64 with pages of 4 KiB, has.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A heap buffer that begins at a multiple of 4,096 and is a multiple of 4,096 bytes long.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
+    /// How long it may become.
+    capacity: usize,
+    /// What it is a part of, if it wasn't allocated by itself.
+    region: Option<Arc<Region>>,
 }
+
+/// An allocation that buffers are parts of; freed with the last of them.
+struct Region {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `AlignedBuf::parts_of_huge_pages` with this layout, and freed once: the parts, which alone
+        // point into it, each have held a reference.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: a region is but an address to free; its bytes belong to the buffers.
+unsafe impl Send for Region {}
+// SAFETY: nothing can be done with a shared reference.
+unsafe impl Sync for Region {}
 
 #[repr(align(4096))]
 struct Sector(#[expect(dead_code)] [u8; SECTOR_BYTES]);
@@ -27,38 +53,52 @@ impl AlignedBuf {
     ///
     /// If `len` isn't a multiple of 4,096: see [`AlignedBuf::for_sectors`].
     pub fn zeroed(len: usize) -> Self {
-        // SAFETY: the layout's size isn't 0.
-        Self::own(len, |layout| unsafe { alloc_zeroed(layout) })
-    }
-
-    /// A copy of `bytes`.
-    ///
-    /// # Panics
-    ///
-    /// If their number isn't a multiple of 4,096.
-    pub fn copy_of(bytes: &[u8]) -> Self {
-        Self::own(bytes.len(), |layout| {
-            // SAFETY: the layout's size isn't 0.
-            let start = unsafe { alloc(layout) };
-            if !start.is_null() {
-                // SAFETY: `start` is the beginning of as many bytes that nothing else knows of, so `bytes` are others.
-                unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), layout.size()) };
-            }
-            start
-        })
-    }
-
-    /// `len` bytes that `allocate` hands over, all of them written to.
-    fn own(len: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Self {
         assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
         if len == 0 {
             return Self::empty();
         }
         let layout = layout(len);
-        match NonNull::new(allocate(layout)) {
-            Some(start) => Self { start, len },
+        // SAFETY: the layout's size isn't 0.
+        match NonNull::new(unsafe { alloc_zeroed(layout) }) {
+            Some(start) => Self { start, len, capacity: len, region: None },
             None => handle_alloc_error(layout),
         }
+    }
+
+    /// `count` buffers of `len` bytes each, all zero, that lie in huge pages where the kernel has them: each is one piece
+    /// of memory to a drive then, in place of one a page. They are of one allocation, freed with the last of them.
+    ///
+    /// # Panics
+    ///
+    /// If `len` isn't a multiple of 4,096, or they come to more bytes than there are addresses.
+    pub fn parts_of_huge_pages(count: usize, len: usize) -> Vec<Self> {
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
+        let bytes =
+            count.checked_mul(len).expect("buffers of fewer bytes than there are addresses");
+        if bytes == 0 {
+            return (0..count).map(|_| Self::empty()).collect();
+        }
+        let layout =
+            Layout::from_size_align(bytes.next_multiple_of(HUGE_PAGE_BYTES), HUGE_PAGE_BYTES)
+                .expect("buffers come to less than isize::MAX");
+        // SAFETY: the layout's size isn't 0.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        // A hint, without which all is the same but for the pages' size.
+        // SAFETY: the range is this allocation's, which begins with a page, and the hint changes no byte.
+        let _ = unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        // SAFETY: the allocation has as many bytes, and nothing else knows of them.
+        unsafe { start.write_bytes(0, layout.size()) };
+        let region = Arc::new(Region { start, layout });
+        let part = |number: usize| Self {
+            // SAFETY: `number` is less than `count`, so the part begins within the allocation.
+            start: unsafe { start.add(number * len) },
+            len,
+            capacity: len,
+            region: Some(Arc::clone(&region)),
+        };
+        (0..count).map(part).collect()
     }
 
     /// `sectors` sectors of 4,096 bytes, all zero.
@@ -68,12 +108,12 @@ impl AlignedBuf {
 
     /// No bytes, and no allocation.
     pub(crate) const fn empty() -> Self {
-        Self { start: NonNull::<Sector>::dangling().cast(), len: 0 }
+        Self { start: NonNull::<Sector>::dangling().cast(), len: 0, capacity: 0, region: None }
     }
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `len` bytes (dangling, aligned and not null for 0), they
+        // SAFETY: `start` is valid for `len` bytes (dangling, aligned and not null for 0), which is at most `capacity`; they
         // were initialised when they were allocated, and the borrow of `self` keeps the owner from handing
         // the buffer to the kernel meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
@@ -83,6 +123,17 @@ impl AlignedBuf {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// Makes it `len` bytes long, no longer than it was at first. What comes back after it was shorter is as it was.
+    ///
+    /// # Panics
+    ///
+    /// If `len` isn't a multiple of 4,096, or is more than that.
+    pub fn resize(&mut self, len: usize) {
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
+        assert!(len <= self.capacity, "{len} bytes of a buffer of {}", self.capacity);
+        self.len = len;
     }
 
     /// Length in bytes.
@@ -107,10 +158,11 @@ fn layout(len: usize) -> Layout {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: allocated in `own` with the same layout, and freed once: `self` is the only owner. While the
-            // kernel may touch the bytes the owner is a backend, which drops a buffer only after its completion.
-            unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
+        if self.capacity > 0 && self.region.is_none() {
+            // SAFETY: allocated in `zeroed` with the same layout, and freed once: `self` is the only owner. While the
+            // kernel may touch the bytes the owner is a backend, which drops a buffer, or its share of a region, only
+            // after its completion.
+            unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
         }
     }
 }
@@ -157,24 +209,42 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_begins_at_a_sector_and_is_the_same() {
-        for sectors in [0, 1, 3] {
-            let bytes: Vec<u8> = (0..sectors * SECTOR_BYTES).map(|at| (at % 251) as u8).collect();
-            let buf = AlignedBuf::copy_of(&bytes);
-            assert_eq!(buf.address() as usize % SECTOR_BYTES, 0);
-            assert_eq!(buf.as_slice(), bytes);
+    fn parts_are_apart_and_outlive_each_other() {
+        for (count, sectors) in [(0, 1), (3, 0), (5, 3), (9, 64)] {
+            let mut bufs = AlignedBuf::parts_of_huge_pages(count, sectors * SECTOR_BYTES);
+            assert_eq!(bufs.len(), count);
+            for (number, buf) in bufs.iter_mut().enumerate() {
+                assert_eq!(buf.address() as usize % SECTOR_BYTES, 0);
+                assert_eq!(buf.as_slice(), vec![0; sectors * SECTOR_BYTES]);
+                buf.fill(number as u8 + 1);
+            }
+            let last = bufs.pop();
+            assert!(bufs.iter().zip(1..).all(|(buf, byte)| buf.iter().all(|&it| it == byte)));
+            drop(bufs);
+            assert!(last.is_none_or(|buf| buf.iter().all(|&it| usize::from(it) == count)));
         }
+    }
+
+    #[test]
+    fn a_shorter_one_keeps_what_it_does_not_show() {
+        let mut buf = AlignedBuf::for_sectors(3);
+        buf.fill(7);
+        buf.resize(SECTOR_BYTES);
+        assert_eq!(buf.as_slice(), [7; SECTOR_BYTES]);
+        buf.fill(8);
+        buf.resize(3 * SECTOR_BYTES);
+        assert_eq!((buf[SECTOR_BYTES - 1], buf[SECTOR_BYTES]), (8, 7));
+    }
+
+    #[test]
+    #[should_panic(expected = "8192 bytes of a buffer of 4096")]
+    fn refuses_to_grow() {
+        AlignedBuf::for_sectors(1).resize(2 * SECTOR_BYTES);
     }
 
     #[test]
     #[should_panic(expected = "whole sectors")]
     fn refuses_odd_lengths() {
         AlignedBuf::zeroed(100);
-    }
-
-    #[test]
-    #[should_panic(expected = "whole sectors")]
-    fn refuses_copies_of_odd_lengths() {
-        AlignedBuf::copy_of(&[0; 100]);
     }
 }

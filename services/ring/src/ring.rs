@@ -79,8 +79,7 @@ impl Ring {
         }
         check_media(&config.engine, files)?;
         let config = &config.for_drives(files);
-        let bufs: Vec<_> =
-            (0..config.slots).map(|_| AlignedBuf::zeroed(config.slot_bytes)).collect();
+        let bufs = AlignedBuf::parts_of_huge_pages(config.slots as usize, config.slot_bytes);
         let (backend, engine) = start_backend(config, files, &bufs)?;
         let ends = files.iter().map(SlabFile::len).collect();
         let inner = Rc::new(Inner {

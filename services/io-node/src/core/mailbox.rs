@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use address::{ByteOffset, DriveNo, ExtentKey};
-use ring::{AlignedBuf, ReadError, WriteError};
+use ring::{AlignedBuf, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 use wire::Fault;
 
@@ -78,8 +78,8 @@ pub enum Message {
         offset: ByteOffset,
         /// Filled.
         buf: AlignedBuf,
-        /// Gets the outcome.
-        done: oneshot::Sender<Result<AlignedBuf, ReadError>>,
+        /// Gets the outcome, and the buffer back.
+        done: oneshot::Sender<Result<AlignedBuf, Returned<ReadError>>>,
     },
     /// Have what was written to a drive stay there.
     Sync {
@@ -96,8 +96,8 @@ pub enum Message {
         offset: ByteOffset,
         /// What.
         buf: AlignedBuf,
-        /// Gets the outcome.
-        done: oneshot::Sender<Result<(), WriteError>>,
+        /// Gets the outcome, and the buffer back.
+        done: oneshot::Sender<Result<AlignedBuf, Returned<WriteError>>>,
     },
     /// Say how it is.
     Describe(oneshot::Sender<CoreSnapshot>),

@@ -123,13 +123,11 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
             }
             Some(Message::Write { drive, offset, buf, done }) => {
                 let write = core.ring.write(drive, offset, buf);
-                let outcome = write.map(|it| it.map(drop).map_err(|refused| refused.error));
-                transfers.push(answer(outcome, done).boxed_local());
+                transfers.push(answer(write, done).boxed_local());
             }
             Some(Message::Read { drive, offset, buf, done }) => {
-                let outcome = core.ring.read_owned(drive, offset, buf);
-                let outcome = outcome.map(|it| it.map_err(|refused| refused.error));
-                transfers.push(answer(outcome, done).boxed_local());
+                let read = core.ring.read_owned(drive, offset, buf);
+                transfers.push(answer(read, done).boxed_local());
             }
             Some(Message::Sync { drive, done }) => {
                 transfers.push(answer(core.ring.sync(drive), done).boxed_local());

@@ -85,8 +85,7 @@ async fn core(
             Message::Write { drive, offset, buf, done } => {
                 let write = ring.write(drive, offset, buf);
                 tokio::task::spawn_local(async move {
-                    let outcome = write.await.map(drop).map_err(|refused| refused.error);
-                    done.send(outcome).unwrap_or_default();
+                    drop(done.send(write.await));
                 });
             }
             Message::Sync { drive, done } => {
@@ -102,8 +101,7 @@ async fn core(
             Message::Read { drive, offset, buf, done } => {
                 let read = ring.read_owned(drive, offset, buf);
                 tokio::task::spawn_local(async move {
-                    let outcome = read.await.map_err(|refused| refused.error);
-                    drop(done.send(outcome));
+                    drop(done.send(read.await));
                 });
             }
             // Every third was read.

@@ -34,6 +34,7 @@ use super::shares::Shares;
 use super::steps::Steps;
 use super::task::{self, Purpose, Step, publish, scan};
 use super::threads::FillThreads;
+use super::transfer_bufs::TransferBufs;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
 use crate::config::Admission;
@@ -106,6 +107,8 @@ pub struct Filler {
     scanning: usize,
     /// Of each drive.
     writing: Vec<usize>,
+    /// Of each drive.
+    bufs: Vec<Arc<TransferBufs>>,
     /// Chunks that could not be filled, until when they are not tried again, and how long that was.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
     /// Chunks that are longer than a segment, and their bytes: however often they are scanned, they stay so.
@@ -150,6 +153,7 @@ impl Filler {
             FillHandle::new(limits.queue_max, Arc::clone(&stats), Arc::clone(&gauges));
         let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
+        let bytes_under_way = limits.fills_max as u64 * segment_sectors * SECTOR_BYTES as u64;
         let placed = Placed::new(cores.len(), !shares.is_empty());
         let filler = Self {
             asks,
@@ -166,6 +170,7 @@ impl Filler {
             threads,
             scanning: 0,
             writing: vec![0; slabs.len()],
+            bufs: slabs.iter().map(|_| Arc::new(TransferBufs::new(bytes_under_way))).collect(),
             failed: HashMap::new(),
             too_long: HashMap::new(),
             homeless: VecDeque::new(),
@@ -469,6 +474,11 @@ impl Filler {
         if let Some(replaced) = self.placed.insert(Arc::clone(extent)) {
             self.segments.gone(replaced.segment, replaced.index.sectors().into());
         }
+    }
+
+    /// The buffers of a drive.
+    fn bufs(&self, drive: DriveNo) -> Arc<TransferBufs> {
+        Arc::clone(&self.bufs[usize::from(drive.0)])
     }
 
     fn count_used(&self, drive: DriveNo) {

@@ -30,6 +30,7 @@ pub mod simulate;
 mod steps;
 mod task;
 mod threads;
+mod transfer_bufs;
 mod unrecorded;
 mod waiting;
 
@@ -42,3 +43,4 @@ pub use pace::Pace;
 pub use segments::{OTHERS_MIN, SegmentNo, held_max_sectors};
 pub use shares::{Holding, Share, Shares};
 pub use threads::{FillLane, FillThreads};
+pub use transfer_bufs::TRANSFERS_BYTES_MAX;

@@ -7,18 +7,15 @@ use std::time::Duration;
 use address::{ByteOffset, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
 use futures::future::join_all;
-use ring::{AlignedBuf, Fault, ReadError, WriteError};
+use ring::{AlignedBuf, Fault, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
 use super::health::{JournalError, Trouble};
 use super::segments::SegmentNo;
+use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
-
-/// One write, in bytes: long enough for nearly all of a drive's bandwidth with one at a time a core, short enough
-/// that reads never wait long behind it (`docs/performance.md`).
-const WRITE_BYTES: usize = 256 << 10;
 
 /// A step's report.
 pub enum Step {
@@ -115,37 +112,48 @@ pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Ex
 }
 
 /// Reads an extent that is to be written elsewhere, and checks its sectors.
-pub async fn reread(core: Mailbox, extent: Arc<Extent>) -> Step {
+pub async fn reread(core: Mailbox, bufs: Arc<TransferBufs>, extent: Arc<Extent>) -> Step {
     let mut bytes = Vec::with_capacity(extent.index.sectors() as usize * SECTOR_BYTES);
-    let read = read_checked(&core, &extent, |piece| bytes.extend_from_slice(piece)).await;
+    let read = read_checked(&core, &bufs, &extent, |piece| bytes.extend_from_slice(piece)).await;
     let copy = read.map(|()| pack::Extent { index: extent.index.clone(), bytes });
     Step::Reread { extent, copy }
 }
 
 /// Reads an extent to see whether it is still right.
-pub async fn scrub(core: Mailbox, extent: Arc<Extent>) -> Step {
-    let outcome = read_checked(&core, &extent, |_| {}).await;
+pub async fn scrub(core: Mailbox, bufs: Arc<TransferBufs>, extent: Arc<Extent>) -> Step {
+    let outcome = read_checked(&core, &bufs, &extent, |_| {}).await;
     Step::Scrubbed { extent, outcome }
 }
 
 /// Gives `piece` the extent's bytes in order, whole sectors that match their checksums.
 async fn read_checked(
     core: &Mailbox,
+    bufs: &TransferBufs,
     extent: &Extent,
     mut piece: impl FnMut(&[u8]),
 ) -> Result<(), Trouble> {
     let len = extent.index.sectors() as usize * SECTOR_BYTES;
     let mut sectors = 0..;
-    for from in (0..len).step_by(WRITE_BYTES) {
-        let buf = AlignedBuf::zeroed(WRITE_BYTES.min(len - from));
+    for from in (0..len).step_by(TRANSFER_BYTES) {
+        let (loan, buf) = bufs.lend(TRANSFER_BYTES.min(len - from)).await;
         let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
         let (done, read) = oneshot::channel();
         let _ = core.send(Message::Read { drive: extent.drive, offset, buf, done });
-        let buf = read.await.unwrap_or(Err(ReadError::Closed))?;
-        for (sector, number) in buf.chunks(SECTOR_BYTES).zip(&mut sectors) {
-            extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
+        // Who doesn't answer is shutting down.
+        let (buf, outcome) = match read.await.map_err(|_| ReadError::Closed)? {
+            Ok(buf) => (buf, Ok(())),
+            Err(Returned { buf, error }) => (buf, Err(error)),
+        };
+        let right = |(sector, number)| extent.index.check(number, sector).is_ok();
+        let is_right = outcome.is_ok() && buf.chunks(SECTOR_BYTES).zip(&mut sectors).all(right);
+        if is_right {
+            piece(&buf);
         }
-        piece(&buf);
+        loan.give_back(buf);
+        outcome?;
+        if !is_right {
+            return Err(Trouble::Checksum);
+        }
     }
     Ok(())
 }
@@ -178,11 +186,17 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step
 }
 
 /// Writes an extent through a core's ring.
-pub async fn write(core: Mailbox, extent: Arc<Extent>, purpose: Purpose, bytes: Vec<u8>) -> Step {
+pub async fn write(
+    core: Mailbox,
+    bufs: Arc<TransferBufs>,
+    extent: Arc<Extent>,
+    purpose: Purpose,
+    bytes: Vec<u8>,
+) -> Step {
     let start = extent.first.byte_offset().0;
-    let pieces = bytes.chunks(WRITE_BYTES).enumerate().map(|(at, piece)| {
-        let offset = ByteOffset(start + (at * WRITE_BYTES) as u64);
-        write_piece(&core, extent.drive, offset, piece)
+    let pieces = bytes.chunks(TRANSFER_BYTES).enumerate().map(|(at, piece)| {
+        let offset = ByteOffset(start + (at * TRANSFER_BYTES) as u64);
+        write_piece(&core, &bufs, extent.drive, offset, piece)
     });
     // All of them, also after one has failed: the room is not free before the last write has ended.
     let outcome = join_all(pieces).await.into_iter().collect();
@@ -196,8 +210,8 @@ pub async fn record(
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    until_taken(|| sync(core, drive)).await?;
-    write_piece(core, drive, first.byte_offset(), &block).await
+    synced(core, drive).await?;
+    written(core, drive, first.byte_offset(), block).await.0
 }
 
 /// Writes the block that ends a segment's old journal, to stay before the segment is overwritten.
@@ -207,61 +221,67 @@ pub async fn empty(
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    write_piece(core, drive, first.byte_offset(), &block).await?;
-    until_taken(|| sync(core, drive)).await
+    written(core, drive, first.byte_offset(), block).await.0?;
+    synced(core, drive).await
 }
 
 /// How long what a core's ring had no room for waits before it is asked for again.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Asks again for what the ring has no room for, or the kernel: nothing was written.
-async fn until_taken<F>(ask: impl Fn() -> F) -> Result<(), WriteError>
-where
-    F: Future<Output = Result<(), WriteError>>,
-{
+/// Whether an error says but that the ring has no room, or the kernel: nothing was written, and later it may be.
+fn is_of_the_moment(error: &WriteError) -> bool {
+    matches!(error, WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. })
+}
+
+/// Writes a piece of an extent, once there is a buffer for it.
+async fn write_piece(
+    core: &Mailbox,
+    bufs: &TransferBufs,
+    drive: DriveNo,
+    offset: ByteOffset,
+    piece: &[u8],
+) -> Result<(), WriteError> {
+    let (loan, mut buf) = bufs.lend(piece.len()).await;
+    buf.copy_from_slice(piece);
+    let (outcome, buf) = written(core, drive, offset, buf).await;
+    if let Some(buf) = buf {
+        loan.give_back(buf);
+    }
+    outcome
+}
+
+/// Writes bytes in one go, until the ring takes them: a journal may have no hole. The buffer comes back from all but a
+/// core that is shutting down.
+async fn written(
+    core: &Mailbox,
+    drive: DriveNo,
+    offset: ByteOffset,
+    mut buf: AlignedBuf,
+) -> (Result<(), WriteError>, Option<AlignedBuf>) {
     loop {
-        match ask().await {
-            Err(WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. }) => {
-                tokio::time::sleep(RETRY).await;
+        let (done, outcome) = oneshot::channel();
+        let _ = core.send(Message::Write { drive, offset, buf, done });
+        match outcome.await {
+            Ok(Ok(buf)) => return (Ok(()), Some(buf)),
+            Ok(Err(Returned { error, buf: returned })) if is_of_the_moment(&error) => {
+                buf = returned
             }
-            outcome => return outcome,
+            Ok(Err(Returned { error, buf })) => return (Err(error), Some(buf)),
+            Err(_) => return (Err(WriteError::Closed), None),
         }
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-/// Writes bytes in one go, until the ring takes them: a journal may have no hole.
-async fn write_piece(
-    core: &Mailbox,
-    drive: DriveNo,
-    offset: ByteOffset,
-    bytes: &[u8],
-) -> Result<(), WriteError> {
-    until_taken(|| write_at(core, drive, offset, AlignedBuf::copy_of(bytes))).await
-}
-
-fn write_at(
-    core: &Mailbox,
-    drive: DriveNo,
-    offset: ByteOffset,
-    buf: AlignedBuf,
-) -> impl Future<Output = Result<(), WriteError>> + use<> {
-    let (done, written) = oneshot::channel();
-    outcome(core.send(Message::Write { drive, offset, buf, done }).is_ok(), written)
-}
-
-fn sync(core: &Mailbox, drive: DriveNo) -> impl Future<Output = Result<(), WriteError>> + use<> {
-    let (done, synced) = oneshot::channel();
-    outcome(core.send(Message::Sync { drive, done }).is_ok(), synced)
-}
-
-async fn outcome(
-    sent: bool,
-    done: oneshot::Receiver<Result<(), WriteError>>,
-) -> Result<(), WriteError> {
-    match (sent, done.await) {
-        (true, Ok(outcome)) => outcome,
-        // The node is shutting down.
-        _ => Err(WriteError::Closed),
+/// Has what was written stay on the drive, once the ring takes that.
+async fn synced(core: &Mailbox, drive: DriveNo) -> Result<(), WriteError> {
+    loop {
+        let (done, outcome) = oneshot::channel();
+        let _ = core.send(Message::Sync { drive, done });
+        match outcome.await.unwrap_or(Err(WriteError::Closed)) {
+            Err(error) if is_of_the_moment(&error) => tokio::time::sleep(RETRY).await,
+            outcome => return outcome,
+        }
     }
 }
 
@@ -309,4 +329,4 @@ fn tell(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Tol
     Told(all_done)
 }
 
-const _: () = assert!(WRITE_BYTES.is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(TRANSFER_BYTES.is_multiple_of(SECTOR_BYTES));

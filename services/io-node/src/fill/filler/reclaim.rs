@@ -144,8 +144,8 @@ impl Filler {
         }
         let is_over = reclaim.moving == 0;
         for extent in next {
-            let core = self.any_core();
-            let reread = task::reread(core, Arc::clone(&extent));
+            let (core, bufs) = (self.any_core(), self.bufs(extent.drive));
+            let reread = task::reread(core, bufs, Arc::clone(&extent));
             let copy = Err(ReadError::Closed.into());
             let instead = move || Step::Reread { extent, copy };
             self.steps.spawn_on(self.threads.next(), "reread", reread, instead);

@@ -27,8 +27,8 @@ impl Filler {
             // Dropped, or placed elsewhere since.
             if self.placed.has(&extent) {
                 self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
-                let core = self.any_core();
-                let scrub = task::scrub(core, Arc::clone(&extent));
+                let (core, bufs) = (self.any_core(), self.bufs(extent.drive));
+                let scrub = task::scrub(core, bufs, Arc::clone(&extent));
                 let outcome = Err(ReadError::Closed.into());
                 let instead = move || Step::Scrubbed { extent, outcome };
                 self.steps.spawn_on(self.threads.next(), "scrub", scrub, instead);

@@ -1,0 +1,93 @@
+//! The buffers that go to a drive and come from it in the background.
+
+use crossbeam_queue::ArrayQueue;
+use ring::AlignedBuf;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// One transfer, in bytes: long enough for nearly all of a drive's bandwidth with one at a time a core, short enough
+/// that reads never wait long behind it (`docs/performance.md`).
+pub const TRANSFER_BYTES: usize = 256 << 10;
+
+/// How many a drive has at most: as many as keep several rings busy.
+const TRANSFERS_MAX: usize = 32;
+
+/// What a drive's take of memory at most, in bytes.
+pub const TRANSFERS_BYTES_MAX: usize = TRANSFERS_MAX * TRANSFER_BYTES;
+
+/// A drive's buffers of [`TRANSFER_BYTES`], made once and lent for one write or read at a time.
+///
+/// Memory that is new for each write costs a page fault for each 4 KiB, and is one piece a page to the drive; freed, it
+/// is the lock of one core's allocator that another one takes.
+pub struct TransferBufs {
+    free: ArrayQueue<AlignedBuf>,
+    /// As many as there are buffers, lent ones too.
+    turns: Semaphore,
+}
+
+impl TransferBufs {
+    /// As many as `bytes` of extents under way can use, and no more than a drive's.
+    pub fn new(bytes: u64) -> Self {
+        let wanted = bytes.div_ceil(TRANSFER_BYTES as u64);
+        let count = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, TRANSFERS_MAX);
+        let free = ArrayQueue::new(count);
+        for buf in AlignedBuf::parts_of_huge_pages(count, TRANSFER_BYTES) {
+            free.push(buf).expect("there is room for as many");
+        }
+        Self { free, turns: Semaphore::new(count) }
+    }
+
+    /// One of `len` bytes of any value, whole sectors and at most [`TRANSFER_BYTES`], as soon as it is its turn.
+    pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
+        let turn = self.turns.acquire().await.expect("nobody closes it");
+        // One that a ring was dropped with, or a step that panicked, is not given back.
+        let mut buf = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES));
+        buf.resize(len);
+        (Loan { free: &self.free, _turn: turn }, buf)
+    }
+}
+
+/// Who has a buffer lent; dropped, the next has its turn.
+pub struct Loan<'a> {
+    free: &'a ArrayQueue<AlignedBuf>,
+    _turn: SemaphorePermit<'a>,
+}
+
+impl Loan<'_> {
+    /// Gives the buffer back.
+    pub fn give_back(self, buf: AlignedBuf) {
+        // There is room: no more are lent than there were.
+        let _ = self.free.push(buf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn as_many_are_lent_as_extents_can_use() {
+        for (bytes, count) in [(0, 1), (1, 1), (3 * TRANSFER_BYTES as u64 + 1, 4), (1 << 40, 32)] {
+            let bufs = TransferBufs::new(bytes);
+            let lent: Vec<_> =
+                std::iter::from_fn(|| bufs.lend(TRANSFER_BYTES).now_or_never()).collect();
+            assert_eq!(lent.len(), count, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_is_lent_again_and_what_is_lost_is_made_anew() {
+        let bufs = TransferBufs::new(1);
+        let (loan, mut buf) = bufs.lend(4096).now_or_never().unwrap();
+        assert_eq!(buf.len(), 4096);
+        buf.fill(7);
+        assert!(bufs.lend(4096).now_or_never().is_none());
+        loan.give_back(buf);
+        let (loan, buf) = bufs.lend(8192).now_or_never().unwrap();
+        assert_eq!((buf.len(), buf[0]), (8192, 7));
+        drop((loan, buf));
+        let (_, buf) = bufs.lend(8192).now_or_never().unwrap();
+        assert_eq!((buf.len(), buf[0]), (8192, 0));
+    }
+}
