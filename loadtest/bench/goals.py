@@ -117,11 +117,9 @@ def _of_cache(cache: dict) -> list[dict]:
 
 def _of_telemetry(load: str, turns: dict) -> dict:
     name = {"search": "searches/s", "take": "rows/s, one a request,"}[load]
-    ratio = told_ratio(turns, "one_percent", load, "metrics")
-    return _goal(f"{name} with one request in a hundred traced, over none traced", ratio, 0.98, True)
+    return _goal(f"{name} with one request in a hundred traced, over none traced", told_ratio(turns["one_percent"][load]), 0.98, True)
 
 
-def told_ratio(turns: dict, name: str, load: str, over: str = "untold") -> float:
-    """The rate of nodes that tell so much of it, over that of nodes that tell less: the median of all turns."""
-    pairs = zip(turns[name][load], turns[over][load], strict=True)
-    return median(more["requests_per_s"] / less["requests_per_s"] for more, less in pairs)
+def told_ratio(turns: list[dict]) -> float:
+    """The rate of nodes that tell so much of it, over that of those beside them: the median of all turns."""
+    return median(turn["told"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)

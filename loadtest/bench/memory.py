@@ -9,10 +9,10 @@ from .profile import Profile
 
 
 @contextmanager
-def folder(profile: Profile) -> Iterator[Path]:
-    """The profile's folder in memory, with huge pages: with small ones half of a read is looking its page up."""
+def folder(profile: Profile, slabs: int = 1) -> Iterator[Path]:
+    """The profile's folder in memory, with room for so many of its slabs, with huge pages: with small ones half of a read is looking its page up."""
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
-    options = f"huge=always,size={profile.slab_gib + 1}g"
+    options = f"huge=always,size={slabs * profile.slab_gib + 1}g"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", profile.memory_folder], check=True)
     try:
         yield profile.memory_folder

@@ -1,5 +1,5 @@
-"""What telling of it costs: the same load on nodes that tell nobody, and on nodes whose metrics are scraped and whose
-requests are traced."""
+"""What telling of it costs: the same load at the same time on two pairs of nodes, of which one tells more than the
+other. They share the CPUs, so what disturbs one disturbs the other: two runs one after the other differ by 15 %."""
 
 import threading
 import urllib.request
@@ -11,11 +11,14 @@ from pathlib import Path
 import grpc
 
 from . import memory
-from .bireme import Bireme, free_port
+from .bireme import Bireme, Node, free_port
+from .goals import told_ratio
 from .profile import Profile
 
 # The share of requests that is traced; None tells nobody anything.
 RATIOS = {"untold": None, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
+# What each of the others runs beside.
+BESIDE = "metrics"
 # As often as a Prometheus that is in a hurry; so that it is within each load.
 TOLD_SECONDS = 2
 # One whose cost is in its rows, and one whose cost is in its requests.
@@ -23,29 +26,31 @@ LOADS = {
     "search": ["search", "-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr"],
     "take": ["take", "--columns", "vector", "--rows", "1", "--concurrency", "64"],
 }
-# Turns of a round: what is to be seen is less than what two runs differ by.
+# Turns of a round.
 TURNS = 3
 WARM_UP_SECONDS = 1.5
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Each load on each kind of node, in turns; the drive is memory, so that nothing but CPU counts."""
-    results: dict = {name: {load: [] for load in LOADS} for name in RATIOS}
-    with memory.folder(profile) as folder, _receiver() as (endpoint, received), Bireme(binary, logs) as bireme:
-        slab = folder / "slab-0"
-        _fill(profile, bireme, slab)
+    """Each load on nodes of each kind, beside others; the drives are memory, so that nothing but CPU counts."""
+    names = [name for name in RATIOS if name != BESIDE]
+    results: dict = {name: {load: [] for load in LOADS} for name in names}
+    with memory.folder(profile, slabs=2) as folder, _receiver() as (endpoint, received), Bireme(binary, logs) as bireme:
+        slabs = [folder / f"slab-{number}" for number in range(2)]
+        for slab in slabs:
+            _fill(profile, bireme, slab)
         for turn in range(profile.rounds * TURNS):
             print(f"telemetry, turn {turn + 1} of {profile.rounds * TURNS}", flush=True)
-            # Another one goes first each time.
-            names = list(RATIOS)
+            # Another one goes first each time, and has the other slab.
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                for load, report in _loads(profile, bireme, slab, RATIOS[name], endpoint, received, turn).items():
-                    results[name][load].append(report)
-                told = ", ".join(f"{load} {results[name][load][-1]['requests_per_s']:,.0f}/s" for load in LOADS)
-                print(f"  {name}: {told}", flush=True)
+                kinds = [name, BESIDE] if turn % 2 else [BESIDE, name]
+                for load, reports in _loads(profile, bireme, list(zip(kinds, slabs)), endpoint, received, turn).items():
+                    results[name][load].append({"told": reports[name], "beside": reports[BESIDE]})
+                told = ", ".join(f"{load} {told_ratio(results[name][load][-1:]):.3f}" for load in LOADS)
+                print(f"  {name}, over {BESIDE}: {told}", flush=True)
         if not all(received.values()):
             raise RuntimeError(f"not all was told that was to be, so this measured something else: {received}")
-    return {"turns": results, "received": received}
+    return {"turns": results, "beside": BESIDE, "received": received}
 
 
 def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:
@@ -58,27 +63,44 @@ def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:
 
 
 def _loads(
-    profile: Profile, bireme: Bireme, slab: Path, ratio: float | None, endpoint: str, received: dict[str, int], turn: int
-) -> dict[str, dict]:
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    io = bireme.io_node([slab], profile.slab_gib, keep=True, **_told("IO", ratio, addresses[0], endpoint))
-    tables = {"vectors": profile.table("vectors")}
-    query = bireme.query_node(io, tables, **_told("QUERY", ratio, addresses[1], endpoint))
+    profile: Profile, bireme: Bireme, kinds: list[tuple[str, Path]], endpoint: str, received: dict[str, int], turn: int
+) -> dict[str, dict[str, dict]]:
+    """By load and kind, what the kind's nodes did, all kinds at the same time."""
+    queries, nodes, scraped = {}, [], []
     done = threading.Event()
-    if ratio is not None:
-        threading.Thread(target=_scrape, args=(addresses, done, received), daemon=True).start()
     try:
-        bireme.ready(query, ["vectors"])
+        for kind, slab in kinds:
+            metrics = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+            io = bireme.io_node([slab], profile.slab_gib, keep=True, **_told("IO", RATIOS[kind], metrics[0], endpoint))
+            nodes.append(io)
+            tables = {"vectors": profile.table("vectors")}
+            queries[kind] = bireme.query_node(io, tables, **_told("QUERY", RATIOS[kind], metrics[1], endpoint))
+            nodes.append(queries[kind])
+            if RATIOS[kind] is not None:
+                scraped += metrics
+        threading.Thread(target=_scrape, args=(scraped, done, received), daemon=True).start()
+        for query in queries.values():
+            bireme.ready(query, ["vectors"])
         measured = {}
-        for load, (kind, *arguments) in LOADS.items():
-            arguments += ["--seed", str(turn)]
-            bireme.bench(query, kind, "vectors", WARM_UP_SECONDS, *arguments)
-            measured[load] = bireme.bench(query, kind, "vectors", profile.seconds, *arguments)
+        for load, arguments in LOADS.items():
+            _at_once(bireme, queries, arguments, WARM_UP_SECONDS, turn)
+            measured[load] = _at_once(bireme, queries, arguments, profile.seconds, turn)
         return measured
     finally:
         done.set()
-        query.stop()
-        io.stop()
+        for node in reversed(nodes):
+            node.stop()
+
+
+def _at_once(bireme: Bireme, queries: dict[str, Node], arguments: list[str], seconds: float, turn: int) -> dict[str, dict]:
+    kind, *options = arguments
+
+    def bench(query: Node) -> dict:
+        report = bireme.bench(query, kind, "vectors", seconds, *options, "--seed", str(turn))
+        return {name: report[name] for name in ("command", "requests_per_s", "latency_us", "errors", "nodes")}
+
+    with ThreadPoolExecutor(len(queries)) as threads:
+        return dict(zip(queries, threads.map(bench, queries.values())))
 
 
 def _told(tier: str, ratio: float | None, metrics: str, endpoint: str) -> dict[str, str]:
