@@ -22,6 +22,9 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// A fill has its chunk twice: as the table's columns, and encoded.
 const COPIES_A_FILL: u64 = 2;
 
+/// What is kept of a segment that is reclaimed is read before it is written, and may be all of it.
+const RECLAIMED: u64 = 1;
+
 /// Of what this process may use, in percent, where nothing is configured.
 const DEFAULT_PERCENT: u64 = 80;
 
@@ -62,14 +65,14 @@ impl MemoryPlan {
             (0, Some(available)) => available / 100 * DEFAULT_PERCENT,
             (bound, _) => bound,
         };
-        let fills = config.fills as u64 * COPIES_A_FILL;
+        let segments = config.fills as u64 * COPIES_A_FILL + RECLAIMED;
         let drives = config.drives.len() as u64;
         let mut parts = vec![
             ("the program itself", BASE_BYTES),
             ("`slots` of `read_max`", cores * u64::from(config.slots) * config.read_max.as_u64()),
             ("replies' buffers", cores * SPARE_BYTES),
             ("`drives`' writes", drives * TRANSFERS_BYTES_MAX as u64),
-            ("`fills` of a `segment`", fills * config.segment.as_u64()),
+            ("`fills` of a `segment`, and one reclaimed", segments * config.segment.as_u64()),
             ("`lake_cache`", config.lake_cache.as_u64()),
             ("`ram_tier`", config.ram_tier.as_u64()),
         ];
@@ -119,17 +122,20 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::DriveConfig;
 
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;
 
     fn plan(memory: u64, capacity: u64, available: Option<u64>) -> Result<MemoryPlan, NodeError> {
-        let config = IoConfig { memory: ByteSize::b(memory), ..IoConfig::default() };
+        let drive = DriveConfig { path: "drive".into(), size: None };
+        let memory = ByteSize::b(memory);
+        let config = IoConfig { memory, drives: vec![drive], ..IoConfig::default() };
         MemoryPlan::new(&config, 2, capacity, available)
     }
 
-    /// 192 MiB + 2 × 256 × 32 KiB + 2 × 32 MiB + 2 × 2 × 64 MiB + 256 MiB + 256 MiB.
-    const FIXED: u64 = 1040 * MIB;
+    /// 192 MiB + 2 × 256 × 32 KiB + 2 × 32 MiB + (2 × 2 + 1) × 64 MiB + 256 MiB + 256 MiB, and a drive's writes.
+    const FIXED: u64 = 1104 * MIB + TRANSFERS_BYTES_MAX as u64;
 
     #[test]
     fn the_directory_has_what_the_others_leave() {
@@ -154,7 +160,7 @@ mod tests {
     fn a_small_machine_has_less_traffic_and_starts() {
         // Half of what the rest leaves.
         let small = plan(0, GIB, Some(2 * GIB)).unwrap();
-        assert_eq!(small.traffic / MIB, (2 * 1024 * 80 / 100 - 1040 - 3) / 2);
+        assert_eq!(small.traffic / MIB, (2 * 1024 * 80 / 100 - FIXED.div_ceil(MIB) - 3) / 2);
         let wanted = 100 * GIB / 1000 * 3;
         let tiny = plan(0, 100 * GIB, Some(GIB)).unwrap();
         assert_eq!(tiny, MemoryPlan { traffic: 64 * MIB, directory: wanted });

@@ -103,6 +103,7 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
 pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::drive());
     tokio::spawn(read::watch(here().shared.config.read_timeout));
+    tokio::spawn(read::judge());
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));

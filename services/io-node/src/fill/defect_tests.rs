@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use address::SECTOR_BYTES;
+use address::{DriveNo, SECTOR_BYTES};
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::{DataType, Field};
 use futures::FutureExt;
@@ -12,11 +12,11 @@ use futures::future::BoxFuture;
 use pack::PackLayout;
 use ring::sim::{SimConfig, SimDisk, SimFaults};
 
-use super::FillOutcome;
 use super::chunk::Chunk;
 use super::crash_tests::{LIMITS, Life, SEGMENT_SECTORS, disk, live, name};
 use super::filler::FillLimits;
 use super::steps::defect;
+use super::{DriveState, FillOutcome};
 use crate::error::NodeError;
 use crate::slab::HEAD_SECTORS;
 
@@ -64,6 +64,59 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
             life.stop().await;
         });
     }
+}
+
+/// Two drives on which a paused clock goes on while they are waited for.
+fn timed_disk() -> SimDisk {
+    let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
+    let tick = Duration::from_micros(100);
+    SimDisk::new(SimConfig { seed: 1, drives: vec![bytes; 2], tick, ..SimConfig::default() })
+}
+
+#[test]
+fn a_drive_that_ends_no_write_is_retired_and_who_waits_is_told() {
+    let disk = timed_disk();
+    live(async || {
+        tokio::time::pause();
+        let life = Life::begin(&disk).await;
+        disk.hold(true);
+        // With as many under way as there may be, so that all others wait for them.
+        let (first, second) = tokio::join!(fill(&life, 1), fill(&life, 2));
+        assert_eq!([why(first), why(second)], ["its drive is retired"; 2]);
+        let states = [0, 1].map(|drive| life.state(drive));
+        assert!(states.contains(&DriveState::Retired), "{states:?}");
+        disk.hold(false);
+        if states.contains(&DriveState::Serving) {
+            assert!(matches!(fill(&life, 3).await, FillOutcome::Filled(_)));
+        }
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_slow_drive_is_retired_while_another_one_serves() {
+    let disk = timed_disk();
+    live(async || {
+        tokio::time::pause();
+        let life = Life::begin(&disk).await;
+        for chunk in 0..20 {
+            fill(&life, chunk).await;
+        }
+        let on = |drive| life.found(&disk).values().filter(|(on, _)| *on == drive).count();
+        assert!(on(0) > 0 && on(1) > 0);
+        for drive in [0, 1] {
+            for second in 0..31 {
+                let state = life.state(drive);
+                assert!(state == DriveState::Serving || second == 30, "{second}");
+                life.fills.slow(DriveNo(drive));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        let states = [0, 1].map(|drive| life.state(drive));
+        assert_eq!(states, [DriveState::Retired, DriveState::Serving]);
+        assert!(on(0) == 0 && on(1) > 0);
+        life.stop().await;
+    });
 }
 
 /// Longer than a segment; counts how often it is read.

@@ -24,7 +24,7 @@ use self::reclaim::Reclaim;
 use super::chunk::Chunk;
 use super::eviction::Eviction;
 use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
-use super::health::{DriveState, Health};
+use super::health::{DriveState, Health, is_of_the_drive};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::restore;
@@ -35,6 +35,7 @@ use super::steps::Steps;
 use super::task::{self, Purpose, Step, publish, scan};
 use super::threads::FillThreads;
 use super::transfer_bufs::TransferBufs;
+use super::transfers::Transfers;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
 use crate::config::Admission;
@@ -90,6 +91,8 @@ pub struct FillLimits {
 pub struct Filler {
     asks: mpsc::Receiver<Ask>,
     words: mpsc::Receiver<Word>,
+    /// For its own steps.
+    own_words: mpsc::WeakSender<Word>,
     cores: Arc<[Mailbox]>,
     limits: FillLimits,
     slabs: Vec<Superblock>,
@@ -158,6 +161,7 @@ impl Filler {
         let filler = Self {
             asks,
             words,
+            own_words: handle.own_words(),
             cores,
             limits,
             segments: Segments::new(segment_sectors, &sectors, epoch_min),
@@ -247,6 +251,7 @@ impl Filler {
                 Some(word) = self.words.recv() => match word {
                     Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
                     Word::Late(drive) => self.late(drive),
+                    Word::Slow(drive) => self.slow(drive),
                     // Who asked may be gone.
                     Word::Tables(to) => drop(to.send(self.shares.holdings().collect())),
                     Word::Stop(stopped) => self.stopping = Some(stopped),
@@ -388,7 +393,7 @@ impl Filler {
                     self.stats.bytes_filled.fetch_add(bytes, Ordering::Relaxed);
                     self.end(key, FillOutcome::Filled(bytes));
                 }
-                Purpose::Keep { from } => {
+                Purpose::Keep { from, .. } => {
                     self.stats.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
                     self.moved(from);
                 }
@@ -425,7 +430,7 @@ impl Filler {
                 if matches!(purpose, Purpose::Keep { .. }) && !self.placed.contains(extent.key) =>
             {
                 self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
-                if let Purpose::Keep { from } = purpose {
+                if let Purpose::Keep { from, .. } = purpose {
                     self.moved(from);
                 }
             }
@@ -445,8 +450,12 @@ impl Filler {
             outcome => {
                 self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
                 let mut why = "its drive is retired".to_owned();
+                let mut may_be_tried_again = true;
                 if let Err(error) = outcome {
-                    why = error.to_string();
+                    may_be_tried_again = is_of_the_drive(&error);
+                    if self.health[drive].state() != DriveState::Retired {
+                        why = error.to_string();
+                    }
                     if self.health[drive].write_failed(&error) {
                         self.degrade(extent.drive, &error);
                     }
@@ -456,7 +465,12 @@ impl Filler {
                         self.uncount(extent.key, extent.index.sectors().into());
                         self.end(extent.key, FillOutcome::Failed(why.into()));
                     }
-                    Purpose::Keep { from } => self.moved(from),
+                    Purpose::Keep { from, is_due } => {
+                        if is_due && may_be_tried_again {
+                            self.keep_once_more(from, extent.key);
+                        }
+                        self.moved(from);
+                    }
                 }
             }
         }
@@ -476,20 +490,21 @@ impl Filler {
         }
     }
 
-    /// The buffers of a drive.
-    fn bufs(&self, drive: DriveNo) -> Arc<TransferBufs> {
-        Arc::clone(&self.bufs[usize::from(drive.0)])
-    }
-
     fn count_used(&self, drive: DriveNo) {
         let used = self.segments.used_sectors(drive) * SECTOR_BYTES as u64;
         self.gauges[usize::from(drive.0)].used_bytes.store(used, Ordering::Relaxed);
     }
 
-    /// The cores in turn.
-    fn any_core(&mut self) -> Mailbox {
+    /// The cores in turn, for a drive.
+    fn transfers(&mut self, drive: DriveNo) -> Transfers {
         self.next_core = (self.next_core + 1) % self.cores.len();
-        self.cores[self.next_core].clone()
+        Transfers {
+            core: self.cores[self.next_core].clone(),
+            drive,
+            bufs: Arc::clone(&self.bufs[usize::from(drive.0)]),
+            gauges: Arc::clone(&self.gauges),
+            filler: self.own_words.clone(),
+        }
     }
 
     /// Ends a fill that no segment has room for, and any later one of the same.

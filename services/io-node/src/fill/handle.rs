@@ -85,6 +85,8 @@ pub enum Word {
     Bad(Arc<Extent>, Trouble),
     /// A drive did not answer in time.
     Late(DriveNo),
+    /// All reads of a drive took many times what they did.
+    Slow(DriveNo),
     /// Say what each table has of the drives.
     Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
     /// Record what is written, begin nothing more; dropped once that is done.
@@ -137,6 +139,16 @@ impl FillHandle {
     /// wait already the next read of it says so again.
     pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
         let _ = self.words.try_send(Word::Bad(Arc::clone(extent), trouble));
+    }
+
+    /// For the filler's own steps: it ends when nobody else can ask any more.
+    pub(super) fn own_words(&self) -> mpsc::WeakSender<Word> {
+        self.words.downgrade()
+    }
+
+    /// Says that all of a drive's reads of a second took many times what they did before.
+    pub fn slow(&self, drive: DriveNo) {
+        let _ = self.words.try_send(Word::Slow(drive));
     }
 
     /// Says that a drive did not answer reads in time.

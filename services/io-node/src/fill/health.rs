@@ -72,8 +72,8 @@ const READ_FAILURES_MAX: usize = 32;
 /// How long a failed extent counts.
 const READ_WINDOW: Duration = Duration::from_secs(60);
 
-/// Seconds with late reads, within [`READ_WINDOW`], after which the drive is retired: a pause now and then
-/// is what drives behind a network have.
+/// Seconds with late reads, or slow ones, within [`READ_WINDOW`], after which the drive is retired: a pause now and
+/// then is what drives behind a network have.
 const LATE_SECONDS_MAX: usize = 30;
 
 /// Writes that may fail one after another before the drive takes no more.
@@ -86,6 +86,8 @@ pub struct Health {
     read_failures: VecDeque<Instant>,
     /// Of each second that had a late read, the first.
     late: VecDeque<Instant>,
+    /// Of each second in which all reads were slow, the first.
+    slow: VecDeque<Instant>,
     write_failures: u32,
 }
 
@@ -111,14 +113,21 @@ impl Health {
 
     /// Reads were not answered in time. Whether that changed how the drive is used.
     pub fn was_late(&mut self, now: Instant) -> bool {
-        forget_old(&mut self.late, now);
-        if self.late.back().is_none_or(|&last| now - last >= Duration::from_secs(1)) {
-            self.late.push_back(now);
+        are_too_many(&mut self.late, now) && self.retire()
+    }
+
+    /// All reads of a second took many times what they did. Whether it has been so for long; if so it's forgotten.
+    pub fn was_slow(&mut self, now: Instant) -> bool {
+        let is_for_long = are_too_many(&mut self.slow, now);
+        if is_for_long {
+            self.slow.clear();
         }
-        match self.late.len() >= LATE_SECONDS_MAX {
-            true => self.become_state(DriveState::Retired),
-            false => false,
-        }
+        is_for_long
+    }
+
+    /// Nothing of the drive is to be used any more. Whether that changed how it is used.
+    pub fn retire(&mut self) -> bool {
+        self.become_state(DriveState::Retired)
     }
 
     /// An extent was written.
@@ -164,6 +173,15 @@ impl Health {
         }
         worse
     }
+}
+
+/// Adds this second; whether there have been too many lately.
+fn are_too_many(seconds: &mut VecDeque<Instant>, now: Instant) -> bool {
+    forget_old(seconds, now);
+    if seconds.back().is_none_or(|&last| now - last >= Duration::from_secs(1)) {
+        seconds.push_back(now);
+    }
+    seconds.len() >= LATE_SECONDS_MAX
 }
 
 fn forget_old(failures: &mut VecDeque<Instant>, now: Instant) {
@@ -224,6 +242,18 @@ mod tests {
         assert!((0..290).all(|tenth| !health.was_late(at(1_000_000 + tenth * 100))));
         assert!(health.was_late(at(1_029_000)));
         assert_eq!(health.state(), DriveState::Retired);
+    }
+
+    #[test]
+    fn a_drive_that_is_slow_for_long_is_told_of_once_in_that_time() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        let told = (0..300).filter(|&tenth| {
+            let now = start + Duration::from_millis(tenth * 100);
+            health.was_slow(now)
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [290]);
+        assert_eq!(health.state(), DriveState::Serving);
+        assert!(health.retire() && !health.retire());
     }
 
     #[test]

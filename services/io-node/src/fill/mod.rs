@@ -31,6 +31,7 @@ mod steps;
 mod task;
 mod threads;
 mod transfer_bufs;
+mod transfers;
 mod unrecorded;
 mod waiting;
 

@@ -54,6 +54,11 @@ impl Placed {
         there.map(|extent| extent.key).collect()
     }
 
+    /// The one of this name.
+    pub fn get(&self, key: ExtentKey) -> Option<&Arc<Extent>> {
+        self.by_key.get(&key)
+    }
+
     /// Whether there is one of this name.
     pub fn contains(&self, key: ExtentKey) -> bool {
         self.by_key.contains_key(&key)

@@ -2,18 +2,18 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
-use address::{ByteOffset, DriveNo, ExtentKey, SECTOR_BYTES, SectorNo};
+use address::{ByteOffset, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
 use futures::future::join_all;
-use ring::{AlignedBuf, Fault, ReadError, Returned, WriteError};
+use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
 use super::health::{JournalError, Trouble};
 use super::segments::SegmentNo;
-use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
+use super::transfer_bufs::TRANSFER_BYTES;
+use super::transfers::Transfers;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
 
@@ -94,6 +94,8 @@ pub enum Purpose {
     Keep {
         /// That segment.
         from: SegmentNo,
+        /// Whether its table may count on it.
+        is_due: bool,
     },
 }
 
@@ -112,48 +114,37 @@ pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Ex
 }
 
 /// Reads an extent that is to be written elsewhere, and checks its sectors.
-pub async fn reread(core: Mailbox, bufs: Arc<TransferBufs>, extent: Arc<Extent>) -> Step {
+pub async fn reread(drive: Transfers, extent: Arc<Extent>) -> Step {
     let mut bytes = Vec::with_capacity(extent.index.sectors() as usize * SECTOR_BYTES);
-    let read = read_checked(&core, &bufs, &extent, |piece| bytes.extend_from_slice(piece)).await;
+    let read = read_checked(&drive, &extent, |piece| bytes.extend_from_slice(piece)).await;
     let copy = read.map(|()| pack::Extent { index: extent.index.clone(), bytes });
     Step::Reread { extent, copy }
 }
 
 /// Reads an extent to see whether it is still right.
-pub async fn scrub(core: Mailbox, bufs: Arc<TransferBufs>, extent: Arc<Extent>) -> Step {
-    let outcome = read_checked(&core, &bufs, &extent, |_| {}).await;
+pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Step {
+    let outcome = read_checked(&drive, &extent, |_| {}).await;
     Step::Scrubbed { extent, outcome }
 }
 
 /// Gives `piece` the extent's bytes in order, whole sectors that match their checksums.
 async fn read_checked(
-    core: &Mailbox,
-    bufs: &TransferBufs,
+    drive: &Transfers,
     extent: &Extent,
     mut piece: impl FnMut(&[u8]),
 ) -> Result<(), Trouble> {
     let len = extent.index.sectors() as usize * SECTOR_BYTES;
     let mut sectors = 0..;
     for from in (0..len).step_by(TRANSFER_BYTES) {
-        let (loan, buf) = bufs.lend(TRANSFER_BYTES.min(len - from)).await;
         let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
-        let (done, read) = oneshot::channel();
-        let _ = core.send(Message::Read { drive: extent.drive, offset, buf, done });
-        // Who doesn't answer is shutting down.
-        let (buf, outcome) = match read.await.map_err(|_| ReadError::Closed)? {
-            Ok(buf) => (buf, Ok(())),
-            Err(Returned { buf, error }) => (buf, Err(error)),
+        let look = |bytes: &[u8]| {
+            for (sector, number) in bytes.chunks(SECTOR_BYTES).zip(&mut sectors) {
+                extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
+            }
+            piece(bytes);
+            Ok::<_, Trouble>(())
         };
-        let right = |(sector, number)| extent.index.check(number, sector).is_ok();
-        let is_right = outcome.is_ok() && buf.chunks(SECTOR_BYTES).zip(&mut sectors).all(right);
-        if is_right {
-            piece(&buf);
-        }
-        loan.give_back(buf);
-        outcome?;
-        if !is_right {
-            return Err(Trouble::Checksum);
-        }
+        drive.read(offset, TRANSFER_BYTES.min(len - from), look).await??;
     }
     Ok(())
 }
@@ -185,104 +176,35 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step
     Step::Scanned { extents }
 }
 
-/// Writes an extent through a core's ring.
+/// Writes an extent.
 pub async fn write(
-    core: Mailbox,
-    bufs: Arc<TransferBufs>,
+    drive: Transfers,
     extent: Arc<Extent>,
     purpose: Purpose,
     bytes: Vec<u8>,
 ) -> Step {
-    let start = extent.first.byte_offset().0;
-    let pieces = bytes.chunks(TRANSFER_BYTES).enumerate().map(|(at, piece)| {
-        let offset = ByteOffset(start + (at * TRANSFER_BYTES) as u64);
-        write_piece(&core, &bufs, extent.drive, offset, piece)
-    });
-    // All of them, also after one has failed: the room is not free before the last write has ended.
-    let outcome = join_all(pieces).await.into_iter().collect();
-    Step::Written { bytes: bytes.len() as u64, extent: Arc::clone(&extent), purpose, outcome }
+    let outcome = drive.write(extent.first.byte_offset(), &bytes).await;
+    Step::Written { bytes: bytes.len() as u64, extent, purpose, outcome }
 }
 
 /// Writes a block of a journal, once all that it speaks of is on the drive to stay.
 pub async fn record(
-    core: &Mailbox,
-    drive: DriveNo,
+    drive: &Transfers,
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    synced(core, drive).await?;
-    written(core, drive, first.byte_offset(), block).await.0
+    drive.sync().await?;
+    drive.write_block(first, block).await
 }
 
 /// Writes the block that ends a segment's old journal, to stay before the segment is overwritten.
 pub async fn empty(
-    core: &Mailbox,
-    drive: DriveNo,
+    drive: &Transfers,
     first: SectorNo,
     block: AlignedBuf,
 ) -> Result<(), WriteError> {
-    written(core, drive, first.byte_offset(), block).await.0?;
-    synced(core, drive).await
-}
-
-/// How long what a core's ring had no room for waits before it is asked for again.
-const RETRY: Duration = Duration::from_millis(5);
-
-/// Whether an error says but that the ring has no room, or the kernel: nothing was written, and later it may be.
-fn is_of_the_moment(error: &WriteError) -> bool {
-    matches!(error, WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. })
-}
-
-/// Writes a piece of an extent, once there is a buffer for it.
-async fn write_piece(
-    core: &Mailbox,
-    bufs: &TransferBufs,
-    drive: DriveNo,
-    offset: ByteOffset,
-    piece: &[u8],
-) -> Result<(), WriteError> {
-    let (loan, mut buf) = bufs.lend(piece.len()).await;
-    buf.copy_from_slice(piece);
-    let (outcome, buf) = written(core, drive, offset, buf).await;
-    if let Some(buf) = buf {
-        loan.give_back(buf);
-    }
-    outcome
-}
-
-/// Writes bytes in one go, until the ring takes them: a journal may have no hole. The buffer comes back from all but a
-/// core that is shutting down.
-async fn written(
-    core: &Mailbox,
-    drive: DriveNo,
-    offset: ByteOffset,
-    mut buf: AlignedBuf,
-) -> (Result<(), WriteError>, Option<AlignedBuf>) {
-    loop {
-        let (done, outcome) = oneshot::channel();
-        let _ = core.send(Message::Write { drive, offset, buf, done });
-        match outcome.await {
-            Ok(Ok(buf)) => return (Ok(()), Some(buf)),
-            Ok(Err(Returned { error, buf: returned })) if is_of_the_moment(&error) => {
-                buf = returned
-            }
-            Ok(Err(Returned { error, buf })) => return (Err(error), Some(buf)),
-            Err(_) => return (Err(WriteError::Closed), None),
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-/// Has what was written stay on the drive, once the ring takes that.
-async fn synced(core: &Mailbox, drive: DriveNo) -> Result<(), WriteError> {
-    loop {
-        let (done, outcome) = oneshot::channel();
-        let _ = core.send(Message::Sync { drive, done });
-        match outcome.await.unwrap_or(Err(WriteError::Closed)) {
-            Err(error) if is_of_the_moment(&error) => tokio::time::sleep(RETRY).await,
-            outcome => return outcome,
-        }
-    }
+    drive.write_block(first, block).await?;
+    drive.sync().await
 }
 
 /// Makes every core find an extent.

@@ -6,7 +6,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// One transfer, in bytes: long enough for nearly all of a drive's bandwidth with one at a time a core, short enough
 /// that reads never wait long behind it (`docs/performance.md`).
-pub const TRANSFER_BYTES: usize = 256 << 10;
+///
+/// In tests it is so short that the short extents there have several.
+pub const TRANSFER_BYTES: usize = if cfg!(test) { 8 << 10 } else { 256 << 10 };
 
 /// How many a drive has at most: as many as keep several rings busy.
 const TRANSFERS_MAX: usize = 32;

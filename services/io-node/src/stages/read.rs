@@ -8,6 +8,7 @@
 mod checks;
 mod late;
 mod queue;
+mod usual;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,6 +26,7 @@ use self::checks::Checks;
 pub use self::late::watch;
 pub use self::queue::Priority;
 use self::queue::Queue;
+pub use self::usual::judge;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::reply;
 use crate::core::{Core, DriveCounts, Gather, Request, RequestNo, Source, here};

@@ -111,7 +111,7 @@ impl Filler {
         self.pace.spend(extent.bytes.len() as u64, Instant::now());
         self.count_used(room.segment.drive);
         self.writing[usize::from(room.segment.drive.0)] += 1;
-        let (core, bufs) = (self.any_core(), self.bufs(room.segment.drive));
+        let drive = self.transfers(room.segment.drive);
         let placed = Extent {
             key: name,
             index: extent.index,
@@ -120,7 +120,7 @@ impl Filler {
             segment: room.segment,
         };
         let (placed, bytes) = (Arc::new(placed), extent.bytes.len() as u64);
-        let write = write(core, bufs, Arc::clone(&placed), purpose, extent.bytes);
+        let write = write(drive, Arc::clone(&placed), purpose, extent.bytes);
         let instead = move || {
             let outcome = Err(WriteError::Closed);
             Step::Written { extent: placed, purpose, bytes, outcome }

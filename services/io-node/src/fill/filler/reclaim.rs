@@ -57,6 +57,10 @@ impl Filler {
 
     /// Goes on to read what is worth keeping.
     pub(super) fn heated(&mut self, segment: SegmentNo, mut heats: Vec<(Arc<Extent>, u32)>) {
+        // Given up meanwhile, because its drive takes no more writes.
+        if self.reclaiming.as_ref().is_none_or(|it| it.segment != segment) {
+            return;
+        }
         let candidate = |(extent, heat): &(Arc<Extent>, u32)| Candidate {
             key: extent.key,
             sectors: extent.index.sectors().into(),
@@ -96,7 +100,7 @@ impl Filler {
         match (self.segments.allocate(log, sectors, record, for_use), reclaim) {
             (Allocation::Room(room), _) => {
                 self.not_due(from, name);
-                return self.place(name, copy, room, Purpose::Keep { from });
+                return self.place(name, copy, room, Purpose::Keep { from, is_due });
             }
             (_, Some(reclaim)) if is_due && will_settle => {
                 return reclaim.roomless.push((name, copy));
@@ -116,6 +120,18 @@ impl Filler {
         reclaim.is_some_and(|reclaim| reclaim.due.remove(&name))
     }
 
+    /// Has an extent that is due read and written again, after a drive has failed it: that drive is asked no more after a
+    /// few of them, and what is at the old place is as good as it was.
+    pub(super) fn keep_once_more(&mut self, from: SegmentNo, name: ExtentKey) {
+        let Some(old) = self.placed.get(name).filter(|old| old.segment == from).cloned() else {
+            return;
+        };
+        if let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) {
+            reclaim.due.insert(name);
+            reclaim.waiting.push(old);
+        }
+    }
+
     /// Looks for room again for what had none: records take less than was kept free for them.
     pub(super) fn keep_roomless(&mut self) {
         let Some(reclaim) = &mut self.reclaiming else { return };
@@ -128,7 +144,7 @@ impl Filler {
     /// One less of the extents of `from` is on its way elsewhere. After the last of them the rest is
     /// forgotten.
     pub(super) fn moved(&mut self, from: SegmentNo) {
-        // Given up meanwhile, because its drive is retired.
+        // Given up meanwhile.
         let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) else {
             return;
         };
@@ -144,8 +160,7 @@ impl Filler {
         }
         let is_over = reclaim.moving == 0;
         for extent in next {
-            let (core, bufs) = (self.any_core(), self.bufs(extent.drive));
-            let reread = task::reread(core, bufs, Arc::clone(&extent));
+            let reread = task::reread(self.transfers(extent.drive), Arc::clone(&extent));
             let copy = Err(ReadError::Closed.into());
             let instead = move || Step::Reread { extent, copy };
             self.steps.spawn_on(self.threads.next(), "reread", reread, instead);
@@ -169,10 +184,10 @@ impl Filler {
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
-        let core = self.any_core();
+        let drive = self.transfers(segment.drive);
         let empty = async move {
             told.wait().await;
-            let outcome = task::empty(&core, segment.drive, room.first, block).await;
+            let outcome = task::empty(&drive, room.first, block).await;
             Step::Emptied { segment, outcome: outcome.map_err(JournalError::from) }
         };
         let instead = move || Step::Emptied { segment, outcome: Err(JournalError::Panicked) };

@@ -32,14 +32,14 @@ impl Filler {
             let room = self.segments.next_block(segment, block_sectors(bytes));
             let block = to_block(&self.block_id(segment, &room), &records);
             self.segments.chain(segment, sum_of(&block));
-            let (core, drive) = (self.any_core(), segment.drive);
             let extents = extents.len() as u32;
             let recorded = move |outcome| {
                 let record_sectors = reserved;
                 Step::Recorded { segment, extents, record_sectors, outcome }
             };
+            let transfers = self.transfers(segment.drive);
             let record = async move {
-                let outcome = task::record(&core, drive, room.first, block).await;
+                let outcome = task::record(&transfers, room.first, block).await;
                 recorded(outcome.map_err(JournalError::from))
             };
             let instead = move || recorded(Err(JournalError::Panicked));

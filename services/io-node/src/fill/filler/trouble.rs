@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Filler;
 use crate::directory::Extent;
-use crate::fill::health::{DriveState, Trouble};
+use crate::fill::health::{DriveState, Health, Trouble};
 use crate::fill::task::{self, Step, forget};
 use crate::fill::unrecorded::Unrecorded;
 
@@ -27,8 +27,7 @@ impl Filler {
             // Dropped, or placed elsewhere since.
             if self.placed.has(&extent) {
                 self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
-                let (core, bufs) = (self.any_core(), self.bufs(extent.drive));
-                let scrub = task::scrub(core, bufs, Arc::clone(&extent));
+                let scrub = task::scrub(self.transfers(extent.drive), Arc::clone(&extent));
                 let outcome = Err(ReadError::Closed.into());
                 let instead = move || Step::Scrubbed { extent, outcome };
                 self.steps.spawn_on(self.threads.next(), "scrub", scrub, instead);
@@ -61,6 +60,25 @@ impl Filler {
         }
     }
 
+    /// Reads of a drive take many times what they did.
+    pub(super) fn slow(&mut self, drive: DriveNo) {
+        if !self.health[usize::from(drive.0)].was_slow(Instant::now()) {
+            return;
+        }
+        let serves = |health: &Health| health.state() == DriveState::Serving;
+        let others = self.health.iter().zip(0..).filter(|(_, other)| *other != drive.0);
+        if others.map(|(health, _)| health).any(serves) {
+            self.health[usize::from(drive.0)].retire();
+            self.degrade(drive, &"its reads take many times what they did");
+        } else {
+            // What it has comes sooner than from the table, and there is nowhere else to fill it.
+            tracing::error!(
+                drive = drive.0,
+                "the drive's reads take many times what they did, and no other one serves: it is used on"
+            );
+        }
+    }
+
     /// A drive is used less from now on, or not at all.
     pub(super) fn degrade(&mut self, drive: DriveNo, why: &dyn Display) {
         let state = self.health[usize::from(drive.0)].state();
@@ -68,13 +86,14 @@ impl Filler {
         self.segments.close(drive);
         // What isn't in its journal yet will not be.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
+        // The room would be of no use any more, and what is in it is.
+        self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         if state != DriveState::Retired {
             tracing::error!(drive = drive.0, %why, "the drive takes no more writes; what it has is served");
             return;
         }
         // A drive that hangs ends nothing that it was asked for: others are not to wait for it.
         self.writing[usize::from(drive.0)] = 0;
-        self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         self.unrecorded[usize::from(drive.0)].1 = false;
         self.scrub.read();
         let keys = self.placed.on_drive(drive);
