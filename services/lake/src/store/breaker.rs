@@ -13,6 +13,9 @@ use tables::StoreLimits;
 /// The longest pause, before jitter.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// A probe that takes longer makes way for another: its answer may be read slowly.
+const PROBE_MAX: Duration = Duration::from_secs(60);
+
 /// A store that has failed too often is let be, but for a probe now and then.
 #[derive(Debug)]
 pub struct Breaker {
@@ -22,7 +25,8 @@ pub struct Breaker {
     /// The next pause, and the end of this one.
     pause: Duration,
     open_until: Option<Instant>,
-    probing: bool,
+    /// Since when.
+    probing: Option<Instant>,
 }
 
 /// Why a request was not sent.
@@ -51,7 +55,7 @@ impl Breaker {
             failures: 0,
             pause: limits.breaker_pause,
             open_until: None,
-            probing: false,
+            probing: None,
         }
     }
 
@@ -62,7 +66,9 @@ impl Breaker {
     pub fn check(&self, now: Instant) -> Result<(), LetBe> {
         let Some(until) = self.open_until else { return Ok(()) };
         let again = until.saturating_duration_since(now);
-        match again.is_zero() && !self.probing {
+        let is_probing =
+            self.probing.is_some_and(|since| now.saturating_duration_since(since) < PROBE_MAX);
+        match again.is_zero() && !is_probing {
             true => Ok(()),
             false => Err(LetBe { failures: self.failures, again }),
         }
@@ -75,14 +81,14 @@ impl Breaker {
     /// Those of [`check`](Self::check).
     pub fn admit(&mut self, now: Instant) -> Result<bool, LetBe> {
         self.check(now)?;
-        self.probing = self.open_until.is_some();
-        Ok(self.probing)
+        self.probing = self.open_until.map(|_| now);
+        Ok(self.probing.is_some())
     }
 
     /// The store answered. Whether it had been let be.
     pub fn answered(&mut self) -> bool {
         let was_open = self.open_until.take().is_some();
-        (self.failures, self.pause, self.probing) = (0, self.pause_min, false);
+        (self.failures, self.pause, self.probing) = (0, self.pause_min, None);
         was_open
     }
 
@@ -97,14 +103,14 @@ impl Breaker {
             // So that nodes which lost the same store don't all come back at once.
             self.open_until = Some(now + self.pause.mul_f64(0.5 + chance));
             self.pause = (self.pause * 2).min(PAUSE_MAX);
-            self.probing = false;
+            self.probing = None;
         }
         opens && !was_open
     }
 
     /// Nobody waits for the probe's answer any more; another request may be one.
     pub fn abandoned(&mut self) {
-        self.probing = false;
+        self.probing = None;
     }
 }
 
@@ -179,5 +185,15 @@ mod tests {
         assert_eq!(breaker.admit(later), Ok(true));
         breaker.abandoned();
         assert_eq!(breaker.admit(later), Ok(true));
+    }
+
+    #[test]
+    fn a_probe_that_takes_its_time_makes_way_for_another() {
+        let (mut breaker, now) = open();
+        let later = now + Duration::from_secs(2);
+        assert_eq!(breaker.admit(later), Ok(true));
+        assert!(breaker.admit(later + PROBE_MAX - Duration::from_millis(1)).is_err());
+        assert_eq!(breaker.admit(later + PROBE_MAX), Ok(true));
+        assert!(breaker.admit(later + PROBE_MAX).is_err());
     }
 }
