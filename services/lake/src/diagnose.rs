@@ -12,7 +12,7 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
-use crate::store::LetBe;
+use crate::store::trouble;
 
 /// Says in this crate's terms what `error` means for the table at `uri`.
 pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
@@ -63,9 +63,8 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     }
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
-        if let Some(let_be) = this.downcast_ref::<LetBe>() {
-            let (uri, why) = (uri.to_owned(), let_be.to_string());
-            return Some(LakeError::StoreUnreachable { uri, why });
+        if let Some(why) = trouble(this) {
+            return Some(LakeError::StoreUnreachable { uri: uri.to_owned(), why });
         }
         if let Some(found) =
             this.downcast_ref::<StoreError>().and_then(|e| object_store_fault(uri, e))
@@ -138,8 +137,10 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
 
 /// What the HTTP clients of the clouds say when they can't connect or can't sign.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
-    const UNREACHABLE: [&str; 9] = [
+    const UNREACHABLE: [&str; 11] = [
         "the store is let be",
+        "stay taken: none was given back",
+        "has sent nothing more of",
         "error sending request",
         "Connection refused",
         "dns error",
@@ -207,7 +208,10 @@ pub(crate) fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::store::{Stalled, generic};
 
     #[test]
     fn locations_and_breaks_go() {
@@ -232,6 +236,20 @@ mod tests {
         let error = diagnose("s3://b/t", nobody);
         assert!(matches!(error, LakeError::CredentialsMissing { .. }), "{error:?}");
         assert!(!error.to_string().contains("SdkBody"), "{error}");
+        let silent = Stalled {
+            store: "s3://b".into(),
+            path: "t/x".into(),
+            received: 1,
+            expected: 2,
+            waited: Duration::from_secs(10),
+        };
+        let silent = LanceError::from(generic(silent));
+        // Also where an error is shared, and only its text is left.
+        for error in [LanceError::io(silent.to_string()), silent] {
+            let error = diagnose("s3://b/t", error);
+            assert!(matches!(error, LakeError::StoreUnreachable { .. }), "{error:?}");
+            assert!(error.to_string().contains("store.stall_max"), "{error}");
+        }
         let gone = StoreError::NotFound { path: "t/data/x.lance".into(), source: "404".into() };
         let error = diagnose("s3://b/t", LanceError::from(gone));
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");

@@ -10,6 +10,12 @@ use serde::Deserialize;
 pub struct StoreLimits {
     /// Requests under way at most, to one store; more wait.
     pub requests_max: usize,
+    /// For how long they wait while all places are taken and none is given back.
+    #[serde(with = "humantime_serde")]
+    pub wait_max: Duration,
+    /// For how long the body of an answer may bring no byte while its reader waits for one.
+    #[serde(with = "humantime_serde")]
+    pub stall_max: Duration,
     /// Whether a read that takes longer than 99 % of the last ones is asked for once more, and the first
     /// answer taken. At most one read in twenty is.
     pub hedge: bool,
@@ -26,6 +32,10 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             requests_max: 128,
+            // Longer than clients let a request take, so that it is they who tell the breaker.
+            wait_max: Duration::from_secs(60),
+            // Less than opening a table may take, so that there is time to ask again.
+            stall_max: Duration::from_secs(10),
             hedge: true,
             breaker_failures: 8,
             breaker_pause: Duration::from_secs(1),
@@ -60,6 +70,12 @@ impl StoreLimits {
         let StorePrices { million_reads, million_writes, gigabyte_read } = self.prices;
         if self.requests_max == 0 {
             return Some(("store.requests_max", "must be at least 1".into()));
+        }
+        if self.wait_max < Duration::from_millis(1) {
+            return Some(("store.wait_max", "must be at least 1ms".into()));
+        }
+        if self.stall_max < Duration::from_millis(1) {
+            return Some(("store.stall_max", "must be at least 1ms".into()));
         }
         if self.breaker_failures == 0 {
             return Some(("store.breaker_failures", "must be at least 1".into()));

@@ -80,6 +80,8 @@ pub fn query_scalars() -> Vec<Scalar> {
 /// How object stores are used, by both.
 const STORE: &[Scalar] = &[
     number("store.requests_max"),
+    text("store.wait_max"),
+    text("store.stall_max"),
     flag("store.hedge"),
     number("store.breaker_failures"),
     text("store.breaker_pause"),

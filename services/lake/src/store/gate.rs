@@ -2,15 +2,18 @@
 
 use std::error::Error as StdError;
 use std::fmt::Display;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use object_store::Error as StoreError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
 
-use super::breaker::{Breaker, LetBe};
+use super::breaker::Breaker;
 use super::hedge::Hedge;
+use super::trouble::{NoPlace, is_not_sent};
 use super::usage::{StoreUsage, count};
 use tables::StoreLimits;
 
@@ -20,12 +23,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What all users of one store share.
 #[derive(Debug)]
 pub struct Gate {
-    /// As Lance names it, for the log.
-    store: String,
+    /// As the URIs of its tables begin, for the log and errors.
+    pub store: String,
+    /// For how long a body may bring nothing.
+    pub stall_max: Duration,
     breaker: Mutex<Breaker>,
+    /// The store failed a request.
+    failed: Notify,
     /// None if nothing is to be hedged.
     hedge: Option<Mutex<Hedge>>,
     places: Arc<Semaphore>,
+    requests_max: usize,
+    wait_max: Duration,
+    /// When a place was last taken or given back.
+    moved: Mutex<Instant>,
     pub usage: Arc<StoreUsage>,
 }
 
@@ -34,20 +45,26 @@ pub struct Gate {
 pub struct Pass {
     gate: Arc<Gate>,
     is_probe: bool,
-    since: Instant,
+    /// Since when the store is waited for; none while its reader has what came.
+    waits_since: Option<Instant>,
     judged: bool,
     /// None where another request of the same work has it.
-    _place: Option<OwnedSemaphorePermit>,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Gate {
-    /// To a store of which nothing is known yet.
+    /// To a store of which nothing is known yet, but for what Lance calls it.
     pub fn new(store: &str, limits: &StoreLimits, usage: Arc<StoreUsage>) -> Self {
         Self {
-            store: store.to_owned(),
+            store: store.replacen('$', "://", 1),
+            stall_max: limits.stall_max,
             breaker: Mutex::new(Breaker::new(limits)),
+            failed: Notify::new(),
             hedge: limits.hedge.then(Mutex::default),
             places: Arc::new(Semaphore::new(limits.requests_max)),
+            requests_max: limits.requests_max,
+            wait_max: limits.wait_max,
+            moved: Mutex::new(Instant::now()),
             usage,
         }
     }
@@ -55,12 +72,37 @@ impl Gate {
     /// Waits for a place.
     ///
     /// # Errors
-    /// While the store is let be.
+    /// While the store is let be, or if all places are taken and none is given back for `store.wait_max`: at once, if
+    /// that is over.
     pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
-        // Before, as all places may be taken by what hangs; and after, as that may have told meanwhile.
-        locked(&self.breaker).check(Instant::now()).map_err(|it| self.refused(it))?;
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(generic)?;
-        self.admit(Some(place))
+        let mut place = pin!(Arc::clone(&self.places).acquire_owned());
+        loop {
+            // Begun before the look at the breaker, so that it misses no failure after it.
+            let failed = self.failed.notified();
+            // Also while it waits, as all places may be taken by what hangs.
+            let now = Instant::now();
+            locked(&self.breaker).check(now.into_std()).map_err(|it| self.refused(it))?;
+            let moved = {
+                let mut moved = locked(&self.moved);
+                // Under the lock: whoever finds no place also finds when the last was taken.
+                if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                    *moved = now;
+                    return self.admit(Some(place));
+                }
+                *moved
+            };
+            tokio::select! {
+                biased;
+                place = &mut place => return self.admit(Some(place.map_err(generic)?)),
+                () = failed => {}
+                () = sleep(self.wait_max.saturating_sub(moved.elapsed())) => {
+                    if *locked(&self.moved) == moved {
+                        let (store, places) = (self.store.clone(), self.requests_max);
+                        return Err(self.refused(NoPlace { store, places, waited: moved.elapsed() }));
+                    }
+                }
+            }
+        }
     }
 
     /// The same for what takes its turns with requests that have places of their own, and would wait for itself: a
@@ -73,16 +115,17 @@ impl Gate {
     }
 
     fn admit(self: &Arc<Self>, place: Option<OwnedSemaphorePermit>) -> object_store::Result<Pass> {
-        let since = Instant::now();
-        let admitted = locked(&self.breaker).admit(since);
+        let now = Instant::now();
+        let admitted = locked(&self.breaker).admit(now.into_std());
         let is_probe = admitted.map_err(|let_be| self.refused(let_be))?;
         count(&self.usage.under_way, 1);
-        Ok(Pass { gate: Arc::clone(self), is_probe, since, judged: false, _place: place })
+        let waits_since = Some(now);
+        Ok(Pass { gate: Arc::clone(self), is_probe, waits_since, judged: false, place })
     }
 
-    fn refused(&self, let_be: LetBe) -> StoreError {
+    fn refused(&self, why: impl StdError + Send + Sync + 'static) -> StoreError {
         count(&self.usage.refused, 1);
-        generic(let_be)
+        generic(why)
     }
 
     /// A read begins: after how long to ask for it again.
@@ -104,6 +147,21 @@ impl Gate {
 }
 
 impl Pass {
+    /// The way that it is for.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Who asked waits for the store from now on, as it did when it entered.
+    pub fn waits(&mut self) {
+        self.waits_since = Some(Instant::now());
+    }
+
+    /// Something came: what goes by until the next wait is no time of the store's.
+    pub fn came(&mut self) {
+        self.waits_since = None;
+    }
+
     /// Judges the store by what came of the request.
     pub fn judge<T>(&mut self, outcome: &object_store::Result<T>) {
         let Err(error) = outcome else {
@@ -111,7 +169,7 @@ impl Pass {
             return self.answered();
         };
         // Another request that this one is made of was not let through: nothing was asked of the store.
-        if is_let_be(error) {
+        if is_not_sent(error) {
             return;
         }
         self.judged = true;
@@ -123,11 +181,12 @@ impl Pass {
 
     fn failed(&self, why: &dyn Display) {
         count(&self.gate.usage.failed, 1);
-        let now = Instant::now();
+        let now = Instant::now().into_std();
         if locked(&self.gate.breaker).failed(self.is_probe, now, rand::random()) {
             count(&self.gate.usage.let_be, 1);
             tracing::warn!(store = self.gate.store, %why, "the store keeps failing and is let be");
         }
+        self.gate.failed.notify_waiters();
     }
 
     fn answered(&self) {
@@ -141,20 +200,19 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         self.gate.usage.under_way.fetch_sub(1, Ordering::Relaxed);
+        if self.place.is_some() {
+            *locked(&self.gate.moved) = Instant::now();
+        }
         if self.judged {
             return;
         }
         // Who asked has lost patience: with this store, if it had time enough.
-        if self.since.elapsed() >= PATIENCE {
+        if self.waits_since.is_some_and(|since| since.elapsed() >= PATIENCE) {
             self.failed(&"it does not answer");
         } else if self.is_probe {
             locked(&self.gate.breaker).abandoned();
         }
     }
-}
-
-fn is_let_be(error: &StoreError) -> bool {
-    matches!(error, StoreError::Generic { source, .. } if source.is::<LetBe>())
 }
 
 /// Whether an error speaks against the store, rather than of what was asked for.
@@ -192,7 +250,8 @@ fn is_the_requests(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-fn generic(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+/// An error of the guard's own, as stores' errors are.
+pub fn generic(error: impl StdError + Send + Sync + 'static) -> StoreError {
     StoreError::Generic { store: "bireme", source: Box::new(error) }
 }
 

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use super::gate::{Gate, Pass};
+use super::body::watched;
+use super::gate::Gate;
 use super::streams::guarded;
 use super::usage::count;
 
@@ -34,6 +34,12 @@ impl GuardedStore {
     /// The store behind `gate`; connections belong to the runtime that this is called within.
     pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>) -> Self {
         Self { inner, gate, runtime: Handle::try_current().ok() }
+    }
+
+    /// The counters of its gate, at list prices.
+    #[cfg(test)]
+    pub fn used(&self) -> wire::fetch::StoreUse {
+        self.gate.usage.at(&tables::StorePrices::default())
     }
 
     async fn ask(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -95,22 +101,6 @@ impl GuardedStore {
     }
 }
 
-/// An answer that keeps its request's place until its last byte, and counts them.
-fn metered(answer: GetResult, gate: Arc<Gate>, pass: Pass) -> GetResult {
-    let GetResult { payload, meta, range, attributes, extensions } = answer;
-    let GetResultPayload::Stream(body) = payload else {
-        return GetResult { payload, meta, range, attributes, extensions };
-    };
-    let body = body.inspect(move |piece| {
-        let _until_then = &pass;
-        if let Ok(piece) = piece {
-            count(&gate.usage.bytes_read, piece.len() as u64);
-        }
-    });
-    let payload = GetResultPayload::Stream(body.boxed());
-    GetResult { payload, meta, range, attributes, extensions }
-}
-
 impl fmt::Display for GuardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "guarded {}", self.inner)
@@ -148,9 +138,14 @@ impl ObjectStore for GuardedStore {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let mut pass = self.gate.enter().await?;
-        let answer = self.first_answer(location, options).await;
-        pass.judge(&answer);
-        Ok(metered(answer?, Arc::clone(&self.gate), pass))
+        let has_body = !options.head;
+        match self.first_answer(location, options).await {
+            Ok(answer) if has_body => Ok(watched(answer, pass)),
+            answer => {
+                pass.judge(&answer);
+                answer
+            }
+        }
     }
 
     fn delete_stream(
@@ -229,128 +224,18 @@ impl MultipartUpload for GuardedUpload {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use futures::TryStreamExt;
-    use object_store::memory::InMemory;
+    use futures::{StreamExt, TryStreamExt};
     use object_store::{Error, ObjectStoreExt};
     use wire::fetch::StoreUse;
 
     use super::*;
-    use crate::store::LetBe;
+    use crate::store::breaker::LetBe;
+    use crate::store::scripted::{Act, BYTES, Scripted, store};
     use crate::store::usage::StoreUsage;
-    use tables::{StoreLimits, StorePrices};
-    use tokio::runtime::{Builder, Id};
-
-    /// What a store does with a read.
-    #[derive(Clone, Copy, Debug)]
-    enum Act {
-        Answer,
-        Fail,
-        Hang,
-    }
-
-    /// A store whose reads go as its script says, by their number.
-    #[derive(Debug)]
-    struct Scripted {
-        inner: InMemory,
-        script: fn(usize) -> Act,
-        asked: AtomicUsize,
-        /// The runtime that the last read was asked within.
-        within: Mutex<Option<Id>>,
-    }
-
-    impl Scripted {
-        fn new(script: fn(usize) -> Act) -> Self {
-            let (inner, asked) = (InMemory::new(), AtomicUsize::new(0));
-            Self { inner, script, asked, within: Mutex::default() }
-        }
-
-        fn streamed<T: Send + 'static>(
-            &self,
-            answer: BoxStream<'static, Result<T>>,
-        ) -> BoxStream<'static, Result<T>> {
-            match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
-                Act::Answer => answer,
-                Act::Fail => futures::stream::iter([Err(failure())]).boxed(),
-                Act::Hang => futures::stream::pending().boxed(),
-            }
-        }
-    }
-
-    fn failure() -> Error {
-        Error::Generic { store: "scripted", source: "503".into() }
-    }
-
-    impl fmt::Display for Scripted {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("scripted")
-        }
-    }
-
-    #[async_trait]
-    impl ObjectStore for Scripted {
-        async fn put_opts(
-            &self,
-            at: &Path,
-            what: PutPayload,
-            how: PutOptions,
-        ) -> Result<PutResult> {
-            self.inner.put_opts(at, what, how).await
-        }
-
-        async fn put_multipart_opts(
-            &self,
-            at: &Path,
-            how: PutMultipartOptions,
-        ) -> Result<Box<dyn MultipartUpload>> {
-            self.inner.put_multipart_opts(at, how).await
-        }
-
-        async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
-            *self.within.lock().unwrap() = Some(Handle::current().id());
-            match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
-                Act::Answer => self.inner.get_opts(at, how).await,
-                Act::Fail => Err(failure()),
-                Act::Hang => std::future::pending().await,
-            }
-        }
-
-        fn delete_stream(
-            &self,
-            at: BoxStream<'static, Result<Path>>,
-        ) -> BoxStream<'static, Result<Path>> {
-            self.streamed(self.inner.delete_stream(at))
-        }
-
-        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            self.streamed(self.inner.list(prefix))
-        }
-
-        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-            self.inner.list_with_delimiter(prefix).await
-        }
-
-        async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-            self.inner.copy_opts(from, to, how).await
-        }
-    }
-
-    const BYTES: &[u8] = b"0123456789";
-
-    async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
-        let inner = Scripted::new(script);
-        let gate = Gate::new("scripted", &limits, Arc::new(StoreUsage::default()));
-        let (store, path) = (GuardedStore::new(Arc::new(inner), Arc::new(gate)), Path::from("x"));
-        store.put(&path, BYTES.into()).await.unwrap();
-        (store, path)
-    }
-
-    fn used(store: &GuardedStore) -> StoreUse {
-        store.gate.usage.at(&StorePrices::default())
-    }
+    use tables::StoreLimits;
+    use tokio::runtime::Builder;
 
     #[tokio::test]
     async fn what_comes_and_goes_is_counted() {
@@ -368,7 +253,7 @@ mod tests {
             cost_usd: 3.0 * 0.4e-6 + 2.0 * 5e-6,
             ..Default::default()
         };
-        assert_eq!(used(&store), expected);
+        assert_eq!(store.used(), expected);
     }
 
     #[test]
@@ -385,7 +270,7 @@ mod tests {
         });
         let read = asked.block_on(store.get_range(&Path::from("x"), 0..4)).unwrap();
         assert_eq!(read, &BYTES[..4]);
-        assert_eq!(*inner.within.lock().unwrap(), Some(opened.handle().id()));
+        assert_eq!(inner.within(), Some(opened.handle().id()));
     }
 
     #[tokio::test]
@@ -396,7 +281,7 @@ mod tests {
         for n in 0..200 {
             assert_eq!(store.get_range(&path, 0..4).await.unwrap(), &BYTES[..4], "{n}");
         }
-        let used = used(&store);
+        let used = store.used();
         // More where the machine was slow.
         assert!((1..=10).contains(&used.hedges_won), "{used:?}");
         assert_eq!((used.reads, used.failed, used.under_way), (200 + used.hedged, 0, 0));
@@ -422,7 +307,7 @@ mod tests {
             }
         };
         assert_eq!(bytes, &BYTES[..1]);
-        let used = used(&store);
+        let used = store.used();
         assert!(refused > 0);
         assert_eq!((used.reads, used.failed, used.refused), (5, 4, refused));
     }
@@ -456,7 +341,7 @@ mod tests {
             assert!(list().await[0].is_err());
             assert!(delete().await[0].is_err());
         }
-        let now = used(&store);
+        let now = store.used();
         assert_eq!((now.failed, now.refused, now.under_way, now.let_be), (4, 0, 0, 1));
         for answer in
             [list().await.pop().unwrap().map(drop), delete().await.pop().unwrap().map(drop)]
@@ -465,7 +350,7 @@ mod tests {
             assert!(source.is::<LetBe>(), "{source}");
         }
         assert!(store.list_with_offset(None, &path).next().await.unwrap().is_err());
-        assert_eq!(used(&store).refused, 3);
+        assert_eq!(store.used().refused, 3);
     }
 
     #[tokio::test]
@@ -475,9 +360,9 @@ mod tests {
         let first = store.get(&path).await.unwrap();
         let mut second = Box::pin(store.get(&path));
         assert!(futures::poll!(&mut second).is_pending());
-        assert_eq!(used(&store).under_way, 1);
+        assert_eq!(store.used().under_way, 1);
         drop(first);
         assert_eq!(second.await.unwrap().bytes().await.unwrap(), BYTES);
-        assert_eq!(used(&store).under_way, 0);
+        assert_eq!(store.used().under_way, 0);
     }
 }

@@ -4,21 +4,30 @@
 //! Lance ─► guarded ─► breaker: is the store let be? ─► a place among the requests under way
 //!             └─ a read without an answer after the store's own p99 is asked a second time (hedge)
 //!                  └─► the store's client (retries with jittered back-off; Lance slows down when throttled)
+//!             ◄── the answer's body: the breaker hears of its end, its failure, or that it stalls
 //! ```
 //!
-//! Requests are counted with their bytes, and what they cost at list prices. A hedge takes no place
-//! of its own. Unpaged listings and deletions, which only writers make, go through as they are. Folders are not
-//! guarded: Lance reads them past its stores, and they have neither tails to hedge nor a price.
+//! Requests are counted with their bytes, and what they cost at list prices. A hedge takes no place of its own, and
+//! is for answers that don't begin: a body that has begun is not asked for twice. Lance reads one that fails once
+//! more (`download_retry_count`), through here like any other. Unpaged listings and deletions, which only writers
+//! make, go through as they are. Folders are not guarded: Lance reads them past its stores, and they have neither
+//! tails to hedge nor a price.
 
+mod body;
 mod breaker;
 mod gate;
 mod guarded;
 mod hedge;
 mod listing;
+#[cfg(test)]
+mod scripted;
 mod streams;
+mod trouble;
 mod usage;
 mod wrapper;
 
-pub(crate) use breaker::LetBe;
+pub(crate) use trouble::trouble;
 pub(crate) use usage::StoreUsage;
 pub(crate) use wrapper::Guard;
+#[cfg(test)]
+pub(crate) use {gate::generic, trouble::Stalled};

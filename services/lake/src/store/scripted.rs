@@ -1,0 +1,158 @@
+//! A store for tests, which does what it is told.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+use tables::StoreLimits;
+use tokio::runtime::{Handle, Id};
+
+use super::gate::Gate;
+use super::guarded::GuardedStore;
+use super::usage::StoreUsage;
+
+/// What a store does with a read.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    Answer,
+    Fail,
+    Hang,
+    /// Half a body, and an error.
+    Break,
+    /// Half a body, and nothing more.
+    Stall,
+    /// Half a body, and the rest after a while.
+    Dawdle(Duration),
+}
+
+/// A store whose reads go as its script says, by their number.
+#[derive(Debug)]
+pub struct Scripted {
+    inner: InMemory,
+    script: fn(usize) -> Act,
+    asked: AtomicUsize,
+    within: Mutex<Option<Id>>,
+}
+
+impl Scripted {
+    /// By the number of the read, from 0.
+    pub fn new(script: fn(usize) -> Act) -> Self {
+        let (inner, asked) = (InMemory::new(), AtomicUsize::new(0));
+        Self { inner, script, asked, within: Mutex::default() }
+    }
+
+    /// The runtime that the last read was asked within.
+    pub fn within(&self) -> Option<Id> {
+        *self.within.lock().unwrap()
+    }
+
+    fn streamed<T: Send + 'static>(
+        &self,
+        answer: BoxStream<'static, Result<T>>,
+    ) -> BoxStream<'static, Result<T>> {
+        match (self.script)(self.asked.fetch_add(1, Ordering::Relaxed)) {
+            Act::Fail => stream::iter([Err(failure())]).boxed(),
+            Act::Hang => stream::pending().boxed(),
+            _ => answer,
+        }
+    }
+}
+
+fn failure() -> Error {
+    Error::Generic { store: "scripted", source: "503".into() }
+}
+
+impl fmt::Display for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("scripted")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Scripted {
+    async fn put_opts(&self, at: &Path, what: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(at, what, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(at, how).await
+    }
+
+    async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
+        *self.within.lock().unwrap() = Some(Handle::current().id());
+        let act = (self.script)(self.asked.fetch_add(1, Ordering::Relaxed));
+        match act {
+            Act::Fail => return Err(failure()),
+            Act::Hang => return std::future::pending().await,
+            _ => {}
+        }
+        let answer = self.inner.get_opts(at, how).await?;
+        let GetResult { meta, range, attributes, extensions, .. } = &answer;
+        let (meta, range) = (meta.clone(), range.clone());
+        let (attributes, extensions) = (attributes.clone(), extensions.clone());
+        let bytes = answer.bytes().await?;
+        let half = bytes.len() / 2;
+        let begun = stream::iter([Ok(bytes.slice(..half))]);
+        let rest = bytes.slice(half..);
+        let pieces = match act {
+            Act::Break => begun.chain(stream::iter([Err(failure())])).boxed(),
+            Act::Stall => begun.chain(stream::pending()).boxed(),
+            Act::Dawdle(time) => {
+                let rest = async move {
+                    tokio::time::sleep(time).await;
+                    Ok(rest)
+                };
+                begun.chain(stream::once(rest)).boxed()
+            }
+            _ => stream::iter([Ok(bytes)]).boxed(),
+        };
+        let payload = GetResultPayload::Stream(pieces);
+        Ok(GetResult { payload, meta, range, attributes, extensions })
+    }
+
+    fn delete_stream(
+        &self,
+        at: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.streamed(self.inner.delete_stream(at))
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.streamed(self.inner.list(prefix))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, how).await
+    }
+}
+
+/// What its one object has.
+pub const BYTES: &[u8] = b"0123456789";
+
+/// A guarded one with an object.
+pub async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
+    let inner = Scripted::new(script);
+    let gate = Gate::new("s3$bucket", &limits, Arc::new(StoreUsage::default()));
+    let (store, path) = (GuardedStore::new(Arc::new(inner), Arc::new(gate)), Path::from("x"));
+    store.put(&path, BYTES.into()).await.unwrap();
+    (store, path)
+}
