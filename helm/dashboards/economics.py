@@ -142,8 +142,7 @@ store = Row(
         lines(
             "Failed, refused, hedged",
             "reqps",
-            "Requests a second that failed, were not sent as the store is let be, or were asked twice as they were"
-            " late.",
+            "Requests a second that failed, were not sent, or were asked twice as they were late.",
             (of.rate("bireme_store_failures_total"), "failed"),
             (of.rate("bireme_store_refused_total"), "refused"),
             (of.rate("bireme_store_hedged_total"), "hedged"),

@@ -36,7 +36,7 @@ def store(of: Selection) -> Panel:
     return lines(
         "Object store",
         "reqps",
-        "Requests a second, by kind; those that failed, were refused by the breaker, or were asked twice.",
+        "Requests a second, by kind; those that failed, were not sent, or were asked twice.",
         (of.rate("bireme_store_requests_total", by="kind"), "{{kind}}"),
         (of.rate("bireme_store_failures_total"), "failed"),
         (of.rate("bireme_store_refused_total"), "refused"),

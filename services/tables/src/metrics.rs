@@ -8,7 +8,7 @@ telemetry::metrics! {
     REQUESTS = Counter "bireme.store.requests" "{request}" ["kind"] "Requests to object stores, `read` or `write`";
     BYTES = Counter "bireme.store.transferred" "By" ["kind"] "Bytes of objects, by `read` or `write`";
     FAILED = Counter "bireme.store.failures" "{request}" [] "Requests that a store failed, after its client's own retries";
-    REFUSED = Counter "bireme.store.refused" "{request}" [] "Requests not sent, because the store had failed too often and was let be";
+    REFUSED = Counter "bireme.store.refused" "{request}" [] "Requests not sent, because the store had failed too often and was let be, or hung with all places taken";
     HEDGED = Counter "bireme.store.hedged" "{request}" [] "Reads asked for a second time, because they took longer than nearly all before";
     LET_BE = Gauge "bireme.store.let_be" "{store}" [] "Stores that are let be now, because they had failed too often: rows that no drive has end in STORE_UNREACHABLE";
     UNDER_WAY = Gauge "bireme.store.under_way" "{request}" [] "Requests under way";

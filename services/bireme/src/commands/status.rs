@@ -208,7 +208,7 @@ fn asked(store: &StoreUse) -> String {
         store.cost_usd,
     );
     for (count, what) in
-        [(store.failed, "failed"), (store.refused, "not sent: the store was let be")]
+        [(store.failed, "failed"), (store.refused, "not sent: the store was let be, or hung")]
     {
         if count > 0 {
             text.push_str(&format!("; {count} {what}"));
