@@ -64,8 +64,6 @@ pub struct Shared {
     engine: Engine,
     /// What may take how much of memory.
     pub memory: MemoryPlan,
-    /// How each drive's queue depth was found.
-    pub queue_depths: Vec<u32>,
     /// What the process has used. Of a simulated node nothing: it is one of several, and its runs are to repeat.
     pub usage: fn() -> process::Usage,
     /// Where batches' spans go.
@@ -168,7 +166,6 @@ impl Parts {
             readiness: Readiness::new(&config),
             fills,
             mailboxes,
-            queue_depths: slabs.iter().map(queue_depth).collect(),
             slabs,
             usage: match &engine {
                 Engine::Simulated(_) => process::Usage::default,
@@ -416,11 +413,6 @@ const POLL: Duration = Duration::from_millis(2);
 /// What the system refused.
 pub fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
-}
-
-/// 0 where the system doesn't tell.
-fn queue_depth(slab: &SlabFile) -> u32 {
-    ring::device::queue_depth(slab.path()).map_or(0, |found| found.depth)
 }
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {

@@ -69,7 +69,7 @@ fn main() {
         let sectors = file.len() / 4096;
         let config = RingConfig { slot_bytes: 4096, engine, ..Default::default() };
         let ring = Ring::start(&config, &[file]).unwrap();
-        println!("{}; {}", ring.describe(), ring::device::queue_depth(path).unwrap());
+        println!("{}; {}", ring.describe(), ring.files()[0].queue_depth());
         let start = Instant::now();
         let load = Rc::new(Load {
             ring: ring.clone(),

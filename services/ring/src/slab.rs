@@ -2,7 +2,7 @@
 //!
 //! Opening finds out everything that could fail later: the size is allocated, O_DIRECT is tried with
 //! a real read and write of the first sector, and an exclusive lock (flock) keeps a second process
-//! away for as long as any clone lives.
+//! away for as long as any clone lives. It also finds what the drive below takes at a time.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -16,6 +16,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use nix::sys::statvfs::fstatvfs;
 
+use crate::device::{DepthSource, QueueDepth, queue_depth};
 use crate::sim::SimDisk;
 use crate::{AlignedBuf, SlabError};
 
@@ -53,6 +54,7 @@ struct Slab {
     is_preallocated: bool,
     is_read_only: bool,
     is_memory: bool,
+    queue_depth: QueueDepth,
     medium: Medium,
 }
 
@@ -102,18 +104,25 @@ impl SlabFile {
             is_preallocated,
             is_read_only: options.read_only,
             is_memory: is_memory(&file),
+            queue_depth: file
+                .metadata()
+                .map(|metadata| queue_depth(&metadata))
+                .map_err(|error| SlabError::of(path, "stat", len, error))?,
             medium: Medium::File(file),
         })))
     }
 
-    pub(crate) fn simulated(disk: &SimDisk, drive: DriveNo, len: u64) -> Self {
+    pub(crate) fn simulated(disk: &SimDisk, drive: DriveNo, len: u64, depth: u32) -> Self {
+        let name = format!("simulated:{}", drive.0);
+        let source = DepthSource::Default { reason: "it is simulated".into() };
         Self(Arc::new(Slab {
-            path: format!("simulated:{}", drive.0).into(),
+            path: name.clone().into(),
             len,
             is_direct: true,
             is_preallocated: true,
             is_read_only: false,
             is_memory: false,
+            queue_depth: QueueDepth { depth, source, disks: vec![name] },
             medium: Medium::Simulated(disk.clone(), drive),
         }))
     }
@@ -148,6 +157,11 @@ impl SlabFile {
     /// Whether it lies in a filesystem that is memory.
     pub fn is_memory(&self) -> bool {
         self.0.is_memory
+    }
+
+    /// How many operations at a time its drive takes, as it was when the slab was opened.
+    pub fn queue_depth(&self) -> &QueueDepth {
+        &self.0.queue_depth
     }
 
     /// Writes the slab's first sectors, to stay: for who marks a slab before a ring is started on it.

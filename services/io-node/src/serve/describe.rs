@@ -103,7 +103,7 @@ fn drives(shared: &Shared) -> Vec<Drive> {
         capacity_bytes: slab.len(),
         used_bytes: shared.fills.used_bytes(DriveNo(at as u16)),
         direct: slab.is_direct(),
-        queue_depth: shared.queue_depths[at],
+        queue_depth: slab.queue_depth().reported().unwrap_or(0),
         state: match shared.fills.drive_state(DriveNo(at as u16)) {
             DriveState::Serving => wire::fetch::DriveState::Serving,
             DriveState::ReadOnly => wire::fetch::DriveState::ReadOnly,

@@ -13,6 +13,7 @@ use super::drive::SimDrive;
 use super::random::SimRandom;
 use crate::SlabFile;
 use crate::backend::{Completion, Request};
+use crate::device::QUEUE_DEPTH_DEFAULT;
 use crate::progress::Kind;
 
 /// What a simulated disk is.
@@ -27,11 +28,19 @@ pub struct SimConfig {
     /// How long a tick takes by the runtime's clock; zero for a turn of the runtime, during which a paused clock
     /// stands still.
     pub tick: Duration,
+    /// Operations that each drive is said to take at a time: rings go by it, the drives take any number.
+    pub queue_depth: u32,
 }
 
 impl Default for SimConfig {
     fn default() -> Self {
-        Self { seed: 0, drives: vec![1 << 20], latency_ticks: 1..=8, tick: Duration::ZERO }
+        Self {
+            seed: 0,
+            drives: vec![1 << 20],
+            latency_ticks: 1..=8,
+            tick: Duration::ZERO,
+            queue_depth: QUEUE_DEPTH_DEFAULT,
+        }
     }
 }
 
@@ -72,6 +81,7 @@ pub struct PhysicalRead {
 pub struct SimDisk {
     seed: u64,
     tick: Duration,
+    queue_depth: u32,
     state: Arc<Mutex<State>>,
 }
 
@@ -86,6 +96,7 @@ struct State {
     bad_sectors: BTreeSet<(DriveNo, SectorNo)>,
     gone: BTreeSet<DriveNo>,
     held: bool,
+    hung: BTreeSet<DriveNo>,
     reads: Vec<PhysicalRead>,
     flights: Vec<Flight>,
     /// Of each ring, and for crashes.
@@ -116,6 +127,7 @@ impl SimDisk {
         Self {
             seed: config.seed,
             tick: config.tick,
+            queue_depth: config.queue_depth,
             state: Arc::new(Mutex::new(State {
                 latency_ticks: config.latency_ticks,
                 drives: config.drives.iter().map(|&len| SimDrive::new(len)).collect(),
@@ -123,6 +135,7 @@ impl SimDisk {
                 bad_sectors: BTreeSet::new(),
                 gone: BTreeSet::new(),
                 held: false,
+                hung: BTreeSet::new(),
                 reads: Vec::new(),
                 flights: Vec::new(),
                 randoms: Vec::new(),
@@ -140,7 +153,8 @@ impl SimDisk {
     /// Its drives, to be given to [`Ring::start`](crate::Ring::start).
     pub fn slabs(&self) -> Vec<SlabFile> {
         let lens: Vec<_> = self.lock().drives.iter().map(|d| d.bytes.len() as u64).collect();
-        let slab = |(number, len)| SlabFile::simulated(self, DriveNo(number as u16), len);
+        let depth = self.queue_depth;
+        let slab = |(number, len)| SlabFile::simulated(self, DriveNo(number as u16), len, depth);
         lens.into_iter().enumerate().map(slab).collect()
     }
 
@@ -181,6 +195,15 @@ impl SimDisk {
     /// While held, nothing completes (but a ring that is dropped doesn't wait for it).
     pub fn hold(&self, held: bool) {
         self.lock().held = held;
+    }
+
+    /// While a drive hangs, nothing that is asked of it completes (but a ring that is dropped doesn't wait for it).
+    pub fn hang(&self, drive: DriveNo, is_hung: bool) {
+        let mut state = self.lock();
+        match is_hung {
+            true => state.hung.insert(drive),
+            false => state.hung.remove(&drive),
+        };
     }
 
     /// Stops the machine: writes in flight are torn, what completed unsynced may be lost, and every
@@ -250,14 +273,20 @@ impl SimDisk {
     /// Moves out what is due by `now`, in the order of completion.
     pub(crate) fn complete(&self, ring: RingNo, now: u64, into: &mut Vec<Completion>) {
         let mut state = self.lock();
-        if !state.held {
-            state.complete(ring, now, into);
+        if state.held {
+            return;
         }
+        let hung = std::mem::take(&mut state.hung);
+        let is_due = |flight: &Flight| {
+            flight.ring == ring && flight.due <= now && !hung.contains(&flight.request.drive)
+        };
+        state.complete(is_due, into);
+        state.hung = hung;
     }
 
-    /// Moves everything of the ring out, done, though it be held.
+    /// Moves everything of the ring out, done, though it be held, or its drive hang.
     pub(crate) fn finish(&self, ring: RingNo, into: &mut Vec<Completion>) {
-        self.lock().complete(ring, u64::MAX, into);
+        self.lock().complete(|flight| flight.ring == ring, into);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -287,9 +316,8 @@ impl State {
         self.flights.push(Flight { ring, request, pushed, due, order, crashed: false });
     }
 
-    fn complete(&mut self, ring: RingNo, now: u64, into: &mut Vec<Completion>) {
-        let is_due = |flight: &mut Flight| flight.ring == ring && flight.due <= now;
-        let mut due: Vec<_> = self.flights.extract_if(.., is_due).collect();
+    fn complete(&mut self, is_due: impl Fn(&Flight) -> bool, into: &mut Vec<Completion>) {
+        let mut due: Vec<_> = self.flights.extract_if(.., |flight| is_due(flight)).collect();
         due.sort_by_key(|flight| (flight.due, flight.order));
         into.extend(due.into_iter().map(|flight| self.carry_out(flight)));
     }

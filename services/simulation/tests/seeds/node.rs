@@ -62,7 +62,9 @@ impl Node {
             config.warm_at_start_max = dice.ms(50..=20_000);
         }
         let tick = Duration::from_millis(1);
-        let disk_config = SimConfig { seed: dice.any(), drives, latency_ticks: 1..=3, tick };
+        let latency_ticks = 1..=3;
+        let disk_config =
+            SimConfig { seed: dice.any(), drives, latency_ticks, tick, ..SimConfig::default() };
         Self {
             name,
             disk: SimDisk::new(disk_config),
