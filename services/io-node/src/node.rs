@@ -96,6 +96,7 @@ impl Shared {
             slots: self.config.slots,
             slot_bytes: self.config.read_max.as_u64() as usize,
             engine: self.engine.clone(),
+            rings: self.cores() as u32,
             ..RingConfig::default()
         }
     }

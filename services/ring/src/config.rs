@@ -32,12 +32,17 @@ pub struct RingConfig {
     pub slot_bytes: usize,
     /// Reads that may wait for a slot.
     pub queue_max: usize,
-    /// Transfers (writes, syncs, owned reads) in flight at most. Where there are reads it's one, so that
-    /// fills can't spoil their latency.
+    /// Transfers (writes, syncs, owned reads) in flight on each drive at most; drives of one device share
+    /// them, and so do all drives that are memory. Less where all rings together would have more than a
+    /// quarter of what the device takes at a time, at least one. On a drive that is read it's one, so that
+    /// fills can't spoil its latency.
     pub transfers_in_flight_max: u32,
-    /// Transfers that may wait.
+    /// Transfers that may wait for each drive, or for those that share a device.
     pub transfer_queue_max: usize,
-    /// Threads of the pread pool, if that's what is used.
+    /// Rings on the same drives, this one included.
+    pub rings: u32,
+    /// Threads of the pread pool that reads have at least, if that's what is used; transfers in flight have
+    /// one more each.
     pub pread_threads: u32,
     /// What carries the operations out.
     pub engine: Engine,
@@ -51,6 +56,7 @@ impl Default for RingConfig {
             queue_max: 64 << 10,
             transfers_in_flight_max: 4,
             transfer_queue_max: 256,
+            rings: 1,
             pread_threads: 16,
             engine: Engine::Auto,
         }
@@ -121,6 +127,7 @@ impl RingConfig {
             self.transfer_queue_max as u64,
             "at least 1",
         )?;
+        check(self.rings >= 1, "rings", u64::from(self.rings), "at least 1")?;
         let threads = u64::from(self.pread_threads);
         check((1..=256).contains(&threads), "pread_threads", threads, "1 to 256")
     }
@@ -141,5 +148,6 @@ mod tests {
             field(RingConfig { transfers_in_flight_max: 0, ..Default::default() }),
             "transfers_in_flight_max"
         );
+        assert_eq!(field(RingConfig { rings: 0, ..Default::default() }), "rings");
     }
 }

@@ -17,6 +17,9 @@ pub struct RingDescription {
     pub slots: u32,
     /// Bytes of a slot's buffer.
     pub slot_bytes: usize,
+    /// Transfers (writes, syncs, owned reads) in flight at most, of each drive; drives of one device, or of
+    /// memory, share them.
+    pub transfers_in_flight_max: Vec<u32>,
 }
 
 /// What carries the operations out.
@@ -34,7 +37,7 @@ pub enum EngineInUse {
     },
     /// The pread pool.
     Pread {
-        /// Its threads.
+        /// Its threads, those of transfers included.
         threads: u32,
         /// Why it isn't io_uring, if io_uring would have been preferred.
         instead_of_io_uring: Option<WhyNot>,
@@ -84,11 +87,18 @@ impl fmt::Display for RingDescription {
             EngineInUse::InPlace => f.write_str("reads in place, the drives are memory")?,
             EngineInUse::Simulated { seed } => write!(f, "simulated disk, seed {seed}")?,
         }
+        let transfers = &self.transfers_in_flight_max;
         let drives = if self.drives == 1 { "drive" } else { "drives" };
         write!(f, "; {} slots of {} bytes, {} {drives}", self.slots, self.slot_bytes, self.drives)?;
         if self.buffered_drives > 0 {
             write!(f, ", {} of them without O_DIRECT", self.buffered_drives)?;
         }
-        Ok(())
+        let (least, most) = (transfers.iter().min(), transfers.iter().max());
+        match (least, most) {
+            (Some(least), Some(most)) if least < most => write!(f, ", {least} to {most}")?,
+            (Some(same), _) => write!(f, ", {same}")?,
+            (None, _) => return Ok(()),
+        }
+        f.write_str(" transfers each")
     }
 }

@@ -57,6 +57,14 @@ impl QueueDepth {
             DepthSource::Default { .. } => None,
         }
     }
+
+    /// What the devices say, added up and not clamped, or the default.
+    pub(crate) fn requests(&self) -> u32 {
+        match &self.source {
+            DepthSource::Devices { devices } => sum(devices),
+            DepthSource::Default { .. } => self.depth,
+        }
+    }
 }
 
 impl fmt::Display for QueueDepth {
@@ -290,7 +298,7 @@ mod tests {
         assert_eq!(sysfs.depth(259, 1), devices(1023, &[("nvme0n1", 1023)]));
         let shallow = sysfs.depth(8, 0);
         assert_eq!(shallow, devices(QUEUE_DEPTH_MIN, &[("sda", 2)]));
-        assert_eq!(shallow.reported(), Some(QUEUE_DEPTH_MIN));
+        assert_eq!((shallow.reported(), shallow.requests()), (Some(QUEUE_DEPTH_MIN), 2));
         assert_eq!(sysfs.depth(259, 1).to_string(), "1023 (nr_requests nvme0n1=1023)");
         for (major, minor, disk) in [(9, 9, "odd"), (0, 27, "0:27")] {
             let depth = sysfs.depth(major, minor);

@@ -2,12 +2,10 @@
 //! and tasks.
 //!
 //! Reads and transfers (writes, syncs, owned reads) are two classes with slots of their own, so that
-//! neither can take the other's. Once there is a read, only one transfer is in flight until a number of
-//! them have gone by without another read: what a drive has been given to write, the next read waits behind.
+//! neither can take the other's; `transfer_queues` says which transfer has its turn.
 //!
 //! Nothing here calls foreign code, so the ledger may be borrowed throughout each method.
 
-use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use address::{ByteOffset, DriveNo};
@@ -18,12 +16,10 @@ use crate::progress::{Kind, Progress, Verdict};
 use crate::slots::{SlotId, Slots};
 use crate::stats::{Counters, add, raise};
 use crate::transfer::Reply;
+use crate::transfer_limits::TransferLimits;
+use crate::transfer_queues::TransferQueues;
 use crate::waiting::{Read, Waiting};
 use crate::{AlignedBuf, ReadError, ReadSink, RingConfig};
-
-/// Transfers after a read until more than one may be in flight: of 256 KiB each, 50 ms of a drive that writes
-/// 1.3 GB/s, so that a few reads a second are enough to be kept fast.
-const TRANSFERS_AFTER_READ: u32 = 256;
 
 /// See the module.
 pub(crate) struct Ledger {
@@ -36,11 +32,7 @@ pub(crate) struct Ledger {
     bufs: Vec<AlignedBuf>,
     waiting: Waiting,
     transfers: Slots<Transfer>,
-    transfers_in_flight_max: u32,
-    /// Transfers that go one by one yet, for the last read.
-    transfers_one_by_one: u32,
-    transfer_queue: VecDeque<(Transfer, AlignedBuf)>,
-    transfer_queue_max: usize,
+    transfer_queues: TransferQueues,
     /// Pushed to the backend since it was last entered.
     unsubmitted: u64,
 }
@@ -74,6 +66,7 @@ impl Ledger {
     /// `bufs` are one for each read slot.
     pub fn new(
         config: &RingConfig,
+        limits: TransferLimits,
         ends: Vec<u64>,
         bufs: Vec<AlignedBuf>,
         backend: AnyBackend,
@@ -85,11 +78,8 @@ impl Ledger {
             reads: Slots::new(0, config.slots),
             bufs,
             waiting: Waiting::new(config.queue_max),
-            transfers: Slots::new(config.slots, config.transfers_in_flight_max),
-            transfers_in_flight_max: config.transfers_in_flight_max,
-            transfers_one_by_one: 0,
-            transfer_queue: VecDeque::new(),
-            transfer_queue_max: config.transfer_queue_max,
+            transfers: Slots::new(config.slots, limits.total()),
+            transfer_queues: TransferQueues::new(limits, config.transfer_queue_max),
             unsubmitted: 0,
         }
     }
@@ -104,23 +94,23 @@ impl Ledger {
                 return false;
             }
         }
+        self.transfer_queues.slow_down(read.drive);
         self.waiting.push(read);
         add(&self.counters.reads_queued, 1);
         raise(&self.counters.queue_len_max, self.waiting.len() as u64);
         true
     }
 
-    /// Queues a transfer, or gives its buffer back if the queue is at its bound.
+    /// Queues a transfer, or gives its buffer back if its queue is at its bound.
     pub fn accept_transfer(
         &mut self,
         transfer: Transfer,
         buf: AlignedBuf,
     ) -> Result<(), AlignedBuf> {
-        if self.transfer_queue.len() >= self.transfer_queue_max {
+        if let Err((_, buf)) = self.transfer_queues.push(transfer, buf) {
             add(&self.counters.transfers_refused, 1);
             return Err(buf);
         }
-        self.transfer_queue.push_back((transfer, buf));
         add(&self.counters.transfers_queued, 1);
         Ok(())
     }
@@ -159,27 +149,18 @@ impl Ledger {
             let kind = Kind::Read;
             self.push(Request { slot, kind, drive, offset, start: 0, len, buf });
             add(&self.counters.reads_submitted, 1);
-            self.transfers_one_by_one = TRANSFERS_AFTER_READ;
         }
     }
 
     fn fill_transfer_slots(&mut self) {
-        while self.has_room_for_transfer() {
-            let Some((transfer, buf)) = self.transfer_queue.pop_front() else { return };
-            if !transfer.reply.is_wanted() {
-                add(&self.counters.transfers_discarded, 1);
-                continue;
-            }
+        loop {
+            let (discarded, next) = self.transfer_queues.next();
+            add(&self.counters.transfers_discarded, discarded);
+            let Some((transfer, buf)) = next else { return };
             let Transfer { kind, drive, offset, progress: Progress { len, .. }, .. } = transfer;
             let slot = self.transfers.occupy(transfer);
             self.push(Request { slot, kind, drive, offset, start: 0, len, buf });
-            self.transfers_one_by_one = self.transfers_one_by_one.saturating_sub(1);
         }
-    }
-
-    fn has_room_for_transfer(&self) -> bool {
-        let reads = self.waiting.len() > 0 || self.transfers_one_by_one > 0;
-        self.transfers.occupied() < if reads { 1 } else { self.transfers_in_flight_max }
     }
 
     fn push(&mut self, request: Request) {
@@ -246,6 +227,7 @@ impl Ledger {
         let Transfer { kind, drive, offset, progress, reply } =
             self.transfers.take(slot).expect("it was there just now");
         self.transfers.free(slot);
+        self.transfer_queues.ended(drive);
         let len = progress.len as usize;
         let failure = self.failure(verdict, drive, offset, len);
         let counters = &self.counters;
@@ -314,23 +296,23 @@ impl Ledger {
     pub fn has_work(&self) -> bool {
         self.unsubmitted > 0
             || (self.waiting.len() > 0 && self.reads.has_free())
-            || (!self.transfer_queue.is_empty() && self.has_room_for_transfer())
+            || self.transfer_queues.has_next()
     }
 
     /// Whether nothing waits and nothing is in flight.
     pub fn is_idle(&self) -> bool {
-        self.in_flight() == 0 && self.waiting.len() == 0 && self.transfer_queue.is_empty()
+        self.in_flight() == 0 && self.waiting.len() == 0 && self.transfer_queues.len() == 0
     }
 
     /// Reads waiting, and transfers.
     pub fn queue_lens(&self) -> (usize, usize) {
-        (self.waiting.len(), self.transfer_queue.len())
+        (self.waiting.len(), self.transfer_queues.len())
     }
 
     /// Forgets what waits; the replies of the transfers among it are to be told.
     pub fn clear_queues(&mut self) -> Vec<(Rc<Reply>, AlignedBuf)> {
         self.waiting.clear();
-        self.transfer_queue.drain(..).map(|(transfer, buf)| (transfer.reply, buf)).collect()
+        self.transfer_queues.drain().map(|(transfer, buf)| (transfer.reply, buf)).collect()
     }
 
     /// Blocks until something has completed.

@@ -47,6 +47,8 @@ mod slab_error;
 mod slots;
 mod stats;
 mod transfer;
+mod transfer_limits;
+mod transfer_queues;
 mod waiting;
 
 pub use aligned::AlignedBuf;

@@ -23,6 +23,7 @@ use crate::ledger::{Ledger, Step, Transfer};
 use crate::progress::{Kind, Progress};
 use crate::stats::add;
 use crate::transfer::Reply;
+use crate::transfer_limits::TransferLimits;
 use crate::waiting::Read;
 use crate::{
     AlignedBuf, Engine, EngineInUse, ReadError, ReadOwned, ReadSink, RingConfig, RingDescription,
@@ -80,12 +81,22 @@ impl Ring {
         check_media(&config.engine, files)?;
         let config = &config.for_drives(files);
         let bufs = AlignedBuf::parts_of_huge_pages(config.slots as usize, config.slot_bytes);
-        let (backend, engine) = start_backend(config, files, &bufs)?;
+        let depths: Vec<_> = files.iter().map(SlabFile::queue_depth).collect();
+        let mut limits = TransferLimits::new(config, &depths);
+        let (backend, engine) = start_backend(config, files, &bufs, &mut limits)?;
         let ends = files.iter().map(SlabFile::len).collect();
+        let description = RingDescription {
+            engine,
+            drives: files.len(),
+            buffered_drives: files.iter().filter(|file| !file.is_direct()).count(),
+            slots: config.slots,
+            slot_bytes: config.slot_bytes,
+            transfers_in_flight_max: limits.of_drives(),
+        };
         let inner = Rc::new(Inner {
             number: OnceCell::new(),
             task: OnceCell::new(),
-            ledger: RefCell::new(Ledger::new(config, ends, bufs, backend)),
+            ledger: RefCell::new(Ledger::new(config, limits, ends, bufs, backend)),
             link: Link::default(),
             batch: Cell::default(),
             drains: RefCell::default(),
@@ -96,13 +107,7 @@ impl Ring {
             transfer_queue_max: config.transfer_queue_max,
             unsubmitted: Cell::new(0),
             polled: Cell::new(false),
-            description: RingDescription {
-                engine,
-                drives: files.len(),
-                buffered_drives: files.iter().filter(|file| !file.is_direct()).count(),
-                slots: config.slots,
-                slot_bytes: config.slot_bytes,
-            },
+            description,
         });
         inner.start_task(&runtime).map_err(os("watching the ring"))?;
         Ok(Self(inner))
@@ -461,35 +466,37 @@ fn check_media(engine: &Engine, files: &[SlabFile]) -> Result<(), StartError> {
     }
 }
 
+/// May lower the limits to what the engine can do without holding up reads.
 fn start_backend(
     config: &RingConfig,
     files: &[SlabFile],
     bufs: &[AlignedBuf],
+    limits: &mut TransferLimits,
 ) -> Result<(AnyBackend, EngineInUse), StartError> {
+    let slots = config.slots + limits.total();
     match &config.engine {
         Engine::Simulated(disk) => {
             let engine = EngineInUse::Simulated { seed: disk.seed() };
             Ok((AnyBackend::Sim(SimBackend::start(disk)), engine))
         }
-        Engine::Pread => start_pread(config, files, None),
+        Engine::Pread => start_pread(config, files, limits, None),
         Engine::InPlace => Ok((AnyBackend::InPlace(InPlace::start(files)), EngineInUse::InPlace)),
         Engine::IoUring => {
             probe()?;
-            Ok(start_uring(config, files, bufs)?)
+            Ok(start_uring(slots, files, bufs)?)
         }
-        Engine::Auto => match probe().and_then(|_| start_uring(config, files, bufs)) {
+        Engine::Auto => match probe().and_then(|_| start_uring(slots, files, bufs)) {
             Ok(started) => Ok(started),
-            Err(why) => start_pread(config, files, Some(why)),
+            Err(why) => start_pread(config, files, limits, Some(why)),
         },
     }
 }
 
 fn start_uring(
-    config: &RingConfig,
+    slots: u32,
     files: &[SlabFile],
     bufs: &[AlignedBuf],
 ) -> Result<(AnyBackend, EngineInUse), WhyNot> {
-    let slots = config.slots + config.transfers_in_flight_max;
     // The probe's ring was small: this one may still be too large for RLIMIT_MEMLOCK.
     let (uring, registered) = Uring::start(files, slots, bufs).map_err(WhyNot::of_setup)?;
     let Registered { task_run, buffers_unregistered, files_unregistered } = registered;
@@ -500,9 +507,12 @@ fn start_uring(
 fn start_pread(
     config: &RingConfig,
     files: &[SlabFile],
+    limits: &mut TransferLimits,
     instead_of_io_uring: Option<WhyNot>,
 ) -> Result<(AnyBackend, EngineInUse), StartError> {
-    let threads = config.pread_threads;
+    // A thread for each transfer, so that those of many drives leave reads theirs.
+    limits.hold_to(config.pread_threads);
+    let threads = config.pread_threads + limits.total();
     let pool = PreadPool::start(files, threads).map_err(os("starting pread threads"))?;
     Ok((AnyBackend::Pread(pool), EngineInUse::Pread { threads, instead_of_io_uring }))
 }

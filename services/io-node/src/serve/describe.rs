@@ -98,12 +98,15 @@ fn engine() -> (String, String) {
 }
 
 fn drives(shared: &Shared) -> Vec<Drive> {
+    let core = crate::core::here();
+    let transfers = &core.ring.describe().transfers_in_flight_max;
     let drive = |(at, slab): (usize, &ring::SlabFile)| Drive {
         path: slab.path().display().to_string(),
         capacity_bytes: slab.len(),
         used_bytes: shared.fills.used_bytes(DriveNo(at as u16)),
         direct: slab.is_direct(),
         queue_depth: slab.queue_depth().reported().unwrap_or(0),
+        transfers_in_flight_max: transfers[at],
         state: match shared.fills.drive_state(DriveNo(at as u16)) {
             DriveState::Serving => wire::fetch::DriveState::Serving,
             DriveState::ReadOnly => wire::fetch::DriveState::ReadOnly,

@@ -3,6 +3,7 @@
 
 mod bed;
 mod bounds;
+mod drives;
 mod drops;
 mod model;
 mod reads;

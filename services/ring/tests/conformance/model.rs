@@ -2,7 +2,8 @@
 //!
 //! Every write gives its sectors a version; versions of a sector grow. A read may see any version
 //! between the last one known to be complete when it was asked for, and the last one begun when it
-//! was told: no older, no newer, and nothing from elsewhere.
+//! was told: no older, no newer, and nothing from elsewhere. While one drive hangs, the transfers of the
+//! other go on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,13 +12,18 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use address::{ByteOffset, DriveNo};
 use proptest::prelude::*;
 use ring::sim::{SimConfig, SimDisk, SimFaults};
 use ring::{AlignedBuf, Engine, ReadError, ReadSink, Ring, RingConfig, Write};
 
-use crate::bed::{D0, On, at, run, small};
+use crate::bed::{On, at, run, small};
 
+/// Of each drive.
 const SECTORS: usize = 32;
+const DRIVES: usize = 2;
+/// Of both, numbered one after the other.
+const ALL: usize = SECTORS * DRIVES;
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -27,11 +33,12 @@ enum Act {
     DropWrites,
     Submit,
     Turns(u8),
+    Hang { drive: usize },
     Drain,
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let place = || (0..SECTORS, 1..=4usize);
+    let place = || (0..ALL, 1..=4usize);
     prop_oneof![
         12 => place().prop_map(|(sector, sectors)| Act::Read { sector, sectors }),
         6 => place().prop_map(|(sector, sectors)| Act::Write { sector, sectors }),
@@ -39,21 +46,30 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::DropWrites),
         2 => Just(Act::Submit),
         4 => (1..12u8).prop_map(Act::Turns),
+        1 => (0..DRIVES).prop_map(|drive| Act::Hang { drive }),
         1 => Just(Act::Drain),
     ]
 }
 
 /// For each sector the last version known to be complete, and the last one begun.
-#[derive(Default)]
 struct Model {
-    complete: [Cell<u32>; SECTORS],
-    begun: [Cell<u32>; SECTORS],
+    complete: [Cell<u32>; ALL],
+    begun: [Cell<u32>; ALL],
     /// Sectors of writes that may be in flight: a second write waits, as their order is open.
-    locked: [Cell<bool>; SECTORS],
+    locked: [Cell<bool>; ALL],
     wrong: RefCell<Vec<String>>,
 }
 
 impl Model {
+    fn new() -> Self {
+        Self {
+            complete: std::array::from_fn(|_| Cell::default()),
+            begun: std::array::from_fn(|_| Cell::default()),
+            locked: std::array::from_fn(|_| Cell::default()),
+            wrong: RefCell::default(),
+        }
+    }
+
     fn check(&self, sector: usize, at_least: u32, bytes: &[u8]) {
         for word in bytes.chunks_exact(8) {
             let place = u32::from_le_bytes(word[..4].try_into().unwrap());
@@ -71,6 +87,11 @@ impl Model {
 fn image(sector: usize, version: u32) -> Vec<u8> {
     let word = u64::from(version) << 32 | sector as u64;
     word.to_le_bytes().repeat(512)
+}
+
+/// The drive that a sector is on, and where.
+fn place(sector: usize) -> (DriveNo, ByteOffset) {
+    (DriveNo((sector / SECTORS) as u16), at((sector % SECTORS) as u64))
 }
 
 struct Checker {
@@ -92,6 +113,7 @@ impl ReadSink for Checker {
 
 struct Player {
     ring: Ring,
+    disk: SimDisk,
     model: Rc<Model>,
     sink: Rc<Checker>,
     writes: Vec<(usize, usize, Write)>,
@@ -109,7 +131,8 @@ impl Player {
         self.next_tag += 1;
         let sink: Rc<dyn ReadSink> = Rc::clone(&self.sink) as _;
         let least = (sector..sector + sectors).map(|s| self.model.complete[s].get()).collect();
-        match self.ring.read(&sink, D0, at(sector as u64), sectors * 4096, tag) {
+        let (drive, offset) = place(sector);
+        match self.ring.read(&sink, drive, offset, sectors * 4096, tag) {
             Ok(()) => drop(self.sink.asked.borrow_mut().insert(tag, (sector, least))),
             Err(error) => assert_eq!(error, ReadError::Full { queue_max: 24 }),
         }
@@ -127,7 +150,8 @@ impl Player {
             self.model.locked[sector].set(true);
             bytes.copy_from_slice(&image(sector, version));
         }
-        self.writes.push((sector, sectors, self.ring.write(D0, at(sector as u64), buf)));
+        let (drive, offset) = place(sector);
+        self.writes.push((sector, sectors, self.ring.write(drive, offset, buf)));
     }
 
     /// Takes note of the writes that have ended.
@@ -152,10 +176,26 @@ impl Player {
         self.model.locked.iter().for_each(|locked| locked.set(false));
     }
 
+    /// The drive hangs until the writes of the other have ended, which they do.
+    async fn hang(&mut self, drive: usize) {
+        self.disk.hang(DriveNo(drive as u16), true);
+        let mut turns = 0;
+        while self.writes.iter().any(|(sector, ..)| sector / SECTORS != drive) {
+            turns += 1;
+            assert!(turns < 100_000, "drive {drive} holds the other up");
+            tokio::task::yield_now().await;
+            self.look();
+        }
+        self.disk.hang(DriveNo(drive as u16), false);
+    }
+
     async fn play(&mut self, act: Act) {
+        // None goes past the end of its drive.
+        let within = |sector: usize, sectors: usize| sectors.min(SECTORS - sector % SECTORS);
         match act {
-            Act::Read { sector, sectors } => self.read(sector, sectors.min(SECTORS - sector)),
-            Act::Write { sector, sectors } => self.write(sector, sectors.min(SECTORS - sector)),
+            Act::Read { sector, sectors } => self.read(sector, within(sector, sectors)),
+            Act::Write { sector, sectors } => self.write(sector, within(sector, sectors)),
+            Act::Hang { drive } => self.hang(drive).await,
             Act::DropSink => self.renew_sink(),
             Act::DropWrites => self.writes.clear(),
             Act::Submit => self.ring.submit(),
@@ -172,11 +212,13 @@ impl Player {
 
 fn play(seed: u64, acts: Vec<Act>) {
     println!("seed {seed}");
-    let drives = vec![(SECTORS * 4096) as u64];
+    let drives = vec![(SECTORS * 4096) as u64; DRIVES];
     let disk =
         SimDisk::new(SimConfig { seed, drives, latency_ticks: 1..=12, ..Default::default() });
-    let start: Vec<u8> = (0..SECTORS).flat_map(|sector| image(sector, 0)).collect();
-    disk.put(D0, at(0), &start);
+    for sector in 0..ALL {
+        let (drive, offset) = place(sector);
+        disk.put(drive, offset, &image(sector, 0));
+    }
     disk.set_faults(SimFaults {
         short_reads_per_mille: 100,
         short_writes_per_mille: 100,
@@ -188,10 +230,11 @@ fn play(seed: u64, acts: Vec<Act>) {
     let config =
         RingConfig { slots: 6, queue_max: 24, transfers_in_flight_max: 3, engine, ..small() };
     run(On::Simulated, small(), async |_| {
-        let model = Rc::new(Model::default());
+        let model = Rc::new(Model::new());
         let asked = RefCell::default();
         let mut player = Player {
             ring: Ring::start(&config, &disk.slabs()).unwrap(),
+            disk: disk.clone(),
             sink: Rc::new(Checker { model: Rc::clone(&model), asked }),
             model: Rc::clone(&model),
             writes: Vec::new(),
@@ -201,7 +244,8 @@ fn play(seed: u64, acts: Vec<Act>) {
             player.play(act).await;
         }
         player.drain().await;
-        for (sector, bytes) in disk.contents(D0).chunks(4096).enumerate() {
+        let contents = [0, 1].map(|drive| disk.contents(DriveNo(drive))).concat();
+        for (sector, bytes) in contents.chunks(4096).enumerate() {
             model.check(sector, model.complete[sector].get(), bytes);
         }
         assert_eq!(*model.wrong.borrow(), Vec::<String>::new());
