@@ -24,6 +24,7 @@ telemetry::metrics! {
     SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, streams and connections refused because a queue or the memory for them was full, or a deadline could not be kept";
     DROPPED = Counter "bireme.io.batches.dropped" "{batch}" [] "Batches dropped because their deadline had passed or their caller had gone";
     TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered from the table itself, because no drive had them";
+    TABLE_QUEUE = Gauge "bireme.io.table.queue" "{batch}" [] "Batches that wait for the table to be read";
     STREAMS = Gauge "bireme.io.streams" "{stream}" [] "Fetch streams that are open";
     UNDER_WAY = Gauge "bireme.io.batches.under_way" "{batch}" [] "Batches under way";
     TRAFFIC_MEMORY = Gauge "bireme.io.traffic_memory.usage" "By" [] "Memory held for clients: connections, streams, batches, and replies until they are sent";
@@ -32,6 +33,7 @@ telemetry::metrics! {
     RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "Times that the kernel was entered to submit; reads by submits is the size of a batch";
     RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
     RING_QUEUE = Gauge "bireme.io.ring.queue" "{piece}" ["core"] "Pieces of rows that wait for a read on a core";
+    RING_TRANSFERS = Gauge "bireme.io.ring.transfers.queue" "{operation}" ["core"] "Writes, flushes, and reads of extents to keep or check that wait for their turn on a core";
     RING_DURATION = Histogram "bireme.io.ring.read.duration" "s" ["core"] "From a read's submission to its completion, by core";
     RING_RETRIES = Counter "bireme.io.ring.retries" "{operation}" ["core"] "Operations submitted once more, after a short transfer or a shortage of the kernel's";
     DRIVE_READS = Counter "bireme.io.drive.reads" "{read}" ["drive"] "Reads of a drive that ended well; rows by reads is what coalescing brings";
@@ -64,6 +66,7 @@ telemetry::metrics! {
     READY = Gauge "bireme.io.ready" "{node}" [] "1 while the node's health says that it serves: its start is warm and enough comes from its drives, or that took too long";
     START_WARM = Gauge "bireme.io.start_warm.extents" "{extent}" ["state"] "Extents that the node fills before it is ready, of tables that are open: `done`, `failed`, `left`";
     FILLS = Gauge "bireme.io.fills.under_way" "{fill}" [] "Fills that wait or are under way";
+    FILLS_QUEUE = Gauge "bireme.io.fills.queue" "{fill}" [] "Those of them that wait for their turn";
     FILLED = Counter "bireme.io.fills" "{fill}" ["outcome"] "Fills that ended, `done` or `failed`";
     BYTES_FILLED = Counter "bireme.io.fills.written" "By" [] "Bytes of extents filled";
     BYTES_KEPT = Counter "bireme.io.fills.kept" "By" [] "Bytes written once more, because their segment was reclaimed and they had been read";
@@ -142,6 +145,7 @@ fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&SHED, &[], sum(cores, |core| core.shed));
     samples.add(&DROPPED, &[], sum(cores, |core| core.dropped));
     samples.add(&TABLE_ROWS, &[], sum(cores, |core| core.table_rows));
+    samples.add(&TABLE_QUEUE, &[], shared.table_reader.waiting() as u64);
     samples.add(&STREAMS, &[], sum(cores, |core| core.streams as u64));
     samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));
     samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.reply_bytes));
@@ -154,6 +158,7 @@ fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
         samples.add(&RING_SUBMITS, &[&number], core.ring.submits);
         samples.add(&RING_IN_FLIGHT, &[&number], core.ring.in_flight);
         samples.add(&RING_QUEUE, &[&number], core.queued as u64);
+        samples.add(&RING_TRANSFERS, &[&number], core.ring.transfer_queue_len);
         samples.add(&RING_DURATION, &[&number], together(core.histograms.reads.iter()));
         samples.add(&RING_RETRIES, &[&number], core.ring.retries);
     }
@@ -208,6 +213,7 @@ fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&DIRECTORY, &[], directory_bytes(cores));
     samples.add(&DIRECTORY_LIMIT, &[], shared.memory.directory);
     samples.add(&FILLS, &[], now(&stats.running));
+    samples.add(&FILLS_QUEUE, &[], now(&stats.waiting));
     samples.add(&FILLED, &[&"done"], now(&stats.done));
     samples.add(&FILLED, &[&"failed"], now(&stats.failed));
     samples.add(&BYTES_FILLED, &[], now(&stats.bytes_filled));

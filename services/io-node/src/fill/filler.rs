@@ -278,6 +278,7 @@ impl Filler {
 
     fn tell(&self) {
         self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
+        self.stats.waiting.store(self.queued.len() as u64, Ordering::Relaxed);
         self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
     }
 

@@ -30,6 +30,8 @@ pub struct FillStats {
     pub extents: AtomicU64,
     /// Fills waiting or under way.
     pub running: AtomicU64,
+    /// Those of them that wait for their turn.
+    pub waiting: AtomicU64,
     /// Scans of tables since the start; neighbours share one.
     pub scans: AtomicU64,
     /// Fills done since the start.
