@@ -21,8 +21,10 @@ class Failed(Exception):
     """A command that ended with an error, with what it said."""
 
 
-def run(*command, timeout: float = 120, env: dict | None = None, accept: tuple[int, ...] = (0,)) -> str:
-    """What the command prints; raises `Failed` if it ends with another exit code, or takes too long."""
+def run(*command, timeout: float = 120, env: dict | None = None, accept: tuple[int, ...] = (0,),
+        errors: bool = False) -> str:
+    """What the command prints, with `errors` also to its standard error; raises `Failed` if it ends with another exit
+    code, or takes too long."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -32,7 +34,7 @@ def run(*command, timeout: float = 120, env: dict | None = None, accept: tuple[i
         raise Failed(f"{' '.join(command)}: not done after {timeout} s") from None
     if done.returncode not in accept:
         raise Failed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return done.stdout + done.stderr if errors else done.stdout
 
 
 class Background:

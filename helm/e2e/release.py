@@ -59,8 +59,9 @@ class Release:
     def helm(self, command: str, *words) -> str:
         return run("helm", command, *words, "-n", NAMESPACE, "--wait", "--timeout", "300s", timeout=320)
 
-    def helm_test(self, name: str) -> str:
-        return run("helm", "test", name, "-n", NAMESPACE, "--timeout", "120s", timeout=140)
+    def helm_test(self) -> str:
+        """What Helm says of it, and, with it, what the tests' own pods say."""
+        return run("helm", "test", NAME, "-n", NAMESPACE, "--timeout", "120s", timeout=140, errors=True)
 
     # -- kubectl --
 
