@@ -52,8 +52,9 @@ class Release:
         file.write_text(json.dumps(found))
         return file
 
-    def upgrade(self, *sets: str) -> None:
-        flags = [word for value in sets for word in ("--set-json", value)]
+    def upgrade(self, *sets: str, force: bool = False) -> None:
+        """With `force` also what has become somebody else's, such as the number of pods that a scaler has set."""
+        flags = [word for value in sets for word in ("--set-json", value)] + ["--force-conflicts"] * force
         self.helm("upgrade", "--install", NAME, CHART, "-f", VALUES, "-f", self.values(), *flags)
 
     def helm(self, command: str, *words) -> str:

@@ -138,3 +138,24 @@ priorityClassName: {{ . }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/*
+How many pods a tier has: (list $ "io" "StatefulSet" scaled). Where a scaler decides, as many as there are: a number that was
+in the last release and is in none now would become 1. Nothing where the cluster is not asked (`helm template`), or has none
+of them yet; nor where Helm applies on the server's side and the scaler has set the number, which is the scaler's from then on:
+Helm would be refused with another one.
+*/}}
+{{- define "bireme.replicas" -}}
+{{- $root := index . 0 }}{{ $tier := index . 1 }}
+{{- if index . 3 }}
+{{- $live := lookup "apps/v1" (index . 2) $root.Release.Namespace (include "bireme.tier" (list $root $tier)) }}
+{{- $applied := false }}{{ $scaled := false }}
+{{- range dig "metadata" "managedFields" list $live }}
+{{- if eq .operation "Apply" }}{{ $applied = true }}{{ end }}
+{{- if eq (dig "subresource" "" .) "scale" }}{{ $scaled = true }}{{ end }}
+{{- end }}
+{{- if not (and $applied $scaled) }}{{ dig "spec" "replicas" "" $live }}{{ end }}
+{{- else }}
+{{- (index $root.Values $tier).replicas }}
+{{- end }}
+{{- end }}
