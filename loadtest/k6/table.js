@@ -7,32 +7,35 @@ import { columns } from './arrow.js';
 import { setting } from './setting.js';
 
 const QUERY = 'bireme.query.v1.QueryService';
-// Each virtual user gets a copy.
+// Each virtual user makes a copy, with its first request: vectors are texts until they are asked for.
 const ROWS_MAX = 200;
 
-// Asks the query node, once for the whole run.
-export function sample(client) {
+// Asks the query node, once for the whole run, for rows from all over the table.
+export async function sample(client) {
   const table = ask(client, 'DescribeTable', { table: setting.table });
   const vector = table.columns.find((column) => column.dataType.startsWith('FixedSizeList'));
   if (!table.keyColumn || !vector) {
     throw new Error(`${setting.table} has no key or no vector column: the load tests need both`);
   }
-  const rows = ask(client, 'Search', {
+  const fragments = table.fragmentSizes.map(({ id, physicalRows }) => ({ id: id || 0, rows: physicalRows }));
+  const addresses = new Set(Array.from({ length: ROWS_MAX }, () => rowAddress(fragments)));
+  const rows = await take(client, {
     table: setting.table,
-    filter: `${table.keyColumn} IS NOT NULL`,
-    k: ROWS_MAX,
+    rowAddrs: [...addresses],
     columns: [table.keyColumn, vector.name],
-  }).rows;
-  const [keys, vectors] = columns(encoding.b64decode(rows), ['text', 'vector', 'u64']);
+    onMissing: 'ON_MISSING_SKIP',
+  });
+  const [keys, vectors] = columns(rows, ['text', 'vector', 'u64']);
   return {
-    keys,
-    vectors,
+    // A row need not have a key.
+    keys: keys.filter((key) => key !== ''),
+    vectors: vectors.map((numbers) => encoding.b64encode(new Float32Array(numbers).buffer)),
     uri: table.uri,
     version: table.version,
     vectorColumn: vector.name,
     // Everything that comes back by default.
     columns: table.columns.filter((column) => column.byDefault).map((column) => column.name),
-    fragments: table.fragmentSizes.map(({ id, physicalRows }) => ({ id: id || 0, rows: physicalRows })),
+    fragments,
   };
 }
 
@@ -42,7 +45,32 @@ function ask(client, method, request) {
   return answer.message;
 }
 
+// The bytes of the rows' Arrow stream, which come in as many messages as they ask for.
+function take(client, request) {
+  return new Promise((resolve, reject) => {
+    const stream = new grpc.Stream(client, `${QUERY}/Take`, { timeout: '30s', tags: { request: 'setup' } });
+    const parts = [];
+    stream.on('data', (answer) => parts.push(new Uint8Array(encoding.b64decode(answer.rows || ''))));
+    stream.on('error', (error) => reject(new Error(`Take: ${error.message}`)));
+    stream.on('end', () => resolve(joined(parts).buffer));
+    stream.write(request);
+    stream.end();
+  });
+}
+
+function joined(parts) {
+  const whole = new Uint8Array(parts.reduce((bytes, part) => bytes + part.length, 0));
+  let at = 0;
+  parts.forEach((part) => {
+    whole.set(part, at);
+    at += part.length;
+  });
+  return whole;
+}
+
 export const pick = (values) => values[Math.floor(Math.random() * values.length)];
+
+export const pickVector = (table) => Array.from(new Float32Array(encoding.b64decode(pick(table.vectors))));
 
 // A row's address: its fragment in the high 32 bits, its offset in the low ones.
 export function rowAddress(fragments) {

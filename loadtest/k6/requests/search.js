@@ -2,14 +2,14 @@
 
 import { record } from '../outcome.js';
 import { setting } from '../setting.js';
-import { pick } from '../table.js';
+import { pickVector } from '../table.js';
 
 const TAGS = { tier: 'query', request: 'search' };
 
 export function search(client, table) {
   const request = {
     table: setting.table,
-    vector: { values: pick(table.vectors) },
+    vector: { values: pickVector(table) },
     k: setting.k,
     vectorColumn: table.vectorColumn,
     refineFactor: 10,
