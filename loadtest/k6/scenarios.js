@@ -21,7 +21,7 @@ function scenario(request, share, shape) {
   // Iterations a minute, so that slow rates are whole numbers too.
   const perMinute = (multiple) => Math.max(1, Math.round((60 * setting.rate * share * multiple) / perIteration));
   const peak = Math.max(...SHAPES[shape]().map(([multiple]) => multiple));
-  const users = Math.ceil((perMinute(peak) / 60) * 0.25) + 2;
+  const users = Math.ceil((perMinute(peak) / 60) * setting.stall) + 2;
   const load = { exec: request, timeUnit: '1m', preAllocatedVUs: users, maxVUs: 8 * users, gracefulStop: '30s' };
   if (shape === 'constant') {
     return { ...load, executor: 'constant-arrival-rate', rate: perMinute(1), duration: setting.duration };

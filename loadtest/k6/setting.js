@@ -11,6 +11,10 @@ export const setting = {
   executor: text('EXECUTOR', 'constant'),
   rate: number('RATE', 20),
   duration: text('DURATION', '30s'),
+  // How long all requests may take at once before a caller is missing, and the next one can't start in time.
+  stall: number('STALL_S', 0.25),
+  // With `ceiling`, how many ask again as soon as they are answered.
+  callers: number('CALLERS', 4),
   query: text('QUERY', '127.0.0.1:7070'),
   // I/O nodes, separated by commas.
   io: text('IO', '127.0.0.1:7071').split(','),

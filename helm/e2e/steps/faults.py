@@ -77,7 +77,8 @@ def node_cut_off(release) -> None:
     release.upgrade(f'query.nodeSelector={{"kubernetes.io/hostname": "{elsewhere}"}}')
     release.settled("query", 2)
     release.warm()
-    with Load(release, "search", 90):
+    # Requests to the node that is cut off wait until it is given up.
+    with Load(release, "search", 90, stall=10):
         network.cut(worker.number)
         until("Kubernetes to notice", lambda: release.cluster.ready_nodes() == release.cluster.nodes - 1, 80)
         network.mend(worker.number)
