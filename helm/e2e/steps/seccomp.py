@@ -5,9 +5,14 @@ import json
 from ..check import check, step
 from ..cluster.worker import PROFILES
 from ..layout import CHART
+from ..load import Load
 from ..process import until
+from .metrics import PORT, scrape, total
 
 IO_URING = {"io_uring_setup", "io_uring_enter", "io_uring_register"}
+# A quarter of the default's, 2 MiB a core: what a user may lock is counted over all nodes here, which are one machine.
+SLOTS = 64
+BUFFERS = SLOTS * 32 << 10
 
 
 def fallback(release) -> None:
@@ -38,7 +43,7 @@ def allowed(profile: dict) -> set[str]:
 
 def in_force(release) -> None:
     step("with the profile, put on the nodes by the installer: I/O nodes use io_uring")
-    release.upgrade('io.seccomp="Localhost"', "seccompInstaller.enabled=true")
+    release.upgrade('io.seccomp="Localhost"', "seccompInstaller.enabled=true", f"io.settings.slots={SLOTS}")
     release.rollout("io")
     release.settled("io", 2)
     check("the profile is on the nodes", list((PROFILES / "seccomp" / "bireme").glob("io-uring-*.json")))
@@ -46,9 +51,43 @@ def in_force(release) -> None:
     for engine in engines(release):
         check("io_uring", engine.startswith("io_uring"), engine)
     check("a filter is in force", seccomp_mode(release) == "2", "Seccomp: 2")
+    serves_by_rings(release)
+    for pod in release.ready_pods("io"):
+        nothing_unregistered(release, pod)
     release.upgrade()
     release.rollout("io")
     release.settled("io", 2)
+
+
+def serves_by_rings(release) -> None:
+    """Rows are read by io_uring: each node's rings are given reads under load, and its drives answer them."""
+    release.warm()
+    before = ring_reads(release)
+    tables = sum(node["table_rows"] for node in release.io_nodes())
+    with Load(release, "search", 8):
+        pass
+    for pod, reads in ring_reads(release).items():
+        check(f"{pod}: rings were given reads", reads > before[pod], f"{reads - before[pod]:.0f}")
+    check("no row came from the table", sum(node["table_rows"] for node in release.io_nodes()) == tables)
+    check("they still use it", all(engine.startswith("io_uring") for engine in engines(release)))
+
+
+def ring_reads(release) -> dict[str, float]:
+    texts = {pod: scrape("pods", f"{pod}:{PORT}") for pod in release.ready_pods("io")}
+    return {pod: total(text, "bireme_io_ring_reads_total") for pod, text in texts.items()}
+
+
+def nothing_unregistered(release, pod: str) -> None:
+    """Buffers are registered where so much may be locked; where it may not, the node says that it is for that."""
+    log = release.kubectl("logs", pod).splitlines()
+    said = next((line for line in log if "I/O node serves" in line), "")
+    with open(f"/proc/{release.pid('io', pod)}/limits") as limits:
+        lockable = next(line.split()[3] for line in limits if line.startswith("Max locked memory"))
+    check(f"{pod}: files are registered", "registered files" in said, said.split("engine=")[-1])
+    if lockable == "unlimited" or int(lockable) >= BUFFERS * len(release.ready_pods("io")):
+        check(f"{pod}: buffers are registered", "registered buffers" in said, f"{lockable} bytes may be locked")
+    else:
+        check(f"{pod}: buffers are not, for what may be locked", "RLIMIT_MEMLOCK" in said, f"{lockable} bytes")
 
 
 def seccomp_mode(release) -> str:
