@@ -11,7 +11,7 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, devices, discovery, faults, in_cluster, install, metrics, monitor, recovery, scale, seccomp, slices, tls,
+    autoscale, devices, discovery, faults, in_cluster, install, metrics, monitor, placement, recovery, scale, seccomp, slices, tls,
     uninstall, update,
 )
 from .store import Store
@@ -20,6 +20,7 @@ STEPS = {
     "defaults": install.defaults,
     "install": install.whole,
     "search": install.search,
+    "spread": placement.spread,
     "metrics": metrics.scraped,
     "monitor": monitor.followed,
     "upgrade": update.upgrade_and_rollback,
@@ -41,6 +42,7 @@ STEPS = {
     "api-server-away": faults.api_server_away,
     "store-away": faults.store_away,
     "drained": faults.drained,
+    "query-drained": faults.query_tier_drained,
     "seccomp-fallback": seccomp.fallback,
     "seccomp-profile": seccomp.in_force,
     "uninstall": uninstall.clean,

@@ -16,6 +16,11 @@ def node_ip(number: int) -> str:
     return f"10.201.0.{10 + number}"
 
 
+def zone(number: int) -> str:
+    """Each node is in one of its own."""
+    return f"zone-{number}"
+
+
 def node_link(number: int) -> str:
     """The host's end of the node's cable."""
     return f"bireme-v{number}"

@@ -5,7 +5,7 @@ import json
 from ..layout import BIN, STATE
 from ..process import Background, Failed, run, until
 from . import cgroup
-from .addresses import HOST, PODS_CIDR, NODES_CIDR, node_ip, node_name, pods_cidr
+from .addresses import HOST, PODS_CIDR, NODES_CIDR, node_ip, node_name, pods_cidr, zone
 from .network import inside
 from .pki import PKI
 
@@ -63,7 +63,7 @@ class Worker:
             "kubelet", "kubelet", f"--config={self.home}/kubelet.json", f"--kubeconfig={PKI}/{self.name}.kubeconfig",
             f"--hostname-override={self.name}", f"--node-ip={node_ip(self.number)}",
             f"--root-dir={self.home}/kubelet", f"--cert-dir={self.home}/certificates",
-            f"--node-labels=topology.kubernetes.io/zone=zone-{self.number}",
+            f"--node-labels=topology.kubernetes.io/zone={zone(self.number)}",
         )
         self.start("kube-proxy", "kube-proxy", f"--config={self.home}/proxy.json")
 

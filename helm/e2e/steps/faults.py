@@ -92,19 +92,52 @@ def node_cut_off(release) -> None:
 
 def drained(release) -> None:
     step("nodes are drained: the budget lets one I/O node go at a time")
-    on = {name: pod["spec"]["nodeName"] for name, pod in release.pods("io").items()}
+    on = nodes_of(release, "io")
     first, second = on["bireme-io-0"], on["bireme-io-1"]
     check("they are on different nodes", first != second)
-    flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app.kubernetes.io/component=io"]
     with Load(release, "search", 60):
-        run("kubectl", "drain", first, *flags, "--timeout=60s")
+        drain("io", first)
         # Its drive is on that node, so that it waits for it.
         check("bireme-io-0 waits", release.ready_pods("io") == ["bireme-io-1"])
-        try:
-            run("kubectl", "drain", second, *flags, "--timeout=8s")
-            refused = ""
-        except Failed as error:
-            refused = str(error)
-        check("the second drain is refused", "disruption budget" in refused)
+        check("the second drain is refused", "disruption budget" in refusal("io", second))
         run("kubectl", "uncordon", first, second)
         release.settled("io", 2)
+
+
+def query_tier_drained(release) -> None:
+    step("nodes are drained: the budget lets one query node go at a time")
+    (one, first), (other, second) = nodes_of(release, "query").items()
+    check("they are on different nodes", first != second)
+    # There is no place for another meanwhile.
+    run("kubectl", "cordon", *release.nodes())
+    with Load(release, "search", 60):
+        drain("query", first)
+        check("its replacement waits for a node", release.ready_pods("query") == [other])
+        check("the second drain is refused", "disruption budget" in refusal("query", second))
+        check("who is there goes on", release.ready_pods("query") == [other])
+        run("kubectl", "uncordon", *set(release.nodes()) - {second})
+        release.settled("query", 2)
+        # With the replacement ready the budget lets the next one go.
+        drain("query", second)
+        run("kubectl", "uncordon", second)
+        release.settled("query", 2)
+    check("both were moved", not {one, other} & set(release.pods("query")))
+
+
+def nodes_of(release, tier: str) -> dict[str, str]:
+    return {name: pod["spec"]["nodeName"] for name, pod in release.pods(tier).items()}
+
+
+def drain(tier: str, node: str, seconds: int = 60) -> None:
+    """Of the pods of one tier."""
+    run("kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data",
+        f"--pod-selector=app.kubernetes.io/component={tier}", f"--timeout={seconds}s")
+
+
+def refusal(tier: str, node: str) -> str:
+    """What is said when the node can't be drained; nothing if it could."""
+    try:
+        drain(tier, node, 8)
+        return ""
+    except Failed as error:
+        return str(error)
