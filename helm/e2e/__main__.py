@@ -29,6 +29,7 @@ STEPS = {
     "restart-query": lambda release: update.rolling_restart(release, "query"),
     "restart-io": lambda release: update.rolling_restart(release, "io"),
     "partition": update.partition,
+    "another-image": update.another_image,
     "hits-recover": recovery.before_the_next,
     "tls": tls.renewed,
     "cert-manager": tls.by_cert_manager,

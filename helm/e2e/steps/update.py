@@ -1,12 +1,17 @@
 """Upgrades, rollbacks and rolling restarts under load."""
 
+from ..archives import BIREME
 from ..check import check, say, step
+from ..hits import Hits
 from ..load import Load
+from ..process import until
 from ..release import NAME
 from .scale import uids
 
 # The share of rows that may come from the table because a read of the drive took too long.
 LATE_MAX = 0.001
+# The same image by another name.
+OTHER = "bireme:e2e-other"
 
 
 def upgrade_and_rollback(release) -> None:
@@ -29,10 +34,11 @@ def rolling_restart(release, tier: str) -> None:
     release.warm()
     before = uids(release, tier)
     kind = {"query": "deployment/bireme-query", "io": "statefulset/bireme-io"}[tier]
-    with Load(release, "search", 45):
+    with Load(release, "search", 45), Hits(release) as hits:
         release.kubectl("rollout", "restart", kind)
         release.rollout(tier)
         release.settled(tier, 2)
+    hits.show()
     check("every pod was replaced", not uids(release, tier) & before)
     if tier == "io":
         caches_are_warm(release)
@@ -57,3 +63,40 @@ def partition(release) -> None:
     check("bireme-io-1 was updated", after["bireme-io-1"] != before["bireme-io-1"])
     release.upgrade()
     release.rollout("io")
+
+
+def another_image(release) -> None:
+    step("rolling upgrade of both tiers to another image, under load, and rollback")
+    for worker in release.cluster.workers:
+        worker.ctr("images", "tag", f"docker.io/library/{BIREME}", f"docker.io/library/{OTHER}")
+    release.warm()
+    before = pods(release)
+    with Load(release, "search", 90), Hits(release) as hits:
+        release.upgrade(f'image.tag="{OTHER.split(":")[1]}"')
+        both_settled(release)
+        check("every pod was replaced", not pods(release) & before)
+        check("all run the other image", images(release) == {OTHER}, images(release))
+        until("rows of each", lambda: all(node["rows"] for node in release.io_nodes()))
+        caches_are_warm(release)
+        upgraded = pods(release)
+        release.helm("rollback", NAME)
+        both_settled(release)
+        check("and every pod again by the rollback", not pods(release) & upgraded)
+        check("all run the first image", images(release) == {BIREME}, images(release))
+    hits.show()
+    caches_are_warm(release)
+
+
+def both_settled(release) -> None:
+    for tier in ("io", "query"):
+        release.rollout(tier)
+        release.settled(tier, 2)
+
+
+def pods(release) -> set[str]:
+    return uids(release, "io") | uids(release, "query")
+
+
+def images(release) -> set[str]:
+    found = [*release.pods("io").values(), *release.pods("query").values()]
+    return {pod["spec"]["containers"][0]["image"] for pod in found}
