@@ -11,7 +11,7 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, devices, discovery, faults, in_cluster, install, metrics, monitor, placement, recovery, scale, seccomp, slices, tls,
+    autoscale, devices, discovery, faults, in_cluster, install, memory, metrics, monitor, placement, recovery, scale, seccomp, slices, tls,
     uninstall, update,
 )
 from .store import Store
@@ -38,6 +38,7 @@ STEPS = {
     "many-slices": slices.many,
     "autoscale": autoscale.by_cpu,
     "load-in-cluster": in_cluster.load,
+    "memory": memory.held,
     "killed": faults.killed,
     "node-cut-off": faults.node_cut_off,
     "api-server-away": faults.api_server_away,

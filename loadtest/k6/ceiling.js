@@ -20,7 +20,7 @@ const request = {
 }[setting.scenario];
 
 export const options = {
-  scenarios: { ceiling: { executor: 'constant-vus', vus: 4, duration: setting.duration } },
+  scenarios: { ceiling: { executor: 'constant-vus', vus: setting.callers, duration: setting.duration } },
   // A threshold that always holds, for which k6 keeps the request's own numbers.
   thresholds: Object.fromEntries(
     ['duration', 'errors', 'shed'].map((metric) => [

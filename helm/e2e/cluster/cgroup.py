@@ -35,3 +35,14 @@ def remove(number: int) -> None:
                 folder.rmdir()
             except OSError:
                 pass  # something is still in it
+
+
+def memory(process: int) -> tuple[int, int]:
+    """The most bytes that the process's group has ever held, and its limit."""
+    of = [line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
+    if unified():
+        group, peak, limit = ROOT / of[0][2].lstrip("/"), "memory.peak", "memory.max"
+    else:
+        path = next(path for _, controllers, path in of if "memory" in controllers.split(","))
+        group, peak, limit = ROOT / "memory" / path.lstrip("/"), "memory.max_usage_in_bytes", "memory.limit_in_bytes"
+    return int((group / peak).read_text()), int((group / limit).read_text())

@@ -1,0 +1,38 @@
+"""Memory limits: what a node is told to take stays below what kills it."""
+
+from ..check import check, step
+from ..cluster import cgroup
+from ..load import Load
+from .faults import containers
+from .update import both_settled
+
+MIB = 1 << 20
+# In MiB, about half as much again as such a load was seen to take.
+LIMITS = {"io": 64, "query": 80}
+TIGHT = [f'{tier}.resources.{which}.memory="{mib}Mi"'
+         for tier, mib in LIMITS.items() for which in ("requests", "limits")]
+PARTS = ['io.settings.traffic_memory="16MiB"', 'io.settings.lake_cache="16MiB"', 'query.settings.index_cache="16MiB"',
+         'query.settings.metadata_cache="16MiB"']
+# With another segment the slab begins empty, and is filled anew: what fills take is held as well.
+EMPTIED = 'io.settings.segment="4MiB"'
+
+
+def held(release) -> None:
+    step("tight memory limits are held, under a mixed load and in a spike")
+    release.upgrade(*TIGHT, *PARTS, EMPTIED)
+    both_settled(release)
+    before = containers(release)
+    with Load(release, "mixed", 20, rate=60):
+        release.warm()
+    with Load(release, "spike", 55, overload=True):
+        pass
+    check("no container was restarted", containers(release) == before)
+    for tier, mib in LIMITS.items():
+        for name, pod in sorted(release.pods(tier).items()):
+            (status,) = pod["status"]["containerStatuses"]
+            check(f"{name} was not killed", status["restartCount"] == 0 and not status["lastState"])
+            peak, limit = cgroup.memory(release.pid(tier, name))
+            check(f"{name} has the limit", limit == mib * MIB)
+            check(f"{name} stayed below it", peak < limit, f"{peak / MIB:.0f} of {mib} MiB")
+    release.upgrade()
+    both_settled(release)
