@@ -12,7 +12,7 @@ from .process import Failed
 from .release import Release
 from .steps import (
     autoscale, devices, discovery, faults, in_cluster, install, memory, metrics, monitor, placement, recovery, scale, seccomp, slices, tls,
-    uninstall, update,
+    uninstall, update, volume,
 )
 from .store import Store
 
@@ -40,6 +40,7 @@ STEPS = {
     "load-in-cluster": in_cluster.load,
     "memory": memory.held,
     "killed": faults.killed,
+    "volume-lost": volume.lost,
     "node-cut-off": faults.node_cut_off,
     "api-server-away": faults.api_server_away,
     "store-away": faults.store_away,

@@ -1,6 +1,7 @@
 """Each tier up and down under load; the other one is not touched."""
 
 from ..check import check, say, step
+from ..hits import Hits
 from ..load import Load
 from ..process import until
 
@@ -8,7 +9,7 @@ from ..process import until
 def io_tier(release) -> None:
     step("I/O tier 2 -> 4 -> 2 under load")
     query = uids(release, "query")
-    with Load(release, "search", 90):
+    with Load(release, "search", 90), Hits(release) as hits:
         release.upgrade("io.replicas=4")
         check("four I/O nodes", len(release.ready_pods("io")) == 4)
         until("query nodes to know them", lambda: len(reachable(release)) == 4)
@@ -18,6 +19,7 @@ def io_tier(release) -> None:
         release.upgrade("io.replicas=2")
         release.settled("io", 2)
         until("query nodes to forget the others", lambda: len(release.io_nodes()) == 2)
+    hits.show()
     check("no query node was restarted", uids(release, "query") == query)
 
 
