@@ -37,6 +37,7 @@ STEPS = {
     "dns": discovery.by_dns,
     "many-slices": slices.many,
     "autoscale": autoscale.by_cpu,
+    "autoscale-by-queue": autoscale.by_queue,
     "load-in-cluster": in_cluster.load,
     "memory": memory.held,
     "killed": faults.killed,

@@ -1,12 +1,16 @@
-"""The query tier by its CPU: more nodes under load."""
+"""The query tier by its CPU, and by its queue: more nodes under load. The I/O tier's scaler sees its metrics."""
 
 import json
+import re
+import time
 
 from ..check import check, step
 from ..cluster import metrics
+from ..cluster.custom_metrics import CustomMetrics
 from ..load import Load
 from ..process import until
 from ..samples import Samples
+from .metrics import total
 from .scale import uids
 
 # So little is requested that the load is more than the target.
@@ -15,6 +19,18 @@ ONE_TO_THREE = {"enabled": True, "minReplicas": 1, "maxReplicas": 3}
 BY_CPU = f"query.autoscaling={json.dumps(ONE_TO_THREE | {'targetCPUUtilization': 50})}"
 # By a metric that nobody serves here, so that the number is left to the chart.
 BY_NOBODY = f"io.autoscaling={json.dumps({'type': 'hpa', 'minReplicas': 1, 'readQueue': {'enabled': True}})}"
+
+# What the chart names by default.
+QUEUE, READ_QUEUE = "bireme_query_queue", "bireme_io_ring_queue"
+MISS_RATIO = "instance:bireme_io_rows_from_table:ratio_rate5m"
+OF_QUEUE = {"targetCPUUtilization": 0, "searchQueue": {"enabled": True, "target": 1}}
+BY_QUEUE = f"query.autoscaling={json.dumps(ONE_TO_THREE | OF_QUEUE)}"
+# Seen, and not gone by: there is no room to.
+BOTH = {"readQueue": {"enabled": True}, "missRatio": {"enabled": True}}
+OF_IO = {"type": "hpa", "minReplicas": 2, "maxReplicas": 2, **BOTH}
+SEEN = f"io.autoscaling={json.dumps(OF_IO)}"
+# With another segment the slab begins empty, and rows come from the table until it is filled, which takes a while.
+EMPTIED = ['io.settings.segment="16MiB"', 'io.settings.fill_rate="1MiB"']
 
 
 def by_cpu(release) -> None:
@@ -40,3 +56,68 @@ def wanted(release) -> dict[str, int]:
     """How many nodes each tier is to have."""
     found = release.objects("deployments,statefulsets")
     return {it["metadata"]["labels"]["app.kubernetes.io/component"]: it["spec"]["replicas"] for it in found}
+
+
+def by_queue(release) -> None:
+    step("both tiers' scalers see the chart's custom metrics, and the query tier is scaled by its queue")
+    ratio = RecentRatio("bireme_io_rows_from_table_total", "bireme_io_rows_total")
+    release.cluster.processes["custom_metrics"] = CustomMetrics(
+        {QUEUE: gauge(QUEUE), READ_QUEUE: gauge(READ_QUEUE), MISS_RATIO: ratio.of})
+    release.upgrade("query.replicas=1", *EMPTIED)
+    release.rollout("io")
+    release.settled("io", 2)
+    release.settled("query", 1)
+    # So many callers ask again at once, and one key is looked up at a time: the others wait. (Searches of the index's
+    # partitions are too short to be seen waiting.)
+    with Load(release, "get", 75, callers=24), Samples(1, lambda: seen_by_scalers(release)) as seen:
+        release.upgrade(*EMPTIED, BY_QUEUE, SEEN)
+        until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 65)
+        until("the I/O tier's metrics", lambda: {READ_QUEUE, MISS_RATIO} <= set(seen_by_scalers(release)))
+    most = {name: max(it[name] for it in seen.values() if name in it) for name in (QUEUE, READ_QUEUE, MISS_RATIO)}
+    check("the scaler saw what waits", most[QUEUE] > 1, f"{most[QUEUE]:g} a node")
+    check("the I/O tier's saw the share of rows from the table, beside what waits for a read", 0 < most[MISS_RATIO] < 1,
+          f"{most[MISS_RATIO]:.1%}, {most[READ_QUEUE]:g} a node")
+    release.upgrade(force=True)
+    release.rollout("io")
+    release.settled("io", 2)
+    release.settled("query", 2)
+
+
+def gauge(name: str):
+    return lambda _, text: total(text, name) if re.search(rf"^{name}[ {{]", text, re.M) else None
+
+
+class RecentRatio:
+    """Of two counters' growth, for each pod, since it was first asked or began, or within the last 5 minutes: as the
+    chart's recording rule has it of a Prometheus."""
+
+    SECONDS = 300
+
+    def __init__(self, part: str, whole: str):
+        self.part, self.whole = part, whole
+        self.seen: dict[str, list[tuple[float, float, float]]] = {}
+
+    def of(self, pod: str, text: str) -> float | None:
+        now = (time.monotonic(), total(text, self.part), total(text, self.whole))
+        kept = self.seen.setdefault(pod, [(now[0], 0, 0)])
+        if now[2] < kept[-1][2]:
+            kept[:] = [(now[0], 0, 0)]
+        kept.append(now)
+        while kept[0][0] < now[0] - self.SECONDS:
+            kept.pop(0)
+        grown = now[2] - kept[0][2]
+        return (now[1] - kept[0][1]) / grown if grown else None
+
+
+def seen_by_scalers(release) -> dict[str, float]:
+    """By metric, what the scalers say that it is, a pod."""
+    found = {}
+    for scaler in release.objects("horizontalpodautoscalers"):
+        for metric in scaler["status"].get("currentMetrics") or []:
+            if metric.get("pods"):
+                found[metric["pods"]["metric"]["name"]] = quantity(metric["pods"]["current"]["averageValue"])
+    return found
+
+
+def quantity(text: str) -> float:
+    return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
