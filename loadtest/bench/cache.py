@@ -15,6 +15,8 @@ from .bireme import Bireme
 from .profile import Profile
 
 RECOVERED_EXTENTS = 1_000_000
+# What a start takes with fewer.
+FEWER_EXTENTS = [10_000, 100_000, 300_000]
 # Of 4 MiB, as most are: for what the directory takes.
 FULL_EXTENTS = 50_000
 FULL_SECTORS = 1024
@@ -71,6 +73,9 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
         measured[name] = writes[name]()
     measured |= {
         "recovery": _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)),
+        "recovery_of_fewer": [
+            _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(extents)) for extents in FEWER_EXTENTS
+        ],
         "directory": _tool(
             binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
             "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
@@ -122,9 +127,9 @@ def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
     query = bireme.query_node(io, {"vectors": profile.table("vectors")})
     bireme.ready(query, ["vectors"])
     watch = disk.Watch(profile.drive_folders)
-    began, cpu = time.monotonic(), io.cpu_us()
+    began, cpu, threads = time.monotonic(), io.cpu_us(), io.cpu_us_by_threads()
     steps = bireme.run(query, "warm", "vectors", "--columns", "vector")
-    seconds, cpu = time.monotonic() - began, io.cpu_us() - cpu
+    seconds, cpu, threads = time.monotonic() - began, io.cpu_us() - cpu, io.cpu_us_by_threads() - threads
     written = steps[-1]["bytes_written"]
     query.stop()
     io.stop()
@@ -135,6 +140,7 @@ def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
         "mb_per_s": useful / seconds / 1e6,
         "bytes_written": written,
         "cpu_s_per_gb": cpu / 1e6 / (useful / 1e9),
+        "threads_cpu_s_per_gb": {name: us / 1e6 / (useful / 1e9) for name, us in threads.items()},
         "disk_reads": watch.counted().reads,
         "command": "bireme warm vectors --columns vector",
     }

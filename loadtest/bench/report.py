@@ -148,6 +148,25 @@ def _peers(steps: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+# What threads of an I/O node do of a fill, by their names.
+SCANS = "Lance's plan and decoding, encoding, and the copies that are written"
+FILL_THREADS = {
+    "bireme-io-yield": SCANS,
+    "bireme-io-insis": SCANS,
+    "bireme-io-fill": "reading the folder",
+    "bireme-io": "the cores: writes, and what each is told of the new extents",
+}
+OTHER_THREADS = "the books, the journal, and the rest"
+
+
+def _fill_stages(fill: dict) -> dict[str, float]:
+    """CPU a GB of each, in seconds."""
+    stages = dict.fromkeys([*FILL_THREADS.values(), OTHER_THREADS], 0.0)
+    for thread, seconds in fill["threads_cpu_s_per_gb"].items():
+        stages[FILL_THREADS.get(thread, OTHER_THREADS)] += seconds
+    return stages
+
+
 def _cache(cache: dict) -> str:
     rounds = cache["rounds"]
     mid = lambda value: _number(median(value(it) for it in rounds))
@@ -164,6 +183,7 @@ def _cache(cache: dict) -> str:
         "|---|---|",
         f"| filling 768-dimensional vectors, MB/s | {mid(lambda it: it['fill']['mb_per_s'])} |",
         f"| CPU of the I/O node for each GB of them, seconds | {mid(lambda it: it['fill']['cpu_s_per_gb'])} |",
+        *[f"| of that {stage} | {mid(lambda it, stage=stage: _fill_stages(it['fill'])[stage])} |" for stage in _fill_stages(rounds[0]['fill'])],
         f"| Lance's scan of the same column, page cache warm, MB/s | {mid(lambda it: it['scan']['mb_per_s'])} |",
         f"| fio's writes of 256 KiB at depth 8, MB/s | {mid(lambda it: it['fio_write']['mb_per_s'])} |",
         f"| extents that are ready, written and recorded, MB/s | {mid(lambda it: it['write']['mb_per_s'])} |",
@@ -174,8 +194,12 @@ def _cache(cache: dict) -> str:
         f"| the same while vectors are filled at full speed | {mid(lambda it: it['reads_filling']['latency_us']['p99'])} |",
         f"| the same while they are filled at 50 MiB/s | {mid(lambda it: it['reads_budgeted']['latency_us']['p99'])} |",
         f"| start with {rounds[0]['recovery']['extents']:,} extents of a sector, ms | {mid(lambda it: median(it['recovery']['start_ms']))} |",
-        f"| of that reading and decoding journals of {rounds[0]['recovery']['journal_bytes'] / 1e6:.0f} MB | {mid(lambda it: median(it['recovery']['read_ms']))} |",
-        f"| of that the directory | {mid(lambda it: median(it['recovery']['place_ms']))} |",
+        *[
+            f"| the same with {fewer['extents']:,} | {mid(lambda it, at=at: median(it['recovery_of_fewer'][at]['start_ms']))} |"
+            for at, fewer in enumerate(rounds[0]["recovery_of_fewer"])
+        ],
+        f"| of the most of them, reading and decoding journals of {rounds[0]['recovery']['journal_bytes'] / 1e6:.0f} MB | {mid(lambda it: median(it['recovery']['read_ms']))} |",
+        f"| and the directory | {mid(lambda it: median(it['recovery']['place_ms']))} |",
         f"| directory for each TB of vectors cached, MB | {mid(lambda it: it['directory']['directory_bytes_per_tb'] / 1e6)} |",
         "",
         f"Which share of reads a full drive has, and bytes written for each byte filled where more than 1 "
