@@ -27,7 +27,7 @@ use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
 use crate::readiness::{Readiness, become_ready};
 use crate::serve::Accepted;
-use crate::slab::{Drives, Superblock, recover_all};
+use crate::slab::{self, Claim, Drives};
 use crate::table::Registry;
 use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
@@ -111,7 +111,7 @@ pub struct Parts {
     /// Its filler.
     pub filler: Filler,
     /// Of each slab.
-    pub superblocks: Vec<Superblock>,
+    pub claims: Vec<Claim>,
 }
 
 impl Parts {
@@ -130,7 +130,8 @@ impl Parts {
         tracer: Tracer,
         epoch_min: u64,
     ) -> Result<Self, NodeError> {
-        let Drives { slabs, superblocks, engine } = drives;
+        let Drives { slabs, claims, engine } = drives;
+        let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
         let shares = shares(&config)?;
         let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
         check_promised(&shares, config.segment, &sectors)?;
@@ -140,7 +141,7 @@ impl Parts {
         let mailboxes: Arc<[Mailbox]> = mailboxes.into();
         let (filler, fills) = Filler::new(
             Arc::clone(&mailboxes),
-            superblocks.clone(),
+            superblocks,
             FillLimits {
                 fills_max: config.fills,
                 queue_max: config.fill_queue_max,
@@ -177,7 +178,7 @@ impl Parts {
             tracer,
             config,
         });
-        Ok(Self { shared, mails, filler, superblocks })
+        Ok(Self { shared, mails, filler, claims })
     }
 }
 
@@ -287,12 +288,12 @@ impl IoNode {
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
-        let Parts { shared, mails, mut filler, superblocks } =
+        let Parts { shared, mails, mut filler, claims } =
             Parts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
         running.mailboxes = Arc::clone(&shared.mailboxes);
         let (cores, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
-        let found = recover_all(&shared.slabs, &superblocks);
+        let found = slab::take(&shared.slabs, &claims)?;
         let reading = began.elapsed();
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };

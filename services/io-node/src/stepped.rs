@@ -38,7 +38,7 @@ use crate::fill::{DriveState, FillThreads};
 use crate::node::{Parts, Shared, Threads, os};
 use crate::readiness::become_ready;
 use crate::serve::Accepted;
-use crate::slab::{Drives, recover_all};
+use crate::slab::{self, Drives};
 use crate::warm::run_at_start;
 
 /// How long a step takes, by the node's own clocks.
@@ -137,7 +137,7 @@ impl SteppedNode {
         let parts =
             Parts::new(config, drives, tables, count, threads, Tracer::default(), epoch_min)?;
         drop(entered);
-        let Parts { shared, mails, mut filler, superblocks } = parts;
+        let Parts { shared, mails, mut filler, claims } = parts;
         let mut cores = Vec::with_capacity(count);
         for ((number, mail), mut stepped) in mails.into_iter().enumerate().zip(runtimes) {
             let shared = Arc::clone(&shared);
@@ -146,7 +146,7 @@ impl SteppedNode {
             stepped.life = Some(stepped.local().spawn_local(live(mail)));
             cores.push(stepped);
         }
-        let found = recover_all(&shared.slabs, &superblocks);
+        let found = slab::take(&shared.slabs, &claims)?;
         let (done, restored) = oneshot::channel();
         let starting = Arc::clone(&shared);
         background.run(async move {

@@ -1,6 +1,6 @@
 //! `PATH[:SIZE]`: a drive of an I/O node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytesize::ByteSize;
@@ -20,17 +20,14 @@ impl FromStr for DriveSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let whole = || Self { path: text.into(), size: None };
         let spec = match text.rsplit_once(':') {
-            // A path may have a colon in it; what looks like a size is one.
-            Some((path, size)) if size.starts_with(|c: char| c.is_ascii_digit()) => {
-                match size.parse() {
-                    Ok(size) => Self { path: path.into(), size: Some(size) },
-                    Err(_) if size.contains('/') => whole(),
-                    Err(error) => {
-                        return Err(format!("`{size}` is no size ({error}); write it like 64GiB"));
-                    }
-                }
-            }
             Some((_, "")) => return Err("there is no size after `:`; write it like 64GiB".into()),
+            // A path may have a colon in it, as those by a device's place have; a file that is to be made has none.
+            Some((path, size)) if !size.contains('/') && !Path::new(text).exists() => {
+                let size = size.parse().map_err(|error| {
+                    format!("`{size}` is no size ({error}), and there is no drive of that name; write it like 64GiB")
+                })?;
+                Self { path: path.into(), size: Some(size) }
+            }
             _ => whole(),
         };
         if spec.path.as_os_str().is_empty() {
@@ -53,9 +50,18 @@ mod tests {
         assert_eq!("/a:b/slab".parse(), spec("/a:b/slab", None));
         assert_eq!("/a:1/slab".parse(), spec("/a:1/slab", None));
         assert_eq!("/m/slab:4096".parse(), spec("/m/slab", Some(ByteSize::b(4096))));
-        for (bad, why) in
-            [("/m/slab:5XB", "no size"), ("/m/slab:", "no size"), (":5GiB", "empty"), ("", "empty")]
-        {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("pci-0000:00:1f.2");
+        std::fs::write(&there, "").unwrap();
+        let there = there.to_str().unwrap();
+        assert_eq!(there.parse(), spec(there, None));
+        for (bad, why) in [
+            ("/m/slab:5XB", "no size"),
+            ("/m/slab:abc", "no size"),
+            ("/m/slab:", "no size"),
+            (":5GiB", "empty"),
+            ("", "empty"),
+        ] {
             assert!(bad.parse::<DriveSpec>().unwrap_err().contains(why), "{bad}");
         }
     }

@@ -25,7 +25,7 @@ use crate::config::Admission;
 use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::{Directory, Extent};
 use crate::error::NodeError;
-use crate::slab::{HEAD_SECTORS, Superblock, claim, recover_all};
+use crate::slab::{Claim, HEAD_SECTORS, Superblock, take};
 
 pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
@@ -139,10 +139,9 @@ impl Life {
 
     async fn begin_sharing(disk: &SimDisk, limits: FillLimits, shares: Shares) -> Self {
         let slabs = disk.slabs();
-        let superblocks: Vec<_> = slabs
-            .iter()
-            .map(|slab| claim(slab, Superblock::of(slab), SEGMENT_SECTORS).unwrap())
-            .collect();
+        let claim = |slab| Claim::new(slab, Superblock::of(slab), SEGMENT_SECTORS);
+        let claims: Vec<_> = slabs.iter().map(claim).collect();
+        let superblocks = claims.iter().map(|claim| claim.superblock).collect();
         let config = RingConfig {
             slots: 4,
             engine: Engine::Simulated(disk.clone()),
@@ -158,7 +157,7 @@ impl Life {
             directories.push(directory);
         }
         let cores: Arc<[Mailbox]> = cores.into();
-        let found = recover_all(&slabs, &superblocks);
+        let found = take(&slabs, &claims).unwrap();
         let threads = FillThreads::shared(Handle::current());
         let (mut filler, fills) =
             Filler::new(Arc::clone(&cores), superblocks, limits, shares, threads, epoch_min());

@@ -1,10 +1,10 @@
-//! A node's drives, opened and claimed: what its cores' rings are started on.
+//! A node's drives, opened and to be claimed: what its cores' rings are started on.
 
 use address::SECTOR_BYTES;
 use ring::sim::SimDisk;
 use ring::{Direct, Engine, OpenOptions, SlabFile};
 
-use super::{HEAD_SECTORS, Superblock, claim, owner};
+use super::{Claim, HEAD_SECTORS, Superblock, owner};
 use crate::config::{DriveConfig, EngineChoice, IoConfig};
 use crate::error::NodeError;
 
@@ -16,14 +16,14 @@ pub struct Drives {
     /// Open and locked.
     pub slabs: Vec<SlabFile>,
     /// Of each slab.
-    pub superblocks: Vec<Superblock>,
+    pub claims: Vec<Claim>,
     /// What carries reads and writes out.
     pub engine: Engine,
 }
 
 impl Drives {
     /// Opens the configured drives, all of which are found to be this node's or nobody's before the first
-    /// one is changed.
+    /// one is made as long as it is to be. What they hold is changed by [`take`](super::take) only.
     ///
     /// # Errors
     /// A drive that can't be used, is somebody else's, or too small.
@@ -71,14 +71,9 @@ impl Drives {
             return Err(NodeError::Config { field: "drives", problem });
         }
         let segment_sectors = config.segment.as_u64() / SECTOR_BYTES as u64;
-        let claimed = slabs.iter().zip(owners).map(|(slab, found)| {
-            let superblock = claim(slab, found, segment_sectors)?;
-            let (path, uuid) = (slab.path().display(), superblock.uuid);
-            tracing::info!(%path, %uuid, "the slab is this node's");
-            Ok(superblock)
-        });
-        let superblocks = claimed.collect::<Result<Vec<_>, NodeError>>()?;
-        Ok(Self { slabs, superblocks, engine })
+        let claims = slabs.iter().zip(owners);
+        let claims = claims.map(|(slab, found)| Claim::new(slab, found, segment_sectors)).collect();
+        Ok(Self { slabs, claims, engine })
     }
 }
 

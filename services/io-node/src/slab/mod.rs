@@ -27,7 +27,7 @@ use crate::error::NodeError;
 
 pub use drives::Drives;
 pub use lay_out::{LaidOut, lay_out, trial_extent};
-pub use recover::{Found, joined, recover_all};
+pub use recover::{Found, joined};
 pub use superblock::{NotOurs, Superblock};
 
 /// What lies before the first segment: a MiB, within which every filesystem and partition table has
@@ -74,31 +74,52 @@ fn head(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Marks a slab as this node's. One that was divided into segments of the same length keeps its uuid, and
-/// with it what it holds; any other begins empty.
+/// A slab that is to be this node's, of which nothing is changed yet.
+pub struct Claim {
+    /// What it will say.
+    pub superblock: Superblock,
+    /// What it says.
+    found: Option<Superblock>,
+}
+
+impl Claim {
+    /// One that was divided into segments of the same length keeps its uuid, and with it what it holds; any other begins
+    /// empty.
+    pub fn new(slab: &SlabFile, found: Option<Superblock>, segment_sectors: u64) -> Self {
+        let sectors = slab.len() / SECTOR_BYTES as u64;
+        let kept = found.filter(|found| found.segment_sectors == segment_sectors);
+        let uuid = kept.map_or_else(Uuid::new_v4, |found| found.uuid);
+        Self { superblock: Superblock { uuid, segment_sectors, sectors }, found }
+    }
+
+    /// Makes the slab say so.
+    fn mark(&self, slab: &SlabFile) -> Result<(), NodeError> {
+        let Superblock { uuid, segment_sectors, .. } = self.superblock;
+        let path = slab.path().display();
+        if let Some(found) = self.found.filter(|found| found.segment_sectors != segment_sectors) {
+            let [was, is] =
+                [found.segment_sectors, segment_sectors].map(|it| it * SECTOR_BYTES as u64);
+            tracing::warn!(%path, was, is, "the slab is divided anew, and begins empty");
+        }
+        if self.found != Some(self.superblock) {
+            let mut head = AlignedBuf::for_sectors(HEAD_SECTORS as usize);
+            head[..SECTOR_BYTES].copy_from_slice(&self.superblock.to_sector());
+            slab.write_head(&head)?;
+        }
+        tracing::info!(%path, %uuid, "the slab is this node's");
+        Ok(())
+    }
+}
+
+/// Makes slabs this node's, and reads what they hold. To be called once nothing else keeps the node from starting: what one
+/// held that is divided anew is gone.
 ///
 /// # Errors
-/// [`NodeError::Slab`] if it can't be written.
-pub fn claim(
-    slab: &SlabFile,
-    found: Option<Superblock>,
-    segment_sectors: u64,
-) -> Result<Superblock, NodeError> {
-    let sectors = slab.len() / SECTOR_BYTES as u64;
-    let kept = found.filter(|found| found.segment_sectors == segment_sectors);
-    if let (Some(found), None) = (found, kept) {
-        let [was, is] = [found.segment_sectors, segment_sectors].map(|it| it * SECTOR_BYTES as u64);
-        let path = slab.path().display();
-        tracing::warn!(%path, was, is, "the slab is divided anew, and begins empty");
-    }
-    let uuid = kept.map_or_else(Uuid::new_v4, |found| found.uuid);
-    let superblock = Superblock { uuid, segment_sectors, sectors };
-    if found != Some(superblock) {
-        let mut head = AlignedBuf::for_sectors(HEAD_SECTORS as usize);
-        head[..SECTOR_BYTES].copy_from_slice(&superblock.to_sector());
-        slab.write_head(&head)?;
-    }
-    Ok(superblock)
+/// [`NodeError::Slab`] for one that can't be written.
+pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<Found>>, NodeError> {
+    slabs.iter().zip(claims).try_for_each(|(slab, claim)| claim.mark(slab))?;
+    let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
+    Ok(recover::recover_all(slabs, &superblocks))
 }
 
 /// How many segments a slab of `sectors` has.
@@ -122,7 +143,11 @@ mod tests {
         let found = owner(path, overwrite)?;
         let options =
             OpenOptions { size: Some(4 << 20), direct: Direct::Prefer, ..Default::default() };
-        claim(&SlabFile::open(path, options)?, found, segment)
+        let slab = SlabFile::open(path, options)?;
+        let claim = Claim::new(&slab, found, segment);
+        assert_eq!(owner(path, overwrite)?, found, "a claim alone changes nothing");
+        super::take(&[slab], std::slice::from_ref(&claim))?;
+        Ok(claim.superblock)
     }
 
     #[test]

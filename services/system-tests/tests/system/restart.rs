@@ -6,10 +6,11 @@ use address::RowAddr;
 use arrow_array::RecordBatch;
 use bytesize::ByteSize;
 use io_node::inspect::Inspection;
+use io_node::{IoConfig, IoNode};
 use lance::Dataset;
 use tempfile::TempDir;
 
-use crate::cluster::{Io, folder, io_config, soon, start_io, stop_io, total};
+use crate::cluster::{Io, folder, io_config, lake_of, soon, start_io, stop_io, total};
 use crate::types::Maker;
 
 const ROWS: usize = 2000;
@@ -80,6 +81,36 @@ async fn what_was_cached_is_served_from_the_drive_after_a_restart() {
     assert_eq!((total(&after, |c| c.table_rows), total(&after, |c| c.bad_sectors)), (0, 0));
     assert_eq!(total(&after, |c| c.drive_write_bytes), 0, "nothing is filled twice");
     assert!(total(&after, |c| c.drive_reads) > 0);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_refused_changes_nothing_of_the_drives() {
+    let tables = folder();
+    let (uri, truth) = table(tables.path()).await;
+    let io = start_over(folder()).await;
+    io.warm(&uri, 1).await;
+    let before = io.describe().await;
+    let Io { node, folder, .. } = io;
+    stop_io(node).await;
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // With another segment a node that starts divides its slabs anew.
+    let mut config = IoConfig { segment: ByteSize::mib(32), ..io_config(folder.path()) };
+    config.drives[0].size = Some(SLAB);
+    let memory = ByteSize::mib(100);
+    for (refused, why) in [
+        (IoConfig { memory, ..config.clone() }, "memory"),
+        (IoConfig { listen: taken.local_addr().unwrap(), ..config.clone() }, "in use"),
+    ] {
+        let start = move || IoNode::start(refused.clone(), lake_of(&refused));
+        let error = tokio::task::spawn_blocking(start).await.unwrap().err().unwrap();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+
+    let io = start_over(folder).await;
+    assert_eq!(io.describe().await.extents, before.extents);
+    check(&io, &uri, &truth).await;
     io.stop().await;
 }
 
