@@ -33,7 +33,7 @@ pub enum SlabError {
         bytes: u64,
     },
     /// Another process, or another part of this one, has the slab open.
-    #[error("{}: in use by another process; a slab belongs to one", path.display())]
+    #[error("{}: in use by another process, and a slab belongs to one: stop that, or name another", path.display())]
     InUse {
         /// The slab.
         path: PathBuf,

@@ -33,9 +33,9 @@ Examples:
   bireme up --table words=./words.lance --listen 127.0.0.1:0 --io-listen 127.0.0.1:0 \\
       --ready-file /tmp/ready.json
 
-The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It starts empty, also
-after a restart, and fills as rows are asked for, or ahead of that by `bireme warm`. The file keeps
-its size on the disk; it can be deleted whenever nothing is running. The ready file has the
+The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It fills as rows are
+asked for, or ahead of that by `bireme warm`, and what it has is found again after a restart. The
+file keeps its size on the disk; it can be deleted whenever nothing is running. The ready file has the
 endpoints as JSON; it is written once both tiers serve, and removed at the end. Logs go to stderr;
 BIREME_LOG says how much (error, warn, info, debug, trace).";
 
@@ -285,7 +285,7 @@ fn tell(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
     }
     let cache = up.slab.path.display();
     out.line(format_args!("cache  {cache} ({})", output::bytes(up.slab.size.as_u64())))?;
-    out.line("       starts empty, and fills as rows are asked for, or by `bireme warm`")?;
+    out.line("       fills as rows are asked for, or by `bireme warm`, and is found again after a restart")?;
     out.line(format_args!("I/O    http://{} ({})", up.io.local_addr(), up.io.engine()))?;
     out.line(format_args!("query  http://{}\n\nTry next:", up.query.local_addr()))?;
     for step in &up.steps {

@@ -83,6 +83,17 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         ))?;
     }
     out.flush()?;
+    // What was filled first goes for what is filled last. A node that doesn't answer now is no failure of the warm.
+    if let Ok(status) = client.status().await {
+        let held = status.io_nodes.iter().map(|node| node.used_bytes).sum::<u64>();
+        if status.io_nodes.iter().all(|node| node.reachable) && held < last.bytes_written {
+            let (filled, held) = (bytes(last.bytes_written), bytes(held));
+            eprintln!(
+                "bireme: {filled} were filled, and the drives hold {held}: what came first has gone again; give them more \
+                 room, or warm fewer rows or columns"
+            );
+        }
+    }
     if last.extents_failed > 0 { Err(failed(&args.table.table, &last).into()) } else { Ok(()) }
 }
 
