@@ -1,8 +1,10 @@
 //! What a core counts since its start: plain cells, read by way of its mailbox.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use telemetry::{Buckets, Histogram, Scale};
+use tokio::time::Instant;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -87,6 +89,35 @@ pub struct DriveCounts {
     pub read_bytes: u64,
     /// Reads that failed.
     pub failed: u64,
+    /// For how long it had been asked for something, but for the time since `busy_since`.
+    pub busy: Duration,
+    /// Since when it is asked for something without a break.
+    pub busy_since: Option<Instant>,
+}
+
+impl DriveCounts {
+    /// A read is asked of it.
+    pub fn asked(&mut self, now: Instant) {
+        if self.in_flight == 0 {
+            self.busy_since = Some(now);
+        }
+        self.in_flight += 1;
+    }
+
+    /// A read has ended.
+    pub fn ended(&mut self, now: Instant) {
+        self.in_flight -= 1;
+        if self.in_flight == 0 {
+            self.busy += self.busy_since.map_or(Duration::ZERO, |since| now - since);
+            self.busy_since = None;
+        }
+    }
+
+    /// For how long it was asked for something until now.
+    pub fn busy_until(&self, now: Instant) -> Duration {
+        self.busy
+            + self.busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
 }
 
 /// How long things took on one core, and how large they were.

@@ -359,7 +359,7 @@ impl Reader {
         }
         core.stats.shared_pieces.add(wants.len() as u64 - 1);
         self.busy.set(self.busy.get() + 1);
-        self.drives.borrow_mut()[usize::from(read.drive.0)].in_flight += 1;
+        self.drives.borrow_mut()[usize::from(read.drive.0)].asked(since);
         let len = read.sectors as usize * SECTOR_BYTES;
         let asked =
             core.ring.read(&self.sink, read.drive, read.first.byte_offset(), len, tag.into());
@@ -377,7 +377,8 @@ impl Reader {
     ) {
         let at = usize::from(drive.0);
         let counts = &mut self.drives.borrow_mut()[at];
-        counts.in_flight -= 1;
+        let took = since.elapsed();
+        counts.ended(since + took);
         match outcome {
             Ok(bytes) => {
                 counts.reads += 1;
@@ -385,7 +386,7 @@ impl Reader {
             }
             Err(_) => counts.failed += 1,
         }
-        core.histograms.reads[at].record_time(since.elapsed());
+        core.histograms.reads[at].record_time(took);
     }
 
     /// A read has ended.

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use address::RowAddr;
 use arrow_array::cast::AsArray;
@@ -16,7 +17,7 @@ use client::fetch::Instant;
 use lance::Dataset;
 use lance::dataset::WriteParams;
 
-use ring::sim::SimFaults;
+use ring::sim::{SimConfig, SimDisk, SimFaults};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use wire::fetch::DriveState;
@@ -264,6 +265,38 @@ async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
     check(&io, &uri, &ids).await;
     let described = io.describe().await;
     assert_eq!((total(&described, |c| c.drive_reads), described.extents), (before, 0));
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drives_that_turn_a_hundred_times_slower_are_retired_but_for_the_last() {
+    let (_folder, uri) = table(3000).await;
+    let tick = Duration::from_millis(1);
+    let drives = vec![64 << 20; 2];
+    let disk = SimDisk::new(SimConfig { drives, latency_ticks: 1..=1, tick, ..Default::default() });
+    let io = Io::on(&disk, |_| {}).await;
+    io.warm(&uri, 1).await;
+    let ids: Vec<u32> = (0..3000).step_by(17).collect();
+    let states = async |seconds: u64| {
+        // Longer than it takes to judge.
+        let until = std::time::Instant::now() + Duration::from_secs(seconds);
+        loop {
+            check(&io, &uri, &ids).await;
+            let described = io.describe().await;
+            let states = [0, 1].map(|drive: usize| described.drives[drive].state());
+            if states.contains(&DriveState::Retired) || std::time::Instant::now() > until {
+                return states;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert_eq!(states(3).await, [DriveState::Serving; 2]);
+    // Not so late that a read is given up.
+    disk.set_latency(100..=110);
+    let slow = states(120).await;
+    assert!(slow.contains(&DriveState::Retired) && slow.contains(&DriveState::Serving), "{slow:?}");
+    assert_eq!(total(&io.describe().await, |c| c.late_reads), 0);
+    check(&io, &uri, &ids).await;
     io.stop().await;
 }
 

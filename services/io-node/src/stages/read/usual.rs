@@ -27,13 +27,13 @@ const SLOW_MIN_S: f64 = 0.005;
 /// Tells the filler of drives that are slow, for as long as the core lives.
 pub async fn judge() {
     let mut drives: Vec<_> = here().histograms.reads.iter().map(|_| Usual::default()).collect();
-    let mut last = Instant::now();
     loop {
         tokio::time::sleep(JUDGED_EVERY).await;
-        let (core, since) = (here(), last.elapsed());
-        last += since;
-        for ((drive, usual), times) in (0..).zip(&mut drives).zip(&core.histograms.reads) {
-            if usual.was_slow(times.buckets(), since) {
+        let (core, now) = (here(), Instant::now());
+        let counts = core.reader.drives();
+        let times = core.histograms.reads.iter().zip(&counts);
+        for ((drive, usual), (times, counts)) in (0..).zip(&mut drives).zip(times) {
+            if usual.was_slow(times.buckets(), counts.busy_until(now)) {
                 core.shared.fills.slow(DriveNo(drive));
             }
         }
@@ -44,33 +44,34 @@ pub async fn judge() {
 #[derive(Default)]
 struct Usual {
     before: Buckets,
+    busy_before: Duration,
     /// The fastest read of all seconds that were not slow, in seconds.
     fastest: Option<f64>,
-    /// Most reads a second.
+    /// Most reads a second of time in which it was busy.
     most: f64,
 }
 
 impl Usual {
-    /// Whether all reads since the last time were slow; `now` are the times of all reads since the start, in seconds.
-    fn was_slow(&mut self, now: Buckets, since: Duration) -> bool {
-        let reads = now.since(&self.before);
-        self.before = now;
-        if reads.count() < READS_MIN {
+    /// Whether all reads since the last time were slow; `now` are the times of all reads since the start, in seconds, and
+    /// for `busy` of them something was asked of the drive.
+    fn was_slow(&mut self, now: Buckets, busy: Duration) -> bool {
+        let (reads, busy_for) = (now.since(&self.before), busy.saturating_sub(self.busy_before));
+        (self.before, self.busy_before) = (now, busy);
+        let busy_s = busy_for.as_secs_f64();
+        if reads.count() < READS_MIN || busy_s == 0.0 {
             return false;
         }
         let (first, _) = reads.filled();
         let fastest = if reads.zeros > 0 { 0.0 } else { Buckets::bound(first) };
-        let rate = reads.count() as f64 / since.as_secs_f64();
         if let Some(usual) = self.fastest {
-            // By Little's law; those before it may have to be read first, one after the other if it knows no better.
-            let in_flight = reads.sum / since.as_secs_f64();
-            let usual_now = usual.max(in_flight / self.most.max(1.0 / usual));
-            if fastest > SLOW_MIN_S.max(TIMES * usual_now) {
+            // By Little's law; as many may have to be read before one, as fast as was ever seen.
+            let in_flight = reads.sum / busy_s;
+            if fastest > SLOW_MIN_S.max(TIMES * usual.max(in_flight / self.most)) {
                 return true;
             }
         }
         self.fastest = Some(self.fastest.map_or(fastest, |usual| usual.min(fastest)));
-        self.most = self.most.max(rate);
+        self.most = self.most.max(reads.count() as f64 / busy_s);
         false
     }
 }
@@ -81,52 +82,49 @@ mod tests {
 
     use super::*;
 
-    /// A drive that is read for one second after the other.
-    struct Drive(Histogram, Usual);
+    /// A drive, what is known of it, and how long it was busy.
+    struct Drive(Histogram, Usual, Duration);
 
     impl Drive {
         fn new() -> Self {
-            Self(Histogram::new(Scale::Seconds), Usual::default())
+            Self(Histogram::new(Scale::Seconds), Usual::default(), Duration::ZERO)
         }
 
-        /// So many reads, of so many µs each, and so many times that for one of them.
-        fn second(&mut self, reads: u64, us: u64) -> bool {
+        /// So many reads, of so many µs each, so many of them at a time.
+        fn second(&mut self, reads: u64, us: u64, at_a_time: u64) -> bool {
             (0..reads).for_each(|_| self.0.record_time(Duration::from_micros(us)));
-            self.1.was_slow(self.0.buckets(), JUDGED_EVERY)
+            self.2 += Duration::from_micros(reads.div_ceil(at_a_time) * us);
+            self.1.was_slow(self.0.buckets(), self.2)
         }
     }
 
     #[test]
-    fn a_hundred_times_slower_is_slow_with_few_reads_and_with_many() {
-        // One at a time; 8 of 80 µs at a time, which is the drive's limit, and 256 in its queue.
-        for (reads, us) in [(100, 80), (100_000, 80), (100_000, 2_560)] {
+    fn a_hundred_times_slower_is_slow_one_by_one_in_bursts_and_in_long_queues() {
+        // What it can do is 8 at a time, each in 80 µs; more have to wait.
+        for (us, at_a_time) in [(80, 1), (80, 8), (880, 88), (2_560, 256)] {
             let mut drive = Drive::new();
-            assert!(!drive.second(1000, 80) && !drive.second(reads, us));
-            // As many at a time, each a hundred times as long; an open loop keeps its rate while it can.
-            let in_flight = reads as f64 * us as f64 / 1e6;
-            let slow_reads = (in_flight / (us as f64 * 100.0 / 1e6)).max(100.0) as u64;
-            assert!(drive.second(slow_reads, us * 100), "{reads} of {us} µs");
-            // It is still slow when it has been for long.
-            assert!(drive.second(slow_reads, us * 100));
-            assert!(!drive.second(reads, us));
+            assert!(!drive.second(1000, 80, 8) && !drive.second(1000, us, at_a_time));
+            for _ in 0..100 {
+                assert!(drive.second(100, us * 100, at_a_time), "{at_a_time} at a time");
+            }
+            assert!(!drive.second(1000, us, at_a_time), "it is as it was");
         }
     }
 
     #[test]
-    fn long_queues_busy_cores_and_what_is_too_little_to_say_are_not() {
+    fn longer_queues_busy_cores_and_what_is_too_little_to_say_are_not() {
         let mut drive = Drive::new();
-        assert!(!drive.second(1000, 80));
-        assert!(!drive.second(100_000, 80));
-        // Ten times as many at a time as before, at the same rate.
-        assert!(!drive.second(100_000, 10_000));
+        assert!(!drive.second(1000, 80, 1));
+        // As it was never asked for: twelve times as long is what one after the other would take.
+        assert!(!drive.second(100_000, 10_000, 1000));
         // One that was quick, of a core that had no CPU else.
         (0..99).for_each(|_| drive.0.record_time(Duration::from_millis(60)));
-        assert!(!drive.second(1, 90));
-        assert!(!drive.second(15, 60_000));
+        assert!(!drive.second(1, 90, 1));
+        assert!(!drive.second(15, 60_000, 1));
         // No slower than 5 ms.
-        assert!(!drive.second(50, 4_500));
+        assert!(!drive.second(50, 4_500, 1));
         // What was slow from the start is what is usual.
         let mut other = Drive::new();
-        assert!(!other.second(100, 8_000) && !other.second(100, 8_000));
+        assert!(!other.second(100, 8_000, 1) && !other.second(100, 8_000, 1));
     }
 }
