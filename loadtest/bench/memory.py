@@ -10,7 +10,8 @@ from .profile import Profile
 
 @contextmanager
 def folder(profile: Profile, slabs: int = 1) -> Iterator[Path]:
-    """The profile's folder in memory, with room for so many of its slabs, with huge pages: with small ones half of a read is looking its page up."""
+    """The profile's folder in memory, with room for so many of its slabs and with huge pages: with small ones half of a
+    read is looking its page up."""
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     options = f"huge=always,size={slabs * profile.slab_gib + 1}g"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", profile.memory_folder], check=True)

@@ -98,17 +98,15 @@ pub struct DriveCounts {
 impl DriveCounts {
     /// A read is asked of it.
     pub fn asked(&mut self, now: Instant) {
-        if self.in_flight == 0 {
-            self.busy_since = Some(now);
-        }
         self.in_flight += 1;
+        self.busy_since.get_or_insert(now);
     }
 
     /// A read has ended.
     pub fn ended(&mut self, now: Instant) {
         self.in_flight -= 1;
         if self.in_flight == 0 {
-            self.busy += self.busy_since.map_or(Duration::ZERO, |since| now - since);
+            self.busy = self.busy_until(now);
             self.busy_since = None;
         }
     }

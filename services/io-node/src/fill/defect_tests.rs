@@ -66,43 +66,42 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
     }
 }
 
-/// Two drives on which a paused clock goes on while they are waited for.
-fn timed_disk() -> SimDisk {
+/// A life on two drives, by a clock that is paused, and goes on while they are waited for.
+fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
-    let tick = Duration::from_micros(100);
-    SimDisk::new(SimConfig { seed: 1, drives: vec![bytes; 2], tick, ..SimConfig::default() })
-}
-
-#[test]
-fn a_drive_that_ends_no_write_is_retired_and_who_waits_is_told() {
-    let disk = timed_disk();
+    let (drives, tick) = (vec![bytes; 2], Duration::from_micros(100));
+    let disk = SimDisk::new(SimConfig { seed: 1, drives, tick, ..SimConfig::default() });
     live(async || {
         tokio::time::pause();
         let life = Life::begin(&disk).await;
-        disk.hold(true);
-        // With as many under way as there may be, so that all others wait for them.
-        let (first, second) = tokio::join!(fill(&life, 1), fill(&life, 2));
-        assert_eq!([why(first), why(second)], ["its drive is retired"; 2]);
-        let states = [0, 1].map(|drive| life.state(drive));
-        assert!(states.contains(&DriveState::Retired), "{states:?}");
-        disk.hold(false);
-        if states.contains(&DriveState::Serving) {
-            assert!(matches!(fill(&life, 3).await, FillOutcome::Filled(_)));
-        }
+        test(&disk, &life).await;
         life.stop().await;
     });
 }
 
 #[test]
-fn a_slow_drive_is_retired_while_another_one_serves() {
-    let disk = timed_disk();
-    live(async || {
-        tokio::time::pause();
-        let life = Life::begin(&disk).await;
-        for chunk in 0..20 {
-            fill(&life, chunk).await;
+fn a_drive_that_ends_no_write_is_retired_and_who_waits_is_told() {
+    timed(async |disk, life| {
+        disk.hold(true);
+        // With as many under way as there may be, so that all others wait for them.
+        let (first, second) = tokio::join!(fill(life, 1), fill(life, 2));
+        assert_eq!([why(first), why(second)], ["its drive is retired"; 2]);
+        let states = [0, 1].map(|drive| life.state(drive));
+        assert!(states.contains(&DriveState::Retired), "{states:?}");
+        disk.hold(false);
+        if states.contains(&DriveState::Serving) {
+            assert!(matches!(fill(life, 3).await, FillOutcome::Filled(_)));
         }
-        let on = |drive| life.found(&disk).values().filter(|(on, _)| *on == drive).count();
+    });
+}
+
+#[test]
+fn a_slow_drive_is_retired_while_another_one_serves() {
+    timed(async |disk, life| {
+        for chunk in 0..20 {
+            fill(life, chunk).await;
+        }
+        let on = |drive| life.found(disk).values().filter(|(on, _)| *on == drive).count();
         assert!(on(0) > 0 && on(1) > 0);
         for drive in [0, 1] {
             for second in 0..31 {
@@ -115,7 +114,6 @@ fn a_slow_drive_is_retired_while_another_one_serves() {
         let states = [0, 1].map(|drive| life.state(drive));
         assert_eq!(states, [DriveState::Retired, DriveState::Serving]);
         assert!(on(0) == 0 && on(1) > 0);
-        life.stop().await;
     });
 }
 

@@ -450,16 +450,17 @@ impl Filler {
             }
             outcome => {
                 self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
-                let mut why = "its drive is retired".to_owned();
-                let mut may_be_tried_again = true;
-                if let Err(error) = outcome {
-                    may_be_tried_again = is_of_the_drive(&error);
-                    if self.health[drive].state() != DriveState::Retired {
-                        why = error.to_string();
+                let failed = outcome.err();
+                let why = match &failed {
+                    Some(error) if self.health[drive].state() != DriveState::Retired => {
+                        error.to_string()
                     }
-                    if self.health[drive].write_failed(&error) {
-                        self.degrade(extent.drive, &error);
-                    }
+                    _ => "its drive is retired".to_owned(),
+                };
+                if let Some(error) = &failed
+                    && self.health[drive].write_failed(error)
+                {
+                    self.degrade(extent.drive, error);
                 }
                 match purpose {
                     Purpose::Fill => {
@@ -467,7 +468,7 @@ impl Filler {
                         self.end(extent.key, FillOutcome::Failed(why.into()));
                     }
                     Purpose::Keep { from, is_due } => {
-                        if is_due && may_be_tried_again {
+                        if is_due && failed.as_ref().is_none_or(is_of_the_drive) {
                             self.keep_once_more(from, extent.key);
                         }
                         self.moved(from);

@@ -55,10 +55,10 @@ pub struct Loan<'a> {
 }
 
 impl Loan<'_> {
-    /// Gives the buffer back.
-    pub fn give_back(self, buf: AlignedBuf) {
+    /// Gives the buffer back, if there still is one.
+    pub fn give_back(self, buf: Option<AlignedBuf>) {
         // There is room: no more are lent than there were.
-        let _ = self.free.push(buf);
+        let _ = buf.map(|buf| self.free.push(buf));
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(buf.len(), 4096);
         buf.fill(7);
         assert!(bufs.lend(4096).now_or_never().is_none());
-        loan.give_back(buf);
+        loan.give_back(Some(buf));
         let (loan, buf) = bufs.lend(8192).now_or_never().unwrap();
         assert_eq!((buf.len(), buf[0]), (8192, 7));
         drop((loan, buf));

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{DriveGauges, Word};
 use super::health::DriveState;
-use super::transfer_bufs::{Loan, TRANSFER_BYTES, TransferBufs};
+use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
 use crate::core::mailbox::{Mailbox, Message};
 
 /// How long what a core's ring had no room for waits before it is asked for again.
@@ -45,7 +45,7 @@ impl Transfers {
             buf.copy_from_slice(piece);
             let offset = ByteOffset(start.0 + (at * TRANSFER_BYTES) as u64);
             let (outcome, buf) = self.write_buf(offset, buf).await;
-            give_back(loan, buf);
+            loan.give_back(buf);
             outcome
         });
         join_all(pieces).await.into_iter().collect()
@@ -68,7 +68,7 @@ impl Transfers {
             let (done, outcome) = oneshot::channel();
             let _ = self.core.send(Message::Sync { drive: self.drive, done });
             match self.answer(outcome).await.unwrap_or(Err(WriteError::Closed)) {
-                Err(error) if is_of_the_moment(&error) && self.tries_again().await => {}
+                Err(error) if error.is_of_the_moment() && self.tries_again().await => {}
                 outcome => return outcome,
             }
         }
@@ -84,47 +84,43 @@ impl Transfers {
         len: usize,
         look: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, ReadError> {
-        let (loan, mut buf) = self.bufs.lend(len).await;
-        loop {
-            let (done, outcome) = oneshot::channel();
-            let _ = self.core.send(Message::Read { drive: self.drive, offset, buf, done });
-            match self.answer(outcome).await {
-                Some(Ok(read)) => {
-                    let seen = look(&read);
-                    loan.give_back(read);
-                    return Ok(seen);
-                }
-                Some(Err(Returned { error, buf: returned })) => {
-                    if !is_read_of_the_moment(&error) || !self.tries_again().await {
-                        loan.give_back(returned);
-                        return Err(error);
-                    }
-                    buf = returned;
-                }
-                None => return Err(ReadError::Closed),
-            }
-        }
+        let (loan, buf) = self.bufs.lend(len).await;
+        let drive = self.drive;
+        let read = |buf, done| Message::Read { drive, offset, buf, done };
+        let (outcome, buf) = self.transfer(buf, read).await;
+        let seen = outcome.map(|()| look(buf.as_deref().unwrap_or_default()));
+        loan.give_back(buf);
+        seen
     }
 
-    /// Writes a buffer, until the ring takes it. It comes back from all but a core that is shutting down, and a drive
-    /// that hangs.
     async fn write_buf(
         &self,
         offset: ByteOffset,
-        mut buf: AlignedBuf,
+        buf: AlignedBuf,
     ) -> (Result<(), WriteError>, Option<AlignedBuf>) {
+        let drive = self.drive;
+        self.transfer(buf, |buf, done| Message::Write { drive, offset, buf, done }).await
+    }
+
+    /// Has a core do what `ask` makes of a buffer, once its ring takes it. The buffer comes back from all but a core that is
+    /// shutting down, and a drive that hangs: always, where the outcome is good.
+    async fn transfer<E: TransferError>(
+        &self,
+        mut buf: AlignedBuf,
+        ask: impl Fn(AlignedBuf, oneshot::Sender<Result<AlignedBuf, Returned<E>>>) -> Message,
+    ) -> (Result<(), E>, Option<AlignedBuf>) {
         loop {
             let (done, outcome) = oneshot::channel();
-            let _ = self.core.send(Message::Write { drive: self.drive, offset, buf, done });
+            let _ = self.core.send(ask(buf, done));
             match self.answer(outcome).await {
                 Some(Ok(buf)) => return (Ok(()), Some(buf)),
                 Some(Err(Returned { error, buf: returned })) => {
-                    if !is_of_the_moment(&error) || !self.tries_again().await {
+                    if !error.is_of_the_moment() || !self.tries_again().await {
                         return (Err(error), Some(returned));
                     }
                     buf = returned;
                 }
-                None => return (Err(WriteError::Closed), None),
+                None => return (Err(E::CLOSED), None),
             }
         }
     }
@@ -160,18 +156,27 @@ impl Transfers {
     }
 }
 
-fn give_back(loan: Loan<'_>, buf: Option<AlignedBuf>) {
-    if let Some(buf) = buf {
-        loan.give_back(buf);
+/// What reads and writes end badly with.
+trait TransferError {
+    /// There was no answer.
+    const CLOSED: Self;
+
+    /// Whether it says but that the ring has no room, or the kernel: nothing was done, and later it may be.
+    fn is_of_the_moment(&self) -> bool;
+}
+
+impl TransferError for WriteError {
+    const CLOSED: Self = Self::Closed;
+
+    fn is_of_the_moment(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Io { fault: Fault::Busy, .. })
     }
 }
 
-/// Whether an error says but that the ring has no room, or the kernel: nothing was written, and later it may be.
-fn is_of_the_moment(error: &WriteError) -> bool {
-    matches!(error, WriteError::Full { .. } | WriteError::Io { fault: Fault::Busy, .. })
-}
+impl TransferError for ReadError {
+    const CLOSED: Self = Self::Closed;
 
-/// The same of a read.
-fn is_read_of_the_moment(error: &ReadError) -> bool {
-    matches!(error, ReadError::Full { .. } | ReadError::Io { fault: Fault::Busy, .. })
+    fn is_of_the_moment(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Io { fault: Fault::Busy, .. })
+    }
 }

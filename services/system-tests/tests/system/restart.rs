@@ -9,6 +9,7 @@ use io_node::inspect::Inspection;
 use io_node::{IoConfig, IoNode};
 use lance::Dataset;
 use tempfile::TempDir;
+use wire::fetch::DescribeResponse;
 
 use crate::cluster::{Io, folder, io_config, lake_of, soon, start_io, stop_io, total};
 use crate::types::Maker;
@@ -39,6 +40,16 @@ async fn start_over(folder: TempDir) -> Io {
     Io::with(start_io(config).await, folder)
 }
 
+/// The folder of a node that was warmed and has stopped, and what it said of itself before.
+async fn warmed_and_stopped(uri: &str) -> (TempDir, DescribeResponse) {
+    let io = start_over(folder()).await;
+    io.warm(uri, 1).await;
+    let described = io.describe().await;
+    let Io { node, folder, .. } = io;
+    stop_io(node).await;
+    (folder, described)
+}
+
 /// All rows of the column that every row is known by.
 async fn check(io: &Io, uri: &str, truth: &RecordBatch) {
     let projection = io.open(uri, 1, &["id", "text"]).await;
@@ -58,11 +69,7 @@ async fn check(io: &Io, uri: &str, truth: &RecordBatch) {
 async fn what_was_cached_is_served_from_the_drive_after_a_restart() {
     let tables = folder();
     let (uri, truth) = table(tables.path()).await;
-    let io = start_over(folder()).await;
-    io.warm(&uri, 1).await;
-    let before = io.describe().await;
-    let Io { node, folder, .. } = io;
-    stop_io(node).await;
+    let (folder, before) = warmed_and_stopped(&uri).await;
 
     let slab = Inspection::open(&folder.path().join("slab")).unwrap();
     let extents: usize = slab.segments().iter().map(|segment| segment.extents()).sum();
@@ -88,11 +95,7 @@ async fn what_was_cached_is_served_from_the_drive_after_a_restart() {
 async fn a_start_that_is_refused_changes_nothing_of_the_drives() {
     let tables = folder();
     let (uri, truth) = table(tables.path()).await;
-    let io = start_over(folder()).await;
-    io.warm(&uri, 1).await;
-    let before = io.describe().await;
-    let Io { node, folder, .. } = io;
-    stop_io(node).await;
+    let (folder, before) = warmed_and_stopped(&uri).await;
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     // With another segment a node that starts divides its slabs anew.

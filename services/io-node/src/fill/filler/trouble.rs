@@ -65,9 +65,9 @@ impl Filler {
         if !self.health[usize::from(drive.0)].was_slow(Instant::now()) {
             return;
         }
-        let serves = |health: &Health| health.state() == DriveState::Serving;
-        let others = self.health.iter().zip(0..).filter(|(_, other)| *other != drive.0);
-        if others.map(|(health, _)| health).any(serves) {
+        let serves =
+            |(at, health): (u16, &Health)| at != drive.0 && health.state() == DriveState::Serving;
+        if (0..).zip(&self.health).any(serves) {
             self.health[usize::from(drive.0)].retire();
             self.degrade(drive, &"its reads take many times what they did");
         } else {
