@@ -11,8 +11,8 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, devices, discovery, faults, in_cluster, install, memory, metrics, monitor, placement, recovery, scale, seccomp, slices, tls,
-    uninstall, update, volume,
+    autoscale, devices, discovery, faults, in_cluster, install, memory, metrics, monitor, placement, recovery, scale, seccomp,
+    slices, tls, uninstall, update, volume,
 )
 from .store import Store
 

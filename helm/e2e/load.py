@@ -6,12 +6,12 @@ import time
 
 from . import store
 from .check import CheckFailed, check, say
+from .cluster.addresses import PORTS
 from .layout import LOGS, ROOT
 from .process import Background, run, until
 from .release import Release
 
 SCRIPTS = ROOT / "loadtest" / "k6"
-IO_PORT = 7071
 # Where k6 tells how it gets on.
 CONTROL = "127.0.0.1:26565"
 RATE = int(os.environ.get("RATE", "20"))
@@ -30,7 +30,7 @@ class Load:
         self.script = SCRIPTS / ("ceiling.js" if callers else "bireme.js")
         self.output = LOGS / f"load-{time.monotonic_ns()}"
         self.report = self.output / f"{scenario}-{executor}.json"
-        io = [f"{pod['status']['podIP']}:{IO_PORT}" for pod in release.pods("io").values()]
+        io = [f"{pod['status']['podIP']}:{PORTS['io']}" for pod in release.pods("io").values()]
         self.settings = {
             "SCENARIO": scenario, "EXECUTOR": executor, "DURATION": f"{seconds}s", "RATE": str(rate),
             "STALL_S": str(stall), "CALLERS": str(callers), "QUERY": release.endpoint, "IO": ",".join(io),

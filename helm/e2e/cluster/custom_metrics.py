@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ..process import Failed, run, until
 from . import api_service
-from .addresses import HOST
+from .addresses import HOST, METRICS_PORT
 from .pki import PKI
 
-PORT, PODS_PORT = 4444, 9464
+PORT = 4444
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
 BASE = f"/apis/{GROUP}/{VERSION}"
 
@@ -93,7 +93,7 @@ class CustomMetrics:
 def scrape(address: str) -> str:
     """What the pod serves; nothing of one that does not serve yet, or any more."""
     try:
-        with urllib.request.urlopen(f"http://{address}:{PODS_PORT}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=5) as answer:
             return answer.read().decode()
     except OSError:
         return ""

@@ -11,7 +11,7 @@ from ..cluster.worker import Worker
 from ..layout import CHART, STATE
 from ..process import run, until
 from ..release import VALUES
-from .metrics import PORT, scrape
+from .metrics import of_pod
 
 NAME = NAMESPACE = "devices"
 POD = f"{NAME}-bireme-io-0"
@@ -112,7 +112,7 @@ def ask(release, *words) -> str:
 
 
 def used(drive: str) -> int:
-    text = scrape("pods", f"{POD}:{PORT}", NAMESPACE)
+    text = of_pod(POD, NAMESPACE)
     found = re.search(rf'^bireme_io_drive_usage_bytes{{[^}}]*drive="{re.escape(drive)}"[^}}]*}} (\S+)$', text, re.M)
     return int(float(found.group(1))) if found else 0
 

@@ -4,10 +4,10 @@ import re
 
 from .. import store
 from ..check import check, step
+from ..cluster.addresses import METRICS_PORT
 from ..process import run
 from ..release import NAMESPACE
 
-PORT = 9464
 # What each tier has counted once a search went through both.
 COUNTED = {"io": "bireme_io_rows_total", "query": "rpc_server_call_duration_seconds_count"}
 
@@ -16,7 +16,7 @@ def scraped(release) -> None:
     step("metrics of each pod, through the API server")
     release.ask("search", store.TABLE, "--like", "n02503517", "-k", 5)
     for tier, counter in COUNTED.items():
-        texts = {pod: scrape("pods", f"{pod}:{PORT}") for pod in release.ready_pods(tier)}
+        texts = {pod: of_pod(pod) for pod in release.ready_pods(tier)}
         named = all(f'service_instance_id="{pod}"' in text for pod, text in texts.items())
         check(f"{tier}: each pod says which it is", texts and named, ", ".join(texts))
         counts = [total(text, counter) for text in texts.values()]
@@ -25,6 +25,10 @@ def scraped(release) -> None:
     check("the I/O nodes' service has the port", COUNTED["io"] in scrape("services", "bireme-io:metrics"))
     ports = [port["name"] for port in release.objects("service", "query")[0]["spec"]["ports"]]
     check("a service that is open to all has not", ports == ["grpc"], ports)
+
+
+def of_pod(name: str, namespace: str = NAMESPACE) -> str:
+    return scrape("pods", f"{name}:{METRICS_PORT}", namespace)
 
 
 def scrape(kind: str, name: str, namespace: str = NAMESPACE) -> str:

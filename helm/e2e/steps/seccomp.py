@@ -7,7 +7,7 @@ from ..cluster.worker import PROFILES
 from ..layout import CHART
 from ..load import Load
 from ..process import until
-from .metrics import PORT, scrape, total
+from .metrics import of_pod, total
 
 IO_URING = {"io_uring_setup", "io_uring_enter", "io_uring_register"}
 # A quarter of the default's, 2 MiB a core: what a user may lock is counted over all nodes here, which are one machine.
@@ -73,7 +73,7 @@ def serves_by_rings(release) -> None:
 
 
 def ring_reads(release) -> dict[str, float]:
-    texts = {pod: scrape("pods", f"{pod}:{PORT}") for pod in release.ready_pods("io")}
+    texts = {pod: of_pod(pod) for pod in release.ready_pods("io")}
     return {pod: total(text, "bireme_io_ring_reads_total") for pod, text in texts.items()}
 
 

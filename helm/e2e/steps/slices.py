@@ -2,12 +2,13 @@
 
 from .. import store
 from ..check import check, step
+from ..cluster.addresses import PORTS
 from ..cluster.manifest import apply
 from ..layout import KUBECONFIG
 from ..process import Background, run, until
 from ..release import NAMESPACE, documents
 
-SERVICE, PORT_NAME, PORT = "many-io", "grpc", 7071
+SERVICE, PORT_NAME = "many-io", "grpc"
 # On the host, beside the cluster's own.
 QUERY = "127.0.0.1:27070"
 IN_SLICE = 100
@@ -19,7 +20,7 @@ def many(release) -> None:
     step(f"a Service of {MANY} I/O nodes in {MANY // IN_SLICE} EndpointSlices")
     real = [pod["status"]["podIP"] for pod in release.pods("io").values()]
     apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE, "namespace": NAMESPACE},
-           "spec": {"clusterIP": "None", "ports": [{"name": PORT_NAME, "port": PORT}]}})
+           "spec": {"clusterIP": "None", "ports": [{"name": PORT_NAME, "port": PORTS["io"]}]}})
     for number in range(FEW // IN_SLICE):
         put_slice(number, real)
     storage = [word for name, value in store.OPTIONS.items() for word in ("--storage", f"{name}={value}")]
@@ -84,7 +85,7 @@ def put_slice(number: int, real: list[str], protocol: str | None = None) -> None
     """A slice of endpoints that nobody is at, but for the real ones, which are the first of all."""
     first = number * IN_SLICE
     addresses = [real[it] if it < len(real) else nobody(it) for it in range(first, first + IN_SLICE)]
-    port = {"name": PORT_NAME, "port": PORT} | ({"appProtocol": protocol} if protocol else {})
+    port = {"name": PORT_NAME, "port": PORTS["io"]} | ({"appProtocol": protocol} if protocol else {})
     metadata = {"name": slice_name(number), "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": SERVICE}}
     apply({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
            "ports": [port],

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from .. import store
 from ..check import check, step
 from ..cluster import cert_manager
+from ..cluster.addresses import PORTS
 from ..cluster.authority import Authority
 from ..cluster.manifest import apply
 from ..layout import STATE
@@ -121,7 +122,7 @@ def pem(issuer: Authority, tier: str) -> str:
 def shown(release, tier: str) -> str:
     """The certificate that the tier's first pod shows."""
     pod = min(release.pods(tier).items())[1]
-    port = {"query": 7070, "io": 7071}[tier]
+    port = PORTS[tier]
     try:
         return ssl.get_server_certificate((pod["status"]["podIP"], port), timeout=3)
     except OSError as error:
