@@ -135,15 +135,22 @@ def _bireme(steps: dict) -> str:
 
 
 def _peers(steps: dict) -> str:
-    lines = ["## Peers", "", "| what | requests/s | rows/s | rows a core-second | p50, µs | p99, µs |", "|---|---|---|---|---|---|"]
+    lines = [
+        "## Peers",
+        "",
+        "| what | requests/s | rows/s | rows a core-second | p50, µs | p99, µs | the drive's reads a request |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for name, title in PEERS.items():
         runs = steps[name]
         failed = next((run["error"] for run in runs if "error" in run), None)
         if failed:
-            lines.append(f"| {title} | failed: {failed} | | | | |")
+            lines.append(f"| {title} | failed: {failed} | | | | | |")
             continue
         fields = ["requests_per_s", "rows_per_s", "rows_per_core_s", "p50_us", "p99_us"]
         cells = [_number(median(run[field] for run in runs)) for field in fields]
+        reads = median(run["disk"]["reads"] / run["requests"] for run in runs) if "disk" in runs[0] else None
+        cells.append("" if reads is None else _number(reads))
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -156,7 +156,9 @@ class _Rounds:
         question = [f"-k={SEARCH['k']}", f"--nprobes={SEARCH['nprobes']}", f"--refine={SEARCH['refine']}"]
         command = [sys.executable, "-m", "bench.peer", uri, mode, *question, f"--batch={BATCH}"]
         command += [f"--seconds={self.profile.seconds}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
+        # Lance warns of each query that it will return other columns in future.
+        quiet = os.environ | {"LANCE_LOG": "error"}
+        done = subprocess.run(command, capture_output=True, text=True, env=quiet)
         if done.returncode:
             return {"error": done.stderr.strip().splitlines()[-1], "command": " ".join(command[2:])}
         return json.loads(done.stdout) | {"command": " ".join(command[2:])}

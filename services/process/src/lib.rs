@@ -1,11 +1,13 @@
-//! What this process has used and may use, how it keeps memory, and which of its threads go first.
+//! What this process has used and may use, how it keeps memory and brings it near, and which of its threads go first.
 
 mod allocator;
 mod machine;
+mod prefetch;
 mod priority;
 
 pub use allocator::keep_freed_memory;
 pub use machine::memory_bytes;
+pub use prefetch::prefetch;
 pub use priority::{step_back, yield_to_all};
 
 use nix::sys::resource::{UsageWho, getrusage};

@@ -11,6 +11,7 @@ mod queue;
 mod usual;
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +29,17 @@ pub use self::queue::Priority;
 use self::queue::Queue;
 pub use self::usual::judge;
 use super::coalesce::{PlannedRead, Want, plan_reads};
+use super::ram_tier::SectorName;
 use super::reply;
 use crate::core::{Core, DriveCounts, Gather, Request, RequestNo, Source, here};
-use crate::directory::{Directory, Extent, ExtentNo};
+use crate::directory::{Directory, ExtentNo};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::settle;
 use crate::fill::Trouble;
+
+/// How many pieces ahead of the one that is put the RAM tier is asked to bring bytes near: what one takes to be scored
+/// is a tenth of what memory takes to answer.
+const RAM_AHEAD: usize = 8;
 
 /// Consecutive bytes of one row, within one read.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +83,7 @@ pub struct Reader {
     /// Of each drive, what is asked of it and what it gave.
     drives: RefCell<Vec<DriveCounts>>,
     /// Kept for their allocations.
+    pieces: RefCell<Vec<(Piece, SectorName)>>,
     wants: RefCell<Vec<Want<Piece>>>,
     planned: RefCell<Vec<PlannedRead>>,
     ended: RefCell<Vec<RequestNo>>,
@@ -144,8 +151,9 @@ fn want_parts(
     request: &mut Request,
     gather: &mut Gather,
 ) -> Result<(), PackError> {
+    let mut pieces = core.reader.pieces.borrow_mut();
+    pieces.clear();
     let directory = core.directory.borrow();
-    let mut waiting = core.reader.waiting.borrow_mut();
     for (part, sources) in request.sources.iter().enumerate() {
         if let Some(image) = &request.images[part] {
             gather.put_image(part, image, sources)?;
@@ -170,14 +178,24 @@ fn want_parts(
                     offset,
                     len,
                 };
-                match core.ram.is_on() && put_from_ram(core, extent, &piece, gather)? {
-                    true => request.times.ram_hits += piece.sectors(),
-                    false => {
-                        request.pieces_left += 1;
-                        waiting.push(piece, request.priority);
-                    }
-                }
+                let name = SectorName::new(extent.key, piece.first_sector());
+                core.ram.near(name);
+                pieces.push((piece, name));
                 from += len;
+            }
+        }
+    }
+    drop(directory);
+    let mut waiting = core.reader.waiting.borrow_mut();
+    for (at, (piece, name)) in pieces.iter().enumerate() {
+        if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
+            core.ram.nearer(*name, later.in_first_sector());
+        }
+        match core.ram.is_on() && put_from_ram(core, *name, piece, gather)? {
+            true => request.times.ram_hits += piece.sectors(),
+            false => {
+                request.pieces_left += 1;
+                waiting.push(*piece, request.priority);
             }
         }
     }
@@ -187,29 +205,22 @@ fn want_parts(
     Ok(())
 }
 
-/// Puts a piece whose sectors are all in RAM. Whether they were.
+/// Puts a piece whose sectors, of which `first` is the first, are all in RAM. Whether they were.
 fn put_from_ram(
     core: &Core,
-    extent: &Extent,
+    first: SectorName,
     piece: &Piece,
     gather: &mut Gather,
 ) -> Result<bool, PackError> {
-    let sectors = piece.first_sector()..piece.first_sector() + piece.sectors();
-    let put = |gather: &mut Gather, from: u32, bytes: &[u8]| {
-        gather.put(
-            piece.part.into(),
-            piece.position as usize,
-            (piece.row_offset + from) as usize,
-            bytes,
-        )
+    let mut put = |bytes: &[u8]| {
+        let (part, position) = (piece.part.into(), piece.position as usize);
+        gather.put(part, position, piece.row_offset as usize, bytes)
     };
-    let (start, end) = (piece.offset as usize, (piece.offset + piece.len) as usize);
-    if sectors.len() == 1 {
-        let base = sectors.start as usize * SECTOR_BYTES;
-        let placed = core.ram.look(extent.key, sectors.start, |sector| {
-            put(gather, 0, &sector[start - base..end - base])
-        });
-        let Some(placed) = placed else {
+    let sectors = piece.sectors();
+    let start = piece.offset as usize % SECTOR_BYTES;
+    let row = start..start + piece.len as usize;
+    if sectors == 1 {
+        let Some(placed) = core.ram.look(first, |sector| put(&sector[row])) else {
             core.stats.ram_misses.add(1);
             return Ok(false);
         };
@@ -217,16 +228,16 @@ fn put_from_ram(
         return placed.map(|()| true);
     }
     // A vector is scored whole, so its pieces are joined first.
-    let mut joined = Vec::with_capacity(sectors.len() * SECTOR_BYTES);
-    for sector in sectors.clone() {
-        if core.ram.look(extent.key, sector, |bytes| joined.extend_from_slice(bytes)).is_none() {
-            core.stats.ram_misses.add(sectors.len() as u64);
+    let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
+    for sector in 0..sectors {
+        let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
+        if core.ram.look(first.plus(sector), joins).is_none() {
+            core.stats.ram_misses.add(u64::from(sectors));
             return Ok(false);
         }
     }
-    core.stats.ram_hits.add(sectors.len() as u64);
-    let base = sectors.start as usize * SECTOR_BYTES;
-    put(gather, 0, &joined[start - base..end - base]).map(|()| true)
+    core.stats.ram_hits.add(u64::from(sectors));
+    put(&joined[row]).map(|()| true)
 }
 
 impl Piece {
@@ -236,6 +247,12 @@ impl Piece {
 
     fn sectors(&self) -> u32 {
         (self.offset % SECTOR_BYTES as u32 + self.len).div_ceil(SECTOR_BYTES as u32)
+    }
+
+    /// Which bytes of its first sector it wants.
+    fn in_first_sector(&self) -> Range<usize> {
+        let start = self.offset as usize % SECTOR_BYTES;
+        start..(start + self.len as usize).min(SECTOR_BYTES)
     }
 }
 
@@ -253,6 +270,7 @@ impl Reader {
             woken: Cell::new(false),
             stuck: RefCell::default(),
             drives: RefCell::new(vec![DriveCounts::default(); drives]),
+            pieces: RefCell::default(),
             wants: RefCell::default(),
             planned: RefCell::default(),
             ended: RefCell::default(),

@@ -8,6 +8,7 @@ use super::Piece;
 use crate::core::Core;
 use crate::directory::Extent;
 use crate::fill::Trouble;
+use crate::stages::ram_tier::SectorName;
 
 /// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
 #[derive(Default)]
@@ -38,7 +39,7 @@ impl Checks {
                 match extent.index.check(sector, sector_bytes) {
                     Ok(()) if core.ram.is_on() => {
                         core.stats.ram_admitted.add(1);
-                        core.ram.admit(extent.key, sector, sector_bytes);
+                        core.ram.admit(SectorName::new(extent.key, sector), sector_bytes);
                     }
                     Ok(()) => {}
                     Err(_) => {

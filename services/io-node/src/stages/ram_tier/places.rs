@@ -1,0 +1,190 @@
+//! Where sectors are: sets of ten ways, a line of the CPU's cache each.
+//!
+//! A way has 16 bits of its sector's hash, so that all but one look-up in 6,000 finds the frame, or that there is none,
+//! in this line alone. There are ways for two and a half times the sectors, so that a set is full for one in a
+//! thousand.
+
+use std::cell::Cell;
+
+use super::{FrameNo, one_of};
+
+const WAYS: usize = 10;
+
+/// Sectors for each set, when the tier is full.
+const SECTORS_A_SET: usize = 4;
+
+/// What a place costs a sector, in bytes.
+pub const PLACE_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
+
+/// A way without a sector.
+const NONE: FrameNo = FrameNo(u32::MAX);
+
+/// Bits of a way's uses, and the most that they count.
+const USE_BITS: u32 = 2;
+const USES_MAX: u32 = 3;
+
+#[derive(Clone)]
+#[repr(align(64))]
+struct Set {
+    frames: [FrameNo; WAYS],
+    tags: [u16; WAYS],
+    /// Hits of each way, up to [`USES_MAX`].
+    uses: Cell<u32>,
+}
+
+/// The sets.
+pub struct Places(Box<[Set]>);
+
+impl Places {
+    /// For so many sectors.
+    pub fn new(sectors: usize) -> Self {
+        let empty = Set { frames: [NONE; WAYS], tags: [0; WAYS], uses: Cell::new(0) };
+        Self(vec![empty; sectors.div_ceil(SECTORS_A_SET)].into())
+    }
+
+    fn set(&self, hash: u64) -> &Set {
+        &self.0[one_of(hash, self.0.len())]
+    }
+
+    fn set_mut(&mut self, hash: u64) -> &mut Set {
+        let at = one_of(hash, self.0.len());
+        &mut self.0[at]
+    }
+
+    /// Has the CPU bring a hash's set near.
+    pub fn near(&self, hash: u64) {
+        process::prefetch(std::slice::from_ref(self.set(hash)));
+    }
+
+    /// Where a sector of this hash may be.
+    pub fn likely(&self, hash: u64) -> impl Iterator<Item = FrameNo> {
+        let set = self.set(hash);
+        set.ways(tag(hash)).map(|way| set.frames[way])
+    }
+
+    /// Where the sector of this hash is that `is_it`; it has one more use.
+    pub fn find(&self, hash: u64, is_it: impl Fn(FrameNo) -> bool) -> Option<FrameNo> {
+        let set = self.set(hash);
+        let way = set.ways(tag(hash)).find(|&way| is_it(set.frames[way]))?;
+        set.add_use(way);
+        Some(set.frames[way])
+    }
+
+    /// Notes a sector that is nowhere yet, in a set that is not full.
+    pub fn put(&mut self, hash: u64, frame: FrameNo) {
+        let set = self.set_mut(hash);
+        if let Some(way) = set.way_of(NONE) {
+            (set.frames[way], set.tags[way]) = (frame, tag(hash));
+            set.forget_uses(way);
+        }
+    }
+
+    /// Forgets what a frame has.
+    pub fn remove(&mut self, hash: u64, frame: FrameNo) {
+        let set = self.set_mut(hash);
+        if let Some(way) = set.way_of(frame) {
+            set.frames[way] = NONE;
+        }
+    }
+
+    /// The frame used least of a hash's set, if that is full.
+    pub fn least_used_of_full(&self, hash: u64) -> Option<FrameNo> {
+        let set = self.set(hash);
+        let least = (0..WAYS).min_by_key(|&way| set.uses_of(way))?;
+        set.way_of(NONE).is_none().then_some(set.frames[least])
+    }
+
+    /// Takes away one of a frame's uses. Whether it had any.
+    pub fn take_use(&self, hash: u64, frame: FrameNo) -> bool {
+        let set = self.set(hash);
+        set.way_of(frame).is_some_and(|way| set.take_use(way))
+    }
+}
+
+impl Set {
+    /// The ways that have a sector with this tag.
+    fn ways(&self, tag: u16) -> impl Iterator<Item = usize> {
+        let is_alike = |way: usize| self.tags[way] == tag && self.frames[way] != NONE;
+        let alike = (0..WAYS).fold(0u32, |bits, way| bits | u32::from(is_alike(way)) << way);
+        let next = |&bits: &u32| Some(bits & bits.wrapping_sub(1));
+        std::iter::successors(Some(alike), next)
+            .take_while(|&bits| bits != 0)
+            .map(|bits| bits.trailing_zeros() as usize)
+    }
+
+    fn way_of(&self, frame: FrameNo) -> Option<usize> {
+        self.frames.iter().position(|&it| it == frame)
+    }
+
+    fn uses_of(&self, way: usize) -> u32 {
+        self.uses.get() >> (USE_BITS * way as u32) & USES_MAX
+    }
+
+    fn add_use(&self, way: usize) {
+        if self.uses_of(way) < USES_MAX {
+            self.uses.set(self.uses.get() + (1 << (USE_BITS * way as u32)));
+        }
+    }
+
+    fn take_use(&self, way: usize) -> bool {
+        let has_any = self.uses_of(way) > 0;
+        if has_any {
+            self.uses.set(self.uses.get() - (1 << (USE_BITS * way as u32)));
+        }
+        has_any
+    }
+
+    fn forget_uses(&self, way: usize) {
+        self.uses.set(self.uses.get() & !(USES_MAX << (USE_BITS * way as u32)));
+    }
+}
+
+/// The lower bits, as the upper ones choose the set.
+fn tag(hash: u64) -> u16 {
+    hash as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_a_line() {
+        assert_eq!(size_of::<Set>(), 64);
+    }
+
+    #[test]
+    fn sectors_of_one_set_and_tag_are_told_apart() {
+        let mut places = Places::new(1);
+        for number in 0..WAYS as u32 {
+            assert_eq!(places.least_used_of_full(7), None);
+            places.put(7, FrameNo(number));
+        }
+        for number in 0..WAYS as u32 {
+            assert_eq!(places.find(7, |it| it == FrameNo(number)), Some(FrameNo(number)));
+        }
+        assert_eq!(places.find(8, |_| true), None);
+        places.find(7, |it| it != FrameNo(4));
+        assert_eq!(places.likely(7).count(), WAYS);
+        assert!(places.take_use(7, FrameNo(3)) && !places.take_use(7, FrameNo(3)));
+        assert_eq!(places.least_used_of_full(7), Some(FrameNo(3)));
+        places.remove(7, FrameNo(3));
+        assert_eq!(places.find(7, |it| it == FrameNo(3)), None);
+        assert_eq!(places.least_used_of_full(7), None);
+    }
+
+    #[test]
+    fn uses_are_counted_up_to_three_and_not_inherited() {
+        let mut places = Places::new(1);
+        places.put(1, FrameNo(0));
+        places.put(2, FrameNo(1));
+        (0..9).for_each(|_| assert!(places.find(1, |_| true).is_some()));
+        let taken = (0..9).filter(|_| places.take_use(1, FrameNo(0))).count();
+        assert_eq!(taken, 3);
+        assert!(!places.take_use(2, FrameNo(1)));
+        places.find(1, |_| true);
+        places.remove(1, FrameNo(0));
+        places.put(3, FrameNo(5));
+        assert!(!places.take_use(3, FrameNo(5)));
+    }
+}
