@@ -6,12 +6,15 @@ from statistics import median
 
 from .cache import FILLING
 from .goals import told_ratio
+from .rounds import IDLE_POLL
 
 TITLES = {
     "drive_whole": "whole vectors from the drive, 500 a batch",
     "drive_scored": "vectors scored on the node, nearest 50 of 500, drive",
     "one_row_node": "one row, depth 1, from the I/O node",
     "one_row_both": "one row, depth 1, through both tiers",
+    "one_row_node_polling": f"one row, depth 1, from the I/O node with `idle_poll` of {IDLE_POLL}",
+    "one_row_both_polling": "one row, depth 1, through that node and a query node",
     "rate": "16 rows a batch at 70 % of fio's IOPS",
     "memory_whole": "whole vectors, slab in memory",
     "memory_scored": "vectors scored on the node, slab in memory",

@@ -19,6 +19,8 @@ BATCH = 500
 RATE_PART = 0.7
 RATE_BATCH = 16
 COLD_THREADS = 16
+# More than a request at depth 1 takes through both tiers.
+IDLE_POLL = "300us"
 SAMPLE = "50ms"
 
 
@@ -63,8 +65,8 @@ class _Rounds:
         slabs = [folder / "slab-ram" for folder in profile.drive_folders]
         self.ram = self._tier(slabs, profile.ram_tier_gib)
 
-    def _tier(self, slabs: list[Path], ram_tier_gib: int) -> Tier:
-        io = self.bireme.io_node(slabs, self.profile.slab_gib, ram_tier_gib)
+    def _tier(self, slabs: list[Path], ram_tier_gib: int, keep: bool = False, **variables: str) -> Tier:
+        io = self.bireme.io_node(slabs, self.profile.slab_gib, ram_tier_gib, keep, **variables)
         query = self.bireme.query_node(io, self.tables)
         self.bireme.ready(query, list(self.tables))
         return Tier(io, query)
@@ -98,10 +100,7 @@ class _Rounds:
         best = max(it["iops"] for it in depths)
         self._step("drive_whole", lambda: self._fetch(self.drive, "vectors", seconds, *whole, "--sample", SAMPLE))
         self._step("drive_scored", lambda: self._fetch(self.drive, "vectors", seconds, *scored, "--sample", SAMPLE))
-        one = [*whole, "--rows", "1", "--concurrency", "1", "--threads", "1"]
-        self._note("fio_depth_1", self._fio(1))
-        self._step("one_row_node", lambda: self._fetch(self.drive, "vectors", seconds, *one))
-        self._step("one_row_both", lambda: self._bench(self.drive, "take", "vectors", seconds, *one, "--connections", "1"))
+        self._one_row("", whole)
         rate = best * RATE_PART
         self._note("fio_rate", self._fio(128, rate))
         fixed = [*whole, "--rows", str(RATE_BATCH), "--rate", str(rate / RATE_BATCH)]
@@ -111,6 +110,22 @@ class _Rounds:
         self._step("ram_scored", lambda: self._fetch(self.ram, "vectors", seconds, *scored))
         self._search(seed)
         self._payload(seed)
+        self._restart_drive(BIREME_IO_IDLE_POLL=IDLE_POLL)
+        self._one_row("_polling", whole)
+        self._restart_drive()
+
+    def _one_row(self, suffix: str, whole: list[str]) -> None:
+        seconds, one = self.profile.seconds, [*whole, "--rows", "1", "--concurrency", "1", "--threads", "1"]
+        both = [*one, "--connections", "1"]
+        self._note(f"fio_depth_1{suffix}", self._fio(1))
+        self._step(f"one_row_node{suffix}", lambda: self._fetch(self.drive, "vectors", seconds, *one))
+        self._step(f"one_row_both{suffix}", lambda: self._bench(self.drive, "take", "vectors", seconds, *both))
+
+    def _restart_drive(self, **variables: str) -> None:
+        """The same slabs, with what they hold, under an I/O node of other settings."""
+        for node in [self.drive.query, self.drive.io]:
+            node.stop()
+        self.drive = self._tier(self.slabs, 0, keep=True, **variables)
 
     def _search(self, seed: str) -> None:
         seconds = self.profile.seconds

@@ -36,6 +36,11 @@ pub struct IoConfig {
     pub cores: usize,
     /// Whether each core's thread stays on its CPU.
     pub pin: bool,
+    /// How long a core goes on asking for work after its last batch came or was answered, before its thread sleeps; 0 for not at
+    /// all, at most a second. Waking takes longer than serving a small batch, and this spares it where batches come
+    /// close behind each other, for a CPU that is used meanwhile.
+    #[serde(with = "humantime_serde")]
+    pub idle_poll: Duration,
     /// What carries reads and writes out.
     pub engine: EngineChoice,
     /// Whether a filesystem without O_DIRECT will do; its reads then go through the page cache.
@@ -155,6 +160,7 @@ impl Default for IoConfig {
             drives: Vec::new(),
             cores: 0,
             pin: true,
+            idle_poll: Duration::ZERO,
             engine: EngineChoice::Auto,
             allow_buffered: false,
             overwrite: false,
@@ -222,6 +228,9 @@ impl IoConfig {
         if self.read_timeout < Duration::from_millis(2) {
             return bad("read_timeout", "must be at least 2ms".into());
         }
+        if self.idle_poll > Duration::from_secs(1) {
+            return bad("idle_poll", "must be at most 1s".into());
+        }
         if self.credit_rows < self.batch_rows_max {
             return bad("credit_rows", "must be at least batch_rows_max".into());
         }
@@ -288,6 +297,7 @@ mod tests {
         assert_eq!(field(with(|c| c.read_max = ByteSize::b(5000))), "read_max");
         assert_eq!(field(with(|c| c.segment = ByteSize::b(4096))), "segment");
         assert_eq!(field(with(|c| c.read_timeout = Duration::ZERO)), "read_timeout");
+        assert_eq!(field(with(|c| c.idle_poll = Duration::from_secs(2))), "idle_poll");
         assert_eq!(field(with(|c| c.credit_rows = 1)), "credit_rows");
         assert_eq!(field(with(|c| c.fills = 0)), "fills");
         assert_eq!(field(with(|c| c.hit_ratio_at_start = 90.0)), "hit_ratio_at_start");

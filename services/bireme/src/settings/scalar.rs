@@ -108,6 +108,7 @@ const IO: &[Scalar] = &[
     text("name"),
     number("cores"),
     flag("pin"),
+    text("idle_poll"),
     text("engine"),
     flag("allow_buffered"),
     flag("overwrite"),

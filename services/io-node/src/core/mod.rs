@@ -6,6 +6,7 @@
 //! `Send` and nothing of a core is.
 
 pub mod grace;
+mod idle;
 pub mod mailbox;
 mod requests;
 mod run;
@@ -18,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::Ring;
+use tokio::sync::Notify;
 
 use crate::directory::Directory;
 use crate::node::Shared;
@@ -58,6 +60,8 @@ pub struct Core {
     pub histograms: CoreHistograms,
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
+    /// Told of each batch that comes, for [`idle`].
+    pub batch_came: Arc<Notify>,
 }
 
 thread_local! {

@@ -10,7 +10,7 @@ use ring::Ring;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
-use super::{Core, CoreHistograms, CoreSnapshot, CoreStats, TrafficMemory, here, settle_in};
+use super::{Core, CoreHistograms, CoreSnapshot, CoreStats, TrafficMemory, here, idle, settle_in};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -83,6 +83,7 @@ pub fn begin(
         stats: CoreStats::default(),
         histograms: CoreHistograms::new(shared.slabs.len()),
         cpu,
+        batch_came: Arc::default(),
         shared,
     }))
 }
@@ -104,6 +105,7 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::drive());
     tokio::spawn(read::watch(here().shared.config.read_timeout));
     tokio::spawn(read::judge());
+    tokio::spawn(idle::poll(here().shared.config.idle_poll));
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));

@@ -1,6 +1,7 @@
 //! Physical reads, counted: what a row costs at the drive.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use address::RowAddr;
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
@@ -8,7 +9,7 @@ use arrow_array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray,
 };
 use bytesize::ByteSize;
-use client::fetch::{Metric, Rerank};
+use client::fetch::{Metric, Outcome, Rerank};
 use lance::Dataset;
 use lance::dataset::WriteParams;
 
@@ -74,6 +75,24 @@ async fn a_row_costs_one_read_of_one_sector() {
         let after = reads(&io).await;
         assert_eq!(after.0 - before.0, rows, "{columns:?}: one read a row");
         assert_eq!(after.1 - before.1, rows * 4096, "{columns:?}: one sector a read");
+    }
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_core_that_polls_reads_the_same_and_stops_when_told() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri).await;
+    let io = Io::start(|config| config.idle_poll = Duration::from_secs(1)).await;
+    io.warm(&uri, 1).await;
+    let projection = io.open(&uri, 1, &["id"]).await;
+    for id in [3999, 0, 1500] {
+        let addr = RowAddr::new(id / 1500, id % 1500);
+        let reply = io.client.fetch(&projection, vec![addr], None, soon()).await.unwrap();
+        let id: ArrayRef = Arc::new(Int64Array::from(vec![i64::from(id)]));
+        assert_eq!(reply.outcome, Outcome::Rows(RecordBatch::try_from_iter([("id", id)]).unwrap()));
+        assert_eq!(reply.times.drive_reads, 1);
     }
     io.stop().await;
 }
