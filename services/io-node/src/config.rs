@@ -205,7 +205,8 @@ impl IoConfig {
     pub fn validate(&self) -> Result<(), NodeError> {
         let bad = |field, problem: String| Err(NodeError::Config { field, problem });
         if self.drives.is_empty() {
-            return bad("drives", "is empty; name at least one drive with its path".into());
+            let problem = "is empty; name at least one drive: `--drive PATH:SIZE`, or `[[drives]]` with a `path`";
+            return bad("drives", problem.into());
         }
         for drive in &self.drives {
             if drive.size.is_some_and(|size| size < self.segment) {

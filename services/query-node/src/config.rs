@@ -249,6 +249,10 @@ impl QueryConfig {
 
     /// The list of I/O nodes that the configuration has itself.
     pub(crate) fn members(&self) -> Result<MemberList> {
+        if self.io_nodes.is_empty() {
+            let problem = "is empty; name the I/O nodes with `--io-node URL`, or who lists them with `--io-nodes-from`";
+            return Err(bad("io_nodes", problem.into()));
+        }
         let list = MemberList::written(&self.io_nodes);
         list.map_err(|error| QueryError::members("io_nodes", error))
     }
@@ -314,7 +318,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_field() {
         for (problem, expected) in [
-            (problem(|c| c.io_nodes.clear()), "`io_nodes`: there is no I/O node"),
+            (
+                problem(|c| c.io_nodes.clear()),
+                "`io_nodes` is empty; name the I/O nodes with `--io-node",
+            ),
             (problem(|c| c.io_nodes.push(c.io_nodes[0].clone())), "give each a name"),
             (problem(|c| c.io_nodes[0].endpoint = "io-0".into()), "`io_nodes`: `io-0` is not"),
             (problem(|c| c.io_nodes[0].weight = 0.0), "has weight 0"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum SlabError {
     /// ENOENT: the folder, or the device or file if it wasn't to be created.
-    #[error("{}: not found; mount the drive or create the folder first", path.display())]
+    #[error("{}: not found; look whether the path is right, the drive mounted, and the folder there", path.display())]
     NotFound {
         /// The slab.
         path: PathBuf,

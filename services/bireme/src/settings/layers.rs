@@ -38,14 +38,24 @@ pub fn layered<T: DeserializeOwned>(
         let value = scalar.value(text).map_err(|why| fault(&why))?;
         let mut alone = Table::new();
         put(&mut alone, scalar.field, value.clone());
-        typed::<T>(alone).map_err(|error| fault(error.message()))?;
+        typed::<T>(alone).map_err(|error| fault(&said(&error)))?;
         put(&mut settings, scalar.field, value);
     }
-    typed(settings).map_err(|error| CliError::usage(error.message().to_owned()))
+    typed(settings).map_err(|error| CliError::usage(said(&error)))
 }
 
 fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::de::Error> {
     Value::Table(settings).try_into()
+}
+
+/// What is wrong, with an example of what is right where the library that read it gives none.
+fn said(error: &toml::de::Error) -> String {
+    let examples = [
+        ("expected parsable string", "expected a size, such as \"512MiB\" or \"100GB\""),
+        ("expected a duration", "expected a duration, such as \"500ms\" or \"10s\""),
+    ];
+    let said = error.message().to_owned();
+    examples.iter().fold(said, |said, (vague, clear)| said.replace(vague, clear))
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<Table> {
@@ -56,7 +66,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<Table> {
     })?;
     let fault = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        CliError::usage(format!("{shown}:{line}: {}", error.message()))
+        CliError::usage(format!("{shown}:{line}: {}", said(&error)))
     };
     toml::from_str::<T>(&text).map_err(fault)?;
     text.parse().map_err(fault)
@@ -140,6 +150,10 @@ mod tests {
         );
         let said = io(None, &[("LISTEN", "here")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_LISTEN: "), "{said}");
+        let said = io(None, &[("RAM_TIER", "much")]).unwrap_err();
+        assert!(said.starts_with("BIREME_IO_RAM_TIER: ") && said.contains("512MiB"), "{said}");
+        let said = io(Some("read_timeout = \"soon\"\n"), &[]).unwrap_err();
+        assert!(said.contains("io.toml:1: ") && said.contains("500ms"), "{said}");
         let said = io(None, &[("SLOTS", "-1")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
     }
