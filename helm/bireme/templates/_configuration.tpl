@@ -50,6 +50,7 @@ otlp_endpoint = {{ toJson . }}
 otlp_interval = {{ toJson .otlp.interval }}
 trace_ratio = {{ include "bireme.toml.scalar" .traces.ratio }}
 trace_slow = {{ toJson .traces.slow }}
+log_format = {{ toJson $root.Values.logFormat }}
 {{- end }}
 {{- end }}
 

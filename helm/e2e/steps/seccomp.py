@@ -83,7 +83,7 @@ def nothing_unregistered(release, pod: str) -> None:
     said = next((line for line in log if "I/O node serves" in line), "")
     with open(f"/proc/{release.pid('io', pod)}/limits") as limits:
         lockable = next(line.split()[3] for line in limits if line.startswith("Max locked memory"))
-    check(f"{pod}: files are registered", "registered files" in said, said.split("engine=")[-1])
+    check(f"{pod}: files are registered", "registered files" in said, said.split("engine")[-1])
     if lockable == "unlimited" or int(lockable) >= BUFFERS * len(release.ready_pods("io")):
         check(f"{pod}: buffers are registered", "registered buffers" in said, f"{lockable} bytes may be locked")
     else:

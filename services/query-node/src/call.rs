@@ -42,7 +42,7 @@ impl Call {
         Self {
             state: Arc::clone(state),
             rpc,
-            terms: terms.in_span(recording.as_ref().map(Recording::span)),
+            terms: terms.in_span(recording.as_ref().map(Recording::span).or(terms.span)),
             began,
             stage_began: began,
             explains: false,
@@ -123,8 +123,7 @@ impl Call {
         let fault = answer.as_ref().err();
         self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
         if let Some(fault) = fault.filter(|it| it.reason == Reason::Internal) {
-            let trace = self.terms.span.map(|span| span.trace_id());
-            tracing::error!(trace_id = trace, rpc = self.rpc.path(), "{fault}");
+            tracing::error!(trace_id = self.terms.trace_id(), rpc = self.rpc.path(), "{fault}");
         }
         if let Some(recording) = self.recording.take() {
             let mut attributes = std::mem::take(&mut self.attributes);

@@ -144,7 +144,8 @@ impl QueryService for Service {
         let call = self.begin(Rpc::Warm, &request);
         let state = Arc::clone(&self.0);
         let warm = Warm::new(&state, request.into_inner()).boxed();
-        let warm = match call.terms.bound("open", warm).await {
+        let terms = call.terms;
+        let warm = match terms.bound("open", warm).await {
             Ok(warm) => warm,
             Err(error) => return answer(call, Err(error)),
         };
@@ -152,7 +153,7 @@ impl QueryService for Service {
         tokio::spawn(async move {
             tokio::select! {
                 // What went wrong is in the progress.
-                () = warm.run(&progress) => drop(call.end(Ok(()))),
+                () = warm.run(&progress, terms) => drop(call.end(Ok(()))),
                 // Dropping the run cancels it on the I/O nodes.
                 () = progress.closed() => {}
             }

@@ -18,8 +18,8 @@ pub struct Terms {
     deadline: Instant,
     /// Whether it goes before or after others that wait.
     priority: Priority,
-    /// The span that what is done is within: the caller's, then the request's own. `None` where nothing is
-    /// traced.
+    /// The span that what is done is within: the caller's, then the request's own where this node tells of spans.
+    /// `None` where nothing is traced.
     pub span: Option<ParentSpan>,
 }
 
@@ -40,6 +40,11 @@ impl Terms {
         };
         let span = metadata.get("traceparent").and_then(|it| ParentSpan::parse(it.to_str().ok()?));
         Self { span, ..Self::after(timeout) }
+    }
+
+    /// The trace's name, for lines in the log.
+    pub fn trace_id(self) -> Option<String> {
+        self.span.map(|span| span.trace_id())
     }
 
     /// The same, for what is done within `span`.

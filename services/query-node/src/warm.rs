@@ -16,6 +16,7 @@ use crate::error::{QueryError, Result};
 use crate::io_tier::Routes;
 use crate::state::State;
 use crate::tables::OpenTable;
+use crate::terms::Terms;
 
 /// Where progress goes.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
@@ -77,7 +78,7 @@ impl Warm {
 
     /// Runs on all I/O nodes at the same time and reports what they have come to together. One that
     /// fails doesn't stop the others; its fault is the end of the report.
-    pub async fn run(self, progress: &Progress) {
+    pub async fn run(self, progress: &Progress, terms: Terms) {
         let nodes = self.requests.len();
         let routes = &self.routes;
         let (steps, mut stepped) = mpsc::channel(64);
@@ -117,7 +118,8 @@ impl Warm {
         while let Ok((node, report)) = stepped.try_recv() {
             latest[node] = report;
         }
-        let first = faults.into_iter().flatten().inspect(|fault| warn!("warm: {fault}")).next();
+        let log = |fault: &Fault| warn!(trace_id = terms.trace_id(), "warm: {fault}");
+        let first = faults.into_iter().flatten().inspect(log).next();
         let last = first.map_or_else(|| Ok(sum(&latest)), Err);
         // A caller that has gone needs no end.
         let _ = progress.send(last).await;

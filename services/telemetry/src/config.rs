@@ -25,6 +25,19 @@ pub struct TelemetryConfig {
     /// A request that took at least so long is traced whatever the share, as is one that failed.
     #[serde(with = "humantime_serde")]
     pub trace_slow: Duration,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON object a line, for what collects them.
+    Json,
 }
 
 impl Default for TelemetryConfig {
@@ -35,6 +48,7 @@ impl Default for TelemetryConfig {
             otlp_interval: Duration::from_secs(15),
             trace_ratio: 0.01,
             trace_slow: Duration::from_secs(1),
+            log_format: LogFormat::Text,
         }
     }
 }

@@ -18,7 +18,7 @@ mod receiver;
 mod resource;
 mod trace;
 
-pub use config::TelemetryConfig;
+pub use config::{LogFormat, TelemetryConfig};
 pub use error::TelemetryError;
 pub use metrics::{
     Buckets, Histogram, Kind, Metric, PROCESS_METRICS, Samples, Scale, Source, Telemetry, Value,

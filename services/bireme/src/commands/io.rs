@@ -48,7 +48,9 @@ as `segment` stays the same.
 With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and /ready the node's health, for
 probes that can't speak gRPC with TLS. Metrics and traces go to an OpenTelemetry receiver where
 OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
-Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
+Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace), and
+`log_format = \"json\"` of the file's [telemetry], BIREME_IO_TELEMETRY_LOG_FORMAT, or --json that each line is
+a JSON object.";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
@@ -135,6 +137,7 @@ impl IoArgs {
 pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
+    out.follow_log(config.telemetry.log_format);
     start_log("info", out.json())?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;

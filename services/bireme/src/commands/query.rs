@@ -45,7 +45,9 @@ and go without a restart, have the list followed with --io-nodes-from:
 With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and /ready the node's health, for
 probes that can't speak gRPC with TLS. Metrics and traces go to an OpenTelemetry receiver where
 OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
-Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).";
+Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace), and
+`log_format = \"json\"` of the file's [telemetry], BIREME_QUERY_TELEMETRY_LOG_FORMAT, or --json that each line is
+a JSON object.";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
@@ -113,6 +115,7 @@ impl QueryArgs {
 /// Serves until a signal.
 pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
+    out.follow_log(config.telemetry.log_format);
     start_log("info", out.json())?;
     let runtime = runtime(None)?;
     let outcome = runtime.block_on(serve(config, args.grace, out));

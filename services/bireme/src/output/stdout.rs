@@ -5,6 +5,7 @@ use std::io::{BufWriter, IsTerminal, Stdout, Write};
 
 use arrow_array::RecordBatch;
 use serde::Serialize;
+use telemetry::LogFormat;
 use wire::{Fault, Reason};
 
 use super::rows::{RowLayout, json_rows, rows_text};
@@ -31,6 +32,11 @@ impl Output {
             None => WIDTH_ELSEWHERE,
         };
         Self { json, width, stdout: BufWriter::new(stdout) }
+    }
+
+    /// For programs too where the log is for them: both come from one container.
+    pub fn follow_log(&mut self, format: LogFormat) {
+        self.json |= format == LogFormat::Json;
     }
 
     /// Whether programs read it.

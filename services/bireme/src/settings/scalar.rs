@@ -101,6 +101,7 @@ const TELEMETRY: &[Scalar] = &[
     text("telemetry.otlp_interval"),
     share("telemetry.trace_ratio"),
     text("telemetry.trace_slow"),
+    text("telemetry.log_format"),
 ];
 
 const IO: &[Scalar] = &[

@@ -473,7 +473,8 @@ fn deliver(
             let (part, position) = (piece.part.into(), piece.position as usize);
             if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
                 // The checksum holds, so what was written was wrong.
-                tracing::error!(%error, extent = ?extent.key, "a row can't be decoded");
+                let trace = request.span.map(|span| span.trace_id());
+                tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
                 core.shared.fills.bad_extent(extent, Trouble::Undecodable);
                 request.refused[usize::from(piece.part)].insert(piece.position);
             }

@@ -16,18 +16,15 @@ use crate::error::fault_of;
 pub fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
-    let outcome = match outcome(&mut request) {
-        Ok(outcome) => outcome,
-        Err(fault) => Outcome::Error(fault.into()),
-    };
+    let outcome = outcome(&mut request);
     core.stats.rows.add(request.rows() as u64);
     core.stats.batches.add(1);
     let timed = Timed::new(&request.times, began, Instant::now());
     timed.record(&core.histograms);
-    trace::answered(core, &request, &timed, &outcome);
+    trace::answered(core, &request, &timed, outcome.as_ref().err());
     let reply = Reply {
         id: request.batch_id,
-        outcome: Some(outcome),
+        outcome: Some(outcome.unwrap_or_else(|fault| Outcome::Error(fault.into()))),
         missing: std::mem::take(&mut request.missing),
         times: Some(timed.to_wire(&request.times)),
     };

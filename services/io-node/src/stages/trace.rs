@@ -1,8 +1,7 @@
-//! A batch's spans, for the trace of the request that it is part of.
+//! A batch's spans, for the trace of the request that it is part of, and its line in the log, with that trace's name.
 
 use telemetry::Span;
 use tokio::time::Instant;
-use wire::fetch::reply::Outcome;
 use wire::{Fault, Reason};
 
 use super::timed::Timed;
@@ -12,11 +11,10 @@ use crate::core::{Core, Request, STAGES};
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
 
 /// Tells of a batch that was answered, if its caller traces it, or it was slow, or it failed.
-pub fn answered(core: &Core, request: &Request, timed: &Timed, outcome: &Outcome) {
-    let fault = match outcome {
-        Outcome::Error(error) => Some(error.message.as_str()),
-        Outcome::Rows(_) | Outcome::Neighbors(_) => None,
-    };
+pub fn answered(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) {
+    if let Some(fault) = fault {
+        log(request, fault);
+    }
     tell(core, request, timed, fault);
 }
 
@@ -24,11 +22,23 @@ pub fn answered(core: &Core, request: &Request, timed: &Timed, outcome: &Outcome
 pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
     // The caller's own doing is no failure of the node.
-    let fault = (fault.reason != Reason::Cancelled).then_some(fault.message.as_str());
-    tell(core, request, &Timed::new(&request.times, now, now), fault);
+    let fault = Some(fault).filter(|fault| fault.reason != Reason::Cancelled);
+    answered(core, request, &Timed::new(&request.times, now, now), fault);
 }
 
-fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
+/// Whoever asked is told, and says so in its own log: here it is worth a line where this node is to blame.
+fn log(request: &Request, fault: &Fault) {
+    let (rows, table) = (request.addrs.len(), request.projection.table.table().uri());
+    let trace = || request.span.map(|span| span.trace_id());
+    match fault.reason {
+        Reason::Internal => {
+            tracing::error!(trace_id = trace(), rows, table, "a batch failed: {fault}")
+        }
+        _ => tracing::debug!(trace_id = trace(), rows, table, "a batch failed: {fault}"),
+    }
+}
+
+fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) {
     let Some(parent) = request.span else { return };
     let tracer = &core.shared.tracer;
     let took = timed.replied - timed.arrived;
@@ -51,5 +61,5 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&str>) {
         ("bireme.ram.hits", times.ram_hits.into()),
         ("bireme.table.rows", times.table_rows.into()),
     ];
-    recording.end(tracer, fault, attributes);
+    recording.end(tracer, fault.map(|fault| fault.message.as_str()), attributes);
 }

@@ -115,12 +115,19 @@ impl Fetched {
 
 /// Who is asked for what. Rows of nodes that aren't to be asked now are one share, so that they are one read of the
 /// table.
-fn shares(state: &State, routes: &Routes, open: &OpenTable, addrs: &[RowAddr]) -> Vec<Share> {
+fn shares(
+    state: &State,
+    routes: &Routes,
+    open: &OpenTable,
+    addrs: &[RowAddr],
+    terms: Terms,
+) -> Vec<Share> {
     let may_ask = |owner: usize| {
         let node = &routes.nodes()[owner];
         let why_not = node.why_not();
         if let Some(why) = why_not {
-            debug!(node = %node.client.endpoint(), "the table answers: {why}");
+            let trace = || terms.trace_id();
+            debug!(node = %node.client.endpoint(), trace_id = trace(), "the table answers: {why}");
         }
         why_not.is_none()
     };
@@ -152,7 +159,7 @@ pub async fn fetch_rows(
     let shares = match columns {
         // Only whether the rows are there.
         [] => all_to_one(addrs, None),
-        _ => shares(state, routes, open, addrs),
+        _ => shares(state, routes, open, addrs, terms),
     };
     let (rerank, from) = (None, From::default);
     let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
@@ -194,7 +201,7 @@ pub async fn score_rows(
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
     let query = &Query::new(query.to_vec(), metric);
     let routes = &state.tier.routes();
-    let shares = shares(state, routes, open, addrs);
+    let shares = shares(state, routes, open, addrs, terms);
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
         let from = From::default();
@@ -285,11 +292,13 @@ impl Asked<'_> {
         let node = &self.routes.nodes()[owner];
         let endpoint = node.client.endpoint();
         let began = Instant::now();
-        let span = self.terms.span.map(child_of);
+        let is_traced = self.state.shared.tracer.is_on();
+        // A span that nobody tells of has nothing within it.
+        let span = self.terms.span.map(|span| if is_traced { child_of(span) } else { span });
         let answer = self.ask(node, span).await;
         let took = began.elapsed();
         self.state.metrics.fetched(self.share.addrs.len(), took);
-        if let Some(span) = span {
+        if let Some(span) = span.filter(|_| is_traced) {
             let call = self.span_of(node, span, began.into_std(), &answer);
             self.from.spans.reserve_exact(1);
             self.from.spans.push(call);
@@ -312,7 +321,7 @@ impl Asked<'_> {
                     return Err(fault.into());
                 }
                 self.terms.check("fetch")?;
-                let trace = span.map(|span| span.trace_id());
+                let trace = self.terms.trace_id();
                 match fault.reason {
                     // The client has said so when it lost the node.
                     Reason::NodeUnavailable => {
@@ -379,7 +388,7 @@ impl Asked<'_> {
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
         let rows = self.state.shared.turns.in_background("fetch", self.terms, read).await?;
-        if self.terms.span.is_some() {
+        if self.state.shared.tracer.is_on() {
             let attributes = vec![("bireme.rows", self.share.addrs.len().into())];
             let span = Span::new("table", began, std::time::Instant::now());
             self.from.spans.push(Span { attributes, ..span });

@@ -7,6 +7,7 @@ mod cluster;
 mod damage;
 mod endpoints;
 mod fetch_oracle;
+mod logs;
 mod medium;
 mod members;
 mod membership;

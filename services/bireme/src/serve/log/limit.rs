@@ -1,4 +1,7 @@
 //! At most so many lines a place in the code: a fault that every request meets must not fill a disk with itself.
+//!
+//! What is left out is told within the next line of the same place that is written: whatever reads a log finds its time,
+//! level and place where it finds those of others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,14 +23,24 @@ const REFILL: Duration = Duration::from_secs(1);
 /// Formats events as another does, but for those that come too often; the next one that is written says how many were
 /// left out.
 pub struct Limited<F> {
-    pub format: F,
-    pub json: bool,
+    format: F,
+    json: bool,
     places: Mutex<HashMap<Identifier, Place>>,
 }
 
 impl<F> Limited<F> {
+    /// `format` writes a line an event, which is an object with `json`.
     pub fn new(format: F, json: bool) -> Self {
         Self { format, json, places: Mutex::default() }
+    }
+}
+
+/// A line that says how many like it were left out before.
+fn write_with(writer: &mut Writer<'_>, line: &str, left_out: u64, json: bool) -> fmt::Result {
+    let line = line.trim_end();
+    match line.strip_suffix('}').filter(|_| json) {
+        Some(open) => writeln!(writer, r#"{open},"left_out":{left_out}}}"#),
+        None => writeln!(writer, "{line} left_out={left_out}"),
     }
 }
 
@@ -49,12 +62,12 @@ where
             places.entry(event.metadata().callsite()).or_insert(Place::new(now)).admit(now)
         };
         let Some(left_out) = admitted else { return Ok(()) };
-        self.format.format_event(context, writer.by_ref(), event)?;
-        match (left_out, self.json) {
-            (0, _) => Ok(()),
-            (_, true) => writeln!(writer, r#"{{"left_out":{left_out}}}"#),
-            (_, false) => writeln!(writer, "  and {left_out} lines like it before, left out"),
+        if left_out == 0 {
+            return self.format.format_event(context, writer, event);
         }
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        write_with(&mut writer, &line, left_out, self.json)
     }
 }
 
@@ -94,7 +107,82 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use serde_json::Value;
+    use tracing_subscriber::fmt::MakeWriter;
+    use tracing_subscriber::fmt::format::{self, JsonFields};
+
     use super::*;
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Written {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    impl Written {
+        fn lines(&self) -> Vec<String> {
+            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+            text.lines().map(str::to_owned).collect()
+        }
+    }
+
+    /// Says the same until a line was written after some that were left out.
+    fn say_too_much(written: &Written) {
+        let say = || tracing::warn!(trace_id = "5eed", "too much");
+        (0..BURST).for_each(|_| say());
+        while !written.lines().last().is_some_and(|it| it.contains("left_out")) {
+            say();
+            std::thread::sleep(REFILL / 10);
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_in_a_line_with_all_that_others_have() {
+        let written = Written::default();
+        let log = tracing_subscriber::fmt().with_writer(written.clone());
+        let json = log
+            .fmt_fields(JsonFields::new())
+            .event_format(Limited::new(format::format().json(), true))
+            .finish();
+        tracing::subscriber::with_default(json, || say_too_much(&written));
+        let lines = written.lines();
+        let objects: Vec<Value> =
+            lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (last, others) = objects.split_last().unwrap();
+        assert!(others.len() >= BURST as usize);
+        assert!(others.iter().all(|line| line.get("left_out").is_none()), "{others:?}");
+        assert!(last["left_out"].as_u64().unwrap() > 0, "{last}");
+        assert_eq!(last["level"], "WARN");
+        assert_eq!(last["fields"]["trace_id"], "5eed");
+        assert!(last["timestamp"].as_str() >= objects[0]["timestamp"].as_str());
+
+        let written = Written::default();
+        let log = tracing_subscriber::fmt().with_writer(written.clone()).with_ansi(false);
+        let text = log.event_format(Limited::new(format::format(), false)).finish();
+        tracing::subscriber::with_default(text, || say_too_much(&written));
+        let lines = written.lines();
+        let last = lines.last().unwrap();
+        assert!(last.contains(" WARN ") && last.contains("too much"), "{last}");
+    }
 
     #[test]
     fn a_burst_is_written_then_one_a_second_and_the_rest_counted() {
