@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
+use tokio::time::Instant;
 use tracing::debug;
 use wire::fetch::fetch_request::Kind as RequestKind;
 use wire::fetch::fetch_response::Kind as ResponseKind;
@@ -101,9 +102,11 @@ impl Driver {
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
         self.outage.end(&self.endpoint, &link.welcome.node);
         let batch_rows_max = batch_rows_max(&link.welcome);
+        self.shared.credit_rows.store(link.welcome.credit_rows as usize, Ordering::Relaxed);
         self.shared.set_link(state::Link::Up { batch_rows_max });
         let end = self.serve(link, &mut ledger).await;
         self.shared.outstanding_rows.store(0, Ordering::Relaxed);
+        self.shared.credit_rows.store(0, Ordering::Relaxed);
         let End::Broken(fault) = end else { return Err(Abandoned) };
         let useful = ledger.answered() > 0;
         if useful {
@@ -122,6 +125,7 @@ impl Driver {
     async fn serve(&mut self, mut link: Link, ledger: &mut Ledger) -> End {
         loop {
             self.shared.outstanding_rows.store(ledger.outstanding_rows(), Ordering::Relaxed);
+            ledger.look_at_credit(Instant::now);
             tokio::select! {
                 biased;
                 message = link.incoming.message() => {
@@ -141,8 +145,8 @@ impl Driver {
                     let Ok(permit) = permit else {
                         return End::Broken(unreachable(&self.endpoint, "it closed the stream"));
                     };
-                    if let Some(kind) = ledger.next_message(tokio::time::Instant::now()) {
-                        self.count(&kind);
+                    if let Some(kind) = ledger.next_message(Instant::now()) {
+                        self.count(&kind, ledger);
                         permit.send(FetchRequest { kind: Some(kind) });
                     }
                 }
@@ -175,7 +179,7 @@ impl Driver {
                 ledger.on_opened(opened).map_err(|fault| broken(&fault.message))
             }
             Ok(Some(FetchResponse { kind: Some(ResponseKind::Reply(reply)) })) => {
-                ledger.on_reply(reply).map_err(|fault| broken(&fault.message))
+                ledger.on_reply(reply, Instant::now()).map_err(|fault| broken(&fault.message))
             }
             Ok(Some(FetchResponse { kind: Some(ResponseKind::Welcome(_)) })) => {
                 Err(broken("it welcomed twice"))
@@ -187,10 +191,16 @@ impl Driver {
         }
     }
 
-    fn count(&self, kind: &RequestKind) {
+    fn count(&self, kind: &RequestKind, ledger: &mut Ledger) {
         if let RequestKind::Batches(batches) = kind {
             self.shared.messages.fetch_add(1, Ordering::Relaxed);
             self.shared.batches.fetch_add(batches.batches.len() as u64, Ordering::Relaxed);
+        }
+        let waits = ledger.take_waits();
+        if waits.batches > 0 {
+            self.shared.credit_waits.fetch_add(waits.batches, Ordering::Relaxed);
+            let wait_us = waits.time.as_micros() as u64;
+            self.shared.credit_wait_us.fetch_add(wait_us, Ordering::Relaxed);
         }
     }
 }

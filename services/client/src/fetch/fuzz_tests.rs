@@ -44,6 +44,7 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
             row_addrs: (0..rows as u64).collect(),
             rerank: None,
             terms: Instant::now().checked_add(std::time::Duration::from_secs(3600)).unwrap().into(),
+            asked: Instant::now(),
             _place: Place::take(&Arc::new(Shared::new(Arc::default())), 1).unwrap(),
             answer,
         }));
@@ -103,7 +104,7 @@ fn fuzz_what_an_io_node_says() {
             let Ok(response) = FetchResponse::decode(Bytes::from(bytes)) else { continue };
             let taken = match response.kind {
                 Some(Said::Opened(opened)) => ledger.on_opened(opened),
-                Some(Said::Reply(reply)) => ledger.on_reply(reply),
+                Some(Said::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
                 Some(Said::Welcome(_)) | None => Ok(()),
             };
             assert!(ledger.outstanding_rows() <= CREDIT_ROWS as usize);

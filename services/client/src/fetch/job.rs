@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use wire::Fault;
 
 use super::projection::ProjectionKey;
+use super::reply::Way;
 use super::state::Place;
 use super::terms::Terms;
 
@@ -14,6 +16,7 @@ use super::terms::Terms;
 pub(super) struct RawReply {
     pub reply: wire::fetch::Reply,
     pub schema: SchemaRef,
+    pub way: Way,
 }
 
 /// One batch.
@@ -24,6 +27,8 @@ pub(super) struct Job {
     pub row_addrs: Vec<u64>,
     pub rerank: Option<wire::fetch::Rerank>,
     pub terms: Terms,
+    /// When it was handed over.
+    pub asked: Instant,
     /// Given up when the batch is sent, or dropped.
     pub _place: Place,
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,

@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 use prost::Message;
@@ -22,6 +23,7 @@ use super::credit::Credits;
 use super::handles::{Handles, Lookup, State, Waiters};
 use super::job::{Command, Job, RawReply};
 use super::projection::ProjectionKey;
+use super::reply::Way;
 
 /// In the metadata of a fault: the node itself has not said anything.
 pub const UNANSWERED: &str = "unanswered";
@@ -37,8 +39,18 @@ struct Outstanding {
     rows: usize,
     handle: u32,
     schema: SchemaRef,
+    asked: Instant,
+    without_credit: Option<Instant>,
+    sent: Instant,
     /// `None` once it is cancelled: its credit still comes back with its reply.
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
+}
+
+/// Batches that waited for credit, and for how long together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Waits {
+    pub batches: u64,
+    pub time: Duration,
 }
 
 pub(super) struct Ledger {
@@ -48,6 +60,9 @@ pub(super) struct Ledger {
     /// Opens, closes and cancels, in order; they go before batches.
     control: VecDeque<Kind>,
     ready: VecDeque<Ready>,
+    /// Since when there is no credit for the first of them.
+    short_since: Option<Instant>,
+    waits: Waits,
     outstanding: HashMap<u64, Outstanding>,
     answered: u64,
 }
@@ -60,6 +75,8 @@ impl Ledger {
             handles: Handles::new(projections_max),
             control: VecDeque::new(),
             ready: VecDeque::new(),
+            short_since: None,
+            waits: Waits::default(),
             outstanding: HashMap::new(),
             answered: 0,
         }
@@ -154,8 +171,42 @@ impl Ledger {
 
     /// Whether there is a message to send.
     pub fn has_message(&self) -> bool {
-        let fits = |ready: &Ready| self.credits.fits(ready.job.row_addrs.len());
-        !self.control.is_empty() || self.ready.front().is_some_and(fits)
+        !self.control.is_empty() || self.ready.front().is_some_and(|it| self.has_credit(it))
+    }
+
+    fn has_credit(&self, ready: &Ready) -> bool {
+        self.credits.fits(ready.job.row_addrs.len())
+    }
+
+    /// Sees whether what is ready lacks credit; only then it matters what time it is.
+    pub fn look_at_credit(&mut self, now: impl FnOnce() -> Instant) {
+        match self.ready.front() {
+            None => self.short_since = None,
+            Some(ready) if !self.has_credit(ready) => {
+                self.short_since.get_or_insert_with(now);
+            }
+            // The next message takes it, and ends its wait.
+            Some(_) => {}
+        }
+    }
+
+    /// The waits for credit that have ended since this was asked last.
+    pub fn take_waits(&mut self) -> Waits {
+        std::mem::take(&mut self.waits)
+    }
+
+    /// Ends the wait of a batch that was handed over at `asked`, if there was no credit since `short_since`; from when
+    /// it waited.
+    fn end_wait(
+        &mut self,
+        short_since: Option<Instant>,
+        asked: Instant,
+        now: Instant,
+    ) -> Option<Instant> {
+        let since = short_since?.max(asked);
+        self.waits.batches += 1;
+        self.waits.time += now.saturating_duration_since(since);
+        Some(since)
     }
 
     /// The next message: control first, then as many batches as there is credit and room for, in order.
@@ -164,12 +215,14 @@ impl Ledger {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
         }
+        let short_since = self.short_since.take();
         let mut batches = Vec::new();
         let mut bytes = 0;
         while bytes < wire::REQUEST_BYTES_FILLED {
             let Some(Ready { job, handle }) = self.ready.pop_front() else { break };
             if job.terms.deadline <= now || job.answer.is_closed() {
                 self.handles.release(handle);
+                self.end_wait(short_since, job.asked, now);
                 drop(job.answer.send(Err(deadline_passed())));
                 continue;
             }
@@ -179,12 +232,16 @@ impl Ledger {
             let schema = Arc::clone(schema);
             if !self.credits.take(job.row_addrs.len()) {
                 self.ready.push_front(Ready { job, handle });
+                self.short_since = short_since.or(Some(now));
                 break;
             }
-            let Job { id, row_addrs, rerank, terms, answer, .. } = job;
+            let without_credit = self.end_wait(short_since, job.asked, now);
+            let Job { id, row_addrs, rerank, terms, asked, answer, .. } = job;
             let timeout_us = (terms.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));
-            self.outstanding.insert(id, Outstanding { rows, handle, schema, answer });
+            let sent = now;
+            let batch = Outstanding { rows, handle, schema, asked, without_credit, sent, answer };
+            self.outstanding.insert(id, batch);
             let priority = terms.priority.into();
             let traceparent = terms.span.map(|span| span.to_string()).unwrap_or_default();
             let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent };
@@ -226,7 +283,7 @@ impl Ledger {
     }
 
     /// The node answered a batch. An `Err` is a broken protocol.
-    pub fn on_reply(&mut self, reply: Reply) -> Result<(), Fault> {
+    pub fn on_reply(&mut self, reply: Reply, now: Instant) -> Result<(), Fault> {
         let Some(batch) = self.outstanding.remove(&reply.id) else {
             return Err(broken(format!("batch {} was answered without being asked", reply.id)));
         };
@@ -234,7 +291,9 @@ impl Ledger {
         self.credits.give_back(batch.rows);
         self.handles.release(batch.handle);
         if let Some(answer) = batch.answer {
-            drop(answer.send(Ok(RawReply { reply, schema: batch.schema })));
+            let Outstanding { schema, asked, without_credit, sent, .. } = batch;
+            let way = Way { asked, without_credit, sent, answered: now };
+            drop(answer.send(Ok(RawReply { reply, schema, way })));
         }
         Ok(())
     }

@@ -35,6 +35,7 @@ fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> 
         row_addrs,
         rerank,
         terms: deadline.into(),
+        asked: now,
         _place: place,
         answer,
     }));
@@ -48,7 +49,7 @@ fn opened(ledger: &mut Ledger, handle: u32) {
 }
 
 fn reply(ledger: &mut Ledger, id: u64) {
-    ledger.on_reply(Reply { id, ..Default::default() }).unwrap();
+    ledger.on_reply(Reply { id, ..Default::default() }, Instant::now()).unwrap();
 }
 
 /// Every message that may go now, as text: `open 1`, `batches 1:7 2:7`.
@@ -154,7 +155,7 @@ fn a_projection_that_cannot_be_opened_fails_what_waits_for_it() {
     ledger.on_opened(Opened { handle: 1, schema: Default::default(), error }).unwrap();
     assert_eq!(a.try_recv().unwrap().err(), Some(fault));
     assert!(ledger.on_opened(Opened { handle: 1, ..Default::default() }).is_err());
-    assert!(ledger.on_reply(Reply { id: 1, ..Default::default() }).is_err());
+    assert!(ledger.on_reply(Reply { id: 1, ..Default::default() }, now).is_err());
 }
 
 #[test]
@@ -173,4 +174,40 @@ fn a_broken_stream_fails_everything_and_a_batch_too_large_is_refused() {
     for answered in [&mut outstanding, &mut ready, &mut parked] {
         assert_eq!(answered.try_recv().unwrap().err(), Some(fault.clone()));
     }
+}
+
+#[test]
+fn who_waits_for_credit_is_told_from_when_and_counted() {
+    let (start, mut ledger) = (Instant::now(), ledger(10, 10, 4));
+    let at = |ms| start + Duration::from_millis(ms);
+    let ask = |ledger: &mut Ledger, id, rows, ms| {
+        let answered = fetch(ledger, id, "t", rows, at(ms));
+        ledger.look_at_credit(|| at(ms));
+        answered
+    };
+    let _a = ask(&mut ledger, 1, 10, 0);
+    sent(&mut ledger, at(0));
+    opened(&mut ledger, 1);
+    ledger.look_at_credit(|| panic!("there is credit"));
+    assert_eq!(sent(&mut ledger, at(0)), ["batches 1:10"]);
+    // Of ten rows none may be asked for until the first are there.
+    let mut b = ask(&mut ledger, 2, 6, 1);
+    let mut c = ask(&mut ledger, 3, 6, 2);
+    assert_eq!((sent(&mut ledger, at(3)), ledger.take_waits()), (vec![], Waits::default()));
+    reply(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, at(3)), ["batches 2:6"]);
+    assert_eq!(ledger.take_waits(), Waits { batches: 1, time: Duration::from_millis(2) });
+    reply(&mut ledger, 2);
+    assert_eq!(sent(&mut ledger, at(4)), ["batches 3:6"]);
+    assert_eq!(ledger.take_waits(), Waits { batches: 1, time: Duration::from_millis(2) });
+    reply(&mut ledger, 3);
+    let way = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().way;
+    let (b, c) = (way(&mut b), way(&mut c));
+    assert_eq!((b.asked, b.without_credit, b.sent), (at(1), Some(at(1)), at(3)));
+    assert_eq!((c.asked, c.without_credit, c.sent), (at(2), Some(at(2)), at(4)));
+    // Now there is enough.
+    let mut d = ask(&mut ledger, 4, 6, 4);
+    assert_eq!(sent(&mut ledger, at(4)), ["batches 4:6"]);
+    reply(&mut ledger, 4);
+    assert_eq!((way(&mut d).without_credit, ledger.take_waits()), (None, Waits::default()));
 }

@@ -43,7 +43,7 @@ pub use ledger::UNANSWERED;
 pub use options::FetchOptions;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
-pub use reply::{Outcome, Reply};
+pub use reply::{Outcome, Reply, Way};
 pub use split::add_counts;
 pub use state::Counters;
 pub use terms::Terms;

@@ -246,6 +246,7 @@ impl FetchClient {
             row_addrs: ask.addrs.iter().map(|addr| addr.to_u64()).collect(),
             rerank: ask.rerank.map(Rerank::to_wire),
             terms: ask.terms,
+            asked: Instant::now(),
             _place: place,
             answer,
         };

@@ -2,6 +2,7 @@
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
+use tokio::time::Instant;
 use wire::fetch::StageTimes;
 use wire::fetch::reply::Outcome as WireOutcome;
 use wire::{Fault, Reason};
@@ -17,6 +18,21 @@ pub struct Reply {
     pub missing: Vec<u32>,
     /// Where the node spent its time. Of several batches: the longest times, the sums of counts.
     pub times: StageTimes,
+    /// When it was on its way. Of several batches: that of the last one to be answered.
+    pub way: Way,
+}
+
+/// The moments of a batch's way to the node and back, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// It was handed to its stream.
+    pub asked: Instant,
+    /// The stream had no credit left for it, or for one before it.
+    pub without_credit: Option<Instant>,
+    /// It was put into a message, with those that waited for the same.
+    pub sent: Instant,
+    /// Its reply had come.
+    pub answered: Instant,
 }
 
 /// Rows, or the nearest of them.
@@ -47,7 +63,7 @@ impl Reply {
 
     /// Decodes the answer to a batch of `rows` addresses.
     pub(super) fn decode(raw: RawReply, rows: usize) -> Result<Self, Fault> {
-        let RawReply { reply, schema } = raw;
+        let RawReply { reply, schema, way } = raw;
         if reply.missing.iter().any(|&at| at as usize >= rows) {
             return Err(damaged("a missing row lies outside the batch"));
         }
@@ -72,7 +88,8 @@ impl Reply {
             }
             None => return Err(damaged("it is empty")),
         };
-        Ok(Self { outcome, missing: reply.missing, times: reply.times.unwrap_or_default() })
+        let times = reply.times.unwrap_or_default();
+        Ok(Self { outcome, missing: reply.missing, times, way })
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
 /// Joins the replies of `parts`, which lie end to end from 0. `k` is what a rerank asked for.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
     let (mut missing, mut times) = (Vec::new(), StageTimes::default());
+    let last = parts.iter().map(|(_, reply)| reply.way).max_by_key(|way| way.answered);
+    let way = last.ok_or_else(|| damaged("it is in no part"))?;
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
     for (range, reply) in parts {
         missing.extend(reply.missing.into_iter().map(|at| at + range.start as u32));
@@ -42,7 +44,7 @@ pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<
             Outcome::Rows(joined.map_err(|e| damaged(&e.to_string()))?)
         }
     };
-    Ok(Reply { outcome, missing, times })
+    Ok(Reply { outcome, missing, times, way })
 }
 
 /// Batches run side by side: times don't add up, counts do.
@@ -50,6 +52,8 @@ fn add_times(total: &mut StageTimes, part: &StageTimes) {
     total.locate_us = total.locate_us.max(part.locate_us);
     total.read_us = total.read_us.max(part.read_us);
     total.assemble_us = total.assemble_us.max(part.assemble_us);
+    total.queue_us = total.queue_us.max(part.queue_us);
+    total.told |= part.told;
     add_counts(total, part);
 }
 
@@ -66,8 +70,15 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Int32Array};
+    use tokio::time::Instant;
 
+    use super::super::reply::Way;
     use super::*;
+
+    fn way() -> Way {
+        let now = Instant::now();
+        Way { asked: now, without_credit: None, sent: now, answered: now }
+    }
 
     fn rows(values: &[i32], missing: &[u32], read_us: u32) -> Reply {
         let array: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
@@ -75,6 +86,7 @@ mod tests {
             outcome: Outcome::Rows(RecordBatch::try_from_iter([("x", array)]).unwrap()),
             missing: missing.to_vec(),
             times: StageTimes { read_us, drive_reads: 2, ..Default::default() },
+            way: way(),
         }
     }
 
@@ -108,6 +120,7 @@ mod tests {
             ),
             missing: vec![],
             times: StageTimes::default(),
+            way: way(),
         };
         let parts = vec![(0..3, near(&[(9, 0.5), (4, 1.0)])), (3..5, near(&[(3, 1.0), (1, 2.0)]))];
         let joined = join(parts, Some(3)).unwrap();

@@ -26,6 +26,10 @@ pub(super) struct Shared {
     /// Batches handed over and not yet sent.
     pub waiting: AtomicUsize,
     pub outstanding_rows: AtomicUsize,
+    /// Rows that the node lets be outstanding; 0 while it is not connected.
+    pub credit_rows: AtomicUsize,
+    pub credit_waits: AtomicU64,
+    pub credit_wait_us: AtomicU64,
     pub batches: AtomicU64,
     pub messages: AtomicU64,
     pub connections: AtomicU64,
@@ -38,6 +42,9 @@ impl Shared {
             links_changed,
             waiting: AtomicUsize::new(0),
             outstanding_rows: AtomicUsize::new(0),
+            credit_rows: AtomicUsize::new(0),
+            credit_waits: AtomicU64::new(0),
+            credit_wait_us: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             messages: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -58,6 +65,9 @@ impl Shared {
         total.streams_up += usize::from(up);
         total.waiting_batches += self.waiting.load(Ordering::Relaxed);
         total.outstanding_rows += self.outstanding_rows.load(Ordering::Relaxed);
+        total.credit_rows += self.credit_rows.load(Ordering::Relaxed);
+        total.credit_waits += self.credit_waits.load(Ordering::Relaxed);
+        total.credit_wait_us += self.credit_wait_us.load(Ordering::Relaxed);
         total.batches += self.batches.load(Ordering::Relaxed);
         total.messages += self.messages.load(Ordering::Relaxed);
         total.connections += self.connections.load(Ordering::Relaxed);
@@ -91,6 +101,12 @@ pub struct Counters {
     pub waiting_batches: usize,
     /// Rows sent and not yet replied to now.
     pub outstanding_rows: usize,
+    /// Rows that may be.
+    pub credit_rows: usize,
+    /// Batches that waited for credit since the start.
+    pub credit_waits: u64,
+    /// How long they did, together, in microseconds.
+    pub credit_wait_us: u64,
     /// Batches sent since the start.
     pub batches: u64,
     /// Messages that carried them: fewer, when several batches waited.

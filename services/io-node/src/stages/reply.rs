@@ -21,12 +21,12 @@ pub fn reply(core: &Core, no: RequestNo) {
     core.stats.batches.add(1);
     let timed = Timed::new(&request.times, began, Instant::now());
     timed.record(&core.histograms);
-    trace::answered(core, &request, &timed, outcome.as_ref().err());
+    let told = trace::answered(core, &request, &timed, outcome.as_ref().err());
     let reply = Reply {
         id: request.batch_id,
         outcome: Some(outcome.unwrap_or_else(|fault| Outcome::Error(fault.into()))),
         missing: std::mem::take(&mut request.missing),
-        times: Some(timed.to_wire(&request.times)),
+        times: Some(timed.to_wire(&request.times, told)),
     };
     let held = request.reply_held.take();
     send(core, request.session, request.addrs.len(), reply, held);

@@ -45,17 +45,19 @@ impl Timed {
         into.batch.record_time(self.replied - self.arrived);
     }
 
-    /// As the client is told, with what the batch cost.
-    pub fn to_wire(self, times: &Times) -> StageTimes {
+    /// As the client is told, with what the batch cost, and whether its trace is `told` of the stages.
+    pub fn to_wire(self, times: &Times, told: bool) -> StageTimes {
         let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         StageTimes {
             locate_us: us(self.located - self.arrived),
             read_us: us(self.assembling - self.located),
             assemble_us: us(self.replied - self.assembling),
+            queue_us: us(self.reading - self.located),
             drive_reads: times.drive_reads,
             drive_bytes: times.drive_bytes,
             ram_hits: times.ram_hits,
             table_rows: times.table_rows,
+            told,
         }
     }
 }
@@ -70,8 +72,9 @@ mod tests {
         let at = |ms| arrived + Duration::from_millis(ms);
         let times = Times { located: Some(at(2)), reading: Some(at(5)), ..Times::new(arrived) };
         let timed = Timed::new(&times, at(9), at(10));
-        let wire = timed.to_wire(&times);
+        let wire = timed.to_wire(&times, false);
         assert_eq!((wire.locate_us, wire.read_us, wire.assemble_us), (2000, 7000, 1000));
+        assert_eq!(wire.queue_us, 3000);
         // Located once more, after its reads: nothing goes backwards.
         let times = Times { located: Some(at(7)), ..times };
         assert_eq!(Timed::new(&times, at(9), at(10)).reading, at(7));

@@ -10,12 +10,12 @@ use crate::core::{Core, Request, STAGES};
 /// A batch as OpenTelemetry names calls.
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
 
-/// Tells of a batch that was answered, if its caller traces it, or it was slow, or it failed.
-pub fn answered(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) {
+/// Tells of a batch that was answered, if its caller traces it, or it was slow, or it failed; whether it was told of.
+pub fn answered(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) -> bool {
     if let Some(fault) = fault {
         log(request, fault);
     }
-    tell(core, request, timed, fault);
+    tell(core, request, timed, fault).is_some()
 }
 
 /// Tells of a batch that was not.
@@ -38,16 +38,14 @@ fn log(request: &Request, fault: &Fault) {
     }
 }
 
-fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) {
-    let Some(parent) = request.span else { return };
+fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) -> Option<()> {
+    let parent = request.span?;
     let tracer = &core.shared.tracer;
     let took = timed.replied - timed.arrived;
     if !tracer.is_told(parent.is_sampled, took, fault.is_some()) {
-        return;
+        return None;
     }
-    let Some(mut recording) = tracer.begin_at(NAME, parent, timed.arrived.into_std()) else {
-        return;
-    };
+    let mut recording = tracer.begin_at(NAME, parent, timed.arrived.into_std())?;
     for (name, (began, ended)) in STAGES.into_iter().zip(timed.stages()) {
         recording.add(Span::new(name, began.into_std(), ended.into_std()), Vec::new());
     }
@@ -62,4 +60,5 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) {
         ("bireme.table.rows", times.table_rows.into()),
     ];
     recording.end(tracer, fault.map(|fault| fault.message.as_str()), attributes);
+    Some(())
 }

@@ -68,12 +68,16 @@ impl Cost {
         detail
     }
 
+    /// Says in the request's trace that its rows were planned since `began`.
+    fn planned(&mut self, state: &State, began: std::time::Instant) {
+        if state.shared.tracer.is_on() {
+            self.spans.push(Span::new("plan", began, std::time::Instant::now()));
+        }
+    }
+
     /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
     fn account(&mut self, routes: &Routes, share: &Share, from: From) {
-        match self.spans.is_empty() {
-            true => self.spans = from.spans,
-            false => self.spans.extend(from.spans),
-        }
+        self.spans.extend(from.spans);
         match (share.owner, from.node) {
             (Some(owner), Some((took, times))) => {
                 self.add(&routes.nodes()[owner].address, took, &times);
@@ -156,11 +160,13 @@ pub async fn fetch_rows(
         return Ok(Fetched { rows: RecordBatch::new_empty(wire_schema), missing: vec![], cost });
     }
     let routes = &state.tier.routes();
+    let began = std::time::Instant::now();
     let shares = match columns {
         // Only whether the rows are there.
         [] => all_to_one(addrs, None),
         _ => shares(state, routes, open, addrs, terms),
     };
+    cost.planned(state, began);
     let (rerank, from) = (None, From::default);
     let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
     let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
@@ -201,13 +207,15 @@ pub async fn score_rows(
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
     let query = &Query::new(query.to_vec(), metric);
     let routes = &state.tier.routes();
+    let (mut cost, mut all) = (Cost::default(), Vec::new());
+    let began = std::time::Instant::now();
     let shares = shares(state, routes, open, addrs, terms);
+    cost.planned(state, began);
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
         let from = From::default();
         Asked { state, routes, open, columns, share, rerank, terms, from }.distances(query).boxed()
     });
-    let (mut cost, mut all) = (Cost::default(), Vec::new());
     for (share, from, scored) in try_join_all(scores).await? {
         cost.account(routes, &share, from);
         all.extend(scored);
@@ -299,9 +307,11 @@ impl Asked<'_> {
         let took = began.elapsed();
         self.state.metrics.fetched(self.share.addrs.len(), took);
         if let Some(span) = span.filter(|_| is_traced) {
-            let call = self.span_of(node, span, began.into_std(), &answer);
-            self.from.spans.reserve_exact(1);
-            self.from.spans.push(call);
+            self.from.spans.reserve_exact(1 + WITHIN_MAX);
+            self.from.spans.push(self.span_of(node, span, began.into_std(), &answer));
+            if let Ok(reply) = &answer {
+                self.from.spans.extend(within_call(span.span, reply));
+            }
         }
         match answer {
             Ok(reply) => {
@@ -397,6 +407,41 @@ impl Asked<'_> {
     }
 }
 
+/// Spans within the call of an I/O node, at most.
+const WITHIN_MAX: usize = 3 + NODE_STAGES.len();
+
+/// What an I/O node does with a batch, as it tells it itself.
+const NODE_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
+
+/// What is within the call of an I/O node whose span is `id`: the batch's way there and back, and the node's stages unless
+/// it tells of them itself, as of a batch that nobody samples and that was quick: the request may turn out slow. They are
+/// put in the middle of the time that the batch was away for: the node says how long they took, and by its own clock.
+fn within_call(id: u64, reply: &Reply) -> Vec<Span> {
+    let Reply { way, times, .. } = reply;
+    let mut spans = Vec::with_capacity(WITHIN_MAX);
+    let mut add = |name, began: Instant, ended: Instant| {
+        let span = Span::new(name, began.into_std(), ended.into_std());
+        spans.push(Span { within: Some(id), ..span });
+    };
+    add("batch", way.asked, way.without_credit.unwrap_or(way.sent));
+    if let Some(since) = way.without_credit {
+        add("credit", since, way.sent);
+    }
+    add("stream", way.sent, way.answered);
+    let queue_us = times.queue_us.min(times.read_us);
+    let stages = [times.locate_us, queue_us, times.read_us - queue_us, times.assemble_us];
+    let stages = stages.map(|us| Duration::from_micros(us.into()));
+    if !times.told {
+        let took = stages.iter().sum();
+        let mut began = way.sent + (way.answered - way.sent).saturating_sub(took) / 2;
+        for (name, took) in NODE_STAGES.into_iter().zip(stages) {
+            add(name, began, began + took);
+            began += took;
+        }
+    }
+    spans
+}
+
 /// A deadline shorter than this says more of the caller than of the node that didn't keep to it.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -456,5 +501,53 @@ fn table_may_answer(reason: Reason) -> bool {
         | Reason::BadFilter
         | Reason::BadArgument
         | Reason::NoIndex => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::fetch::{Outcome, Way};
+
+    use super::*;
+
+    #[test]
+    fn an_io_node_that_says_nothing_itself_is_told_of_by_what_it_answered() {
+        let start = Instant::now();
+        let at = |us: u64| start + Duration::from_micros(us);
+        let way =
+            Way { asked: at(0), without_credit: Some(at(2)), sent: at(10), answered: at(110) };
+        let times = StageTimes {
+            locate_us: 5,
+            read_us: 60,
+            queue_us: 20,
+            assemble_us: 15,
+            ..Default::default()
+        };
+        let outcome = Outcome::Neighbors(Vec::new());
+        let mut reply = Reply { outcome, missing: Vec::new(), times, way };
+        let told = |reply: &Reply| {
+            let us = |moment: std::time::Instant| (moment - start.into_std()).as_micros();
+            let spans = within_call(7, reply);
+            assert!(spans.iter().all(|span| span.within == Some(7)));
+            let told = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
+            told.collect::<Vec<_>>()
+        };
+        let span = |name: &str, began, ended| (name.to_owned(), began, ended);
+        let ways = [span("batch", 0, 2), span("credit", 2, 10), span("stream", 10, 110)];
+        let stages = [
+            span("locate", 20, 25),
+            span("queue", 25, 45),
+            span("read", 45, 85),
+            span("assemble", 85, 100),
+        ];
+        assert_eq!(told(&reply), [&ways[..], &stages].concat());
+        reply.times.told = true;
+        assert_eq!(told(&reply), ways);
+        // A node may claim anything.
+        reply.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };
+        reply.way.without_credit = None;
+        let told = told(&reply);
+        assert_eq!(told[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
+        assert_eq!(told[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
     }
 }

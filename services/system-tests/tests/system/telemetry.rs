@@ -137,6 +137,12 @@ fn untold(endpoint: &str) -> TelemetryConfig {
     }
 }
 
+/// The names of what is directly within a span.
+fn within<'a>(spans: &'a [(String, Span)], span: &Span) -> BTreeSet<&'a str> {
+    let within = spans.iter().filter(|(_, it)| it.parent_span_id == span.span_id);
+    within.map(|(_, it)| it.name.as_str()).collect()
+}
+
 async fn search(cluster: &Cluster, span: Option<ParentSpan>) {
     let client = match span {
         Some(span) => cluster.client.clone().within(span),
@@ -188,10 +194,17 @@ async fn a_trace_goes_through_both_tiers() {
         assert_eq!((service.as_str(), call.name.as_str()), ("bireme-query", fetch));
         let stage = &all[call.parent_span_id.as_slice()].1;
         assert!(["vector", "rerank", "fetch"].contains(&stage.name.as_str()), "{}", stage.name);
-        let within = spans.iter().filter(|(_, it)| it.parent_span_id == batch.span_id);
-        let within: BTreeSet<_> = within.map(|(_, it)| it.name.as_str()).collect();
-        assert_eq!(within, BTreeSet::from(["assemble", "locate", "queue", "read"]));
+        assert_eq!(within(&spans, batch), BTreeSet::from(["assemble", "locate", "queue", "read"]));
     }
+    // What the node tells of, its caller does not tell once more.
+    for (_, call) in &calls {
+        assert_eq!(within(&spans, call), BTreeSet::from(["batch", fetch, "stream"]));
+    }
+    for (_, plan) in named("plan", "bireme-query") {
+        let stage = &all[plan.parent_span_id.as_slice()].1;
+        assert!(["vector", "rerank", "fetch"].contains(&stage.name.as_str()), "{}", stage.name);
+    }
+    assert_eq!(named("plan", "bireme-query").len(), 3);
     cluster.stop().await;
     // What is left was sent when the nodes stopped.
     let others = receiver.spans.lock().unwrap();
@@ -210,6 +223,31 @@ async fn what_is_slow_or_fails_is_traced_whatever_the_share() {
     search(&cluster, Some(slow)).await;
     assert!(receiver.trace(slow.trace).await.len() > 10);
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_request_has_the_stages_of_io_nodes_that_were_quick() {
+    let words = words().await;
+    let (receiver, endpoint) = Receiver::start().await;
+    let cluster = Cluster::start_with(2, &[("words", &words.uri)], |io, query| {
+        io.telemetry = untold(&endpoint);
+        query.telemetry = TelemetryConfig { trace_slow: Duration::ZERO, ..untold(&endpoint) };
+    })
+    .await;
+    let slow = ParentSpan { trace: 0x510e, span: 1, is_sampled: false };
+    search(&cluster, Some(slow)).await;
+    cluster.stop().await;
+    let all = receiver.spans.lock().unwrap().clone();
+    let spans: Vec<_> =
+        all.into_iter().filter(|(_, it)| it.trace_id == slow.trace.to_be_bytes()).collect();
+    assert!(spans.iter().all(|(service, _)| service == "bireme-query"));
+    let calls: Vec<_> =
+        spans.iter().filter(|(_, it)| it.name.ends_with("FetchService/Fetch")).collect();
+    assert!(calls.len() >= 3, "{}", calls.len());
+    let all = ["assemble", "batch", "locate", "queue", "read", "stream"];
+    for (_, call) in calls {
+        assert_eq!(within(&spans, call), BTreeSet::from(all));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -86,8 +86,8 @@ impl Span {
     }
 }
 
-/// Spans of one request at most: a Take of a million rows has a hundred fetches.
-const SPANS_MAX: usize = 256;
+/// Spans of one request at most: a Take of a million rows has a hundred fetches, and each has what is within it.
+const SPANS_MAX: usize = 512;
 
 /// A request that is under way.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Recording {
         self.own.is_sampled
     }
 
-    /// Adds something that it did, and what was done `within` that.
+    /// Adds something that it did, and what was done `within` that, or within another of those.
     pub fn add(&mut self, mut span: Span, within: Vec<Span>) {
         // What nothing is within needs no number before it is told.
         if !within.is_empty() {
@@ -121,7 +121,7 @@ impl Recording {
         }
         let id = span.id;
         self.push(span);
-        within.into_iter().for_each(|span| self.push(Span { within: id, ..span }));
+        within.into_iter().for_each(|span| self.push(Span { within: span.within.or(id), ..span }));
     }
 
     fn push(&mut self, span: Span) {
