@@ -161,8 +161,9 @@ drives = Row(
         lines(
             "Pieces that came along",
             "short",
-            "Pieces of rows a second that another piece's read brought.",
-            (of.rate("bireme_io_coalesced_total"), "pieces"),
+            "Pieces of rows a second that another piece's read brought: merged with sectors of their own, deduplicated"
+            " where all were read for others already.",
+            (of.rate("bireme_io_coalesced_total", by="how"), "{{how}}"),
         ),
         lines(
             "How full",
@@ -210,6 +211,26 @@ cache = Row(
             "Bytes of extents filled; those written once more as they are worth keeping; all that drives were given.",
         ),
         lines("Extents", "short", "Extents on the drives.", (of.total("bireme_io_extents"), "extents")),
+        lines(
+            "Extents: hits",
+            "percentunit",
+            "Of the rows that batches ask for, those that a drive had when they were located.",
+            (
+                (
+                    f"{of.rate('bireme_io_extents_hits_total')} / ({of.rate('bireme_io_extents_hits_total')} +"
+                    f" {of.rate('bireme_io_extents_misses_total')})"
+                ),
+                "hits",
+            ),
+            high=1,
+        ),
+        stacked(
+            "Extents: heat",
+            "short",
+            "Extents by how many batches of a core have read them, the mean of its cores: what is kept when a segment"
+            " is reclaimed goes by it.",
+            (f"avg by (heat) ({of('bireme_io_extents_heat')})", "{{heat}}"),
+        ),
         lines(
             "Evicted and scrubbed",
             "short",

@@ -64,9 +64,9 @@ searches = Row(
         stacked(
             "Searches",
             "reqps",
-            "Searches a second: by what, and whether the index's partitions were searched directly or by Lance's"
-            " scanner.",
-            (of.rate("bireme_query_searches_total", by="by, via"), "{{by}}, {{via}}"),
+            "Searches a second: by what, by which kind of index, and whether its partitions were searched directly or"
+            " by Lance's scanner.",
+            (of.rate("bireme_query_searches_total", by="by, via, index"), "{{by}}, {{via}}, {{index}}"),
         ),
         lines(
             "Candidates",
@@ -117,8 +117,32 @@ tier = Row(
         lines(
             "Batches that wait",
             "short",
-            "Batches that wait for a node's credit: it is behind.",
+            "Batches that are not sent yet: they wait for a node's credit, as it is behind, or for room on the"
+            " connection.",
             (of.total("bireme_query_io_node_waiting", by="io_node"), "{{io_node}}"),
+        ),
+        lines(
+            "Credit in use",
+            "percentunit",
+            "Rows outstanding, of those that a node lets be. At 1 batches wait.",
+            (
+                (
+                    f"{of.total('bireme_query_io_node_outstanding', by='io_node')} /"
+                    f" {of.total('bireme_query_io_node_credit_limit', by='io_node')}"
+                ),
+                "{{io_node}}",
+            ),
+            high=1,
+        ),
+        lines(
+            "Waits for credit",
+            "short",
+            "Batches a second that had to wait for a node's credit; how many wait at a time.",
+            (of.rate("bireme_query_io_node_credit_waits_total", by="io_node"), "{{io_node}}"),
+            (
+                of.rate("bireme_query_io_node_credit_wait_time_seconds_total", by="io_node"),
+                "{{io_node}} at a time",
+            ),
         ),
         lines(
             "Streams",

@@ -37,6 +37,9 @@ pub struct Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
+/// How hot an extent can be: read by 0 to [`HEAT_MAX`] batches.
+pub const HEATS: usize = HEAT_MAX as usize + 1;
+
 /// Something for each extent.
 pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
@@ -53,6 +56,8 @@ pub struct Directory {
     free: Vec<ExtentNo>,
     /// Of the extents in all places.
     shared_bytes: usize,
+    /// How many of them are how hot, kept up as they are read: nobody goes through all of them for it.
+    heats: [Cell<u64>; HEATS],
 }
 
 /// RAM of an extent, which replicas share, in bytes.
@@ -88,9 +93,25 @@ impl Directory {
     pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
         let place = self.places.get(no.0 as usize)?;
         if place.reader.replace(serial as u32) != serial as u32 {
-            place.heat.set((place.heat.get() + 1).min(HEAT_MAX));
+            let was = place.heat.get();
+            if was < HEAT_MAX {
+                place.heat.set(was + 1);
+                self.moved(was, was + 1);
+            }
         }
         place.extent.as_ref()
+    }
+
+    fn moved(&self, from: u8, to: u8) {
+        let [from, to] = [from, to].map(|heat| &self.heats[usize::from(heat)]);
+        from.set(from.get() - 1);
+        to.set(to.get() + 1);
+    }
+
+    /// How many extents have been read by no batch, by one, and so on; the last by [`HEAT_MAX`] or more. One that is
+    /// forgotten counts until its place is free.
+    pub fn heats(&self) -> [u64; HEATS] {
+        std::array::from_fn(|heat| self.heats[heat].get())
     }
 
     /// How many batches have read an extent, up to [`HEAT_MAX`].
@@ -103,6 +124,7 @@ impl Directory {
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<ExtentNo> {
         let key = extent.key;
         self.shared_bytes += shared_bytes_of(&extent);
+        self.heats[0].set(self.heats[0].get() + 1);
         // No request has this number.
         let place = Place { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {
@@ -163,7 +185,11 @@ impl Directory {
     pub fn vacate(&mut self, places: &[ExtentNo]) {
         for &no in places {
             let place = std::mem::take(&mut self.places[no.0 as usize]);
-            self.shared_bytes -= place.extent.as_deref().map_or(0, shared_bytes_of);
+            if let Some(extent) = &place.extent {
+                self.shared_bytes -= shared_bytes_of(extent);
+                let of_heat = &self.heats[usize::from(place.heat.get())];
+                of_heat.set(of_heat.get() - 1);
+            }
             self.free.push(no);
         }
     }
@@ -211,5 +237,55 @@ impl Hasher for KeyHasher {
 
     fn write_u128(&mut self, pack: u128) {
         self.write_u64(pack as u64);
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use address::PackKey;
+    use arrow_array::{ArrayRef, BinaryArray};
+    use arrow_schema::{DataType, Field};
+    use pack::PackLayout;
+
+    use super::*;
+
+    /// With rows of one byte: two bytes of index each.
+    pub fn extent(chunk: u32, segment: u32, rows: usize) -> Arc<Extent> {
+        let column: ArrayRef = Arc::new(BinaryArray::from_iter_values(vec![b"x"; rows]));
+        let field = Arc::new(Field::new("a", DataType::Binary, false));
+        let index = PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap().index;
+        Arc::new(Extent {
+            key: ExtentKey { pack: PackKey(0), chunk },
+            index,
+            drive: DriveNo(0),
+            first: SectorNo(0),
+            segment: SegmentNo { drive: DriveNo(0), index: segment },
+        })
+    }
+
+    #[test]
+    fn extents_are_counted_by_how_many_batches_have_read_them() {
+        let mut directory = Directory::default();
+        for chunk in 0..3 {
+            directory.insert(extent(chunk, 1, 1));
+        }
+        assert_eq!(directory.heats(), [3, 0, 0, 0]);
+        let [once, often] = [0, 1].map(|chunk| directory.find(extent(chunk, 1, 1).key).unwrap());
+        // A batch counts once however many rows it reads, and from the fourth on no more.
+        for _ in 0..5 {
+            directory.read_by(once, 7);
+        }
+        for batch in 0..5 {
+            directory.read_by(often, batch);
+        }
+        assert_eq!(directory.heats(), [1, 1, 0, 1]);
+        // One that is written once more begins anew; the old one counts until nobody holds it.
+        let replaced = directory.insert(extent(1, 2, 1)).unwrap();
+        assert_eq!(directory.heats(), [2, 1, 0, 1]);
+        directory.vacate(&[replaced]);
+        let forgotten = directory.forget(extent(0, 1, 1).key).unwrap();
+        assert_eq!(directory.heats(), [2, 1, 0, 0]);
+        directory.vacate(&[forgotten]);
+        assert_eq!((directory.heats(), directory.len()), ([2, 0, 0, 0], 2));
     }
 }

@@ -45,7 +45,7 @@ telemetry::metrics! {
     DRIVE_USAGE = Gauge "bireme.io.drive.usage" "By" ["drive"] "Bytes of it that hold extents and journals";
     DRIVE_STATE = Gauge "bireme.io.drive.state" "{drive}" ["drive", "state"] "1 for the state that a drive is in: `serving`, `read_only`, `retired`";
     WRITTEN = Counter "bireme.io.drives.written" "By" [] "Bytes written to the drives";
-    SHARED = Counter "bireme.io.coalesced" "{piece}" [] "Pieces of rows that another piece's read brought along";
+    SHARED = Counter "bireme.io.coalesced" "{piece}" ["how"] "Pieces of rows that another piece's read brought along: `merged` with sectors of their own, next to its, `deduplicated` where all were read for others already";
     BAD_SECTORS = Counter "bireme.io.sectors.bad" "{sector}" [] "Sectors whose checksum was wrong, and reads that failed";
     LATE = Counter "bireme.io.reads.late" "{read}" [] "Reads given up because the drive did not answer in time";
     RAM_HITS = Counter "bireme.io.ram.hits" "{sector}" [] "Sectors found in the RAM tier";
@@ -54,6 +54,9 @@ telemetry::metrics! {
     RAM_USAGE = Gauge "bireme.io.ram.usage" "By" [] "Bytes of sectors in the RAM tier";
     RAM_LIMIT = Gauge "bireme.io.ram.limit" "By" [] "Size of the RAM tier";
     EXTENTS = Gauge "bireme.io.extents" "{extent}" [] "Extents on the drives";
+    EXTENT_HITS = Counter "bireme.io.extents.hits" "{row}" [] "Rows of batches that a drive had when they were located; of columns kept in several extents, once for each";
+    EXTENT_MISSES = Counter "bireme.io.extents.misses" "{row}" [] "The same that no drive had";
+    EXTENT_HEAT = Gauge "bireme.io.extents.heat" "{extent}" ["core", "heat"] "Extents by how many batches of a core have read them since they were placed, `3` for that many and more: what is kept when a segment is reclaimed goes by it";
     EVICTED = Counter "bireme.io.extents.evicted" "{extent}" [] "Extents let go to make room";
     EXTENTS_BAD = Counter "bireme.io.extents.dropped" "{extent}" [] "Extents dropped because their bytes could not be served";
     SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has looked at";
@@ -189,7 +192,9 @@ fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
         samples.add(&ENGINE, &[&core.engine], 1u64);
     }
     samples.add(&WRITTEN, &[], sum(cores, |core| core.ring.write_bytes));
-    samples.add(&SHARED, &[], sum(cores, |core| core.shared_pieces));
+    let duplicates = sum(cores, |core| core.duplicate_pieces);
+    samples.add(&SHARED, &[&"deduplicated"], duplicates);
+    samples.add(&SHARED, &[&"merged"], sum(cores, |core| core.shared_pieces) - duplicates);
     samples.add(&BAD_SECTORS, &[], sum(cores, |core| core.bad_sectors));
     samples.add(&LATE, &[], sum(cores, |core| core.late_reads));
 }
@@ -207,6 +212,13 @@ fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     let stats = shared.fills.stats();
     let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
     samples.add(&EXTENTS, &[], now(&stats.extents));
+    samples.add(&EXTENT_HITS, &[], sum(cores, |core| core.extent_hits));
+    samples.add(&EXTENT_MISSES, &[], sum(cores, |core| core.extent_misses));
+    for (number, core) in cores.iter().enumerate() {
+        for (heat, &extents) in core.heats.iter().enumerate() {
+            samples.add(&EXTENT_HEAT, &[&number, &heat], extents);
+        }
+    }
     samples.add(&EVICTED, &[], now(&stats.evicted));
     samples.add(&EXTENTS_BAD, &[], now(&stats.dropped));
     samples.add(&SCRUBBED, &[], now(&stats.scrubbed));

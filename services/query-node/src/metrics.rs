@@ -17,9 +17,9 @@ telemetry::metrics! {
     CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "How long calls took; of streams, each request (GetStream) or the whole (Take, Warm)";
     FAILED = Counter "bireme.query.failures" "{request}" ["error.type"] "Requests answered with an error, by its reason";
     STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Where requests' time goes, by stage";
-    SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via"] "Searches by `vector`, `text` or `filter`, of the index's partitions directly or by Lance's scanner";
-    CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" [] "Rows that a search's index named";
-    NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" [] "Index partitions that a vector search was to look into";
+    SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches by `vector`, `text` or `filter`, of the index's partitions directly or by Lance's scanner, and the kind of index: Lance's name of it, `none` where rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
+    CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that a search's index named";
+    NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was to look into";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches and table reads that wait for their turn";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "How many may wait; one more is refused";
     FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "From asking an I/O node for a request's share of rows to its answer";
@@ -28,7 +28,10 @@ telemetry::metrics! {
     IO_NODES = Gauge "bireme.query.io_nodes" "{node}" ["state"] "I/O nodes by state: `ready`, `joining`, `draining`, `away`, `ejected`";
     STREAMS = Gauge "bireme.query.io_node.streams" "{stream}" ["io_node"] "Streams to an I/O node that are connected";
     OUTSTANDING = Gauge "bireme.query.io_node.outstanding" "{row}" ["io_node"] "Rows asked of an I/O node and not answered yet";
-    WAITING = Gauge "bireme.query.io_node.waiting" "{batch}" ["io_node"] "Batches that wait for an I/O node's credit";
+    WAITING = Gauge "bireme.query.io_node.waiting" "{batch}" ["io_node"] "Batches that are not sent yet: they wait for an I/O node's credit, or for room on the connection";
+    CREDIT_LIMIT = Gauge "bireme.query.io_node.credit.limit" "{row}" ["io_node"] "How many rows the I/O node lets be outstanding on the streams that are connected; those that are use it up";
+    CREDIT_WAITS = Counter "bireme.query.io_node.credit.waits" "{batch}" ["io_node"] "Batches that had to wait for an I/O node's credit";
+    CREDIT_WAIT_TIME = Counter "bireme.query.io_node.credit.wait.time" "s" ["io_node"] "How long they waited, together";
     GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Lists of I/O nodes that were taken";
     REFUSED = Counter "bireme.query.membership.refused" "{list}" [] "Lists of I/O nodes that were refused";
     SOURCE_FAILURES = Counter "bireme.query.membership.failures" "{failure}" [] "Times that the list's source could not be read";
@@ -84,6 +87,20 @@ names! {
         Partitions = "partitions",
         Scanner = "scanner",
     }
+    /// The kind of an index, as Lance names it; there is a bound to how many there are.
+    IndexKind {
+        Unindexed = "none",
+        Planned = "planned",
+        Inverted = "Inverted",
+        IvfFlat = "IVF_FLAT",
+        IvfPq = "IVF_PQ",
+        IvfSq = "IVF_SQ",
+        IvfRq = "IVF_RQ",
+        IvfHnswFlat = "IVF_HNSW_FLAT",
+        IvfHnswPq = "IVF_HNSW_PQ",
+        IvfHnswSq = "IVF_HNSW_SQ",
+        Other = "other",
+    }
 }
 
 impl Rpc {
@@ -97,6 +114,24 @@ impl Stage {
     /// As callers are told.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
+    }
+}
+
+impl IndexKind {
+    const OF_VECTORS: [Self; 7] = [
+        Self::IvfFlat,
+        Self::IvfPq,
+        Self::IvfSq,
+        Self::IvfRq,
+        Self::IvfHnswFlat,
+        Self::IvfHnswPq,
+        Self::IvfHnswSq,
+    ];
+
+    /// Of an index on vectors, by Lance's name.
+    pub fn of_vectors(name: &str) -> Self {
+        let is_named = |kind: &Self| Self::NAMES[*kind as usize] == name;
+        Self::OF_VECTORS.into_iter().find(is_named).unwrap_or(Self::Other)
     }
 }
 
@@ -130,6 +165,7 @@ const RPCS: usize = Rpc::NAMES.len();
 const STAGES: usize = Stage::NAMES.len();
 const BYS: usize = SearchBy::NAMES.len();
 const VIAS: usize = SearchVia::NAMES.len();
+const KINDS: usize = IndexKind::NAMES.len();
 
 /// What one core counts. Only its own tasks write to it.
 pub struct CoreMetrics {
@@ -137,9 +173,10 @@ pub struct CoreMetrics {
     calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
     failures: Vec<AtomicU64>,
     stages: [Histogram; STAGES],
-    searches: [[AtomicU64; VIAS]; BYS],
-    candidates: Histogram,
-    nprobes: Histogram,
+    /// Most of them never come to be, as of the next two.
+    searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
+    candidates: [OnceLock<Histogram>; KINDS],
+    nprobes: [OnceLock<Histogram>; KINDS],
     fetch_times: Histogram,
     fetch_rows: Histogram,
 }
@@ -151,8 +188,8 @@ impl Default for CoreMetrics {
             failures: Reason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             stages: std::array::from_fn(|_| Histogram::new(Scale::Seconds)),
             searches: Default::default(),
-            candidates: Histogram::new(Scale::Whole),
-            nprobes: Histogram::new(Scale::Whole),
+            candidates: Default::default(),
+            nprobes: Default::default(),
             fetch_times: Histogram::new(Scale::Seconds),
             fetch_rows: Histogram::new(Scale::Whole),
         }
@@ -183,11 +220,22 @@ impl CoreMetrics {
         self.stages[stage as usize].record_time(took);
     }
 
-    /// An index was searched.
-    pub fn searched(&self, by: SearchBy, via: SearchVia, nprobes: Option<usize>, rows: usize) {
-        self.searches[by as usize][via as usize].fetch_add(1, Ordering::Relaxed);
-        self.candidates.record(rows as u64);
-        nprobes.into_iter().for_each(|nprobes| self.nprobes.record(nprobes as u64));
+    /// An index of a `kind` was searched, in `nprobes` partitions if it has any, and named so many `rows`.
+    pub fn searched(
+        &self,
+        by: SearchBy,
+        via: SearchVia,
+        kind: IndexKind,
+        nprobes: Option<usize>,
+        rows: usize,
+    ) {
+        self.searches[by as usize][via as usize][kind as usize].fetch_add(1, Ordering::Relaxed);
+        let record = |of_kinds: &[OnceLock<Histogram>; KINDS], count: usize| {
+            let histogram = of_kinds[kind as usize].get_or_init(|| Histogram::new(Scale::Whole));
+            histogram.record(count as u64);
+        };
+        record(&self.candidates, rows);
+        nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 
     /// An I/O node has answered.
@@ -284,12 +332,23 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
     }
     for (by, by_name) in SearchBy::NAMES.iter().enumerate() {
         for (via, via_name) in SearchVia::NAMES.iter().enumerate() {
-            let searches = count(cores, |core| &core.searches[by][via]);
-            samples.add(&SEARCHES, &[by_name, via_name], searches);
+            for (kind, kind_name) in IndexKind::NAMES.iter().enumerate() {
+                let searches = count(cores, |core| &core.searches[by][via][kind]);
+                if searches > 0 {
+                    samples.add(&SEARCHES, &[by_name, via_name, kind_name], searches);
+                }
+            }
         }
     }
-    samples.add(&CANDIDATES, &[], together(cores, |core| Some(&core.candidates)));
-    samples.add(&NPROBES, &[], together(cores, |core| Some(&core.nprobes)));
+    for (kind, name) in IndexKind::NAMES.iter().enumerate() {
+        let candidates = together(cores, |core| core.candidates[kind].get());
+        let nprobes = together(cores, |core| core.nprobes[kind].get());
+        for (metric, counts) in [(&CANDIDATES, candidates), (&NPROBES, nprobes)] {
+            if counts.count() > 0 {
+                samples.add(metric, &[name], counts);
+            }
+        }
+    }
 }
 
 fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
@@ -321,9 +380,14 @@ fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
         let sum = |of: fn(&client::fetch::Counters) -> usize| {
             counters.iter().map(of).sum::<usize>() as u64
         };
+        let total = |of: fn(&client::fetch::Counters) -> u64| counters.iter().map(of).sum::<u64>();
         samples.add(&STREAMS, &[name], sum(|it| it.streams_up));
         samples.add(&OUTSTANDING, &[name], sum(|it| it.outstanding_rows));
         samples.add(&WAITING, &[name], sum(|it| it.waiting_batches));
+        samples.add(&CREDIT_LIMIT, &[name], sum(|it| it.credit_rows));
+        samples.add(&CREDIT_WAITS, &[name], total(|it| it.credit_waits));
+        let wait_us = total(|it| it.credit_wait_us);
+        samples.add(&CREDIT_WAIT_TIME, &[name], wait_us as f64 / 1e6);
     }
     let report = shared.io_nodes.report();
     samples.add(&GENERATION, &[], shared.io_nodes.views().borrow().generation);
@@ -350,6 +414,15 @@ mod tests {
         assert_eq!(code_name(Code::Ok), "OK");
         assert_eq!(code_name(Code::ResourceExhausted), "RESOURCE_EXHAUSTED");
         assert_eq!(code_name(Code::Unauthenticated), "UNAUTHENTICATED");
+    }
+
+    #[test]
+    fn an_index_is_of_a_kind_that_is_known_or_another() {
+        assert_eq!(IndexKind::of_vectors("IVF_RQ"), IndexKind::IvfRq);
+        assert_eq!(IndexKind::of_vectors("IVF_HNSW_SQ"), IndexKind::IvfHnswSq);
+        for unknown in ["Vector", "IVF_HNSW_RQ", "planned", "none", ""] {
+            assert_eq!(IndexKind::of_vectors(unknown), IndexKind::Other, "{unknown}");
+        }
     }
 
     #[test]

@@ -212,6 +212,7 @@ pub fn snapshot(core: &Core) -> CoreSnapshot {
         reply_bytes: core.traffic_memory.used(),
         replica_bytes: directory.replica_bytes(),
         directory_shared_bytes: directory.shared_bytes(),
+        heats: directory.heats(),
         ram_sectors: core.ram.sectors(),
         streams: core.sessions.borrow().len(),
         batches_under_way: core.requests.borrow().len(),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use telemetry::{Buckets, Histogram, Scale};
 use tokio::time::Instant;
 
+use crate::directory::HEATS;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// One core's counters.
@@ -29,6 +31,8 @@ macro_rules! counters {
             pub replica_bytes: usize,
             /// RAM of what replicas share, in bytes.
             pub directory_shared_bytes: usize,
+            /// Extents by how many batches have read them: none, one, two, more.
+            pub heats: [u64; HEATS],
             /// Sectors in the RAM tier.
             pub ram_sectors: u64,
             /// Fetch streams that are open.
@@ -72,6 +76,12 @@ counters! {
     late_reads,
     /// Pieces that shared a read with another piece.
     shared_pieces,
+    /// Those of them whose sectors were all read for others already.
+    duplicate_pieces,
+    /// Rows located on a drive; one of several parts counts for each.
+    extent_hits,
+    /// Rows located on none.
+    extent_misses,
     /// Batches dropped because their deadline had passed or their caller had gone.
     dropped,
     /// Batches refused because a queue was full.

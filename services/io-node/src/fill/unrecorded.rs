@@ -58,26 +58,8 @@ impl Unrecorded {
 
 #[cfg(test)]
 mod tests {
-    use address::{DriveNo, ExtentKey, PackKey, SectorNo};
-    use arrow_array::{ArrayRef, BinaryArray};
-    use arrow_schema::{DataType, Field};
-    use pack::PackLayout;
-
     use super::*;
-
-    /// With rows of one byte: two bytes of index each.
-    fn extent(chunk: u32, segment: u32, rows: usize) -> Arc<Extent> {
-        let column: ArrayRef = Arc::new(BinaryArray::from_iter_values(vec![b"x"; rows]));
-        let field = Arc::new(Field::new("a", DataType::Binary, false));
-        let index = PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap().index;
-        Arc::new(Extent {
-            key: ExtentKey { pack: PackKey(0), chunk },
-            index,
-            drive: DriveNo(0),
-            first: SectorNo(0),
-            segment: SegmentNo { drive: DriveNo(0), index: segment },
-        })
-    }
+    use crate::directory::tests::extent;
 
     #[test]
     fn a_block_is_of_one_segment_and_of_what_fits_in_order() {

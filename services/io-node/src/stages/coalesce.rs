@@ -33,6 +33,8 @@ pub struct PlannedRead {
     pub sectors: u32,
     /// The wants that it serves, as places in the sorted list.
     pub wants: Range<usize>,
+    /// Those of them that made it no longer: all of their sectors were read for others already.
+    pub duplicates: u32,
 }
 
 /// Sorts `wants` by place and appends the reads that serve them to `reads`, none longer than
@@ -45,6 +47,7 @@ pub fn plan_reads<P>(wants: &mut [Want<P>], sectors_max: u32, reads: &mut Vec<Pl
             && let Some(sectors) = last.sectors_with(want)
             && sectors <= sectors_max
         {
+            last.duplicates += u32::from(last.sectors == sectors);
             last.sectors = sectors;
             last.wants.end = at + 1;
             continue;
@@ -54,6 +57,7 @@ pub fn plan_reads<P>(wants: &mut [Want<P>], sectors_max: u32, reads: &mut Vec<Pl
             first: want.first,
             sectors: want.sectors,
             wants: at..at + 1,
+            duplicates: 0,
         });
     }
 }
@@ -103,6 +107,21 @@ mod tests {
     #[test]
     fn overlapping_wants_share_what_they_share() {
         assert_eq!(reads(&[(0, 4, 3), (0, 5, 4), (0, 5, 1)], 8), [(0, 4, 5, 3)]);
+    }
+
+    #[test]
+    fn what_brings_no_sector_of_its_own_is_a_duplicate() {
+        let duplicates = |wants: &[(u16, u64, u32)]| {
+            let mut wants: Vec<_> = wants.iter().map(|&(d, f, s)| want(d, f, s)).collect();
+            let mut reads = Vec::new();
+            plan_reads(&mut wants, 8, &mut reads);
+            reads.into_iter().map(|read| (read.wants.len(), read.duplicates)).collect::<Vec<_>>()
+        };
+        assert_eq!(duplicates(&[(0, 7, 1), (0, 7, 1), (0, 7, 1)]), [(3, 2)]);
+        assert_eq!(duplicates(&[(0, 7, 1), (0, 8, 1), (0, 9, 1)]), [(3, 0)]);
+        // One lies within another, one half in it.
+        assert_eq!(duplicates(&[(0, 4, 3), (0, 5, 1), (0, 6, 2)]), [(3, 1)]);
+        assert_eq!(duplicates(&[(0, 4, 1), (0, 6, 1), (0, 6, 1)]), [(1, 0), (2, 1)]);
     }
 
     #[test]

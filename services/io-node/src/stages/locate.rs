@@ -1,5 +1,7 @@
 //! Locate: where each row of a request is, from the core's own replica of the directory.
 
+use std::collections::BTreeSet;
+
 use address::RowAddr;
 
 use crate::core::{Core, Request, Source};
@@ -11,6 +13,8 @@ pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;
     let mut unfilled: Vec<FillKey> = Vec::new();
+    // Rows that a drive failed to deliver have been counted.
+    let is_first = request.refused.iter().all(BTreeSet::is_empty);
     for (at, part) in request.projection.parts.iter().enumerate() {
         let mut from_table = 0;
         let mut sources = Vec::with_capacity(request.rows());
@@ -32,6 +36,10 @@ pub fn locate(core: &Core, request: &mut Request) {
                     Source::Table(from_table - 1)
                 }
             });
+        }
+        if is_first {
+            core.stats.extent_hits.add(sources.len() as u64 - u64::from(from_table));
+            core.stats.extent_misses.add(from_table.into());
         }
         request.sources[at] = sources;
         request.images[at] = None;

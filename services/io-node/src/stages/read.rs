@@ -376,6 +376,7 @@ impl Reader {
             request.times.drive_bytes += u64::from(read.sectors) * SECTOR_BYTES as u64;
         }
         core.stats.shared_pieces.add(wants.len() as u64 - 1);
+        core.stats.duplicate_pieces.add(read.duplicates.into());
         self.busy.set(self.busy.get() + 1);
         self.drives.borrow_mut()[usize::from(read.drive.0)].asked(since);
         let len = read.sectors as usize * SECTOR_BYTES;

@@ -10,7 +10,7 @@ use lake::{Metric as IndexMetric, TextQuery, VectorQuery};
 
 use super::validate::{By, Question};
 use crate::error::Result;
-use crate::metrics::{SearchBy, SearchVia};
+use crate::metrics::{IndexKind, SearchBy, SearchVia};
 use crate::state::State;
 use crate::tables::OpenTable;
 use crate::terms::Terms;
@@ -56,14 +56,16 @@ pub async fn search(
             let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
             let search = async move { by_words(&open, &query).await }.boxed();
             let hits = turns.in_background("search", terms, search).await?;
-            state.metrics.searched(SearchBy::Text, SearchVia::Scanner, None, hits.rows.len());
+            let (by, via) = (SearchBy::Text, SearchVia::Scanner);
+            state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
             Ok(hits)
         }
         By::Filter { filter } => {
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
             let hits = turns.in_background("search", terms, search).await?;
-            state.metrics.searched(SearchBy::Filter, SearchVia::Scanner, None, hits.rows.len());
+            let (by, via) = (SearchBy::Filter, SearchVia::Scanner);
+            state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
         }
         // Nothing is like a row whose vector was not looked up.
@@ -81,10 +83,8 @@ async fn by_vector(
     vector: &[f32],
     terms: Terms,
 ) -> Result<Hits> {
-    let refine = match question.refine_factor {
-        0 => None,
-        _ => terms.bound("search", refinable(&open, column).boxed()).await?,
-    };
+    let index = index_of(&open, column, question.refine_factor > 0);
+    let (kind, refine) = terms.bound("search", index.boxed()).await?;
     let factor = if refine.is_some() { question.refine_factor } else { 1 };
     let query = VectorQuery {
         column: Some(column.to_owned()),
@@ -107,28 +107,37 @@ async fn by_vector(
             (turns.in_background("search", terms, search).await?, SearchVia::Scanner)
         }
     };
-    let nprobes = Some(question.nprobes);
-    state.metrics.searched(SearchBy::Vector, via, nprobes, found.len());
+    let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
+    state.metrics.searched(SearchBy::Vector, via, kind, nprobes, found.len());
     let rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
     Ok(Hits { rows, measure: Measure::Distance, refine })
 }
 
-/// The metric to score a column's rows by, if its index only knows about: without an index, rows are
-/// compared one by one, and their distances are exact.
-async fn refinable(open: &OpenTable, column: &str) -> Result<Option<Metric>> {
-    let schema = open.table.schema();
-    let several = schema.field_with_name(column).is_ok_and(|field| !is_single(field.data_type()));
+/// The kind of a column's index, and if hits are to be refined the metric to score rows by, where the index only knows
+/// about: without one, rows are compared one by one, and their distances are exact.
+async fn index_of(
+    open: &OpenTable,
+    column: &str,
+    is_refined: bool,
+) -> Result<(IndexKind, Option<Metric>)> {
     let indexes = open.table.indexes().await?;
     let mut of_column = indexes.iter().filter(|index| index.columns.iter().any(|it| it == column));
-    if several || !of_column.any(|index| index.is_vector()) {
-        return Ok(None);
+    let Some(index) = of_column.find(|index| index.is_vector()) else {
+        return Ok((IndexKind::Unindexed, None));
+    };
+    let kind = IndexKind::of_vectors(&index.kind);
+    let schema = open.table.schema();
+    let several = schema.field_with_name(column).is_ok_and(|field| !is_single(field.data_type()));
+    if several || !is_refined {
+        return Ok((kind, None));
     }
-    Ok(match open.table.vector_metric(column).await? {
+    let metric = match open.table.vector_metric(column).await? {
         IndexMetric::L2 => Some(Metric::L2),
         IndexMetric::Cosine => Some(Metric::Cosine),
         IndexMetric::Dot => Some(Metric::Dot),
         IndexMetric::Hamming => None,
-    })
+    };
+    Ok((kind, metric))
 }
 
 /// A vector a row, not a list of them.

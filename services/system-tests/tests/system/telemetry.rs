@@ -368,6 +368,23 @@ async fn metrics_are_what_status_says() {
     }
     assert!(value(&text, "bireme_lake_cache_hits_total{cache=\"metadata\"}") > 0.0);
     let drive = format!("{{drive=\"{}\"}}", described.drives[0].path);
+    let shared = ["merged", "deduplicated"]
+        .map(|how| value(&text, &format!("bireme_io_coalesced_total{{how=\"{how}\"}}")));
+    assert_eq!(shared.iter().sum::<f64>(), sum(|core| core.shared_pieces));
+    // All was warm: what the table answered was located nowhere.
+    let misses = value(&text, "bireme_io_extents_misses_total");
+    assert_eq!(misses, value(&text, "bireme_io_rows_from_table_total"));
+    let hits = value(&text, "bireme_io_extents_hits_total");
+    assert!(hits > 0.0 && hits + misses >= sum(|core| core.rows));
+    let heat = |core: usize, heat: u8| {
+        let series = format!("bireme_io_extents_heat{{core=\"{core}\",heat=\"{heat}\"}}");
+        value(&text, &series)
+    };
+    for core in 0..described.cores.len() {
+        let extents: f64 = (0..=3).map(|class| heat(core, class)).sum();
+        assert_eq!(extents, described.extents as f64);
+    }
+    assert!((0..described.cores.len()).any(|core| heat(core, 0) < described.extents as f64));
     let reads = value(&text, &format!("bireme_io_drive_reads_total{drive}"));
     assert_eq!(reads, sum(|core| core.drive_reads));
     assert!(reads > 0.0);
@@ -395,7 +412,21 @@ async fn metrics_are_what_status_says() {
     let text = String::from_utf8(text).unwrap();
     let searches = "rpc_server_call_duration_seconds_count{rpc_method=\"bireme.query.v1.QueryService/Search\",rpc_response_status_code=\"OK\"}";
     assert_eq!(value(&text, searches), 4.0);
-    assert_eq!(value(&text, "bireme_query_searches_total{by=\"vector\",via=\"partitions\"}"), 4.0);
+    let searches = "bireme_query_searches_total{by=\"vector\",via=\"partitions\",index=\"IVF_RQ\"}";
+    assert_eq!(value(&text, searches), 4.0);
+    for of_search in ["candidates", "nprobes"] {
+        let counted = format!("bireme_query_search_{of_search}_count{{index=\"IVF_RQ\"}}");
+        assert_eq!(value(&text, &counted), 4.0);
+    }
+    let of_node =
+        |what: &str| value(&text, &format!("bireme_query_io_node_{what}{{io_node=\"io-0\"}}"));
+    let streams = of_node("streams");
+    assert!(streams > 0.0);
+    assert_eq!(of_node("credit_limit"), streams * f64::from(IoConfig::default().credit_rows));
+    assert_eq!(
+        (of_node("credit_waits_total"), of_node("credit_wait_time_seconds_total")),
+        (0.0, 0.0)
+    );
     assert_eq!(value(&text, "bireme_query_io_nodes{state=\"ready\"}"), 1.0);
     assert!(value(&text, "bireme_query_table_version{table=\"words\"}") > 0.0);
     let status = cluster.client.status().await.unwrap();
