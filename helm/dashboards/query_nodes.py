@@ -27,6 +27,12 @@ requests = Row(
         ),
         shared.failures(of, "Requests a second that ended in an error, by its reason."),
         lines(
+            "Requests under way",
+            "short",
+            "Searches and Gets that have come and are not answered: the tier can be scaled by it.",
+            (of.total("bireme_query_requests_under_way", by="instance"), "{{instance}}"),
+        ),
+        lines(
             "Searches that wait",
             "short",
             "Searches and table reads that wait for their turn. At the bound more are refused.",

@@ -21,7 +21,7 @@ BY_CPU = f"query.autoscaling={json.dumps(ONE_TO_THREE | {'targetCPUUtilization':
 BY_NOBODY = f"io.autoscaling={json.dumps({'type': 'hpa', 'minReplicas': 1, 'readQueue': {'enabled': True}})}"
 
 # What the chart names by default.
-QUEUE, READ_QUEUE = "bireme_query_queue", "bireme_io_ring_queue"
+QUEUE, READ_QUEUE = "bireme_query_requests_under_way", "bireme_io_ring_queue"
 MISS_RATIO = "instance:bireme_io_rows_from_table:ratio_rate5m"
 OF_QUEUE = {"targetCPUUtilization": 0, "searchQueue": {"enabled": True, "target": 1}}
 BY_QUEUE = f"query.autoscaling={json.dumps(ONE_TO_THREE | OF_QUEUE)}"
@@ -67,14 +67,13 @@ def by_queue(release) -> None:
     release.rollout("io")
     release.settled("io", 2)
     release.settled("query", 1)
-    # So many callers ask again at once, and one key is looked up at a time: the others wait. (Searches of the index's
-    # partitions are too short to be seen waiting.)
+    # So many callers ask again at once.
     with Load(release, "get", 75, callers=24), Samples(1, lambda: seen_by_scalers(release)) as seen:
         release.upgrade(*EMPTIED, BY_QUEUE, SEEN)
         until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 65)
         until("the I/O tier's metrics", lambda: {READ_QUEUE, MISS_RATIO} <= set(seen_by_scalers(release)))
     most = {name: max(it[name] for it in seen.values() if name in it) for name in (QUEUE, READ_QUEUE, MISS_RATIO)}
-    check("the scaler saw what waits", most[QUEUE] > 1, f"{most[QUEUE]:g} a node")
+    check("the scaler saw what is under way", most[QUEUE] > 1, f"{most[QUEUE]:g} a node")
     check("the I/O tier's saw the share of rows from the table, beside what waits for a read", 0 < most[MISS_RATIO] < 1,
           f"{most[MISS_RATIO]:.1%}, {most[READ_QUEUE]:g} a node")
     release.upgrade(force=True)

@@ -39,6 +39,7 @@ impl Call {
     pub fn begin(state: &Arc<State>, rpc: Rpc, terms: Terms) -> Self {
         let recording = state.shared.tracer.begin(rpc.path(), terms.span);
         let began = Instant::now();
+        state.metrics.came(rpc);
         Self {
             state: Arc::clone(state),
             rpc,
@@ -140,8 +141,9 @@ impl Call {
 }
 
 impl Drop for Call {
-    /// Whoever asked has gone before there was an answer.
+    /// Unless it was answered, whoever asked has gone before.
     fn drop(&mut self) {
+        self.state.metrics.left(self.rpc);
         if !self.is_answered {
             self.state.metrics.abandoned(self.rpc, self.began.elapsed());
         }

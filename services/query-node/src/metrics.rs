@@ -20,6 +20,7 @@ telemetry::metrics! {
     SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches by `vector`, `text` or `filter`, of the index's partitions directly or by Lance's scanner, and the kind of index: Lance's name of it, `none` where rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that a search's index named";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was to look into";
+    UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets that have come and are not answered, wherever they wait: for a core, their turn, an index, or rows. It grows when a node has more to do than it can; the long ones, Take and Warm, are not counted";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches and table reads that wait for their turn";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "How many may wait; one more is refused";
     FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "From asking an I/O node for a request's share of rows to its answer";
@@ -108,6 +109,11 @@ impl Rpc {
     pub fn path(self) -> &'static str {
         Self::NAMES[self as usize]
     }
+
+    /// Whether how many of it are under way says how busy the node is: others go on for as long as their callers read.
+    fn is_short(self) -> bool {
+        matches!(self, Self::Search | Self::Get | Self::GetStream)
+    }
 }
 
 impl Stage {
@@ -172,6 +178,7 @@ pub struct CoreMetrics {
     /// By rpc and code; most of them never come to be.
     calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
     failures: Vec<AtomicU64>,
+    under_way: AtomicU64,
     stages: [Histogram; STAGES],
     /// Most of them never come to be, as of the next two.
     searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
@@ -186,6 +193,7 @@ impl Default for CoreMetrics {
         Self {
             calls: Default::default(),
             failures: Reason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            under_way: AtomicU64::new(0),
             stages: std::array::from_fn(|_| Histogram::new(Scale::Seconds)),
             searches: Default::default(),
             candidates: Default::default(),
@@ -200,6 +208,16 @@ impl CoreMetrics {
     fn ended(&self, rpc: Rpc, code: Code, took: Duration) {
         let calls = &self.calls[rpc as usize][i32::from(code) as usize];
         calls.get_or_init(|| Histogram::new(Scale::Seconds)).record_time(took);
+    }
+
+    /// An rpc has come.
+    pub fn came(&self, rpc: Rpc) {
+        self.under_way.fetch_add(u64::from(rpc.is_short()), Ordering::Relaxed);
+    }
+
+    /// One that came is no longer under way, whatever came of it.
+    pub fn left(&self, rpc: Rpc) {
+        self.under_way.fetch_sub(u64::from(rpc.is_short()), Ordering::Relaxed);
     }
 
     /// An rpc's caller has gone before it was answered.
@@ -352,6 +370,7 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
 }
 
 fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
+    samples.add(&UNDER_WAY, &[], count(cores, |core| &core.under_way));
     samples.add(&QUEUE, &[], shared.turns.waiting() as u64);
     samples.add(&QUEUE_LIMIT, &[], shared.config.search_queue_max as u64);
     samples.add(&FETCH_DURATION, &[], together(cores, |core| Some(&core.fetch_times)));

@@ -2,7 +2,11 @@ use std::time::Duration;
 
 use client::query::{QueryClient, TakeRequest, WarmRequest};
 use futures::StreamExt;
+use lake::{Metric, VectorIndexKind};
 use query_node::{QueryConfig, QueryError, QueryNode};
+use telemetry::TelemetryConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -13,6 +17,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use wire::Reason;
 
+use crate::fake_io;
 use crate::node::{NOBODY, assert_true, config, near, serve, serve_with, served};
 use crate::table::{TestTable, lake, vector};
 
@@ -55,6 +60,50 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
         WarmRequest { table: "t".into(), columns: vec!["x".into()], ..Default::default() };
     let fault = client.warm(request).await.err().unwrap();
     assert_eq!(fault.reason, Reason::ColumnNotFound);
+}
+
+/// A metric without labels, as Prometheus is told it.
+async fn metric(node: &QueryNode, name: &str) -> f64 {
+    let mut stream = TcpStream::connect(node.metrics_addr().unwrap()).await.unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value).unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered() {
+    // It says nothing of what it is asked for.
+    let io = fake_io::serve(|_| Vec::new()).await;
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let (node, client) = serve_with(QueryConfig {
+        io_nodes: vec![io],
+        telemetry: TelemetryConfig {
+            metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
+            ..Default::default()
+        },
+        ..config(&[("t", &table)])
+    })
+    .await;
+    const UNDER_WAY: &str = "bireme_query_requests_under_way";
+    assert_eq!(metric(&node, UNDER_WAY).await, 0.0);
+    let searches: Vec<_> = (0..3)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.search(near(vector(7), 3)).await.map(drop) })
+        })
+        .collect();
+    // The index is searched, and nothing waits for its turn any more.
+    while metric(&node, UNDER_WAY).await < 3.0 || metric(&node, "bireme_query_queue").await > 0.0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Their callers go.
+    searches.iter().for_each(|search| search.abort());
+    while metric(&node, UNDER_WAY).await > 0.0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// What the node says of its health: of its service, and of itself.
