@@ -10,6 +10,7 @@ use crate::commands::index::IndexArgs;
 use crate::commands::ingest::IngestArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::io::IoArgs;
+use crate::commands::placement::PlacementArgs;
 use crate::commands::query::QueryArgs;
 use crate::commands::search::SearchArgs;
 use crate::commands::status::StatusArgs;
@@ -76,6 +77,8 @@ pub enum Command {
     Describe(DescribeArgs),
     /// Fill a table's rows into the cache ahead of their use
     Warm(WarmArgs),
+    /// Which I/O node owns which of a table's chunks
+    Placement(PlacementArgs),
     /// The nodes, their caches and counters
     Status(StatusArgs),
     /// The same as it changes: rates and latencies, live

@@ -24,6 +24,7 @@ mod io_nodes;
 mod io_tier;
 mod metrics;
 mod node;
+mod owners;
 mod search;
 mod service;
 mod stages;

@@ -63,6 +63,7 @@ names! {
         ListTables = "bireme.query.v1.QueryService/ListTables",
         DescribeTable = "bireme.query.v1.QueryService/DescribeTable",
         Warm = "bireme.query.v1.QueryService/Warm",
+        Placement = "bireme.query.v1.QueryService/Placement",
         Status = "bireme.query.v1.QueryService/Status",
     }
     /// A stage of a request.

@@ -16,6 +16,7 @@ use crate::call::Call;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
 use crate::metrics::Rpc;
+use crate::owners::placement;
 use crate::search::search;
 use crate::state::State;
 use crate::status::status;
@@ -159,6 +160,15 @@ impl QueryService for Service {
             }
         });
         Ok(Response::new(statuses(responses)))
+    }
+
+    async fn placement(
+        &self,
+        request: Request<PlacementRequest>,
+    ) -> Result<Response<PlacementResponse>, Status> {
+        let call = self.begin(Rpc::Placement, &request);
+        let placed = placement(&self.0, request.into_inner(), call.terms).await;
+        answer(call, placed)
     }
 
     async fn status(

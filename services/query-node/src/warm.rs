@@ -14,6 +14,7 @@ use wire::{Fault, Reason};
 
 use crate::error::{QueryError, Result};
 use crate::io_tier::Routes;
+use crate::owners::{all_runs, ranges_by_owner};
 use crate::state::State;
 use crate::tables::OpenTable;
 use crate::terms::Terms;
@@ -65,7 +66,8 @@ impl Warm {
             1 if runs.is_none() => vec![Some(request(Vec::new()))],
             _ => {
                 let runs = runs.unwrap_or_else(|| all_runs(&open));
-                let ranges = ranges_by_owner(&open, &routes, runs).into_iter();
+                let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
+                let ranges = state.shared.turns.beside(dealt).await?.into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
@@ -126,16 +128,6 @@ impl Warm {
     }
 }
 
-/// All chunks.
-fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
-    let fragments = open.table.fragments().iter();
-    let runs = fragments.filter_map(|info| {
-        let chunks = open.chunk_rows_of(info.id)?.chunks_in(info.physical_rows);
-        Some(ChunkRun { fragment: info.id, chunks: 0..chunks })
-    });
-    runs.collect()
-}
-
 /// The chunks that hold rows at these positions.
 async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec<ChunkRun>> {
     if ranges.len() > RANGES_MAX {
@@ -148,22 +140,6 @@ async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec
         Some(ChunkRun::holding(rows.fragment, rows.offsets, chunk_rows))
     };
     Ok(ChunkRun::merged(rows.into_iter().filter_map(run).collect()))
-}
-
-/// The chunks of these runs, as runs of each I/O node.
-fn ranges_by_owner(open: &OpenTable, routes: &Routes, runs: Vec<ChunkRun>) -> Vec<Vec<ChunkRange>> {
-    let mut ranges: Vec<Vec<ChunkRange>> = vec![Vec::new(); routes.nodes().len()];
-    for chunk in runs.into_iter().flat_map(ChunkRun::ids) {
-        let (fragment, index) = (chunk.fragment, chunk.index);
-        let owner = routes.owner_of_chunk(open, chunk);
-        match ranges[owner].last_mut() {
-            Some(last) if last.fragment == fragment && last.first + last.count == index => {
-                last.count += 1;
-            }
-            _ => ranges[owner].push(ChunkRange { fragment, first: index, count: 1 }),
-        }
-    }
-    ranges
 }
 
 fn sum(nodes: &[NodeProgress]) -> WarmProgress {

@@ -8,6 +8,7 @@ pub mod index;
 pub mod ingest;
 pub mod inspect;
 pub mod io;
+pub mod placement;
 pub mod query;
 pub mod search;
 pub mod status;
@@ -38,6 +39,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Tables(args) => runtime::run(tables::run(args, out)),
         Command::Describe(args) => runtime::run(describe::run(args, out)),
         Command::Warm(args) => runtime::run(warm::run(args, out)),
+        Command::Placement(args) => runtime::run(placement::run(args, out)),
         Command::Status(args) => runtime::run(status::run(args, out)),
         Command::Top(args) => runtime::run(top::run(args, out)),
         Command::Bench(args) => bench::run(args, out),

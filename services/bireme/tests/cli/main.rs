@@ -137,6 +137,11 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert_eq!(up.json(&["tables"]).len(), 1);
     let described = &up.json(&["describe", "words"])[0];
     assert_eq!(described["rows"], 6927);
+    let placed = &up.json(&["placement", "words", "--chunks"])[0]["nodes"][0];
+    let ranges = placed["ranges"].as_array().unwrap();
+    let named: u64 = ranges.iter().map(|range| range["count"].as_u64().unwrap()).sum();
+    assert_eq!((&placed["rows"], placed["chunks"].as_u64()), (&described["rows"], Some(named)));
+    up.names(&["placement", "words", "--fragments", "77"], 2, "fragment 77");
     let some = up.json(&["warm", "words", "--rows", "0..10,20..30"]);
     let some = some.last().unwrap()["extents_total"].as_u64().unwrap();
     let warmed = up.json(&["warm", "words"]);
@@ -497,6 +502,7 @@ fn every_command_explains_itself() {
         "tables",
         "describe",
         "warm",
+        "placement",
         "status",
         "bench",
         "inspect",

@@ -6,8 +6,8 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use wire::query::{
     DescribeTableRequest, DescribeTableResponse, GetRequest, GetResponse, ListTablesRequest,
-    RowFormat, SearchRequest, Stage, StatusRequest, StatusResponse, TableSummary, WarmProgress,
-    WarmRequest,
+    PlacementRequest, PlacementResponse, RowFormat, SearchRequest, Stage, StatusRequest,
+    StatusResponse, TableSummary, WarmProgress, WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -114,6 +114,12 @@ impl QueryClient {
         let steps = self.answered(steps).await?;
         let this = self.clone();
         Ok(steps.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
+    }
+
+    /// Which I/O node owns which of a table's chunks.
+    pub async fn placement(&self, request: PlacementRequest) -> Result<PlacementResponse, Fault> {
+        let answer = self.service().placement(self.request(request)).await;
+        self.answered(answer).await
     }
 
     /// The query node, and the I/O nodes behind it.

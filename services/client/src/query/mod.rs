@@ -10,6 +10,7 @@ pub use connect::QueryClient;
 pub use rows::read_rows;
 pub use take::{Taken, TakenStream};
 pub use wire::query::{
-    GetRequest, ListTablesResponse, OnMissing, RowFormat, SearchRequest, Stage, StatusResponse,
-    TableSummary, TakeRequest, Text, Vector, WarmProgress, WarmRequest, search_request::By,
+    GetRequest, ListTablesResponse, NodePlacement, OnMissing, PlacementRequest, PlacementResponse,
+    RowFormat, SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest, Text, Vector,
+    WarmProgress, WarmRequest, search_request::By,
 };

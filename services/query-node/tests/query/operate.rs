@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use client::query::{QueryClient, TakeRequest, WarmRequest};
+use client::query::{PlacementRequest, PlacementResponse, QueryClient, TakeRequest, WarmRequest};
 use futures::StreamExt;
 use lake::{Metric, VectorIndexKind};
 use query_node::{QueryConfig, QueryError, QueryNode};
@@ -106,6 +106,47 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_chunk_has_one_owner_that_is_told() {
+    let table = TestTable::plain().await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    let asked = PlacementRequest { table: "t".into(), name_chunks: true, ..Default::default() };
+    let placed = client.placement(asked.clone()).await.unwrap();
+    let names: Vec<_> = placed.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, NOBODY, "whether they answer or not");
+    assert_eq!(placed.nodes.iter().map(|node| node.share).sum::<f64>(), 2.0);
+    // Both fragments, of 2,000 rows and 1,000, are smaller than a chunk.
+    assert_eq!(owned(&placed), [(0, 0), (1, 0)]);
+    let rows: Vec<u64> = placed.nodes.iter().map(|node| node.rows).collect();
+    assert_eq!(rows.iter().sum::<u64>(), 3000);
+    for node in &placed.nodes {
+        assert_eq!(
+            node.ranges.iter().map(|range| u64::from(range.count)).sum::<u64>(),
+            node.chunks
+        );
+    }
+    let counted = PlacementRequest { name_chunks: false, ..asked.clone() };
+    let counted = client.placement(counted).await.unwrap();
+    assert!(counted.nodes.iter().all(|node| node.ranges.is_empty()));
+    assert_eq!(counted.nodes.iter().map(|node| node.rows).collect::<Vec<_>>(), rows);
+    let second = PlacementRequest { fragments: vec![1], ..asked.clone() };
+    assert_eq!(owned(&client.placement(second).await.unwrap()), [(1, 0)]);
+    let none = PlacementRequest { fragments: vec![1, 9], ..asked };
+    let fault = client.placement(none).await.unwrap_err();
+    assert!(fault.message.contains("names fragment 9, which version"), "{fault}");
+}
+
+/// The chunks that are named, by whomever they are owned: fragment and number, ascending.
+fn owned(placed: &PlacementResponse) -> Vec<(u32, u32)> {
+    let ranges = placed.nodes.iter().flat_map(|node| &node.ranges);
+    let ids = ranges.flat_map(|range| {
+        (range.first..range.first + range.count).map(|chunk| (range.fragment, chunk))
+    });
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_unstable();
+    ids
+}
+
 /// What the node says of its health: of its service, and of itself.
 async fn health(node: &QueryNode) -> [i32; 2] {
     let endpoint = format!("http://{}", node.local_addr());
@@ -142,6 +183,8 @@ async fn a_node_is_ready_once_it_has_a_list_and_answers_before() {
     let fault = client.warm(request).await.err().unwrap();
     assert_eq!(fault.reason, Reason::NodeUnavailable);
     assert!(fault.message.contains("see dns:io.bireme.invalid:7071"), "{fault}");
+    let placed = PlacementRequest { table: "t".into(), ..Default::default() };
+    assert_eq!(client.placement(placed).await.unwrap().nodes, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,121 @@
+//! `bireme placement`: which I/O node owns which of a table's chunks.
+
+use clap::{Args, ValueHint};
+use client::query::{NodePlacement, PlacementRequest, PlacementResponse};
+use serde_json::{Value, json};
+use wire::fetch::ChunkRange;
+
+use crate::arguments::{Connection, TableArgs};
+use crate::error::Result;
+use crate::output::{Align, Output, TextTable, count};
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme placement words
+  bireme placement words --chunks --fragments 0,7
+  bireme placement words --chunks --json > before.json     # to compare with, once the tier has grown
+
+A chunk has one owner, found by its name and the nodes' names and shares, wherever the nodes stand. A
+node that joins takes chunks of all others, and none moves between those; its share grows meanwhile.
+Rows are counted with the deleted ones among them.";
+
+/// Of which table.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PlacementArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Name the chunks too
+    #[arg(long)]
+    chunks: bool,
+    /// Only chunks of these fragments, by their ids [default: all]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',')]
+    fragments: Vec<u32>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Shows it.
+pub async fn run(args: PlacementArgs, out: &mut Output) -> Result<()> {
+    let request = PlacementRequest {
+        table: args.table.table,
+        version: args.table.table_version,
+        fragments: args.fragments,
+        name_chunks: args.chunks,
+    };
+    let placed = args.connection.open().await?.placement(request).await?;
+    if out.json() {
+        return out.document(&to_json(&placed, args.chunks));
+    }
+    if placed.nodes.is_empty() {
+        return out.line("there are no I/O nodes: the tables answer");
+    }
+    out.bytes(nodes_text(&placed).text(out.width()).as_bytes())?;
+    if args.chunks {
+        out.line("")?;
+        out.bytes(chunks_text(&placed).text(out.width()).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn nodes_text(placed: &PlacementResponse) -> TextTable {
+    let mut text = TextTable::new([
+        ("I/O node", Align::Left),
+        ("zone", Align::Left),
+        ("share", Align::Right),
+        ("chunks", Align::Right),
+        ("of all", Align::Right),
+        ("rows", Align::Right),
+    ]);
+    let shares = placed.nodes.iter().map(|node| node.share).sum::<f64>();
+    let chunks = placed.nodes.iter().map(|node| node.chunks).sum::<u64>().max(1);
+    for node in &placed.nodes {
+        text.row(vec![
+            node.name.clone(),
+            if node.zone.is_empty() { "-".into() } else { node.zone.clone() },
+            format!("{:.2} %", node.share / shares * 100.0),
+            count(node.chunks),
+            format!("{:.2} %", node.chunks as f64 / chunks as f64 * 100.0),
+            count(node.rows),
+        ]);
+    }
+    text
+}
+
+/// Each run of chunks with its owner, in the table's order.
+fn chunks_text(placed: &PlacementResponse) -> TextTable {
+    let mut text = TextTable::new([
+        ("fragment", Align::Right),
+        ("chunks", Align::Left),
+        ("I/O node", Align::Left),
+    ]);
+    let of_node = |node: &'_ NodePlacement| {
+        let name = node.name.clone();
+        node.ranges.clone().into_iter().map(move |range| (range, name.clone()))
+    };
+    let mut ranges: Vec<(ChunkRange, String)> = placed.nodes.iter().flat_map(of_node).collect();
+    ranges.sort_by_key(|(range, _)| (range.fragment, range.first));
+    for (range, name) in ranges {
+        let chunks = format!("{}..{}", range.first, range.first + range.count);
+        text.row(vec![range.fragment.to_string(), chunks, name]);
+    }
+    text
+}
+
+fn to_json(placed: &PlacementResponse, are_named: bool) -> Value {
+    let range = |range: &ChunkRange| json!({"fragment": range.fragment, "first": range.first, "count": range.count});
+    let node = |node: &NodePlacement| {
+        json!({
+            "name": node.name,
+            "zone": (!node.zone.is_empty()).then_some(&node.zone),
+            "share": node.share,
+            "chunks": node.chunks,
+            "rows": node.rows,
+            "ranges": are_named.then(|| node.ranges.iter().map(range).collect::<Vec<_>>()),
+        })
+    };
+    json!({
+        "version": placed.version,
+        "nodes": placed.nodes.iter().map(node).collect::<Vec<_>>(),
+    })
+}
