@@ -11,8 +11,8 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, devices, discovery, faults, in_cluster, install, memory, metrics, monitor, placement, recovery, scale, seccomp,
-    slices, tls, uninstall, update, volume,
+    autoscale, devices, discovery, faults, hundreds, in_cluster, install, memory, metrics, monitor, placement, recovery,
+    scale, seccomp, tls, uninstall, update, volume,
 )
 from .store import Store
 
@@ -35,7 +35,7 @@ STEPS = {
     "cert-manager": tls.by_cert_manager,
     "devices": devices.raw_and_pinned,
     "dns": discovery.by_dns,
-    "many-slices": slices.many,
+    "hundreds": hundreds.of_nodes,
     "autoscale": autoscale.by_cpu,
     "autoscale-by-queue": autoscale.by_queue,
     "load-in-cluster": in_cluster.load,

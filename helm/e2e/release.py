@@ -13,7 +13,7 @@ from .process import Failed, run, until
 
 NAME, NAMESPACE = "bireme", "bireme"
 NODE_PORT = 30070
-TIERS = {"query": ("deployment", "bireme-query"), "io": ("statefulset", "bireme-io")}
+KINDS = {"query": "deployment", "io": "statefulset"}
 VALUES = Path(__file__).parent / "values.yaml"
 
 
@@ -26,16 +26,20 @@ def documents(said: str) -> list[dict]:
 
 
 class Release:
-    def __init__(self, bireme: Path, cluster: Cluster, store_server: store.Store):
+    """In a namespace of its own; another one than the first has its name begin with the chart's."""
+
+    def __init__(self, bireme: Path, cluster: Cluster, store_server: store.Store, name: str = NAME,
+                 namespace: str = NAMESPACE, node_port: int = NODE_PORT):
         self.bireme, self.cluster, self.store = bireme, cluster, store_server
-        self.endpoint = f"{node_ip(1)}:{NODE_PORT}"
+        self.name, self.namespace, self.node_port = name, namespace, node_port
+        self.endpoint = f"{node_ip(1)}:{node_port}"
         # With TLS, where callers find the files that it takes, as variables.
         self.tls: dict[str, str] = {}
 
     # -- helm --
 
     def prepare(self) -> None:
-        run("kubectl", "create", "namespace", NAMESPACE)
+        run("kubectl", "create", "namespace", self.namespace)
         literals = [f"--from-literal={name}={value}" for name, value in store.SECRET.items()]
         self.kubectl("create", "secret", "generic", "store", *literals)
 
@@ -45,7 +49,7 @@ class Release:
             "image": {"tag": BIREME.split(":")[1]},
             "tables": {store.TABLE: {"uri": store.URI, "key": store.KEY}},
             "storage": {"existingSecret": "store", "options": store.OPTIONS},
-            "query": {"service": {"type": "NodePort", "nodePort": NODE_PORT}},
+            "query": {"service": {"type": "NodePort", "nodePort": self.node_port}},
             "seccompInstaller": {"kubeletDir": str(PROFILES)},
         }
         file = STATE / "values.json"
@@ -55,19 +59,19 @@ class Release:
     def upgrade(self, *sets: str, force: bool = False) -> None:
         """With `force` also what has become somebody else's, such as the number of pods that a scaler has set."""
         flags = [word for value in sets for word in ("--set-json", value)] + ["--force-conflicts"] * force
-        self.helm("upgrade", "--install", NAME, CHART, "-f", VALUES, "-f", self.values(), *flags)
+        self.helm("upgrade", "--install", self.name, CHART, "-f", VALUES, "-f", self.values(), *flags)
 
     def helm(self, command: str, *words) -> str:
-        return run("helm", command, *words, "-n", NAMESPACE, "--wait", "--timeout", "300s", timeout=320)
+        return run("helm", command, *words, "-n", self.namespace, "--wait", "--timeout", "300s", timeout=320)
 
     def helm_test(self) -> str:
         """What Helm says of it, and, with it, what the tests' own pods say."""
-        return run("helm", "test", NAME, "-n", NAMESPACE, "--timeout", "120s", timeout=140, errors=True)
+        return run("helm", "test", self.name, "-n", self.namespace, "--timeout", "120s", timeout=140, errors=True)
 
     # -- kubectl --
 
     def kubectl(self, *words, timeout: float = 120) -> str:
-        return run("kubectl", "-n", NAMESPACE, *words, timeout=timeout)
+        return run("kubectl", "-n", self.namespace, *words, timeout=timeout)
 
     def objects(self, kind: str, tier: str | None = None) -> list[dict]:
         selector = ["-l", f"app.kubernetes.io/component={tier}"] if tier else []
@@ -104,7 +108,7 @@ class Release:
               lambda: len(self.ready_pods(tier)) == count == len(self.pods(tier)), timeout)
 
     def rollout(self, tier: str, timeout: float = 240) -> None:
-        self.kubectl("rollout", "status", "/".join(TIERS[tier]), timeout=timeout)
+        self.kubectl("rollout", "status", f"{KINDS[tier]}/{self.name}-{tier}", timeout=timeout)
 
     # -- bireme --
 

@@ -11,6 +11,7 @@ PORT = 29000
 ENDPOINT = f"http://{HOST}:{PORT}"
 SECRET = {"AWS_ACCESS_KEY_ID": "bireme-e2e", "AWS_SECRET_ACCESS_KEY": "bireme-e2e-secret"}
 OPTIONS = {"aws_endpoint": ENDPOINT, "aws_region": "us-east-1", "aws_allow_http": "true"}
+STORAGE = [word for name, value in OPTIONS.items() for word in ("--storage", f"{name}={value}")]
 TABLE, URI, KEY = "words", "s3://tables/words.lance", "synset"
 SAMPLE = ROOT / "services" / "bireme" / "demo" / "wordnet-sample.parquet"
 
@@ -28,8 +29,13 @@ class Store:
 
     def fill(self, bireme: Path) -> None:
         """The sample as a table of many small fragments, so that every I/O node owns some of it."""
-        storage = [word for name, value in OPTIONS.items() for word in ("--storage", f"{name}={value}")]
         until("MinIO", lambda: run("curl", "-fsS", f"{ENDPOINT}/minio/health/ready") == "")
-        run(bireme, "ingest", SAMPLE, "--table", URI, "--key", KEY, "--fragment-rows", 250, *storage, env=SECRET)
-        run(bireme, "index", "--table", URI, "--vector", "vector", "--metric", "cosine", "--key", KEY, *storage,
+        ingest(bireme, URI, 250)
+        run(bireme, "index", "--table", URI, "--vector", "vector", "--metric", "cosine", "--key", KEY, *STORAGE,
             env=SECRET, timeout=300)
+
+
+def ingest(bireme: Path, uri: str, fragment_rows: int) -> None:
+    """The sample as a table of fragments of so many rows, which are a chunk each."""
+    run(bireme, "ingest", SAMPLE, "--table", uri, "--key", KEY, "--fragment-rows", fragment_rows, *STORAGE, env=SECRET,
+        timeout=300)

@@ -5,6 +5,8 @@ NODES_CIDR = "10.201.0.0/24"
 SERVICES_CIDR = "10.203.0.0/16"
 KUBERNETES_SERVICE = "10.203.0.1"
 PODS_CIDR = "10.202.0.0/16"
+# Of pods that nobody is behind.
+FAKE_PODS_CIDR = "10.204.0.0/16"
 BRIDGE = "bireme0"
 # Of the chart's pods: what each tier serves at, and where both tell their metrics.
 PORTS = {"query": 7070, "io": 7071}

@@ -1,13 +1,15 @@
 """A bridge on the host, and a network namespace with a cable to it for each node. Pods are routed by node."""
 
 from ..process import Failed, run
-from .addresses import BRIDGE, HOST, node_ip, node_link, node_name, pods_cidr
+from .addresses import BRIDGE, FAKE_PODS_CIDR, HOST, node_ip, node_link, node_name, pods_cidr
 
 
 def up(nodes: int) -> None:
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{HOST}/24", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
+    # Nobody at the bridge has these, and what is sent there does not leave the machine.
+    run("ip", "route", "add", FAKE_PODS_CIDR, "dev", BRIDGE)
     for number in range(1, nodes + 1):
         connect(number)
     for number in range(1, nodes + 1):

@@ -1,0 +1,155 @@
+"""An I/O tier of hundreds: a second release of the chart, whose I/O nodes Kubernetes places on nodes that nothing runs
+for. Endpoints, their slices and zones come from Kubernetes' own controllers; the query node is real, and follows them."""
+
+import json
+from collections import Counter
+
+from .. import store
+from ..check import check, say, step
+from ..cluster.addresses import PORTS
+from ..cluster.fake_nodes import LABEL, TOLERATION, FakeNodes
+from ..cluster.manifest import apply
+from ..process import run, until
+from ..release import Release
+
+NAME, NODE_PORT = "bireme-many", 30071
+SERVICE = f"{NAME}-io"
+FAKE_NODES, ZONES = 200, 4
+FEW, MANY = 200, 300
+# The most endpoints that Kubernetes puts into one slice.
+IN_SLICE = 100
+# Of so many chunks that shares of them can be told.
+TABLE, URI, ROWS_A_CHUNK = "chunks", "s3://tables/chunks.lance", 5
+# How far the share of chunks that move may be from the new nodes' share.
+DEVIATION_MAX = 0.04
+VALUES = {
+    "query.replicas": 1, "io.drives": [{"name": "none", "size": "1GiB", "emptyDir": {}}], "io.minReadySeconds": 0,
+    "io.nodeSelector": LABEL, "io.tolerations": [TOLERATION], "io.topologySpread": "DoNotSchedule",
+    f"tables.{TABLE}": {"uri": URI},
+}
+SLICE = "real"
+
+# The owner of each chunk, which is a fragment and a number.
+Owners = dict[tuple[int, int], str]
+
+
+def of_nodes(release) -> None:
+    step(f"an I/O tier of {FEW} nodes, {MANY}, and {FEW} again, in several EndpointSlices")
+    store.ingest(release.bireme, URI, ROWS_A_CHUNK)
+    many = Release(release.bireme, release.cluster, release.store, NAME, NAME, NODE_PORT)
+    real = {name: pod["status"]["podIP"] for name, pod in release.pods("io").items()}
+    with FakeNodes(release.cluster, FAKE_NODES, ZONES) as nodes:
+        many.prepare()
+        grow(many, FEW)
+        spread(many, nodes.zones)
+        put_slice(real)
+        known(many, FEW, real)
+        zones(many, nodes.zones)
+        few = owners(many)
+        check("every node owns about its share", evenly(few, FEW + len(real)), f"{len(few)} chunks")
+        grow(many, MANY)
+        spread(many, nodes.zones)
+        known(many, MANY, real)
+        moved(few, owners(many), MANY - FEW, MANY + len(real))
+        answers(many, real)
+        refused(many, real)
+        grow(many, FEW)
+        # They keep their chunks for `member_hold`.
+        known(many, FEW, real)
+        check("each chunk is where it was", owners(many) == few)
+        answers(many, real)
+        run("helm", "uninstall", NAME, "-n", NAME, "--wait", timeout=180)
+        run("kubectl", "delete", "namespace", NAME, timeout=180)
+
+
+def grow(many: Release, count: int) -> None:
+    values = {**VALUES, "io.replicas": count}
+    many.upgrade(*(f"{name}={json.dumps(value)}" for name, value in values.items()))
+    many.settled("io", count, 180)
+    until("their endpoints", lambda: sum(made_slices(many)) == count)
+    sizes = made_slices(many)
+    check("no slice has more than Kubernetes puts into one", len(sizes) >= count / IN_SLICE and max(sizes) <= IN_SLICE,
+          sizes)
+
+
+def made_slices(many: Release) -> list[int]:
+    """How many endpoints there are in each slice that Kubernetes made."""
+    found = json.loads(many.kubectl("get", "endpointslices", "-l", f"kubernetes.io/service-name={SERVICE}", "-o", "json"))
+    return [len(it["endpoints"] or []) for it in found["items"] if it["metadata"]["name"] != SLICE]
+
+
+def spread(many: Release, zone_of: dict[str, str]) -> None:
+    """As the chart's constraints ask for: no node, and no zone, has two more than another."""
+    on = [pod["spec"]["nodeName"] for pod in many.pods("io").values()]
+    for what, counts in (("node", Counter(on)), ("zone", Counter(zone_of[node] for node in on))):
+        places = len(set(zone_of) if what == "node" else set(zone_of.values()))
+        even = max(counts.values()) - (min(counts.values()) if len(counts) == places else 0) <= 1
+        check(f"the same on each {what}, or one more", even, f"{max(counts.values())} at most")
+
+
+def known(many: Release, count: int, real: dict) -> None:
+    """The query node has them all, each with its whole share."""
+    def grown() -> bool:
+        nodes = many.io_nodes()
+        return len(nodes) == count + len(real) and all(node["share"] == node["weight"] for node in nodes)
+
+    until(f"{count} I/O nodes and the real ones", grown, 90)
+    names = {node["name"] for node in many.io_nodes()}
+    check("the query node knows the pods by their names", names == set(many.pods("io")) | set(real), len(names))
+
+
+def zones(many: Release, zone_of: dict[str, str]) -> None:
+    found = {node["name"]: node["zone"] for node in many.io_nodes()}
+    on = {name: zone_of[pod["spec"]["nodeName"]] for name, pod in many.pods("io").items()}
+    check("and their zones", on.items() <= found.items(), dict(Counter(on.values())))
+
+
+def owners(many: Release) -> Owners:
+    nodes = many.ask("placement", TABLE, "--chunks")[0]["nodes"]
+    return {(run["fragment"], chunk): node["name"] for node in nodes for run in node["ranges"]
+            for chunk in range(run["first"], run["first"] + run["count"])}
+
+
+def evenly(owners: Owners, nodes: int) -> bool:
+    """Some chunks each on average: nobody has many times that, and few have none."""
+    counts, mean = Counter(owners.values()), len(owners) / nodes
+    return max(counts.values()) < 4 * mean and len(counts) > 0.95 * nodes
+
+
+def moved(before: Owners, after: Owners, new: int, nodes: int) -> None:
+    check("it is the same chunks", before.keys() == after.keys())
+    gone = [chunk for chunk in before if before[chunk] != after[chunk]]
+    share, expected = len(gone) / len(before), new / nodes
+    say(f"   {len(gone)} of {len(before)} chunks moved: {share:.1%}, where the new nodes are {expected:.1%}")
+    check("the new nodes' share of chunks moved", abs(share - expected) < DEVIATION_MAX)
+    check("to new nodes alone", not {after[chunk] for chunk in gone} & set(before.values()))
+
+
+def answers(many: Release, real: dict) -> None:
+    row = many.ask("get", store.TABLE, "n02503517", "--columns", store.KEY)[0]
+    check("a row is found", row[store.KEY] == "n02503517")
+    reachable = {node["name"] for node in many.io_nodes() if node["reachable"]}
+    check("of the I/O nodes the real ones answer", reachable == set(real))
+
+
+def refused(many: Release, real: dict) -> None:
+    """A slice that says that its port is another's protocol: the list is refused as a whole."""
+    membership = lambda: many.ask("status", accept=(0, 4))[0]["membership"]
+    before = {node["name"] for node in many.io_nodes()}
+    put_slice(real, protocol="https")
+    until("the list to be refused", lambda: membership()["refused_lists"] > 0, 20)
+    error = membership()["error"]
+    check("it is refused, and status says why", "speaks `https`" in (error or ""), error)
+    check("the last list stays in use", {node["name"] for node in many.io_nodes()} == before)
+    put_slice(real)
+    until("the list to be taken again", lambda: not membership()["error"], 20)
+
+
+def put_slice(real: dict, protocol: str | None = None) -> None:
+    """One that somebody wrote, beside those that Kubernetes makes: of the I/O nodes of the other release."""
+    port = {"name": "grpc", "port": PORTS["io"]} | ({"appProtocol": protocol} if protocol else {})
+    apply({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": [port],
+           "metadata": {"name": SLICE, "namespace": NAME, "labels": {"kubernetes.io/service-name": SERVICE}},
+           "endpoints": [{"addresses": [address], "hostname": name,
+                          "conditions": {"ready": True, "serving": True, "terminating": False}}
+                         for name, address in real.items()]})
