@@ -157,8 +157,8 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- $strategy := default (dict) .strategy.rollingUpdate }}
-{{- if and (hasKey $strategy "maxSurge") (hasKey $strategy "maxUnavailable") (eq (toString $strategy.maxSurge) "0") (eq (toString $strategy.maxUnavailable) "0") }}
+{{- $update := include "bireme.query.rollingUpdate" . | fromYaml }}
+{{- if and (eq (toString $update.maxSurge) "0") (eq (toString $update.maxUnavailable) "0") }}
 {{- fail "query.strategy.rollingUpdate: maxSurge and maxUnavailable are both 0, and nothing could be updated: set one of them to 1" }}
 {{- end }}
 {{- end }}

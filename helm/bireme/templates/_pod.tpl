@@ -140,6 +140,17 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{/*
+One more before one less; but where pods keep off each other's nodes there may be no node for one more, and the update would
+wait for ever. What the values say goes before: there may be nodes enough.
+*/}}
+{{- define "bireme.query.rollingUpdate" -}}
+{{- $given := default (dict) .strategy.rollingUpdate }}
+{{- $hard := eq .antiAffinity "hard" -}}
+maxSurge: {{ if hasKey $given "maxSurge" }}{{ $given.maxSurge }}{{ else }}{{ ternary 0 1 $hard }}{{ end }}
+maxUnavailable: {{ if hasKey $given "maxUnavailable" }}{{ $given.maxUnavailable }}{{ else }}{{ ternary 1 0 $hard }}{{ end }}
+{{- end }}
+
+{{/*
 How many pods a tier has: (list $ "io" "StatefulSet" scaled). Where a scaler decides, as many as there are: a number that was
 in the last release and is in none now would become 1. Nothing where the cluster is not asked (`helm template`), or has none
 of them yet; nor where Helm applies on the server's side and the scaler has set the number, which is the scaler's from then on:
