@@ -3,6 +3,7 @@
 {{- define "bireme.checks" -}}
 {{- include "bireme.checks.names" . }}
 {{- include "bireme.checks.io" .Values }}
+{{- include "bireme.checks.services" . }}
 {{- include "bireme.checks.hits" .Values }}
 {{- include "bireme.checks.shares" .Values }}
 {{- include "bireme.checks.drives" .Values.io }}
@@ -59,6 +60,24 @@
 {{- end }}
 {{- end }}
 {{- if .io.pinned }}{{ include "bireme.checks.pinned" .io.resources }}{{ end }}
+{{- end }}
+
+{{/* I/O nodes of several Services: only Kubernetes tells their weights, and a certificate is of one Service's name. */}}
+{{- define "bireme.checks.services" -}}
+{{- with .Values }}
+{{- if and (ne .discovery "kubernetes") .ioServices }}
+{{- fail (printf "ioServices names more I/O nodes, and discovery is %s: set it to kubernetes" .discovery) }}
+{{- end }}
+{{- if and (ne .discovery "kubernetes") (ne (toString .io.weight) "1") }}
+{{- fail (printf "io.weight is %v, which only Kubernetes tells, and discovery is %s: set it to kubernetes" .io.weight .discovery) }}
+{{- end }}
+{{- if has (include "bireme.tier" (list $ "io")) .ioServices }}
+{{- fail (printf "ioServices names %s, which is this release's own: leave it out" (include "bireme.tier" (list $ "io"))) }}
+{{- end }}
+{{- if and .ioServices .tls.certManager.enabled }}
+{{- fail "ioServices names I/O nodes of another release, and tls.certManager makes certificates of this one's name alone: give all of them a certificate of one name by tls.secrets and tls.ioServerName" }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Whole seconds of a duration: 1h30m. */}}

@@ -24,6 +24,14 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* The headless service's, with the nodes' weight: Kubernetes copies a service's labels to its EndpointSlices. */}}
+{{- define "bireme.io.service.metadata" -}}
+{{- $metadata := include "bireme.metadata" (list . "io") | fromYaml }}
+{{- $weight := include "bireme.toml.scalar" .Values.io.weight }}
+{{- if ne $weight "1" }}{{ $_ := set $metadata.labels "bireme.io/weight" $weight }}{{ end }}
+{{- toYaml $metadata }}
+{{- end }}
+
 {{/* The same with labels that a Prometheus or a Grafana picks it by: (list $ "metrics" labels [annotations]). */}}
 {{- define "bireme.monitoring.metadata" -}}
 {{- $annotations := dict }}{{ if gt (len .) 3 }}{{ $annotations = index . 3 }}{{ end }}

@@ -63,6 +63,18 @@ pub enum MembershipError {
         /// How to mend it.
         mend: String,
     },
+    /// A Service's label says no weight.
+    #[error(
+        "label {label}={text} of Service `{service}` is no number above 0; write it like 2 or 0.5"
+    )]
+    Weight {
+        /// The Service.
+        service: String,
+        /// The label's name.
+        label: &'static str,
+        /// What it says.
+        text: String,
+    },
     /// The file is no list of members.
     #[error("{path}:{line}: {problem}")]
     Syntax {
@@ -76,7 +88,7 @@ pub enum MembershipError {
     /// The text says no source.
     #[error(
         "`{text}` says no source of I/O nodes: {problem}; write dns:HOST:PORT, file:PATH or \
-             kubernetes:[NAMESPACE/]SERVICE[:PORT]"
+             kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]"
     )]
     Source {
         /// As written.

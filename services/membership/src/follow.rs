@@ -85,9 +85,9 @@ impl Membership {
                 let names = dns::Names { host, port };
                 tokio::spawn(async move { dns::follow(names, None, refresh, heard).await })
             }
-            Source::Kubernetes { namespace, service, port } => {
-                let service = kubernetes::Service { namespace, service, port };
-                tokio::spawn(kubernetes::follow(service, None, heard))
+            Source::Kubernetes { namespace, services, port } => {
+                let services = kubernetes::Services { namespace, names: services, port };
+                tokio::spawn(kubernetes::follow(services, None, heard))
             }
         };
         let followed = Self::follow_lists(source.to_string(), policy, lists, reader);

@@ -1,4 +1,4 @@
-//! Members from the Kubernetes API: a watch on a Service's EndpointSlices.
+//! Members from the Kubernetes API: a watch on the EndpointSlices of one or more Services.
 //!
 //! kube's watcher lists, watches from there on with bookmarks, and lists anew when the API server has
 //! forgotten where it was (410 Gone). While the API is out of reach the last list stays. The account that
@@ -17,11 +17,8 @@ use tracing::{debug, warn};
 
 use crate::error::MembershipError;
 use crate::follow::Heard;
-use crate::slices::Slices;
+use crate::slices::{SERVICE_LABEL, Slices};
 use crate::source::{Port, Source};
-
-/// The label by which slices tell their Service.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// What the API server says once it has forgotten a watch's place: no fault, the watcher lists anew.
 const GONE: u16 = 410;
@@ -29,44 +26,44 @@ const GONE: u16 = 410;
 /// So long without another error, and a watch stands: longer than the watcher's pauses and a connection's time.
 const QUIET: Duration = Duration::from_secs(90);
 
-/// Which Service.
+/// Which Services.
 #[derive(Clone, Debug)]
-pub(crate) struct Service {
-    /// Its namespace; the one of this node if left out.
+pub(crate) struct Services {
+    /// Their namespace; the one of this node if left out.
     pub namespace: Option<String>,
-    /// Its name.
-    pub service: String,
-    /// Its port.
+    /// Their names.
+    pub names: Vec<String>,
+    /// Their port.
     pub port: Option<Port>,
 }
 
-impl Service {
+impl Services {
     fn unreachable(&self, problem: String) -> MembershipError {
-        let Self { namespace, service, port } = self.clone();
-        let source = Source::Kubernetes { namespace, service, port };
+        let Self { namespace, names, port } = self.clone();
+        let source = Source::Kubernetes { namespace, services: names, port };
         MembershipError::Unreachable { source_name: source.to_string(), problem }
     }
 }
 
-/// Tells of the Service's pods now and whenever they have changed, until nobody listens. Without a
+/// Tells of the Services' pods now and whenever they have changed, until nobody listens. Without a
 /// `config` it is the cluster's that this node runs in, or that of the kubeconfig.
-pub(crate) async fn follow(service: Service, config: Option<Config>, heard: Heard) {
+pub(crate) async fn follow(services: Services, config: Option<Config>, heard: Heard) {
     // Two are compiled in; whoever names none gets the process's.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut pauses = DefaultBackoff::default();
     let api = loop {
-        match api(&service, config.clone()).await {
+        match api(&services, config.clone()).await {
             Ok(api) => break api,
             Err(problem) => {
-                if heard.send(Err(service.unreachable(problem))).await.is_err() {
+                if heard.send(Err(services.unreachable(problem))).await.is_err() {
                     return;
                 }
             }
         }
         tokio::time::sleep(pauses.next().unwrap_or_default()).await;
     };
-    let label = format!("{SERVICE_LABEL}={}", service.service);
-    let events = watcher(api, watcher::Config::default().labels(&label)).default_backoff();
+    let labels = format!("{SERVICE_LABEL} in ({})", services.names.join(","));
+    let events = watcher(api, watcher::Config::default().labels(&labels)).default_backoff();
     let mut events = std::pin::pin!(events);
     let (mut slices, mut has_warned) = (Slices::default(), false);
     let mut failed: Option<Instant> = None;
@@ -77,7 +74,7 @@ pub(crate) async fn follow(service: Service, config: Option<Config>, heard: Hear
             event = events.next() => event,
             () = sleep_until(stands_again.unwrap_or_else(Instant::now)), if stands_again.is_some() => {
                 failed = None;
-                let list = slices.list(&service.service, service.port.as_ref());
+                let list = slices.list(services.port.as_ref());
                 match heard.send(list).await {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -87,17 +84,17 @@ pub(crate) async fn follow(service: Service, config: Option<Config>, heard: Hear
         let Some(event) = event else { return };
         failed = event.is_err().then(Instant::now);
         let told = match event.map(|event| slices.apply(event)) {
-            Ok(true) => slices.list(&service.service, service.port.as_ref()),
+            Ok(true) => slices.list(services.port.as_ref()),
             Ok(false) => continue,
             Err(watcher::Error::WatchError(status)) if status.code == GONE => {
                 debug!("the API server has forgotten the watch; listing anew");
                 continue;
             }
-            Err(error) => Err(service.unreachable(said(&error))),
+            Err(error) => Err(services.unreachable(said(&error))),
         };
         if slices.nameless() && !std::mem::replace(&mut has_warned, true) {
             warn!(
-                service = service.service,
+                services = services.names.join(","),
                 "some endpoints have neither a host name nor a pod, so they are named after their \
                  addresses: one that comes back with another address is a new I/O node"
             );
@@ -108,12 +105,12 @@ pub(crate) async fn follow(service: Service, config: Option<Config>, heard: Hear
     }
 }
 
-async fn api(service: &Service, config: Option<Config>) -> Result<Api<EndpointSlice>, String> {
+async fn api(services: &Services, config: Option<Config>) -> Result<Api<EndpointSlice>, String> {
     let config = match config {
         Some(config) => config,
         None => Config::infer().await.map_err(|error| causes(&error))?,
     };
-    let namespace = service.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let namespace = services.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| causes(&error))?;
     Ok(Api::namespaced(client, &namespace))
 }

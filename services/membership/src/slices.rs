@@ -1,11 +1,11 @@
-//! Members from EndpointSlices: several slices are one list. Pure.
+//! Members from EndpointSlices: several slices, of one Service or more, are one list. Pure.
 //!
 //! A Service's endpoints come in slices of up to 100, one kind of address each, in no order; while the
 //! controller moves an endpoint it may be in two of them for a moment. A member's name is the endpoint's
 //! host name (which pods of a StatefulSet have, and keep when they restart), else its pod's name, else
-//! its address.
+//! its address. Its weight is its Service's: Kubernetes copies a Service's labels to its slices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::discovery::v1::{Endpoint as Pod, EndpointPort, EndpointSlice};
 use kube::runtime::watcher::Event;
@@ -14,10 +14,16 @@ use crate::error::{MembershipError, Result};
 use crate::list::{Entry, MemberList, Presence};
 use crate::source::Port;
 
+/// The label by which slices tell their Service.
+pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// The label by which a Service tells the weight of each of its nodes; 1 without it.
+const WEIGHT_LABEL: &str = "bireme.io/weight";
+
 /// What a port may say that it speaks: gRPC without TLS, by the names that are in use for it.
 const PROTOCOLS: [&str; 6] = ["grpc", "h2c", "kubernetes.io/h2c", "http2", "http", "tcp"];
 
-/// A Service's slices, as a watch tells of them.
+/// The Services' slices, as a watch tells of them.
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
     known: BTreeMap<String, EndpointSlice>,
@@ -60,20 +66,21 @@ impl Slices {
     /// The list that they make together.
     ///
     /// # Errors
-    /// A port that is not there or not named, another protocol, two pods of one name.
-    pub fn list(&self, service: &str, port: Option<&Port>) -> Result<MemberList> {
+    /// A port that is not there or not named, another protocol, a weight that is none, two pods of one name.
+    pub fn list(&self, port: Option<&Port>) -> Result<MemberList> {
         let mut entries: BTreeMap<(String, String), Entry> = BTreeMap::new();
         for slice in self.family() {
+            let weight = weight(slice)?;
             for pod in &slice.endpoints {
                 let Some(address) = pod.addresses.first() else { continue };
                 let name = name_of(pod).unwrap_or(address);
-                let number = number(slice, service, port, name)?;
+                let number = number(slice, port, name)?;
                 let host =
                     if address.contains(':') { format!("[{address}]") } else { address.clone() };
                 let entry = Entry {
                     name: name.to_owned(),
                     endpoint: format!("http://{host}:{number}").parse()?,
-                    weight: 1.0,
+                    weight,
                     zone: pod.zone.clone(),
                     presence: presence(pod),
                 };
@@ -98,17 +105,33 @@ impl Slices {
         self.family().flat_map(|slice| &slice.endpoints).any(|pod| name_of(pod).is_none())
     }
 
-    /// The slices of one kind of address: a Service with both has each pod twice.
+    /// The slices, of each Service by one kind of address: one with both has each pod twice.
     fn family(&self) -> impl Iterator<Item = &EndpointSlice> {
         let of = |family: &'static str| {
-            move |slice: &&EndpointSlice| {
-                slice.address_type == family && !slice.endpoints.is_empty()
-            }
+            let slices = self.known.values().filter(|slice| !slice.endpoints.is_empty());
+            slices.filter(move |slice| slice.address_type == family)
         };
-        let family =
-            if self.known.values().any(|slice| of("IPv4")(&slice)) { "IPv4" } else { "IPv6" };
-        self.known.values().filter(of(family))
+        let has_both: BTreeSet<&str> = of("IPv4").map(service_of).collect();
+        of("IPv4").chain(of("IPv6").filter(move |slice| !has_both.contains(service_of(slice))))
     }
+}
+
+fn label<'a>(slice: &'a EndpointSlice, name: &str) -> Option<&'a str> {
+    slice.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+fn service_of(slice: &EndpointSlice) -> &str {
+    label(slice, SERVICE_LABEL).unwrap_or_default()
+}
+
+fn weight(slice: &EndpointSlice) -> Result<f64> {
+    let Some(text) = label(slice, WEIGHT_LABEL) else { return Ok(1.0) };
+    let weight = text.parse().ok().filter(|weight: &f64| weight.is_finite() && *weight > 0.0);
+    weight.ok_or_else(|| MembershipError::Weight {
+        service: service_of(slice).to_owned(),
+        label: WEIGHT_LABEL,
+        text: text.to_owned(),
+    })
 }
 
 fn name_of(pod: &Pod) -> Option<&String> {
@@ -140,7 +163,7 @@ fn rank(presence: Presence) -> u8 {
 }
 
 /// The number of the port that is meant, and spoken on.
-fn number(slice: &EndpointSlice, service: &str, port: Option<&Port>, member: &str) -> Result<u16> {
+fn number(slice: &EndpointSlice, port: Option<&Port>, member: &str) -> Result<u16> {
     let ports = slice.ports.as_deref().unwrap_or_default();
     let fault = |problem: String| {
         let known: Vec<String> = ports.iter().map(shown).collect();
@@ -148,7 +171,7 @@ fn number(slice: &EndpointSlice, service: &str, port: Option<&Port>, member: &st
             [] => "give it one".to_owned(),
             known => format!("name one of {}", known.join(", ")),
         };
-        MembershipError::Port { service: service.to_owned(), problem, mend }
+        MembershipError::Port { service: service_of(slice).to_owned(), problem, mend }
     };
     let numbered = |port: &EndpointPort| port.port.and_then(|port| u16::try_from(port).ok());
     let found = match (port, ports) {
@@ -200,10 +223,19 @@ mod tests {
     }
 
     fn slice(name: &str, family: &str, endpoints: &[Value], ports: Value) -> EndpointSlice {
+        let labels = json!({SERVICE_LABEL: "io"});
         let slice = json!({
-            "metadata": {"name": name}, "addressType": family, "endpoints": endpoints, "ports": ports,
+            "metadata": {"name": name, "labels": labels}, "addressType": family,
+            "endpoints": endpoints, "ports": ports,
         });
         serde_json::from_value(slice).unwrap()
+    }
+
+    /// The same with a label more, or another.
+    fn labelled(slice: EndpointSlice, name: &str, text: &str) -> EndpointSlice {
+        let mut slice = slice;
+        slice.metadata.labels.get_or_insert_default().insert(name.into(), text.into());
+        slice
     }
 
     fn grpc() -> Value {
@@ -219,7 +251,7 @@ mod tests {
     }
 
     fn shown(slices: &Slices) -> Vec<String> {
-        let list = slices.list("io", Some(&Port::Named("grpc".into()))).unwrap();
+        let list = slices.list(Some(&Port::Named("grpc".into()))).unwrap();
         let show =
             |entry: &Entry| format!("{} {} {:?}", entry.name, entry.endpoint, entry.presence);
         list.entries().iter().map(show).collect()
@@ -237,10 +269,32 @@ mod tests {
             shown(&all),
             ["io-0 http://10.0.0.1:7071 Ready", "io-1 http://10.0.0.2:7071 Ready"]
         );
-        let zone = all.list("io", None).unwrap().entries()[0].zone.clone();
+        let zone = all.list(None).unwrap().entries()[0].zone.clone();
         assert_eq!(zone.as_deref(), Some("z1"));
         let [_, _, six] = both;
         assert_eq!(shown(&slices([six]))[0], "io-0 http://[fd00::1]:7071 Ready");
+    }
+
+    #[test]
+    fn services_of_other_sizes_are_one_list_with_the_weight_of_each() {
+        let big = |slice| labelled(labelled(slice, SERVICE_LABEL, "big"), WEIGHT_LABEL, "2.5");
+        let all = slices([
+            slice("a", "IPv4", &[ready("io-0", "10.0.0.1")], grpc()),
+            big(slice("b", "IPv6", &[ready("big-0", "fd00::1")], grpc())),
+            big(slice("c", "IPv6", &[ready("big-1", "fd00::2")], grpc())),
+        ]);
+        let list = all.list(None).unwrap();
+        let weights: Vec<_> =
+            list.entries().iter().map(|it| (it.name.as_str(), it.weight)).collect();
+        assert_eq!(weights, [("big-0", 2.5), ("big-1", 2.5), ("io-0", 1.0)]);
+        for text in ["heavy", "", "0", "-1", "inf", "NaN"] {
+            let bad = slice("d", "IPv4", &[ready("io-1", "10.0.0.2")], grpc());
+            let refused = slices([labelled(bad, WEIGHT_LABEL, text)]).list(None).unwrap_err();
+            assert!(refused.is_refusal());
+            let said =
+                format!("label bireme.io/weight={text} of Service `io` is no number above 0");
+            assert!(refused.to_string().contains(&said), "{refused}");
+        }
     }
 
     #[test]
@@ -285,7 +339,7 @@ mod tests {
         assert_eq!(shown(&slices([slice("a", "IPv4", &pods, grpc())])).len(), 1, "restarting");
         let twice =
             slices([slice("a", "IPv4", &[ready("x", "10.0.0.1"), ready("x", "10.0.0.2")], grpc())]);
-        let said = twice.list("io", None).unwrap_err().to_string();
+        let said = twice.list(None).unwrap_err().to_string();
         assert!(said.contains("two I/O nodes are named `x`"), "{said}");
     }
 
@@ -303,9 +357,8 @@ mod tests {
     #[test]
     fn wrong_ports_are_refused_with_those_that_there_are() {
         let with = |ports| slices([slice("a", "IPv4", &[ready("p", "10.0.0.1")], ports)]);
-        let refused = |ports, port: Option<Port>| {
-            with(ports).list("io", port.as_ref()).unwrap_err().to_string()
-        };
+        let refused =
+            |ports, port: Option<Port>| with(ports).list(port.as_ref()).unwrap_err().to_string();
         let two = json!([{"name": "grpc", "port": 7071}, {"name": "http", "port": 80}]);
         let named = |name: &str| Some(Port::Named(name.into()));
         for (said, expected) in [
@@ -324,7 +377,7 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{said}");
         }
-        let list = with(two).list("io", Some(&Port::Number(80))).unwrap();
+        let list = with(two).list(Some(&Port::Number(80))).unwrap();
         assert_eq!(list.entries()[0].endpoint.to_string(), "http://10.0.0.1:80");
     }
 

@@ -39,13 +39,13 @@ pub enum Source {
         /// The port of nodes that have address records only.
         port: u16,
     },
-    /// The EndpointSlices of a Service.
+    /// The EndpointSlices of Services.
     Kubernetes {
-        /// The Service's namespace; the one that this node runs in if left out.
+        /// The Services' namespace; the one that this node runs in if left out.
         namespace: Option<String>,
-        /// The Service.
-        service: String,
-        /// Its port; may be left out where there is one only.
+        /// The Services, each perhaps of nodes of another size; at least one.
+        services: Vec<String>,
+        /// Their port; may be left out where there is one only.
         port: Option<Port>,
     },
 }
@@ -73,17 +73,19 @@ impl FromStr for Source {
                     Some((namespace, rest)) => (Some(namespace), rest),
                     None => (None, rest),
                 };
-                let (service, port) = match rest.split_once(':') {
-                    Some((service, port)) => (service, Some(port)),
+                let (services, port) = match rest.split_once(':') {
+                    Some((services, port)) => (services, Some(port)),
                     None => (rest, None),
                 };
+                let services: Vec<&str> = services.split(',').collect();
                 let is_label = |label: &str| {
                     let is_one = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
                     !label.is_empty() && label.len() <= 63 && label.chars().all(is_one)
                 };
-                if !namespace.into_iter().chain([service]).chain(port).all(is_label) {
+                let names = namespace.into_iter().chain(services.iter().copied()).chain(port);
+                if !names.into_iter().all(is_label) {
                     return Err(fault(
-                        "namespace, Service and port are lower-case letters, digits and `-`",
+                        "namespace, Services and port are lower-case letters, digits and `-`",
                     ));
                 }
                 let port = match port.map(|port| (port, port.parse())) {
@@ -96,7 +98,8 @@ impl FromStr for Source {
                     Some(_) => return Err(fault("the port is above 65535")),
                 };
                 let namespace = namespace.map(str::to_owned);
-                Ok(Self::Kubernetes { namespace, service: service.into(), port })
+                let services = services.into_iter().map(str::to_owned).collect();
+                Ok(Self::Kubernetes { namespace, services, port })
             }
             _ => Err(fault("it begins with none of dns:, file: and kubernetes:")),
         }
@@ -116,12 +119,12 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "file:{}", path.display()),
             Self::Dns { host, port } => write!(f, "dns:{host}:{port}"),
-            Self::Kubernetes { namespace, service, port } => {
+            Self::Kubernetes { namespace, services, port } => {
                 f.write_str("kubernetes:")?;
                 if let Some(namespace) = namespace {
                     write!(f, "{namespace}/")?;
                 }
-                f.write_str(service)?;
+                f.write_str(&services.join(","))?;
                 port.iter().try_for_each(|port| write!(f, ":{port}"))
             }
         }
@@ -138,9 +141,9 @@ mod tests {
 
     #[test]
     fn sources_are_read_as_people_write_them_and_shown_alike() {
-        let kubernetes = |namespace: Option<&str>, service: &str, port| Source::Kubernetes {
+        let kubernetes = |namespace: Option<&str>, services: &[&str], port| Source::Kubernetes {
             namespace: namespace.map(str::to_owned),
-            service: service.into(),
+            services: services.iter().map(|&service| service.to_owned()).collect(),
             port,
         };
         let grpc = Some(Port::Named("grpc".into()));
@@ -148,9 +151,10 @@ mod tests {
         for (text, source) in [
             ("file:/etc/bireme/io.toml", Source::File("/etc/bireme/io.toml".into())),
             ("dns:io.bireme.svc.cluster.local:7071", Source::Dns { host, port: 7071 }),
-            ("kubernetes:bireme/io:grpc", kubernetes(Some("bireme"), "io", grpc)),
-            ("kubernetes:io", kubernetes(None, "io", None)),
-            ("kubernetes:io:7071", kubernetes(None, "io", Some(Port::Number(7071)))),
+            ("kubernetes:bireme/io:grpc", kubernetes(Some("bireme"), &["io"], grpc.clone())),
+            ("kubernetes:bireme/io,big:grpc", kubernetes(Some("bireme"), &["io", "big"], grpc)),
+            ("kubernetes:io", kubernetes(None, &["io"], None)),
+            ("kubernetes:io:7071", kubernetes(None, &["io"], Some(Port::Number(7071)))),
         ] {
             assert_eq!(read(text), source);
             assert_eq!(source.to_string(), text);
@@ -171,6 +175,7 @@ mod tests {
             ("kubernetes:a/b/c", "lower-case letters"),
             ("kubernetes:/io", "lower-case letters"),
             ("kubernetes:io:", "lower-case letters"),
+            ("kubernetes:io,:grpc", "lower-case letters"),
             ("kubernetes:io:0", "port 0"),
             ("kubernetes:io:70000", "above 65535"),
         ] {

@@ -33,7 +33,7 @@ pub struct QueryConfig {
     /// The I/O nodes, as a list that stays; at least one, unless `io_nodes_from` says where a list is.
     pub io_nodes: Vec<IoNodeConfig>,
     /// Where a list of I/O nodes is that is followed: `dns:HOST:PORT`, `file:PATH` or
-    /// `kubernetes:[NAMESPACE/]SERVICE[:PORT]`.
+    /// `kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]`.
     pub io_nodes_from: Option<Source>,
     /// How often a file or DNS is looked at for I/O nodes.
     #[serde(with = "humantime_serde")]

@@ -37,7 +37,8 @@ BIREME_QUERY_LIMITS_K_MAX), else from the file, else they have their defaults. A
 
 Every query node of a cluster must have the same I/O nodes with the same names. So that they can come
 and go without a restart, have the list followed with --io-nodes-from:
-  kubernetes:[NAMESPACE/]SERVICE[:PORT]  the pods behind a Service, by its EndpointSlices
+  kubernetes:[NAMESPACE/]SERVICE[:PORT]  the pods behind a Service, by its EndpointSlices; SERVICE,SERVICE
+                                         where some are of another size
   dns:HOST:PORT                          SRV records of _grpc._tcp.HOST, else the addresses of HOST
   file:PATH                              a TOML file of [[io_nodes]] with name, endpoint, weight, zone
                                          and draining; replace it by renaming another over it
@@ -69,7 +70,7 @@ pub struct QueryArgs {
     #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT", value_hint = ValueHint::Url)]
     io_nodes: Vec<IoEndpoint>,
     /// Where the list of I/O nodes is that is followed: dns:HOST:PORT, file:PATH or
-    /// kubernetes:[NAMESPACE/]SERVICE[:PORT] (replaces those of the file)
+    /// kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT] (replaces those of the file)
     #[arg(long, value_name = "SOURCE", conflicts_with = "io_nodes", value_hint = ValueHint::Other)]
     io_nodes_from: Option<Source>,
     /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]

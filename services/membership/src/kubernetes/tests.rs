@@ -124,12 +124,12 @@ fn status(code: u16, reason: &str) -> Value {
 
 fn followed(config: Config) -> mpsc::Receiver<Result<MemberList>> {
     let (heard, lists) = mpsc::channel(1);
-    let service = Service {
+    let services = Services {
         namespace: Some("ns".into()),
-        service: "io".into(),
+        names: vec!["io".into(), "big".into()],
         port: Some(Port::Named("grpc".into())),
     };
-    tokio::spawn(follow(service, Some(config), heard));
+    tokio::spawn(follow(services, Some(config), heard));
     lists
 }
 
@@ -163,7 +163,8 @@ async fn a_watch_goes_on_from_its_bookmark_and_lists_anew_when_it_is_gone() {
         seen[0].starts_with("/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?"),
         "{seen:?}"
     );
-    assert!(seen.iter().all(|path| path.contains("kubernetes.io%2Fservice-name%3Dio")), "{seen:?}");
+    let of_both = "labelSelector=kubernetes.io%2Fservice-name+in+%28io%2Cbig%29";
+    assert!(seen.iter().all(|path| path.contains(of_both)), "{seen:?}");
     let from = |at: usize, version: &str| seen[at].contains(&format!("resourceVersion={version}"));
     assert!(from(1, "5") && from(2, "20") && from(5, "30"), "{seen:?}");
     assert!(seen[1].contains("allowWatchBookmarks=true"), "{seen:?}");
@@ -182,7 +183,10 @@ async fn what_the_api_refuses_and_what_is_wrong_with_a_list_are_told() {
     let forbidden = lists.recv().await.unwrap().unwrap_err();
     let said = forbidden.to_string();
     assert!(!forbidden.is_refusal());
-    assert_eq!(said, "the I/O nodes can't be learnt from kubernetes:ns/io:grpc: played: Forbidden");
+    assert_eq!(
+        said,
+        "the I/O nodes can't be learnt from kubernetes:ns/io,big:grpc: played: Forbidden"
+    );
     assert!(lists.recv().await.unwrap().unwrap_err().is_refusal());
     assert_eq!(names(&mut lists).await, ["io-0"]);
 }
