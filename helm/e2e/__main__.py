@@ -28,6 +28,7 @@ STEPS = {
     "scale-query": scale.query_tier,
     "restart-query": lambda release: update.rolling_restart(release, "query"),
     "restart-io": lambda release: update.rolling_restart(release, "io"),
+    "restart-query-everywhere": update.on_every_node,
     "partition": update.partition,
     "another-image": update.another_image,
     "hits-recover": recovery.before_the_next,

@@ -44,6 +44,23 @@ def rolling_restart(release, tier: str) -> None:
         caches_are_warm(release)
 
 
+def on_every_node(release) -> None:
+    nodes = release.nodes()
+    step(f"the query tier has a pod on each of {len(nodes)} nodes, and none beside it: rolling restart under load")
+    release.upgrade('query.antiAffinity="hard"', f"query.replicas={len(nodes)}")
+    release.settled("query", len(nodes))
+    on = {pod["spec"]["nodeName"] for pod in release.pods("query").values()}
+    check("there is no node for one more", on == set(nodes), sorted(on))
+    before = uids(release, "query")
+    with Load(release, "search", 60):
+        release.kubectl("rollout", "restart", "deployment/bireme-query")
+        release.rollout("query")
+        release.settled("query", len(nodes))
+    check("every pod was replaced", not uids(release, "query") & before)
+    release.upgrade()
+    release.settled("query", 2)
+
+
 def caches_are_warm(release) -> None:
     for node in release.io_nodes():
         say(f"   {node['endpoint']}: {node['rows']} rows, {node['table_rows']} of them from the table")
