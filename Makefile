@@ -40,7 +40,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes fmt lint deny clean
+.PHONY: help demo build release test soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,10 @@ chart-dashboards: ## write the chart's dashboards anew from helm/dashboards
 e2e-kubernetes: release ## the chart on a real Kubernetes, on this machine, as root; STEPS="scale-io restart-io"
 	@.ci/setup image helm k6 kubernetes prometheus
 	@cd helm && python3 -m e2e --bireme $(CARGO_TARGET_DIR)/release/bireme $(STEPS)
+
+e2e-short: build ## a few minutes of that, with the binary that tests use: install, search, each tier up and down, uninstall
+	@.ci/setup image helm k6 kubernetes
+	@cd helm && RATE=$(or $(RATE),5) python3 -m e2e --bireme $(BIREME) scale-io scale-query uninstall
 
 fmt: ## format the code
 	@cargo fmt --all

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import archives, drives
 from .check import CheckFailed, say, step
+from .cluster import remains
 from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
@@ -27,8 +28,8 @@ STEPS = {
     "scale-io": scale.io_tier,
     "scale-query": scale.query_tier,
     "restart-query": lambda release: update.rolling_restart(release, "query"),
-    "restart-io": lambda release: update.rolling_restart(release, "io"),
     "restart-query-everywhere": update.on_every_node,
+    "restart-io": lambda release: update.rolling_restart(release, "io"),
     "partition": update.partition,
     "another-image": update.another_image,
     "hits-recover": recovery.before_the_next,
@@ -74,6 +75,11 @@ def main() -> int:
     wanted = [name for name in STEPS if not chosen.steps or name in chosen.steps or name in ALWAYS]
     cluster, begun = Cluster(chosen.nodes), time.monotonic()
     try:
+        claimed = remains.claim()
+    except Failed as error:
+        step(f"FAILED: {error}")
+        return 1
+    try:
         take(wanted, cluster, chosen.bireme)
         say(f"{len(wanted)} steps hold, in {time.monotonic() - begun:.0f} s")
         return 0
@@ -85,6 +91,7 @@ def main() -> int:
             input("the cluster is there until Enter\n")
         step("cleaning up")
         cluster.down()
+        claimed.close()
 
 
 def take(wanted: list[str], cluster: Cluster, bireme: Path) -> None:

@@ -1,14 +1,26 @@
 """What a node leaves behind when it ends, and what a run that was killed left."""
 
+import fcntl
 import os
 import shutil
 import signal
 import time
 from pathlib import Path
 
-from ..layout import BIN, LOGS, STATE
+from ..layout import BIN, LOCK, LOGS, STATE
 from ..process import RESTARTED, Failed, run
 from . import cgroup, network
+
+
+def claim():
+    """Two runs would take each other's remains away: raises `Failed` if there is another. What comes back is to be kept."""
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    held = open(LOCK, "w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Failed("another run is under way on this machine") from None
+    return held
 
 
 def begin(nodes: int) -> None:
