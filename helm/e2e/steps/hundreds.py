@@ -58,18 +58,28 @@ def of_nodes(release) -> None:
         known(many, FEW, real)
         check("each chunk is where it was", owners(many) == few)
         answers(many, real)
+        weighted(many, real)
         run("helm", "uninstall", NAME, "-n", NAME, "--wait", timeout=180)
         run("kubectl", "delete", "namespace", NAME, timeout=180)
 
 
-def grow(many: Release, count: int) -> None:
-    values = {**VALUES, "io.replicas": count}
+def grow(many: Release, count: int, more: dict | None = None) -> None:
+    values = {**VALUES, "io.replicas": count, **(more or {})}
     many.upgrade(*(f"{name}={json.dumps(value)}" for name, value in values.items()))
     many.settled("io", count, 180)
     until("their endpoints", lambda: sum(made_slices(many)) == count)
     sizes = made_slices(many)
     check("no slice has more than Kubernetes puts into one", len(sizes) >= count / IN_SLICE and max(sizes) <= IN_SLICE,
           sizes)
+
+
+def weighted(many: Release, real: dict) -> None:
+    """The release's nodes are made larger than those of the other, by its service's label, which the slices get too."""
+    heavier = {name: 1 if name in real else 2.5 for name in (node["name"] for node in many.io_nodes())}
+    grow(many, FEW, {"io.weight": 2.5})
+    until("their weights", lambda: {node["name"]: node["weight"] for node in many.io_nodes()} == heavier)
+    found = many.ask("placement", TABLE)[0]["nodes"]
+    check("placement goes by their weights", {node["name"]: node["share"] for node in found} == heavier)
 
 
 def made_slices(many: Release) -> list[int]:
