@@ -12,9 +12,6 @@ import time
 
 import numpy as np
 
-# Questions, asked one after the other: more than a run gets to, or what the first ones brought into the page cache would
-# answer the later ones of a cold run.
-VECTORS = 4000
 NOISE = 0.1
 
 
@@ -28,7 +25,9 @@ class Lance:
         self.table = lance.dataset(arguments.uri)
         self.rows = self.table.count_rows()
         if arguments.mode == "search":
-            picked = self.table.take(list(range(0, self.rows, self.rows // VECTORS))[:VECTORS], columns=["vector"])
+            count = min(arguments.questions, self.rows)
+            rows = [number * self.rows // count for number in range(count)]
+            picked = self.table.take(rows, columns=["vector"])
             vectors = picked["vector"].combine_chunks()
             values = vectors.flatten().to_numpy().reshape(len(vectors), -1)
             rng = np.random.default_rng(1)
@@ -80,6 +79,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--nprobes", type=int, default=20)
     parser.add_argument("--refine", type=int, default=10)
+    parser.add_argument("--questions", type=int, default=200, help="searches to take turns with")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--requests", type=int, help="so many in all, in place of a time")

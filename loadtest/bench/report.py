@@ -86,8 +86,8 @@ Written by `make bench` (profile `{results.get("profile", "?")}`): {_machine(res
 Load generator, query node, I/O node and drive share those cores. fio, Bireme and the peers take turns, round
 after round; each figure is the median of the rounds, each ratio the median of the ratios within a round. Rows are
 drawn without repeats. Slabs are read with O_DIRECT, so the page cache has no part in what Bireme reads; for cold
-runs of the peers it is dropped before. fio reads the same slab as Bireme. Reads of the drive are what the block
-layer counted. "Slab in memory" is a tmpfs with huge pages: a drive that takes no time.
+runs of the peers it is dropped before. fio reads the same slab as Bireme; its best is the depth that is best over all
+rounds. Reads of the drive are what the block layer counted. "Slab in memory" is a tmpfs with huge pages: a drive that takes no time.
 """
 
 

@@ -30,7 +30,7 @@ pub fn fetch(
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
     core.stats.came.add(1);
-    core.batch_came.notify_one();
+    core.stirs.add();
     match decode::decode(core, session, projection, batch, held) {
         Ok(mut request) => {
             locate::locate(core, &mut request);

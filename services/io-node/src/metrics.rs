@@ -51,6 +51,7 @@ telemetry::metrics! {
     RAM_HITS = Counter "bireme.io.ram.hits" "{sector}" [] "Sectors found in the RAM tier";
     RAM_MISSES = Counter "bireme.io.ram.misses" "{sector}" [] "Sectors not found there";
     RAM_ADMITTED = Counter "bireme.io.ram.admitted" "{sector}" [] "Sectors let into the RAM tier";
+    RAM_EVICTED = Counter "bireme.io.ram.evicted" "{sector}" [] "Sectors of the RAM tier let go for others";
     RAM_USAGE = Gauge "bireme.io.ram.usage" "By" [] "Bytes of sectors in the RAM tier";
     RAM_LIMIT = Gauge "bireme.io.ram.limit" "By" [] "Size of the RAM tier";
     EXTENTS = Gauge "bireme.io.extents" "{extent}" [] "Extents on the drives";
@@ -203,6 +204,7 @@ fn ram(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&RAM_HITS, &[], sum(cores, |core| core.ram_hits));
     samples.add(&RAM_MISSES, &[], sum(cores, |core| core.ram_misses));
     samples.add(&RAM_ADMITTED, &[], sum(cores, |core| core.ram_admitted));
+    samples.add(&RAM_EVICTED, &[], sum(cores, |core| core.ram_evicted));
     let bytes = sum(cores, |core| core.ram_sectors) * SECTOR_BYTES as u64;
     samples.add(&RAM_USAGE, &[], bytes);
     samples.add(&RAM_LIMIT, &[], shared.config.ram_tier.as_u64());

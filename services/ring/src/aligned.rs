@@ -5,8 +5,9 @@
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use address::SECTOR_BYTES;
@@ -24,17 +25,25 @@ pub struct AlignedBuf {
     region: Option<Arc<Region>>,
 }
 
-/// An allocation that buffers are parts of; freed with the last of them.
-struct Region {
-    start: NonNull<u8>,
-    layout: Layout,
+/// What buffers are parts of; freed with the last of them, which alone point into it.
+enum Region {
+    /// Of the allocator.
+    Allocated(NonNull<u8>, Layout),
+    /// Of the kernel, and how long it is.
+    Mapped(NonNull<u8>, usize),
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: allocated in `AlignedBuf::parts_of_huge_pages` with this layout, and freed once: the parts, which alone
-        // point into it, each have held a reference.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        match *self {
+            // SAFETY: allocated in `AlignedBuf::parts_of_huge_pages` with this layout, and freed once.
+            Self::Allocated(start, layout) => unsafe { dealloc(start.as_ptr(), layout) },
+            // SAFETY: mapped in `AlignedBuf::reserved` with this length, and unmapped once. It fails only for what isn't a
+            // mapping.
+            Self::Mapped(start, len) => unsafe {
+                libc::munmap(start.as_ptr().cast(), len);
+            },
+        }
     }
 }
 
@@ -90,7 +99,7 @@ impl AlignedBuf {
         let _ = unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
         // SAFETY: the allocation has as many bytes, and nothing else knows of them.
         unsafe { start.write_bytes(0, layout.size()) };
-        let region = Arc::new(Region { start, layout });
+        let region = Arc::new(Region::Allocated(start, layout));
         let part = |number: usize| Self {
             // SAFETY: `number` is less than `count`, so the part begins within the allocation.
             start: unsafe { start.add(number * len) },
@@ -99,6 +108,45 @@ impl AlignedBuf {
             region: Some(Arc::clone(&region)),
         };
         (0..count).map(part).collect()
+    }
+
+    /// `len` bytes, all zero, of which each huge page is taken from the machine when it is first used, where the kernel has
+    /// huge pages. None of them is for another's use, whatever the kernel's policy makes of pages that are next to each
+    /// other.
+    ///
+    /// # Errors
+    /// What the kernel says when there is no room for so many addresses.
+    ///
+    /// # Panics
+    ///
+    /// If `len` isn't a multiple of 4,096.
+    pub fn reserved(len: usize) -> io::Result<Self> {
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
+        if len == 0 {
+            return Ok(Self::empty());
+        }
+        // Room to begin with a huge page.
+        let mapped = len
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .and_then(|len| len.checked_add(HUGE_PAGE_BYTES))
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        );
+        // SAFETY: a new mapping, of no file, at an address that is the kernel's choice.
+        let start = unsafe { libc::mmap(ptr::null_mut(), mapped, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // A hint, without which all is the same but for the pages' size.
+        // SAFETY: the range is this mapping's, and the hint changes no byte.
+        let _ = unsafe { libc::madvise(start, mapped, libc::MADV_HUGEPAGE) };
+        let first = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let region = Some(Arc::new(Region::Mapped(first, mapped)));
+        // SAFETY: at most a huge page less one byte further on, so all of `len` lies within the mapping.
+        let start = unsafe { first.add(first.align_offset(HUGE_PAGE_BYTES)) };
+        Ok(Self { start, len, capacity: len, region })
     }
 
     /// `sectors` sectors of 4,096 bytes, all zero.
@@ -223,6 +271,25 @@ mod tests {
             drop(bufs);
             assert!(last.is_none_or(|buf| buf.iter().all(|&it| usize::from(it) == count)));
         }
+    }
+
+    #[test]
+    fn what_is_reserved_is_taken_as_it_is_used() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * SECTOR_BYTES
+        };
+        let before = resident();
+        let mut buf = AlignedBuf::reserved(1 << 30).unwrap();
+        assert_eq!(buf.address() as usize % HUGE_PAGE_BYTES, 0);
+        for at in [0, 1 << 29, (1 << 30) - 1] {
+            assert_eq!(buf[at], 0);
+            buf[at] = 7;
+            assert_eq!(buf[at], 7);
+        }
+        assert!(resident() < before + (512 << 20));
+        assert!(AlignedBuf::reserved(1 << 62).is_err());
+        assert!(AlignedBuf::reserved(0).unwrap().is_empty());
     }
 
     #[test]

@@ -19,13 +19,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::Ring;
-use tokio::sync::Notify;
 
 use crate::directory::Directory;
 use crate::node::Shared;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
+pub use idle::Stirs;
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, begin, live, run, snapshot};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
@@ -60,8 +60,8 @@ pub struct Core {
     pub histograms: CoreHistograms,
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
-    /// Told of each batch that comes, for [`idle`].
-    pub batch_came: Arc<Notify>,
+    /// Batches that came and were answered, for a thread that polls.
+    pub stirs: Stirs,
 }
 
 thread_local! {

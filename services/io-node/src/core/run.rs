@@ -10,7 +10,9 @@ use ring::Ring;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
-use super::{Core, CoreHistograms, CoreSnapshot, CoreStats, TrafficMemory, here, idle, settle_in};
+use super::{
+    Core, CoreHistograms, CoreSnapshot, CoreStats, Stirs, TrafficMemory, here, idle, settle_in,
+};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -68,14 +70,15 @@ pub fn begin(
         .map_err(|source| NodeError::Ring { core: number, source })?;
     let slots = ring.describe().slots;
     let read_max = config.slot_bytes;
-    let ram = shared.config.ram_tier.as_u64() / shared.cores() as u64;
+    let ram = RamTier::new(shared.config.ram_tier.as_u64() / shared.cores() as u64)
+        .map_err(|source| NodeError::Os { doing: "reserving memory for `ram_tier`", source })?;
     let traffic_memory = shared.memory.traffic / shared.cores() as u64;
     Ok(Rc::new(Core {
         number,
         ring,
         directory: RefCell::default(),
         grace: RefCell::default(),
-        ram: RamTier::new(ram),
+        ram,
         sessions: RefCell::default(),
         requests: RefCell::default(),
         traffic_memory: TrafficMemory::new(traffic_memory),
@@ -83,7 +86,7 @@ pub fn begin(
         stats: CoreStats::default(),
         histograms: CoreHistograms::new(shared.slabs.len()),
         cpu,
-        batch_came: Arc::default(),
+        stirs: Stirs::default(),
         shared,
     }))
 }

@@ -68,6 +68,8 @@ counters! {
     ram_misses,
     /// Sectors let into it.
     ram_admitted,
+    /// Sectors let go for those.
+    ram_evicted,
     /// Rows answered from the table itself.
     table_rows,
     /// Sectors whose checksum was wrong, or whose read failed.

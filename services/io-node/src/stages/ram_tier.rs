@@ -14,6 +14,7 @@ mod places;
 mod queues;
 
 use std::cell::RefCell;
+use std::io;
 use std::ops::Range;
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
@@ -36,6 +37,17 @@ pub struct SectorName {
 /// Where a sector's bytes are in a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FrameNo(u32);
+
+/// What came of a sector that was to be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// It was here already, or there is no tier.
+    No,
+    /// There was room.
+    Added,
+    /// Another was let go for it.
+    Replaced,
+}
 
 /// One core's sectors in RAM.
 pub struct RamTier(Option<RefCell<Sectors>>);
@@ -82,11 +94,17 @@ fn one_of(hash: u64, count: usize) -> usize {
 
 impl RamTier {
     /// A tier of `bytes`; none at all if not a sector fits.
-    pub fn new(bytes: u64) -> Self {
+    ///
+    /// # Errors
+    /// What the system says when it has no room for their addresses.
+    pub fn new(bytes: u64) -> io::Result<Self> {
         let room = bytes / (SECTOR_BYTES + ENTRY_BYTES) as u64;
-        // 16 TiB of sectors a core.
-        let room = room.min(u32::MAX.into()) as usize;
-        Self((room > 0).then(|| RefCell::new(Sectors::new(room))))
+        if room == 0 {
+            return Ok(Self(None));
+        }
+        // At most 16 TiB of sectors a core.
+        let sectors = Sectors::new(room.min(u32::MAX.into()) as usize)?;
+        Ok(Self(Some(RefCell::new(sectors))))
     }
 
     /// Whether there is one.
@@ -122,16 +140,16 @@ impl RamTier {
     }
 
     /// Admits a sector that was checked.
-    pub fn admit(&self, name: SectorName, bytes: &[u8]) {
-        if let Some(sectors) = &self.0 {
-            sectors.borrow_mut().admit(name, bytes);
-        }
+    pub fn admit(&self, name: SectorName, bytes: &[u8]) -> Admitted {
+        let sectors = self.0.as_ref();
+        sectors.map_or(Admitted::No, |sectors| sectors.borrow_mut().admit(name, bytes))
     }
 }
 
 impl Sectors {
-    fn new(room: usize) -> Self {
-        Self { places: Places::new(room), frames: Frames::new(room), queues: Queues::new(room) }
+    fn new(room: usize) -> io::Result<Self> {
+        let (places, queues) = (Places::new(room), Queues::new(room));
+        Ok(Self { places, frames: Frames::new(room)?, queues })
     }
 
     /// Where a sector is, which counts as a use of it.
@@ -139,26 +157,31 @@ impl Sectors {
         self.places.find(name.hash(), |frame| self.frames.name(frame) == name)
     }
 
-    fn admit(&mut self, name: SectorName, bytes: &[u8]) {
+    fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admitted {
         let hash = name.hash();
         // Another batch's read brought it meanwhile.
         if self.find(name).is_some() {
-            return;
+            return Admitted::No;
         }
-        let frame = match self.places.least_used_of_full(hash) {
-            // It keeps its turn in the queue, under another name.
-            Some(frame) => {
-                self.places.remove(hash, frame);
-                frame
-            }
-            None => {
-                let frame = self.frames.add().unwrap_or_else(|| self.free());
-                self.queues.push(frame, hash);
-                frame
-            }
-        };
+        let (frame, admitted) = self.room_for(hash);
         self.frames.put(frame, name, bytes);
         self.places.put(hash, frame);
+        admitted
+    }
+
+    /// A frame for a sector of this hash, in whose set there is a way then.
+    fn room_for(&mut self, hash: u64) -> (FrameNo, Admitted) {
+        if let Some(frame) = self.places.least_used_of_full(hash) {
+            // It keeps its turn in the queue, under another name.
+            self.places.remove(hash, frame);
+            return (frame, Admitted::Replaced);
+        }
+        let (frame, admitted) = match self.frames.add() {
+            Some(frame) => (frame, Admitted::Added),
+            None => (self.free(), Admitted::Replaced),
+        };
+        self.queues.push(frame, hash);
+        (frame, admitted)
     }
 
     /// Lets a sector go.
@@ -191,7 +214,7 @@ mod tests {
     }
 
     fn tier(room: usize) -> RamTier {
-        RamTier::new((room * (SECTOR_BYTES + ENTRY_BYTES)) as u64)
+        RamTier::new((room * (SECTOR_BYTES + ENTRY_BYTES)) as u64).unwrap()
     }
 
     /// Whether a sector is here, with its own bytes.
@@ -254,7 +277,9 @@ mod tests {
     fn what_fits_stays() {
         let room = 20_000;
         let tier = tier(room);
-        (0..room as u32).for_each(|it| tier.admit(name(it), &bytes(it)));
+        for it in 0..room as u32 {
+            tier.admit(name(it), &bytes(it));
+        }
         let kept = (0..room as u32).filter(|&it| has(&tier, it)).count();
         // A place may be full before the tier is.
         assert!(kept > room - room / 100, "{kept}");
@@ -270,7 +295,9 @@ mod tests {
                 }
             }
         }
-        (1000..6000).for_each(|it| tier.admit(name(it), &bytes(it)));
+        for it in 1000..6000 {
+            tier.admit(name(it), &bytes(it));
+        }
         let kept = (0..300).filter(|&it| has(&tier, it)).count();
         assert!(kept > 290, "{kept}");
     }
@@ -285,8 +312,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tier_full_of_what_is_used_makes_room_at_once() {
+        let room = 2000;
+        let tier = tier(room);
+        let admitted = (0..).take_while(|&it| {
+            tier.admit(name(it), &bytes(it));
+            tier.sectors() < room as u64
+        });
+        let numbers: Vec<_> = admitted.collect();
+        let here = || numbers.iter().filter(|&&it| has(&tier, it)).count();
+        let before = [here(), here(), here()][2];
+        assert_eq!(tier.admit(name(5000), &bytes(5000)), Admitted::Replaced);
+        assert!(has(&tier, 5000));
+        assert!(here() >= before - 1);
+        assert_eq!(tier.admit(name(5000), &bytes(5000)), Admitted::No);
+    }
+
+    #[test]
     fn none_is_none() {
-        let tier = RamTier::new(0);
+        let tier = RamTier::new(0).unwrap();
         tier.admit(name(0), &bytes(0));
         assert!(!tier.is_on() && !has(&tier, 0));
     }

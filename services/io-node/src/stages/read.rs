@@ -153,6 +153,7 @@ fn want_parts(
 ) -> Result<(), PackError> {
     let mut pieces = core.reader.pieces.borrow_mut();
     pieces.clear();
+    let mut waiting = core.reader.waiting.borrow_mut();
     let directory = core.directory.borrow();
     for (part, sources) in request.sources.iter().enumerate() {
         if let Some(image) = &request.images[part] {
@@ -178,20 +179,23 @@ fn want_parts(
                     offset,
                     len,
                 };
+                from += len;
+                if !core.ram.is_on() {
+                    request.pieces_left += 1;
+                    waiting.push(piece, request.priority);
+                    continue;
+                }
                 let name = SectorName::new(extent.key, piece.first_sector());
                 core.ram.near(name);
                 pieces.push((piece, name));
-                from += len;
             }
         }
     }
-    drop(directory);
-    let mut waiting = core.reader.waiting.borrow_mut();
     for (at, (piece, name)) in pieces.iter().enumerate() {
         if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
             core.ram.nearer(*name, later.in_first_sector());
         }
-        match core.ram.is_on() && put_from_ram(core, *name, piece, gather)? {
+        match put_from_ram(core, *name, piece, gather)? {
             true => request.times.ram_hits += piece.sectors(),
             false => {
                 request.pieces_left += 1;

@@ -98,6 +98,7 @@ pub fn credits_for(rows: usize) -> u32 {
 
 /// Sends a reply; the batch's credits come back when it leaves.
 fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
+    core.stirs.add();
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
         session.batches.remove(&reply.id);
         // A stream that has gone is removed by its own task.

@@ -1,5 +1,6 @@
-//! Frames: the sectors' bytes, in huge pages that are taken as they are needed.
+//! Frames: the sectors' bytes, in huge pages that are taken from the machine as they are needed.
 
+use std::io;
 use std::ops::Range;
 
 use address::SECTOR_BYTES;
@@ -7,20 +8,20 @@ use ring::AlignedBuf;
 
 use super::{FrameNo, SectorName};
 
-/// Frames that are made at a time: those of one huge page.
-const FRAMES_A_BLOCK: usize = (2 << 20) / SECTOR_BYTES;
-
 /// The frames, and what is in them.
 pub struct Frames {
-    room: usize,
     names: Vec<SectorName>,
-    blocks: Vec<AlignedBuf>,
+    bytes: AlignedBuf,
 }
 
 impl Frames {
     /// At most so many.
-    pub fn new(room: usize) -> Self {
-        Self { room, names: Vec::new(), blocks: Vec::new() }
+    ///
+    /// # Errors
+    /// What the system says when it has no room for their addresses.
+    pub fn new(room: usize) -> io::Result<Self> {
+        let bytes = AlignedBuf::reserved(room * SECTOR_BYTES)?;
+        Ok(Self { names: Vec::with_capacity(room), bytes })
     }
 
     /// How many there are.
@@ -31,12 +32,8 @@ impl Frames {
     /// One more; `None` if there are as many as may be. What it has is unknown until [`Frames::put`].
     pub fn add(&mut self) -> Option<FrameNo> {
         let number = self.names.len();
-        if number == self.room {
+        if number * SECTOR_BYTES == self.bytes.len() {
             return None;
-        }
-        if number == self.blocks.len() * FRAMES_A_BLOCK {
-            let frames = (self.room - number).min(FRAMES_A_BLOCK);
-            self.blocks.extend(AlignedBuf::parts_of_huge_pages(1, frames * SECTOR_BYTES));
         }
         self.names.push(SectorName::NONE);
         Some(FrameNo(number as u32))
@@ -45,7 +42,7 @@ impl Frames {
     /// Puts a sector into a frame.
     pub fn put(&mut self, frame: FrameNo, name: SectorName, bytes: &[u8]) {
         self.names[frame.0 as usize] = name;
-        self.blocks[block(frame)][span(frame)].copy_from_slice(bytes);
+        self.bytes[span(frame)].copy_from_slice(bytes);
     }
 
     /// What a frame has.
@@ -55,7 +52,7 @@ impl Frames {
 
     /// Its bytes: a sector.
     pub fn bytes(&self, frame: FrameNo) -> &[u8] {
-        &self.blocks[block(frame)][span(frame)]
+        &self.bytes[span(frame)]
     }
 
     /// Has the CPU bring near its name, and some of its bytes.
@@ -65,11 +62,7 @@ impl Frames {
     }
 }
 
-fn block(frame: FrameNo) -> usize {
-    frame.0 as usize / FRAMES_A_BLOCK
-}
-
 fn span(frame: FrameNo) -> Range<usize> {
-    let start = frame.0 as usize % FRAMES_A_BLOCK * SECTOR_BYTES;
+    let start = frame.0 as usize * SECTOR_BYTES;
     start..start + SECTOR_BYTES
 }

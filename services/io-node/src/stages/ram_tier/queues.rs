@@ -2,7 +2,8 @@
 //!
 //! New ones go to a small queue. At its end, those that were used meanwhile go on to the large one, and the others go,
 //! remembered by their hashes: what comes back soon goes to the large queue at once. In that one a sector goes to the
-//! back again for each of its uses. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
+//! back again for each of its uses. Where all are used, one of them goes all the same after some looks: whoever waits for the
+//! room serves requests. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
 
 use std::collections::VecDeque;
 
@@ -10,6 +11,9 @@ use super::{FrameNo, one_of};
 
 /// A tenth of the frames are the small queue's.
 const SMALL_PART: usize = 10;
+
+/// Frames that are looked at for one that goes.
+const LOOKS: usize = 32;
 
 /// What a frame costs here, in bytes: its place in either queue, which may have just grown, and what is remembered.
 pub const QUEUED_BYTES: usize = 3 * size_of::<FrameNo>() + size_of::<u32>();
@@ -53,24 +57,26 @@ impl Queues {
         take_use: impl Fn(FrameNo) -> bool,
         hash: impl Fn(FrameNo) -> u64,
     ) -> FrameNo {
-        loop {
-            if self.small.len() > self.small_max || self.large.is_empty() {
-                let frame = self.small.pop_front().expect("a full tier has frames");
-                if take_use(frame) {
-                    self.large.push_back(frame);
-                    continue;
+        for _ in 1..LOOKS {
+            let (frame, is_new) = self.next();
+            match (take_use(frame), is_new) {
+                (true, _) => self.large.push_back(frame),
+                (false, true) => {
+                    let hash = hash(frame);
+                    self.gone[one_of(hash, self.gone.len())] = mark(hash);
+                    return frame;
                 }
-                let hash = hash(frame);
-                self.gone[one_of(hash, self.gone.len())] = mark(hash);
-                return frame;
+                (false, false) => return frame,
             }
-            // Uses run out, so this ends.
-            let frame = self.large.pop_front().expect("it is not empty");
-            if !take_use(frame) {
-                return frame;
-            }
-            self.large.push_back(frame);
         }
+        self.next().0
+    }
+
+    /// The frame whose turn it is, and whether it is of the small queue.
+    fn next(&mut self) -> (FrameNo, bool) {
+        let is_new = self.small.len() > self.small_max || self.large.is_empty();
+        let queue = if is_new { &mut self.small } else { &mut self.large };
+        (queue.pop_front().expect("a full tier has frames"), is_new)
     }
 }
 
@@ -112,6 +118,19 @@ mod tests {
         // Two are as many as the small queue may have, so it is the large one's turn.
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [2, 0]);
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [4, 5]);
+    }
+
+    #[test]
+    fn where_all_are_used_one_goes_after_some_looks() {
+        let mut queues = Queues::new(1000);
+        (0..1000).for_each(|it| queues.push(FrameNo(it), hash(FrameNo(it))));
+        let looks = std::cell::Cell::new(0);
+        let used = |_| {
+            looks.set(looks.get() + 1);
+            true
+        };
+        assert_eq!(queues.pop(used, hash), FrameNo(LOOKS as u32 - 1));
+        assert_eq!(looks.get(), LOOKS - 1);
     }
 
     #[test]

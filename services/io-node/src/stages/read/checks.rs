@@ -8,7 +8,7 @@ use super::Piece;
 use crate::core::Core;
 use crate::directory::Extent;
 use crate::fill::Trouble;
-use crate::stages::ram_tier::SectorName;
+use crate::stages::ram_tier::{Admitted, SectorName};
 
 /// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
 #[derive(Default)]
@@ -37,11 +37,7 @@ impl Checks {
                 self.checked |= bit;
                 let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
                 match extent.index.check(sector, sector_bytes) {
-                    Ok(()) if core.ram.is_on() => {
-                        core.stats.ram_admitted.add(1);
-                        core.ram.admit(SectorName::new(extent.key, sector), sector_bytes);
-                    }
-                    Ok(()) => {}
+                    Ok(()) => admit(core, SectorName::new(extent.key, sector), sector_bytes),
                     Err(_) => {
                         self.bad |= bit;
                         core.stats.bad_sectors.add(1);
@@ -53,4 +49,10 @@ impl Checks {
         }
         all
     }
+}
+
+fn admit(core: &Core, name: SectorName, bytes: &[u8]) {
+    let admitted = core.ram.admit(name, bytes);
+    core.stats.ram_admitted.add(u64::from(admitted != Admitted::No));
+    core.stats.ram_evicted.add(u64::from(admitted == Admitted::Replaced));
 }
