@@ -39,7 +39,7 @@ STEPS = {
     "dns": discovery.by_dns,
     "hundreds": hundreds.of_nodes,
     "autoscale": autoscale.by_cpu,
-    "autoscale-by-queue": autoscale.by_queue,
+    "autoscale-by-requests": autoscale.by_requests,
     "load-in-cluster": in_cluster.load,
     "memory": memory.held,
     "killed": faults.killed,

@@ -168,8 +168,8 @@
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
 {{- fail (printf "query.autoscaling.minReplicas (%d) is above maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) }}
 {{- end }}
-{{- if not (or .targetCPUUtilization .searchQueue.enabled .metrics) }}
-{{- fail "query.autoscaling is enabled with nothing to scale on: set targetCPUUtilization, searchQueue.enabled or metrics" }}
+{{- if not (or .targetCPUUtilization .requestsUnderWay.enabled .metrics) }}
+{{- fail "query.autoscaling is enabled with nothing to scale on: set targetCPUUtilization, requestsUnderWay.enabled or metrics" }}
 {{- end }}
 {{- if and .targetCPUUtilization (not (dig "requests" "cpu" (dig "limits" "cpu" "" $.resources) $.resources)) }}
 {{- fail "query.autoscaling.targetCPUUtilization is a share of query.resources.requests.cpu, which is not set" }}
@@ -184,8 +184,8 @@
 
 {{- define "bireme.checks.telemetry" -}}
 {{- with .telemetry }}
-{{- if and $.query.autoscaling.enabled $.query.autoscaling.searchQueue.enabled (not .metrics.enabled) }}
-{{- fail "query.autoscaling.searchQueue scales on a metric, and telemetry.metrics.enabled is false" }}
+{{- if and $.query.autoscaling.enabled $.query.autoscaling.requestsUnderWay.enabled (not .metrics.enabled) }}
+{{- fail "query.autoscaling.requestsUnderWay scales on a metric, and telemetry.metrics.enabled is false" }}
 {{- end }}
 {{- if and (ne .monitor.kind "none") (not .metrics.enabled) }}
 {{- fail (printf "telemetry.monitor.kind is %s, and telemetry.metrics.enabled is false: there is no port to scrape" .monitor.kind) }}

@@ -97,7 +97,7 @@ envFrom:
 {{- if eq .Values.discovery "dns" -}}
 dns:{{ include "bireme.io.domain" . }}:7071
 {{- else -}}
-kubernetes:{{ .Release.Namespace }}/{{ prepend .Values.ioServices (include "bireme.tier" (list . "io")) | join "," }}:grpc
+kubernetes:{{ .Release.Namespace }}/{{ prepend (.Values.ioServices | default list) (include "bireme.tier" (list . "io")) | join "," }}:grpc
 {{- end }}
 {{- end }}
 

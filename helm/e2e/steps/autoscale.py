@@ -1,4 +1,4 @@
-"""The query tier by its CPU, and by its queue: more nodes under load. The I/O tier's scaler sees its metrics."""
+"""The query tier by its CPU, and by its requests under way: more nodes under load. The I/O tier's scaler sees its metrics."""
 
 import json
 import re
@@ -21,10 +21,10 @@ BY_CPU = f"query.autoscaling={json.dumps(ONE_TO_THREE | {'targetCPUUtilization':
 BY_NOBODY = f"io.autoscaling={json.dumps({'type': 'hpa', 'minReplicas': 1, 'readQueue': {'enabled': True}})}"
 
 # What the chart names by default.
-QUEUE, READ_QUEUE = "bireme_query_requests_under_way", "bireme_io_ring_queue"
+UNDER_WAY, READ_QUEUE = "bireme_query_requests_under_way", "bireme_io_ring_queue"
 MISS_RATIO = "instance:bireme_io_rows_from_table:ratio_rate5m"
-OF_QUEUE = {"targetCPUUtilization": 0, "searchQueue": {"enabled": True, "target": 1}}
-BY_QUEUE = f"query.autoscaling={json.dumps(ONE_TO_THREE | OF_QUEUE)}"
+OF_REQUESTS = {"targetCPUUtilization": 0, "requestsUnderWay": {"enabled": True, "target": 1}}
+BY_REQUESTS = f"query.autoscaling={json.dumps(ONE_TO_THREE | OF_REQUESTS)}"
 # Seen, and not gone by: there is no room to.
 BOTH = {"readQueue": {"enabled": True}, "missRatio": {"enabled": True}}
 OF_IO = {"type": "hpa", "minReplicas": 2, "maxReplicas": 2, **BOTH}
@@ -58,22 +58,22 @@ def wanted(release) -> dict[str, int]:
     return {it["metadata"]["labels"]["app.kubernetes.io/component"]: it["spec"]["replicas"] for it in found}
 
 
-def by_queue(release) -> None:
-    step("both tiers' scalers see the chart's custom metrics, and the query tier is scaled by its queue")
+def by_requests(release) -> None:
+    step("both tiers' scalers see the chart's custom metrics, and the query tier is scaled by its requests under way")
     ratio = RecentRatio("bireme_io_rows_from_table_total", "bireme_io_rows_total")
     release.cluster.processes["custom_metrics"] = CustomMetrics(
-        {QUEUE: gauge(QUEUE), READ_QUEUE: gauge(READ_QUEUE), MISS_RATIO: ratio.of})
+        {UNDER_WAY: gauge(UNDER_WAY), READ_QUEUE: gauge(READ_QUEUE), MISS_RATIO: ratio.of})
     release.upgrade("query.replicas=1", *EMPTIED)
     release.rollout("io")
     release.settled("io", 2)
     release.settled("query", 1)
     # So many callers ask again at once.
     with Load(release, "get", 75, callers=24), Samples(1, lambda: seen_by_scalers(release)) as seen:
-        release.upgrade(*EMPTIED, BY_QUEUE, SEEN)
+        release.upgrade(*EMPTIED, BY_REQUESTS, SEEN)
         until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 65)
         until("the I/O tier's metrics", lambda: {READ_QUEUE, MISS_RATIO} <= set(seen_by_scalers(release)))
-    most = {name: max(it[name] for it in seen.values() if name in it) for name in (QUEUE, READ_QUEUE, MISS_RATIO)}
-    check("the scaler saw what is under way", most[QUEUE] > 1, f"{most[QUEUE]:g} a node")
+    most = {name: max(it[name] for it in seen.values() if name in it) for name in (UNDER_WAY, READ_QUEUE, MISS_RATIO)}
+    check("the scaler saw what is under way", most[UNDER_WAY] > 1, f"{most[UNDER_WAY]:g} a node")
     check("the I/O tier's saw the share of rows from the table, beside what waits for a read", 0 < most[MISS_RATIO] < 1,
           f"{most[MISS_RATIO]:.1%}, {most[READ_QUEUE]:g} a node")
     release.upgrade(force=True)
