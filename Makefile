@@ -119,7 +119,7 @@ e2e-kubernetes: release ## the chart on a real Kubernetes, on this machine, as r
 
 e2e-short: build ## a few minutes of that, with the binary that tests use: install, search, each tier up and down, uninstall
 	@.ci/setup image helm k6 kubernetes
-	@cd helm && RATE=$(or $(RATE),5) python3 -m e2e --bireme $(BIREME) scale-io scale-query uninstall
+	@helm/e2e/short $(BIREME)
 
 fmt: ## format the code
 	@cargo fmt --all

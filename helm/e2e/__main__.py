@@ -1,12 +1,14 @@
 """The steps, in order."""
 
 import argparse
+import os
+import signal
 import sys
 import time
 from pathlib import Path
 
-from . import archives, drives
-from .check import CheckFailed, say, step
+from . import archives, drives, machine
+from .check import CheckFailed, Impossible, say, step
 from .cluster import remains
 from .cluster.cluster import Cluster
 from .process import Failed
@@ -55,6 +57,8 @@ STEPS = {
 }
 # Without these there is nothing for the others to look at.
 ALWAYS = ["install", "search"]
+# The exit code where there can be no cluster: nothing was found out about the chart.
+NO_CLUSTER = 75
 
 
 def arguments() -> argparse.Namespace:
@@ -74,11 +78,14 @@ def main() -> int:
     chosen = arguments()
     wanted = [name for name in STEPS if not chosen.steps or name in chosen.steps or name in ALWAYS]
     cluster, begun = Cluster(chosen.nodes), time.monotonic()
+    # Also where whoever began this has them ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
-        claimed = remains.claim()
-    except Failed as error:
-        step(f"FAILED: {error}")
-        return 1
+        claimed = claim(chosen.nodes)
+    except Impossible as why:
+        step(f"there can be no cluster: {why}")
+        return NO_CLUSTER
     try:
         take(wanted, cluster, chosen.bireme)
         say(f"{len(wanted)} steps hold, in {time.monotonic() - begun:.0f} s")
@@ -86,12 +93,27 @@ def main() -> int:
     except (Failed, CheckFailed) as error:
         step(f"FAILED: {error}")
         return 1
+    except KeyboardInterrupt:
+        step("FAILED: ended from outside")
+        return 1
     finally:
         if chosen.keep:
             input("the cluster is there until Enter\n")
         step("cleaning up")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         cluster.down()
         claimed.close()
+
+
+def claim(nodes: int):
+    """What is to be kept while the cluster is up; raises `Impossible` where there can be none."""
+    if os.geteuid():
+        raise Impossible("it takes root")
+    claimed = remains.claim()
+    remains.remove(nodes)
+    machine.able()
+    return claimed
 
 
 def take(wanted: list[str], cluster: Cluster, bireme: Path) -> None:

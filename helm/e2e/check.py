@@ -10,6 +10,10 @@ class CheckFailed(Exception):
     """What was to hold and did not."""
 
 
+class Impossible(Exception):
+    """Why nothing can be checked on this machine, or not now: no fault of what is to be checked."""
+
+
 def say(text: str) -> None:
     print(f"[{time.monotonic() - BEGUN:6.1f} s] {text}", flush=True)
 

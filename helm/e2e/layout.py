@@ -9,8 +9,8 @@ BIN = CACHE / "kubernetes" / "bin"
 RUN = os.environ.get("BIREME_E2E_RUN", "cluster")
 # Everything of a run: keys, the nodes' containers, the drives. Removed at the end.
 STATE = CACHE / "kubernetes" / RUN
-# Held while there is one.
-LOCK = CACHE / "kubernetes" / f"{RUN}.lock"
+# Held while there is a cluster: its networks, addresses and ports are the machine's, whatever the run is called.
+LOCK = Path("/run/lock/bireme-cluster")
 # Logs and reports of the last run, which stay.
 LOGS = CACHE / "kubernetes" / "logs" / RUN
 KUBECONFIG = STATE / "pki" / "admin.kubeconfig"

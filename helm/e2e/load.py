@@ -2,28 +2,34 @@
 
 import json
 import os
+import subprocess
 import time
 
 from . import store
 from .check import CheckFailed, check, say
 from .cluster.addresses import PORTS
-from .layout import LOGS, ROOT
-from .process import Background, run, until
+from .layout import LOGS, ROOT, STATE
+from .process import PATIENCE, Background, run, until
 from .release import Release
 
 SCRIPTS = ROOT / "loadtest" / "k6"
-# Where k6 tells how it gets on.
-CONTROL = "127.0.0.1:26565"
+# Where k6 tells how it gets on, and is told to end.
+PORT = 26565
+CONTROL = f"http://127.0.0.1:{PORT}/v1"
+STOP = {"data": {"type": "status", "id": "default", "attributes": {"stopped": True}}}
+# What k6 is told at first: nothing that is done takes so long.
+LONGEST = "2h"
 RATE = int(os.environ.get("RATE", "20"))
 
 
 class Load:
-    """`with Load(release, "search", 60): …` fails if a request failed, or could not start in time, or the load ended
-    before the work. `stall` is for how many seconds no answer at all may come: there are callers for as many requests.
-    Where more may be asked for than the nodes can do, `overload`, what is refused for that, or starts late, is only
-    told. With `callers` so many of them ask again as soon as they are answered, in place of a rate."""
+    """`with Load(release, "search"): …` lasts as long as the work, and for so many `seconds` at least; it fails if a
+    request failed, or could not start in time. What is not answered yet at the end is not counted. `stall` is for how
+    many seconds no answer at all may come, times `PATIENCE`: there are callers for as many requests. Where more may be
+    asked for than the nodes can do, `overload`, what is refused for that, or starts late, is only told. With `callers`
+    so many of them ask again as soon as they are answered, in place of a rate."""
 
-    def __init__(self, release: Release, scenario: str, seconds: int, failed_max: int = 0, rate: int = RATE,
+    def __init__(self, release: Release, scenario: str, seconds: float = 0, failed_max: int = 0, rate: int = RATE,
                  stall: float = 5, overload: bool = False, callers: int = 0):
         self.seconds, self.failed_max, self.overload = seconds, failed_max, overload
         executor = "closed" if callers else "constant"
@@ -32,8 +38,8 @@ class Load:
         self.report = self.output / f"{scenario}-{executor}.json"
         io = [f"{pod['status']['podIP']}:{PORTS['io']}" for pod in release.pods("io").values()]
         self.settings = {
-            "SCENARIO": scenario, "EXECUTOR": executor, "DURATION": f"{seconds}s", "RATE": str(rate),
-            "STALL_S": str(stall), "CALLERS": str(callers), "QUERY": release.endpoint, "IO": ",".join(io),
+            "SCENARIO": scenario, "EXECUTOR": executor, "DURATION": LONGEST, "RATE": str(rate),
+            "STALL_S": str(stall * PATIENCE), "CALLERS": str(callers), "QUERY": release.endpoint, "IO": ",".join(io),
             "TABLE": store.TABLE, "OUTPUT": str(self.output), "PROTOS": str(ROOT / "proto"), "VERBOSE": "1",
             # Latency is not what is looked at here: all nodes share one machine.
             "P99_MS": "60000", "SHED_MAX": "1" if overload else "0", "ERRORS_MAX": "1", **release.tls,
@@ -43,10 +49,15 @@ class Load:
     def __enter__(self):
         self.output.mkdir(parents=True)
         self.k6 = Background(
-            self.output.name, "k6", "run", "--quiet", "--no-usage-report", f"--address={CONTROL}", self.script,
-            env=self.settings,
+            self.output.name, "k6", "run", "--quiet", "--no-usage-report", f"--address=127.0.0.1:{PORT}",
+            # By the run's folder it is known as one of the run's, if that is killed.
+            f"--env=STATE={STATE}/", self.script, env=self.settings,
         )
-        until("requests", self.asks)
+        try:
+            until("requests", self.asks)
+        except BaseException:
+            self.k6.stop()
+            raise
         self.begun = time.monotonic()
         return self
 
@@ -54,16 +65,15 @@ class Load:
         """Whether its set-up is done, and a request answered."""
         if not self.k6.alive():
             raise CheckFailed(f"k6 ended at once; {self.k6.log}")
-        run("curl", "-fsS", f"http://{CONTROL}/v1/metrics/bireme_errors")
+        run("curl", "-fsS", f"{CONTROL}/metrics/bireme_errors")
         return True
 
     def __exit__(self, fault, *_):
         if fault:
             self.k6.stop()
             return
-        took = time.monotonic() - self.begun
-        self.k6.process.wait(self.seconds + 60)
-        check("the load went on all the while", took < self.seconds, f"{took:.0f} of {self.seconds} s")
+        check("the load went on all the while", self.k6.alive(), f"{time.monotonic() - self.begun:.0f} s")
+        self.end()
         results = json.loads(self.report.read_text())
         requests, late = results["requests"], results["late"]
         slowest = max(request["milliseconds"]["max"] for request in requests)
@@ -79,3 +89,16 @@ class Load:
             failed += shed
         bound = f"at most {self.failed_max} requests failed" if self.failed_max else "no request failed"
         check(bound, answered and failed <= self.failed_max, f"{failed} of {answered}; {self.output.name}")
+
+    def end(self) -> None:
+        """Some loads have a shape of their own, and end with that."""
+        try:
+            self.k6.process.wait(max(0, self.begun + self.seconds - time.monotonic()))
+            return
+        except subprocess.TimeoutExpired:
+            run("curl", "-fsS", "-X", "PATCH", f"{CONTROL}/status", "-d", json.dumps(STOP))
+        try:
+            self.k6.process.wait(60 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.k6.stop()
+            raise CheckFailed(f"k6 did not end; {self.k6.log}") from None

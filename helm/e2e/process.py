@@ -13,6 +13,9 @@ ENVIRONMENT = {
     "KUBECONFIG": str(KUBECONFIG),
 }
 
+# How many times as long as usual everything may take, on a machine that others share.
+PATIENCE = float(os.environ.get("PATIENCE", "1"))
+
 # Runs a command anew whenever it ends, as a shell's -c, until SIGTERM.
 RESTARTED = 'trap "kill \\$! 2>/dev/null; exit 0" TERM; while true; do "$@" & wait $!; sleep 1; done'
 
@@ -24,7 +27,8 @@ class Failed(Exception):
 def run(*command, timeout: float = 120, env: dict | None = None, accept: tuple[int, ...] = (0,),
         errors: bool = False) -> str:
     """What the command prints, with `errors` also to its standard error; raises `Failed` if it ends with another exit
-    code, or takes too long."""
+    code, or takes too long: `timeout` seconds, times `PATIENCE`."""
+    timeout *= PATIENCE
     command = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -66,7 +70,9 @@ class Background:
 
 
 def until(what: str, condition, timeout: float = 60, every: float = 0.3):
-    """What `condition` gives once it gives something; an error of a command counts as nothing yet."""
+    """What `condition` gives once it gives something; an error of a command counts as nothing yet. Waits for
+    `timeout` seconds at most, times `PATIENCE`."""
+    timeout *= PATIENCE
     end, last = time.monotonic() + timeout, ""
     while True:
         try:

@@ -9,7 +9,7 @@ from .cluster.addresses import node_ip
 from .cluster.cluster import Cluster
 from .cluster.worker import PROFILES, Worker
 from .layout import CHART, STATE
-from .process import Failed, run, until
+from .process import PATIENCE, Failed, run, until
 
 NAME, NAMESPACE = "bireme", "bireme"
 NODE_PORT = 30070
@@ -62,11 +62,13 @@ class Release:
         self.helm("upgrade", "--install", self.name, CHART, "-f", VALUES, "-f", self.values(), *flags)
 
     def helm(self, command: str, *words) -> str:
-        return run("helm", command, *words, "-n", self.namespace, "--wait", "--timeout", "300s", timeout=320)
+        return run("helm", command, *words, "-n", self.namespace, "--wait", "--timeout", f"{300 * PATIENCE:.0f}s",
+                   timeout=320)
 
     def helm_test(self) -> str:
         """What Helm says of it, and, with it, what the tests' own pods say."""
-        return run("helm", "test", self.name, "-n", self.namespace, "--timeout", "120s", timeout=140, errors=True)
+        return run("helm", "test", self.name, "-n", self.namespace, "--timeout", f"{120 * PATIENCE:.0f}s",
+                   timeout=140, errors=True)
 
     # -- kubectl --
 

@@ -28,6 +28,15 @@ def make(number: int) -> None:
                 (group / file).write_text((group.parent / file).read_text())
 
 
+def lacking(number: int, controllers: set[str]) -> str:
+    """Those of them that the node's group does not have."""
+    if unified():
+        has = set((groups(number)[0] / "cgroup.controllers").read_text().split())
+    else:
+        has = {group.parent.name for group in groups(number)}
+    return ", ".join(sorted(controllers - has))
+
+
 def remove(number: int) -> None:
     for group in groups(number):
         for folder in sorted(group.glob("**/"), reverse=True):

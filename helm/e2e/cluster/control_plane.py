@@ -7,6 +7,9 @@ from .pki import PKI
 
 # A dry run has ports of its own.
 ETCD_PORT, ETCD_PEER_PORT = (22379, 22380) if RUN == "cluster" else (22479, 22480)
+API_PORT = 6443
+# Those that Kubernetes has for its controllers and its scheduler.
+COMPONENT_PORTS = (10257, 10259)
 ETCD = f"http://127.0.0.1:{ETCD_PORT}"
 
 
@@ -23,7 +26,7 @@ def api_server(address: str = HOST, *flags: str) -> Background:
         f"--etcd-servers={ETCD}",
         f"--bind-address={address}",
         f"--advertise-address={address}",
-        "--secure-port=6443",
+        f"--secure-port={API_PORT}",
         f"--cert-dir={PKI}",
         f"--tls-cert-file={PKI}/apiserver.crt",
         f"--tls-private-key-file={PKI}/apiserver.key",

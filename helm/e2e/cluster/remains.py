@@ -7,19 +7,21 @@ import signal
 import time
 from pathlib import Path
 
+from ..check import Impossible
 from ..layout import BIN, LOCK, LOGS, STATE
 from ..process import RESTARTED, Failed, run
 from . import cgroup, network
 
 
 def claim():
-    """Two runs would take each other's remains away: raises `Failed` if there is another. What comes back is to be kept."""
+    """Two runs would take each other's remains away: raises `Impossible` if there is another. What comes back is to
+    be kept."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     held = open(LOCK, "w")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Failed("another run is under way on this machine") from None
+        raise Impossible("another run is under way on this machine") from None
     return held
 
 

@@ -1,4 +1,5 @@
-"""The query tier by its CPU, and by its requests under way: more nodes under load. The I/O tier's scaler sees its metrics."""
+"""The query tier by its CPU, and by its requests under way: more nodes under load. The I/O tier's scaler sees its
+metrics."""
 
 import json
 import re

@@ -9,7 +9,7 @@ from ..process import until
 def io_tier(release) -> None:
     step("I/O tier 2 -> 4 -> 2 under load")
     query = uids(release, "query")
-    with Load(release, "search", 90), Hits(release) as hits:
+    with Load(release, "search"), Hits(release) as hits:
         release.upgrade("io.replicas=4")
         check("four I/O nodes", len(release.ready_pods("io")) == 4)
         until("query nodes to know them", lambda: len(reachable(release)) == 4)
@@ -28,7 +28,7 @@ def query_tier(release) -> None:
     release.upgrade("query.replicas=1")
     release.settled("query", 1)
     io = uids(release, "io")
-    with Load(release, "search", 40):
+    with Load(release, "search"):
         release.upgrade("query.replicas=3")
         check("three query nodes", len(release.ready_pods("query")) == 3)
         release.upgrade("query.replicas=1")
