@@ -3,6 +3,7 @@ for. Endpoints, their slices and zones come from Kubernetes' own controllers; th
 
 import json
 from collections import Counter
+from contextlib import contextmanager
 
 from .. import store
 from ..check import check, say, step
@@ -38,8 +39,8 @@ def of_nodes(release) -> None:
     store.ingest(release.bireme, URI, ROWS_A_CHUNK)
     many = Release(release.bireme, release.cluster, release.store, NAME, NAME, NODE_PORT)
     real = {name: pod["status"]["podIP"] for name, pod in release.pods("io").items()}
-    with FakeNodes(release.cluster, FAKE_NODES, ZONES) as nodes:
-        many.prepare()
+    # The release goes before the nodes that its pods are on.
+    with FakeNodes(release.cluster, FAKE_NODES, ZONES) as nodes, installed(many):
         grow(many, FEW)
         spread(many, nodes.zones)
         put_slice(real)
@@ -59,7 +60,17 @@ def of_nodes(release) -> None:
         check("each chunk is where it was", owners(many) == few)
         answers(many, real)
         weighted(many, real)
-        run("helm", "uninstall", NAME, "-n", NAME, "--wait", timeout=180)
+
+
+@contextmanager
+def installed(many: Release):
+    """Its namespace is there meanwhile; release and namespace are taken away also where a check has failed."""
+    many.prepare()
+    try:
+        yield
+    finally:
+        # It may not have come to the release.
+        run("helm", "uninstall", NAME, "-n", NAME, "--wait", "--ignore-not-found", timeout=180)
         run("kubectl", "delete", "namespace", NAME, timeout=180)
 
 
