@@ -96,14 +96,23 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
         })
         .collect();
     // The index is searched, and nothing waits for its turn any more.
-    while metric(&node, UNDER_WAY).await < 3.0 || metric(&node, "bireme_query_queue").await > 0.0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let waits = async || {
+        metric(&node, UNDER_WAY).await < 3.0 || metric(&node, "bireme_query_queue").await > 0.0
+    };
+    while_soon_over(waits).await;
     // Their callers go.
     searches.iter().for_each(|search| search.abort());
-    while metric(&node, UNDER_WAY).await > 0.0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
+}
+
+/// Waits while something `is` so, but not for ever.
+async fn while_soon_over(is: impl AsyncFn() -> bool) {
+    let over = async {
+        while is().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), over).await.expect("it is never over");
 }
 
 #[tokio::test(flavor = "multi_thread")]

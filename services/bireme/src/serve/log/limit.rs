@@ -25,13 +25,14 @@ const REFILL: Duration = Duration::from_secs(1);
 pub struct Limited<F> {
     format: F,
     json: bool,
+    clock: fn() -> Instant,
     places: Mutex<HashMap<Identifier, Place>>,
 }
 
 impl<F> Limited<F> {
     /// `format` writes a line an event, which is an object with `json`.
     pub fn new(format: F, json: bool) -> Self {
-        Self { format, json, places: Mutex::default() }
+        Self { format, json, clock: Instant::now, places: Mutex::default() }
     }
 }
 
@@ -58,7 +59,7 @@ where
     ) -> fmt::Result {
         let admitted = {
             let mut places = self.places.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let now = Instant::now();
+            let now = (self.clock)();
             places.entry(event.metadata().callsite()).or_insert(Place::new(now)).admit(now)
         };
         let Some(left_out) = admitted else { return Ok(()) };
@@ -107,6 +108,7 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io::Write;
     use std::sync::Arc;
 
@@ -145,14 +147,21 @@ mod tests {
         }
     }
 
-    /// Says the same until a line was written after some that were left out.
-    fn say_too_much(written: &Written) {
+    thread_local! {
+        static NOW: Cell<Instant> = Cell::new(Instant::now());
+    }
+
+    /// By a clock that stands still unless it is moved.
+    fn limited<F>(format: F, json: bool) -> Limited<F> {
+        Limited { clock: || NOW.get(), ..Limited::new(format, json) }
+    }
+
+    /// Says the same until a line was written after three that were left out.
+    fn say_too_much() {
         let say = || tracing::warn!(trace_id = "5eed", "too much");
-        (0..BURST).for_each(|_| say());
-        while !written.lines().last().is_some_and(|it| it.contains("left_out")) {
-            say();
-            std::thread::sleep(REFILL / 10);
-        }
+        (0..BURST + 3).for_each(|_| say());
+        NOW.set(NOW.get() + REFILL);
+        say();
     }
 
     #[test]
@@ -161,27 +170,28 @@ mod tests {
         let log = tracing_subscriber::fmt().with_writer(written.clone());
         let json = log
             .fmt_fields(JsonFields::new())
-            .event_format(Limited::new(format::format().json(), true))
+            .event_format(limited(format::format().json(), true))
             .finish();
-        tracing::subscriber::with_default(json, || say_too_much(&written));
+        tracing::subscriber::with_default(json, say_too_much);
         let lines = written.lines();
         let objects: Vec<Value> =
             lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         let (last, others) = objects.split_last().unwrap();
-        assert!(others.len() >= BURST as usize);
+        assert_eq!(others.len(), BURST as usize);
         assert!(others.iter().all(|line| line.get("left_out").is_none()), "{others:?}");
-        assert!(last["left_out"].as_u64().unwrap() > 0, "{last}");
+        assert_eq!(last["left_out"], 3);
         assert_eq!(last["level"], "WARN");
         assert_eq!(last["fields"]["trace_id"], "5eed");
         assert!(last["timestamp"].as_str() >= objects[0]["timestamp"].as_str());
 
         let written = Written::default();
         let log = tracing_subscriber::fmt().with_writer(written.clone()).with_ansi(false);
-        let text = log.event_format(Limited::new(format::format(), false)).finish();
-        tracing::subscriber::with_default(text, || say_too_much(&written));
+        let text = log.event_format(limited(format::format(), false)).finish();
+        tracing::subscriber::with_default(text, say_too_much);
         let lines = written.lines();
         let last = lines.last().unwrap();
         assert!(last.contains(" WARN ") && last.contains("too much"), "{last}");
+        assert!(last.ends_with("left_out=3"), "{last}");
     }
 
     #[test]
