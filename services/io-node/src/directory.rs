@@ -92,6 +92,8 @@ impl Directory {
     /// The same for a batch that reads it, which counts once however many of its rows it reads.
     pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
         let place = self.places.get(no.0 as usize)?;
+        // A place that is vacated has no heat to move.
+        let extent = place.extent.as_ref()?;
         if place.reader.replace(serial as u32) != serial as u32 {
             let was = place.heat.get();
             if was < HEAT_MAX {
@@ -99,7 +101,7 @@ impl Directory {
                 self.moved(was, was + 1);
             }
         }
-        place.extent.as_ref()
+        Some(extent)
     }
 
     fn moved(&self, from: u8, to: u8) {

@@ -68,18 +68,24 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
         ("rows", Align::Right),
     ]);
     let shares = placed.nodes.iter().map(|node| node.share).sum::<f64>();
-    let chunks = placed.nodes.iter().map(|node| node.chunks).sum::<u64>().max(1);
+    let chunks = placed.nodes.iter().map(|node| node.chunks).sum::<u64>();
     for node in &placed.nodes {
         text.row(vec![
             node.name.clone(),
             if node.zone.is_empty() { "-".into() } else { node.zone.clone() },
-            format!("{:.2} %", node.share / shares * 100.0),
+            percent(node.share, shares),
             count(node.chunks),
-            format!("{:.2} %", node.chunks as f64 / chunks as f64 * 100.0),
+            percent(node.chunks as f64, chunks as f64),
             count(node.rows),
         ]);
     }
     text
+}
+
+/// A part of `all`; of nothing it is nothing.
+fn percent(part: f64, all: f64) -> String {
+    let percent = if all > 0.0 { part / all * 100.0 } else { 0.0 };
+    format!("{percent:.2} %")
 }
 
 /// Each run of chunks with its owner, in the table's order.
@@ -118,4 +124,21 @@ fn to_json(placed: &PlacementResponse, are_named: bool) -> Value {
         "version": placed.version,
         "nodes": placed.nodes.iter().map(node).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_have_no_share_yet_have_nothing_of_all() {
+        let node = |share, chunks| NodePlacement { share, chunks, ..Default::default() };
+        let text = |nodes| nodes_text(&PlacementResponse { version: 1, nodes }).text(100);
+        let none = text(vec![node(0.0, 0), node(0.0, 0)]);
+        assert_eq!(none.matches(" 0.00 %").count(), 4, "{none}");
+        let some = text(vec![node(0.0, 1), node(0.5, 3)]);
+        for part in [" 0.00 %", "100.00 %", "25.00 %", "75.00 %"] {
+            assert_eq!(some.matches(part).count(), 1, "{some}");
+        }
+    }
 }
