@@ -35,7 +35,7 @@ requests = Row(
         lines(
             "Searches that wait",
             "short",
-            "Searches and table reads that wait for their turn. At the bound more are refused.",
+            "Searches, table reads and looks at placement that wait for their turn. At the bound more are refused.",
             (of.total("bireme_query_queue", by="instance"), "{{instance}}"),
             (of.total("bireme_query_queue_limit", by="instance"), "{{instance}} bound"),
         ),

@@ -21,7 +21,7 @@ telemetry::metrics! {
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that a search's index named";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was to look into";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets that have come and are not answered, wherever they wait: for a core, their turn, an index, or rows. It grows when a node has more to do than it can; the long ones, Take and Warm, are not counted";
-    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches and table reads that wait for their turn";
+    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, table reads and looks at placement that wait for their turn";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "How many may wait; one more is refused";
     FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "From asking an I/O node for a request's share of rows to its answer";
     FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows of such a share";

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use address::ChunkId;
 use futures::FutureExt;
 use placement::ChunkRun;
 use tokio::task::yield_now;
@@ -17,6 +18,18 @@ use crate::terms::Terms;
 
 /// The most chunks that an answer names, each perhaps by itself: about 2 MB.
 const CHUNKS_NAMED_MAX: u64 = 131_072;
+
+/// After so many chunks others have their turn on the thread: of hundreds of nodes they take milliseconds.
+const CHUNKS_AT_ONCE: usize = 4096;
+
+/// What an I/O node owns.
+#[derive(Clone, Default)]
+struct Owned {
+    chunks: u64,
+    rows: u64,
+    /// The chunks by name, if they are wanted.
+    ranges: Vec<ChunkRange>,
+}
 
 /// Who owns a table's chunks now.
 ///
@@ -38,16 +51,17 @@ pub async fn placement(
         return Err(QueryError::BadRequest { field: "name_chunks", problem });
     }
     let routes = state.tier.routes();
-    let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
+    let dealt = owned(Arc::clone(&open), Arc::clone(&routes), runs, request.name_chunks);
     // Every chunk is hashed for every node, which may take seconds: not on a core that has connections.
-    let dealt = terms.bound("placement", state.shared.turns.beside(dealt).boxed()).await?;
-    let placed = |(node, ranges): (&Arc<Node>, Vec<ChunkRange>)| NodePlacement {
+    let dealt = async { Ok(dealt.await) }.boxed();
+    let dealt = state.shared.turns.in_background("placement", terms.as_batch(), dealt).await?;
+    let placed = |(node, owned): (&Arc<Node>, Owned)| NodePlacement {
         name: node.seat.name.clone(),
         zone: node.seat.zone.clone().unwrap_or_default(),
         share: node.seat.share,
-        chunks: ranges.iter().map(|range| u64::from(range.count)).sum(),
-        rows: ranges.iter().map(|range| rows_in(&open, range)).sum(),
-        ranges: if request.name_chunks { ranges } else { Vec::new() },
+        chunks: owned.chunks,
+        rows: owned.rows,
+        ranges: owned.ranges,
     };
     let nodes = routes.nodes().iter().zip(dealt).map(placed).collect();
     Ok(PlacementResponse { version: open.version(), nodes })
@@ -64,32 +78,60 @@ pub fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
 }
 
 /// The chunks of these runs, as runs of each I/O node; none while there is nobody. Whoever drops it stops it.
-///
-/// # Errors
-/// None.
 pub async fn ranges_by_owner(
     open: Arc<OpenTable>,
     routes: Arc<Routes>,
     runs: Vec<ChunkRun>,
-) -> Result<Vec<Vec<ChunkRange>>> {
-    let mut ranges: Vec<Vec<ChunkRange>> = vec![Vec::new(); routes.nodes().len()];
-    if ranges.is_empty() {
-        return Ok(ranges);
+) -> Vec<Vec<ChunkRange>> {
+    let mut ranges = vec![Vec::new(); routes.nodes().len()];
+    if !ranges.is_empty() {
+        each_chunk(runs, |chunk| add(&mut ranges[routes.owner_of_chunk(&open, chunk)], chunk))
+            .await;
     }
-    for run in runs {
-        for chunk in run.ids() {
-            let (fragment, index) = (chunk.fragment, chunk.index);
-            let owner = routes.owner_of_chunk(&open, chunk);
-            match ranges[owner].last_mut() {
-                Some(last) if last.fragment == fragment && last.first + last.count == index => {
-                    last.count += 1;
-                }
-                _ => ranges[owner].push(ChunkRange { fragment, first: index, count: 1 }),
+    ranges
+}
+
+/// What each I/O node owns of these runs.
+async fn owned(
+    open: Arc<OpenTable>,
+    routes: Arc<Routes>,
+    runs: Vec<ChunkRun>,
+    are_named: bool,
+) -> Vec<Owned> {
+    let mut owned = vec![Owned::default(); routes.nodes().len()];
+    if !owned.is_empty() {
+        each_chunk(runs, |chunk| {
+            let owned = &mut owned[routes.owner_of_chunk(&open, chunk)];
+            owned.chunks += 1;
+            owned.rows += rows_in(&open, chunk);
+            if are_named {
+                add(&mut owned.ranges, chunk);
             }
-        }
-        yield_now().await;
+        })
+        .await;
     }
-    Ok(ranges)
+    owned
+}
+
+/// Finds an owner for each chunk of these runs, in order, and lets others run now and then.
+async fn each_chunk(runs: Vec<ChunkRun>, mut find: impl FnMut(ChunkId)) {
+    for (at, chunk) in runs.into_iter().flat_map(ChunkRun::ids).enumerate() {
+        if at > 0 && at % CHUNKS_AT_ONCE == 0 {
+            yield_now().await;
+        }
+        find(chunk);
+    }
+}
+
+/// Adds a chunk to those before it, in order.
+fn add(ranges: &mut Vec<ChunkRange>, chunk: ChunkId) {
+    let ChunkId { fragment, index } = chunk;
+    match ranges.last_mut() {
+        Some(last) if last.fragment == fragment && last.first + last.count == index => {
+            last.count += 1;
+        }
+        _ => ranges.push(ChunkRange { fragment, first: index, count: 1 }),
+    }
 }
 
 /// The chunks of these fragments; of all of them if none are named.
@@ -111,12 +153,34 @@ fn runs_of(open: &OpenTable, fragments: &[u32]) -> Result<Vec<ChunkRun>> {
 }
 
 /// Its rows; the last chunk of a fragment may have fewer than the others.
-fn rows_in(open: &OpenTable, range: &ChunkRange) -> u64 {
+fn rows_in(open: &OpenTable, chunk: ChunkId) -> u64 {
     let fragments = open.table.fragments();
-    let Ok(at) = fragments.binary_search_by_key(&range.fragment, |info| info.id) else { return 0 };
-    let Some(rows) = open.chunk_rows_of(range.fragment) else { return 0 };
-    let before = |chunk: u32| {
-        (u64::from(chunk) * u64::from(rows.get())).min(fragments[at].physical_rows.into())
-    };
-    before(range.first + range.count) - before(range.first)
+    let Ok(at) = fragments.binary_search_by_key(&chunk.fragment, |info| info.id) else { return 0 };
+    let Some(rows) = open.chunk_rows_of(chunk.fragment) else { return 0 };
+    let rows = u64::from(rows.get());
+    let before = u64::from(chunk.index) * rows;
+    u64::from(fragments[at].physical_rows).saturating_sub(before).min(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_looks_at_many_chunks_lets_others_run_within_a_fragment_too() {
+        let chunks = CHUNKS_AT_ONCE as u32;
+        let runs = [(3, 0..2 * chunks), (4, 7..9)];
+        let runs = runs.map(|(fragment, chunks)| ChunkRun { fragment, chunks }).to_vec();
+        let mut ranges = Vec::new();
+        let mut steps = 0;
+        {
+            let mut each = std::pin::pin!(each_chunk(runs, |chunk| add(&mut ranges, chunk)));
+            while futures::poll!(&mut each).is_pending() {
+                steps += 1;
+            }
+        }
+        assert_eq!(steps, 2);
+        let range = |fragment, first, count| ChunkRange { fragment, first, count };
+        assert_eq!(ranges, [range(3, 0, 2 * chunks), range(4, 7, 2)]);
+    }
 }

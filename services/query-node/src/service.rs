@@ -144,8 +144,8 @@ impl QueryService for Service {
     ) -> Result<Response<Self::WarmStream>, Status> {
         let call = self.begin(Rpc::Warm, &request);
         let state = Arc::clone(&self.0);
-        let warm = Warm::new(&state, request.into_inner()).boxed();
         let terms = call.terms;
+        let warm = Warm::new(&state, request.into_inner(), terms).boxed();
         let warm = match terms.bound("open", warm).await {
             Ok(warm) => warm,
             Err(error) => return answer(call, Err(error)),

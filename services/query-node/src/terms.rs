@@ -72,6 +72,11 @@ impl Terms {
         }
     }
 
+    /// The same for work that searches go before.
+    pub fn as_batch(self) -> Self {
+        Self { priority: Priority::Batch, ..self }
+    }
+
     /// Whether it goes before or after others that wait.
     pub fn priority(self) -> Priority {
         self.priority

@@ -1,4 +1,4 @@
-//! Bounds the searches and table reads that run at the same time, and says whose turn it is.
+//! Bounds the searches, table reads and looks at placement that run at the same time, and says whose turn it is.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -146,7 +146,7 @@ impl Turns {
         terms.bound(during, work).await
     }
 
-    /// The same in the background: for what Lance plans, which may take milliseconds of CPU.
+    /// The same in the background: for what Lance plans, and whatever else may take milliseconds of CPU.
     ///
     /// # Errors
     /// As [`here`](Self::here).
@@ -165,11 +165,8 @@ impl Turns {
         terms.bound(during, self.beside(work).boxed()).await
     }
 
-    /// Runs `work` in the background without a turn.
-    ///
-    /// # Errors
-    /// Those of `work`; [`QueryError::Server`] if it panicked.
-    pub async fn beside<T: Send + 'static>(
+    /// Runs `work` in the background; a panic is a [`QueryError::Server`].
+    async fn beside<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
 use futures::future::join_all;
+use futures::{FutureExt, TryStreamExt};
 use placement::ChunkRun;
 use tables::{FragmentRows, RANGES_MAX, rows_of};
 use tokio::sync::mpsc;
@@ -31,7 +31,8 @@ pub struct Warm {
 
 impl Warm {
     /// Checks a request.
-    pub async fn new(state: &State, request: WarmRequest) -> Result<Self> {
+    pub async fn new(state: &State, request: WarmRequest, terms: Terms) -> Result<Self> {
+        let (turns, terms) = (&state.shared.turns, terms.as_batch());
         let open = state.shared.catalog.open(&request.table, request.version).await?;
         let columns = match request.columns.is_empty() {
             true => Vec::new(),
@@ -43,7 +44,7 @@ impl Warm {
             rows => {
                 let runs = runs_holding(Arc::clone(&open), rows.to_vec());
                 // Deleted rows are counted through, which may take a while: not on a core that has connections.
-                Some(state.shared.turns.beside(runs).await?)
+                Some(turns.in_background("warm", terms, runs.boxed()).await?)
             }
         };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
@@ -67,7 +68,8 @@ impl Warm {
             _ => {
                 let runs = runs.unwrap_or_else(|| all_runs(&open));
                 let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
-                let ranges = state.shared.turns.beside(dealt).await?.into_iter();
+                let dealt = async { Ok(dealt.await) }.boxed();
+                let ranges = turns.in_background("warm", terms, dealt).await?.into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
