@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use address::{DriveNo, SECTOR_BYTES};
 use tables::{cache_samples, store_samples};
 use telemetry::{Buckets, Samples, Source, process_samples};
+use wire::BATCH_STAGES;
 
 use crate::config;
-use crate::core::{CoreSnapshot, STAGES};
+use crate::core::CoreSnapshot;
 use crate::fill::DriveState;
 use crate::node::Shared;
 
@@ -141,7 +142,7 @@ fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&BATCHES, &[], sum(cores, |core| core.batches));
     let rows = together(cores.iter().map(|core| &core.histograms.batch_rows));
     samples.add(&BATCH_ROWS, &[], rows);
-    for (at, name) in STAGES.iter().enumerate() {
+    for (at, name) in BATCH_STAGES.iter().enumerate() {
         let times = together(cores.iter().filter_map(|core| core.histograms.stages.get(at)));
         samples.add(&BATCH_DURATION, &[name], times);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use telemetry::{Attribute, Recording, Span};
+use telemetry::{Attribute, Recording};
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, query};
 
@@ -14,6 +14,7 @@ use crate::stages::Cost;
 use crate::state::State;
 use crate::tables::OpenTable;
 use crate::terms::Terms;
+use crate::trace::{Kept, Within};
 
 /// What is said of one, at most.
 const ATTRIBUTES: usize = 5;
@@ -30,6 +31,8 @@ pub struct Call {
     explains: bool,
     explained: Vec<query::Stage>,
     recording: Option<Recording>,
+    /// For the recording, if there is one.
+    kept: Kept,
     attributes: Vec<Attribute>,
     is_answered: bool,
 }
@@ -49,6 +52,7 @@ impl Call {
             explains: false,
             explained: Vec::new(),
             recording,
+            kept: Kept::default(),
             attributes: Vec::new(),
             is_answered: false,
         }
@@ -70,39 +74,30 @@ impl Call {
 
     /// Ends a stage, and starts the clock of the next one. `detail` is what the stage did, in words.
     pub fn stage(&mut self, stage: Stage, detail: impl FnOnce() -> String) {
-        self.end_stage(stage, detail, Vec::new());
+        self.end_stage(stage, detail, Within::default());
     }
 
     /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it; what
     /// that leaves was spent here and on the way.
     pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
-        let spans = std::mem::take(&mut cost.spans);
-        let stage_us = self.end_stage(stage, || cost.detail(rows), spans);
+        let done = std::mem::take(&mut cost.within);
+        let stage_us = self.end_stage(stage, || cost.detail(rows), done);
         if let Some((node, times)) = cost.slowest.as_ref().filter(|_| self.explains) {
             self.explained.extend(within(stage_us, node, times));
         }
     }
 
     /// How long it took, in microseconds.
-    fn end_stage(
-        &mut self,
-        stage: Stage,
-        detail: impl FnOnce() -> String,
-        within: Vec<Span>,
-    ) -> u64 {
+    fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, within: Within) -> u64 {
         let ended = Instant::now();
         let began = std::mem::replace(&mut self.stage_began, ended);
         let took = ended - began;
         self.state.metrics.stage(stage, took);
         let is_told = self.recording.as_ref().is_some_and(Recording::is_sampled);
         let detail = if self.explains || is_told { detail() } else { String::new() };
-        if let Some(recording) = &mut self.recording {
-            let attributes = match is_told {
-                true => vec![("bireme.detail", detail.clone().into())],
-                false => Vec::new(),
-            };
-            let span = Span { attributes, ..Span::new(stage.name(), began, ended) };
-            recording.add(span, within);
+        if self.recording.is_some() {
+            let detail = if is_told { detail.clone() } else { String::new() };
+            self.kept.keep(stage, (began, ended), detail, within);
         }
         let time_us = took.as_micros() as u64;
         if self.explains {
@@ -127,14 +122,19 @@ impl Call {
             tracing::error!(trace_id = self.terms.trace_id(), rpc = self.rpc.path(), "{fault}");
         }
         if let Some(recording) = self.recording.take() {
-            let mut attributes = std::mem::take(&mut self.attributes);
-            let code = fault.map_or(tonic::Code::Ok, |fault| fault.reason.code());
-            attributes.push(("rpc.system.name", "grpc".into()));
-            attributes.push(("rpc.response.status_code", crate::metrics::code_name(code).into()));
-            attributes.extend(fault.map(|it| ("error.type", it.reason.as_str().into())));
-            let fault = fault.filter(|fault| is_ours(fault.reason));
-            let fault = fault.map(|fault| fault.message.as_str());
-            recording.end(&self.state.shared.tracer, fault, attributes);
+            let (kept, mut attributes) =
+                (std::mem::take(&mut self.kept), std::mem::take(&mut self.attributes));
+            let ours = fault.filter(|fault| is_ours(fault.reason));
+            let ours = ours.map(|fault| fault.message.as_str());
+            recording.end(&self.state.shared.tracer, ours, |recording| {
+                kept.tell(recording);
+                let code = fault.map_or(tonic::Code::Ok, |fault| fault.reason.code());
+                let code = crate::metrics::code_name(code);
+                attributes.push(("rpc.system.name", "grpc".into()));
+                attributes.push(("rpc.response.status_code", code.into()));
+                attributes.extend(fault.map(|it| ("error.type", it.reason.as_str().into())));
+                attributes
+            });
         }
         answer
     }

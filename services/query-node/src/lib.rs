@@ -33,6 +33,7 @@ mod status;
 mod tables;
 mod take;
 mod terms;
+mod trace;
 mod turns;
 mod warm;
 

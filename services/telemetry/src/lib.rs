@@ -25,4 +25,4 @@ pub use metrics::{
     process_samples, table,
 };
 pub use resource::Identity;
-pub use trace::{Attribute, Recording, Span, Tracer, child_of};
+pub use trace::{Attribute, Recording, SPANS_MAX, Span, Tracer, child_of};

@@ -51,6 +51,10 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 /// Where Fetch is called: both sides do without tonic's codec of its messages.
 pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
+/// The stages of a batch, as metrics and traces of both tiers name them: until its rows were located; until its first
+/// read was asked of a drive; until its last row was there; gathering its columns, or scoring.
+pub const BATCH_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
+
 /// The largest message of a Fetch stream that an I/O node accepts, in bytes: a batch with its query vector is
 /// far smaller.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;

@@ -40,10 +40,18 @@ struct Outstanding {
     handle: u32,
     schema: SchemaRef,
     asked: Instant,
-    without_credit: Option<Instant>,
+    without_credit: Option<(Instant, Instant)>,
     sent: Instant,
     /// `None` once it is cancelled: its credit still comes back with its reply.
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
+}
+
+/// When there was no credit for the first batch that is ready.
+#[derive(Clone, Copy)]
+struct Short {
+    since: Instant,
+    /// `None` while there is none. Then it may wait for the connection.
+    until: Option<Instant>,
 }
 
 /// Batches that waited for credit, and for how long together.
@@ -60,8 +68,7 @@ pub(super) struct Ledger {
     /// Opens, closes and cancels, in order; they go before batches.
     control: VecDeque<Kind>,
     ready: VecDeque<Ready>,
-    /// Since when there is no credit for the first of them.
-    short_since: Option<Instant>,
+    short: Option<Short>,
     waits: Waits,
     outstanding: HashMap<u64, Outstanding>,
     answered: u64,
@@ -75,7 +82,7 @@ impl Ledger {
             handles: Handles::new(projections_max),
             control: VecDeque::new(),
             ready: VecDeque::new(),
-            short_since: None,
+            short: None,
             waits: Waits::default(),
             outstanding: HashMap::new(),
             answered: 0,
@@ -181,12 +188,16 @@ impl Ledger {
     /// Sees whether what is ready lacks credit; only then it matters what time it is.
     pub fn look_at_credit(&mut self, now: impl FnOnce() -> Instant) {
         match self.ready.front() {
-            None => self.short_since = None,
-            Some(ready) if !self.has_credit(ready) => {
-                self.short_since.get_or_insert_with(now);
+            None => self.short = None,
+            Some(ready) if !self.has_credit(ready) => match &mut self.short {
+                Some(short) => short.until = None,
+                none => *none = Some(Short { since: now(), until: None }),
+            },
+            Some(_) => {
+                if let Some(Short { until: until @ None, .. }) = &mut self.short {
+                    *until = Some(now());
+                }
             }
-            // The next message takes it, and ends its wait.
-            Some(_) => {}
         }
     }
 
@@ -195,18 +206,20 @@ impl Ledger {
         std::mem::take(&mut self.waits)
     }
 
-    /// Ends the wait of a batch that was handed over at `asked`, if there was no credit since `short_since`; from when
-    /// it waited.
+    /// Ends the wait for credit of a batch that was handed over at `asked`; from when until when it waited.
     fn end_wait(
         &mut self,
-        short_since: Option<Instant>,
+        short: Option<Short>,
         asked: Instant,
         now: Instant,
-    ) -> Option<Instant> {
-        let since = short_since?.max(asked);
+    ) -> Option<(Instant, Instant)> {
+        let short = short?;
+        let (since, until) = (short.since.max(asked), short.until.unwrap_or(now));
+        // One that came when there was credit again has waited for the connection alone.
+        let waited = until.checked_duration_since(since)?;
         self.waits.batches += 1;
-        self.waits.time += now.saturating_duration_since(since);
-        Some(since)
+        self.waits.time += waited;
+        Some((since, until))
     }
 
     /// The next message: control first, then as many batches as there is credit and room for, in order.
@@ -215,14 +228,14 @@ impl Ledger {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
         }
-        let short_since = self.short_since.take();
+        let short = self.short.take();
         let mut batches = Vec::new();
         let mut bytes = 0;
         while bytes < wire::REQUEST_BYTES_FILLED {
             let Some(Ready { job, handle }) = self.ready.pop_front() else { break };
             if job.terms.deadline <= now || job.answer.is_closed() {
                 self.handles.release(handle);
-                self.end_wait(short_since, job.asked, now);
+                self.end_wait(short, job.asked, now);
                 drop(job.answer.send(Err(deadline_passed())));
                 continue;
             }
@@ -232,10 +245,11 @@ impl Ledger {
             let schema = Arc::clone(schema);
             if !self.credits.take(job.row_addrs.len()) {
                 self.ready.push_front(Ready { job, handle });
-                self.short_since = short_since.or(Some(now));
+                let since = short.map_or(now, |short| short.since);
+                self.short = Some(Short { since, until: None });
                 break;
             }
-            let without_credit = self.end_wait(short_since, job.asked, now);
+            let without_credit = self.end_wait(short, job.asked, now);
             let Job { id, row_addrs, rerank, terms, asked, answer, .. } = job;
             let timeout_us = (terms.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));

@@ -203,11 +203,36 @@ fn who_waits_for_credit_is_told_from_when_and_counted() {
     reply(&mut ledger, 3);
     let way = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().way;
     let (b, c) = (way(&mut b), way(&mut c));
-    assert_eq!((b.asked, b.without_credit, b.sent), (at(1), Some(at(1)), at(3)));
-    assert_eq!((c.asked, c.without_credit, c.sent), (at(2), Some(at(2)), at(4)));
+    assert_eq!((b.asked, b.without_credit, b.sent), (at(1), Some((at(1), at(3))), at(3)));
+    assert_eq!((c.asked, c.without_credit, c.sent), (at(2), Some((at(2), at(4))), at(4)));
     // Now there is enough.
     let mut d = ask(&mut ledger, 4, 6, 4);
     assert_eq!(sent(&mut ledger, at(4)), ["batches 4:6"]);
     reply(&mut ledger, 4);
     assert_eq!((way(&mut d).without_credit, ledger.take_waits()), (None, Waits::default()));
+}
+
+#[test]
+fn a_wait_for_credit_ends_when_there_is_credit_however_long_the_connection_takes() {
+    let (start, mut ledger) = (Instant::now(), ledger(10, 10, 4));
+    let at = |ms| start + Duration::from_millis(ms);
+    let _a = fetch(&mut ledger, 1, "t", 10, at(0));
+    sent(&mut ledger, at(0));
+    opened(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, at(0)), ["batches 1:10"]);
+    let mut b = fetch(&mut ledger, 2, "t", 6, at(1));
+    ledger.look_at_credit(|| at(1));
+    reply(&mut ledger, 1);
+    ledger.look_at_credit(|| at(2));
+    ledger.look_at_credit(|| panic!("its end is known"));
+    let mut c = fetch(&mut ledger, 3, "t", 4, at(3));
+    // Only now the connection takes a message.
+    assert_eq!(sent(&mut ledger, at(4)), ["batches 2:6 3:4"]);
+    assert_eq!(ledger.take_waits(), Waits { batches: 1, time: Duration::from_millis(1) });
+    reply(&mut ledger, 2);
+    reply(&mut ledger, 3);
+    let way = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().way;
+    let (b, c) = (way(&mut b), way(&mut c));
+    assert_eq!((b.without_credit, b.sent), (Some((at(1), at(2))), at(4)));
+    assert_eq!((c.without_credit, c.sent), (None, at(4)));
 }

@@ -16,19 +16,45 @@ pub struct Reply {
     pub outcome: Outcome,
     /// Positions, ascending, of addresses that name no row of this version.
     pub missing: Vec<u32>,
-    /// Where the node spent its time. Of several batches: the longest times, the sums of counts.
-    pub times: StageTimes,
-    /// When it was on its way. Of several batches: that of the last one to be answered.
-    pub way: Way,
+    /// The batches that it took.
+    pub trips: Trips,
 }
 
-/// The moments of a batch's way to the node and back, in order.
+/// The batches of a fetch, mostly one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trips {
+    /// It was small enough.
+    One(Trip),
+    /// It was split; by the order of their rows.
+    Several(Vec<Trip>),
+}
+
+/// A batch that was answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trip {
+    /// When it was on its way.
+    pub way: Way,
+    /// Where the node spent its time.
+    pub times: StageTimes,
+}
+
+impl Trips {
+    /// Each of them.
+    pub fn as_slice(&self) -> &[Trip] {
+        match self {
+            Self::One(trip) => std::slice::from_ref(trip),
+            Self::Several(trips) => trips,
+        }
+    }
+}
+
+/// The moments of a batch's way to the node and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// It was handed to its stream.
     pub asked: Instant,
-    /// The stream had no credit left for it, or for one before it.
-    pub without_credit: Option<Instant>,
+    /// From when until when the stream had no credit left for it, or for one before it; not after `sent`.
+    pub without_credit: Option<(Instant, Instant)>,
     /// It was put into a message, with those that waited for the same.
     pub sent: Instant,
     /// Its reply had come.
@@ -45,6 +71,12 @@ pub enum Outcome {
 }
 
 impl Reply {
+    /// Where the node spent its time. Of several batches, which ran side by side: the longest times, the sums of counts.
+    pub fn times(&self) -> StageTimes {
+        let all = self.trips.as_slice().iter().map(|trip| trip.times);
+        all.reduce(|all, one| together(all, &one)).unwrap_or_default()
+    }
+
     /// The rows of a fetch without a rerank.
     pub fn into_rows(self) -> Result<RecordBatch, Fault> {
         match self.outcome {
@@ -89,8 +121,27 @@ impl Reply {
             None => return Err(damaged("it is empty")),
         };
         let times = reply.times.unwrap_or_default();
-        Ok(Self { outcome, missing: reply.missing, times, way })
+        let trips = Trips::One(Trip { way, times });
+        Ok(Self { outcome, missing: reply.missing, trips })
     }
+}
+
+fn together(mut all: StageTimes, one: &StageTimes) -> StageTimes {
+    all.locate_us = all.locate_us.max(one.locate_us);
+    all.read_us = all.read_us.max(one.read_us);
+    all.assemble_us = all.assemble_us.max(one.assemble_us);
+    all.queue_us = all.queue_us.max(one.queue_us);
+    all.told &= one.told;
+    add_counts(&mut all, one);
+    all
+}
+
+/// Adds what a batch cost, but for its times. A node may claim any numbers.
+pub fn add_counts(total: &mut StageTimes, part: &StageTimes) {
+    total.drive_reads = total.drive_reads.saturating_add(part.drive_reads);
+    total.drive_bytes = total.drive_bytes.saturating_add(part.drive_bytes);
+    total.ram_hits = total.ram_hits.saturating_add(part.ram_hits);
+    total.table_rows = total.table_rows.saturating_add(part.table_rows);
 }
 
 pub(super) fn damaged(why: &str) -> Fault {

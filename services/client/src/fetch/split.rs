@@ -6,9 +6,8 @@ use address::RowAddr;
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use wire::Fault;
-use wire::fetch::StageTimes;
 
-use super::reply::{Outcome, Reply, damaged};
+use super::reply::{Outcome, Reply, Trips, damaged};
 
 /// Cuts `0..rows` into as few parts of at most `rows_max` as there can be, none much smaller than
 /// the others.
@@ -19,13 +18,11 @@ pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
 
 /// Joins the replies of `parts`, which lie end to end from 0. `k` is what a rerank asked for.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
-    let (mut missing, mut times) = (Vec::new(), StageTimes::default());
-    let last = parts.iter().map(|(_, reply)| reply.way).max_by_key(|way| way.answered);
-    let way = last.ok_or_else(|| damaged("it is in no part"))?;
+    let (mut missing, mut trips) = (Vec::new(), Vec::with_capacity(parts.len()));
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
     for (range, reply) in parts {
         missing.extend(reply.missing.into_iter().map(|at| at + range.start as u32));
-        add_times(&mut times, &reply.times);
+        trips.extend_from_slice(reply.trips.as_slice());
         match reply.outcome {
             Outcome::Rows(batch) => batches.push(batch),
             Outcome::Neighbors(neighbors) => near.extend(neighbors),
@@ -44,25 +41,7 @@ pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<
             Outcome::Rows(joined.map_err(|e| damaged(&e.to_string()))?)
         }
     };
-    Ok(Reply { outcome, missing, times, way })
-}
-
-/// Batches run side by side: times don't add up, counts do.
-fn add_times(total: &mut StageTimes, part: &StageTimes) {
-    total.locate_us = total.locate_us.max(part.locate_us);
-    total.read_us = total.read_us.max(part.read_us);
-    total.assemble_us = total.assemble_us.max(part.assemble_us);
-    total.queue_us = total.queue_us.max(part.queue_us);
-    total.told |= part.told;
-    add_counts(total, part);
-}
-
-/// Adds what a batch cost, but for its times. A node may claim any numbers.
-pub fn add_counts(total: &mut StageTimes, part: &StageTimes) {
-    total.drive_reads = total.drive_reads.saturating_add(part.drive_reads);
-    total.drive_bytes = total.drive_bytes.saturating_add(part.drive_bytes);
-    total.ram_hits = total.ram_hits.saturating_add(part.ram_hits);
-    total.table_rows = total.table_rows.saturating_add(part.table_rows);
+    Ok(Reply { outcome, missing, trips: Trips::Several(trips) })
 }
 
 #[cfg(test)]
@@ -71,13 +50,14 @@ mod tests {
 
     use arrow_array::{ArrayRef, Int32Array};
     use tokio::time::Instant;
+    use wire::fetch::StageTimes;
 
-    use super::super::reply::Way;
+    use super::super::reply::{Trip, Way};
     use super::*;
 
-    fn way() -> Way {
+    fn trip(times: StageTimes) -> Trip {
         let now = Instant::now();
-        Way { asked: now, without_credit: None, sent: now, answered: now }
+        Trip { way: Way { asked: now, without_credit: None, sent: now, answered: now }, times }
     }
 
     fn rows(values: &[i32], missing: &[u32], read_us: u32) -> Reply {
@@ -85,8 +65,7 @@ mod tests {
         Reply {
             outcome: Outcome::Rows(RecordBatch::try_from_iter([("x", array)]).unwrap()),
             missing: missing.to_vec(),
-            times: StageTimes { read_us, drive_reads: 2, ..Default::default() },
-            way: way(),
+            trips: Trips::One(trip(StageTimes { read_us, drive_reads: 2, ..Default::default() })),
         }
     }
 
@@ -108,7 +87,7 @@ mod tests {
         let parts = vec![(0..3, rows(&[1, 2], &[1], 10)), (3..5, rows(&[3], &[0], 7))];
         let joined = join(parts, None).unwrap();
         assert_eq!(joined.missing, [1, 3]);
-        assert_eq!((joined.times.read_us, joined.times.drive_reads), (10, 4));
+        assert_eq!((joined.times().read_us, joined.times().drive_reads), (10, 4));
         assert_eq!(joined.outcome, rows(&[1, 2, 3], &[], 0).outcome);
     }
 
@@ -119,11 +98,26 @@ mod tests {
                 pairs.iter().map(|&(a, d)| (RowAddr::from_u64(a), d)).collect(),
             ),
             missing: vec![],
-            times: StageTimes::default(),
-            way: way(),
+            trips: Trips::One(trip(StageTimes::default())),
         };
         let parts = vec![(0..3, near(&[(9, 0.5), (4, 1.0)])), (3..5, near(&[(3, 1.0), (1, 2.0)]))];
         let joined = join(parts, Some(3)).unwrap();
         assert_eq!(joined.outcome, near(&[(9, 0.5), (3, 1.0), (4, 1.0)]).outcome);
+    }
+
+    #[test]
+    fn each_batch_keeps_its_way_and_its_times_however_often_it_was_split() {
+        let part = |value, read_us, told| {
+            let mut reply = rows(&[value], &[], 0);
+            let trip = trip(StageTimes { read_us, told, ..Default::default() });
+            reply.trips = Trips::One(trip);
+            (reply, trip)
+        };
+        let ((a, first), (b, second), (c, third)) =
+            (part(1, 7, true), part(2, 9, false), part(3, 8, true));
+        let halves = join(vec![(0..1, b), (1..2, c)], None).unwrap();
+        let joined = join(vec![(0..1, a), (1..3, halves)], None).unwrap();
+        assert_eq!(joined.trips.as_slice(), [first, second, third]);
+        assert_eq!((joined.times().read_us, joined.times().told), (9, false));
     }
 }

@@ -29,7 +29,7 @@ pub use idle::Stirs;
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, begin, live, run, snapshot};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
-pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts, STAGES};
+pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts};
 pub use traffic_memory::{HeldBytes, TrafficMemory};
 
 /// One core's state.

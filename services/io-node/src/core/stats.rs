@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use telemetry::{Buckets, Histogram, Scale};
 use tokio::time::Instant;
+use wire::BATCH_STAGES;
 
 use crate::directory::HEATS;
 
@@ -136,15 +137,11 @@ pub struct CoreHistograms {
     pub reads: Vec<Histogram>,
     /// Rows of the batches that came.
     pub batch_rows: Histogram,
-    /// Of each of [`STAGES`], how long it took.
-    pub stages: [Histogram; STAGES.len()],
+    /// Of each of [`BATCH_STAGES`], how long it took.
+    pub stages: [Histogram; BATCH_STAGES.len()],
     /// From a batch's arrival to its reply.
     pub batch: Histogram,
 }
-
-/// The stages of a batch, as metrics and traces name them: until its rows were located; until its first read was asked of
-/// a drive; until its last row was there; gathering its columns, or scoring.
-pub const STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 
 /// The same at one moment.
 #[derive(Clone, Debug, Default)]
@@ -153,7 +150,7 @@ pub struct HistogramsSnapshot {
     pub reads: Vec<Buckets>,
     /// Rows of the batches that came.
     pub batch_rows: Buckets,
-    /// Of each of [`STAGES`], how long it took.
+    /// Of each of [`BATCH_STAGES`], how long it took.
     pub stages: Vec<Buckets>,
     /// From a batch's arrival to its reply.
     pub batch: Buckets,
@@ -166,7 +163,7 @@ impl CoreHistograms {
         Self {
             reads: (0..drives).map(|_| times()).collect(),
             batch_rows: Histogram::new(Scale::Whole),
-            stages: STAGES.map(|_| times()),
+            stages: BATCH_STAGES.map(|_| times()),
             batch: times(),
         }
     }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use wire::BATCH_STAGES;
 use wire::fetch::StageTimes;
 
-use crate::core::{CoreHistograms, STAGES, Times};
+use crate::core::{CoreHistograms, Times};
 
 /// The moments between a batch's stages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,8 @@ impl Timed {
         Self { arrived: times.arrived, located, reading, assembling, replied }
     }
 
-    /// When each of [`STAGES`] began and ended.
-    pub fn stages(&self) -> [(Instant, Instant); STAGES.len()] {
+    /// When each of [`BATCH_STAGES`] began and ended.
+    pub fn stages(&self) -> [(Instant, Instant); BATCH_STAGES.len()] {
         let Self { arrived, located, reading, assembling, replied } = *self;
         [(arrived, located), (located, reading), (reading, assembling), (assembling, replied)]
     }

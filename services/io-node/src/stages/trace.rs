@@ -2,10 +2,10 @@
 
 use telemetry::Span;
 use tokio::time::Instant;
-use wire::{Fault, Reason};
+use wire::{BATCH_STAGES, Fault, Reason};
 
 use super::timed::Timed;
-use crate::core::{Core, Request, STAGES};
+use crate::core::{Core, Request};
 
 /// A batch as OpenTelemetry names calls.
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
@@ -46,7 +46,7 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) ->
         return None;
     }
     let mut recording = tracer.begin_at(NAME, parent, timed.arrived.into_std())?;
-    for (name, (began, ended)) in STAGES.into_iter().zip(timed.stages()) {
+    for (name, (began, ended)) in BATCH_STAGES.into_iter().zip(timed.stages()) {
         recording.add(Span::new(name, began.into_std(), ended.into_std()), Vec::new());
     }
     let times = &request.times;
@@ -59,6 +59,6 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) ->
         ("bireme.ram.hits", times.ram_hits.into()),
         ("bireme.table.rows", times.table_rows.into()),
     ];
-    recording.end(tracer, fault.map(|fault| fault.message.as_str()), attributes);
+    recording.end(tracer, fault.map(|fault| fault.message.as_str()), |_| attributes);
     Some(())
 }

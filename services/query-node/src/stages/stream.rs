@@ -14,7 +14,7 @@ use client::fetch::{Metric, Reply, Rerank, StageTimes, TableVersion, UNANSWERED,
 use distance::Query;
 use futures::FutureExt;
 use futures::future::try_join_all;
-use telemetry::{Span, child_of};
+use telemetry::child_of;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
@@ -29,6 +29,7 @@ use crate::io_tier::{Node, Routes};
 use crate::state::State;
 use crate::tables::OpenTable;
 use crate::terms::Terms;
+use crate::trace::{NodeCall, TableRead, Within};
 
 /// What a stage cost the I/O tier.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +43,8 @@ pub struct Cost {
     /// The I/O node that took longest, and where its time went.
     pub slowest: Option<(Arc<str>, StageTimes)>,
     slowest_took: Duration,
-    /// What was asked of whom, for the request's trace.
-    pub spans: Vec<Span>,
+    /// What was asked of whom, for the request's trace; nothing where spans go nowhere.
+    pub within: Within,
 }
 
 impl Cost {
@@ -68,16 +69,18 @@ impl Cost {
         detail
     }
 
-    /// Says in the request's trace that its rows were planned since `began`.
-    fn planned(&mut self, state: &State, began: std::time::Instant) {
+    /// Says in the request's trace that its rows were planned since `began`, to be asked for in so many `shares`.
+    fn planned(&mut self, state: &State, began: std::time::Instant, shares: usize) {
         if state.shared.tracer.is_on() {
-            self.spans.push(Span::new("plan", began, std::time::Instant::now()));
+            self.within.planned = Some((began, std::time::Instant::now()));
+            self.within.calls.reserve_exact(shares);
         }
     }
 
     /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
     fn account(&mut self, routes: &Routes, share: &Share, from: From) {
-        self.spans.extend(from.spans);
+        self.within.calls.extend(from.call);
+        self.within.reads.extend(from.table);
         match (share.owner, from.node) {
             (Some(owner), Some((took, times))) => {
                 self.add(&routes.nodes()[owner].address, took, &times);
@@ -166,7 +169,7 @@ pub async fn fetch_rows(
         [] => all_to_one(addrs, None),
         _ => shares(state, routes, open, addrs, terms),
     };
-    cost.planned(state, began);
+    cost.planned(state, began, shares.len());
     let (rerank, from) = (None, From::default);
     let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
     let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
@@ -210,7 +213,7 @@ pub async fn score_rows(
     let (mut cost, mut all) = (Cost::default(), Vec::new());
     let began = std::time::Instant::now();
     let shares = shares(state, routes, open, addrs, terms);
-    cost.planned(state, began);
+    cost.planned(state, began, shares.len());
     let scores = shares.into_iter().map(|share| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
         let from = From::default();
@@ -241,7 +244,9 @@ fn score_here(
 struct From {
     /// How long an I/O node took, and what for; `None` if the table answered.
     node: Option<(Duration, StageTimes)>,
-    spans: Vec<Span>,
+    /// The same for the request's trace, whatever came of it.
+    call: Option<NodeCall>,
+    table: Option<TableRead>,
 }
 
 /// The rows of one share.
@@ -307,16 +312,19 @@ impl Asked<'_> {
         let took = began.elapsed();
         self.state.metrics.fetched(self.share.addrs.len(), took);
         if let Some(span) = span.filter(|_| is_traced) {
-            self.from.spans.reserve_exact(1 + WITHIN_MAX);
-            self.from.spans.push(self.span_of(node, span, began.into_std(), &answer));
-            if let Ok(reply) = &answer {
-                self.from.spans.extend(within_call(span.span, reply));
-            }
+            let answer = match &answer {
+                Ok(reply) => Ok(reply.trips.clone()),
+                Err(fault) => Err(fault.message.clone()),
+            };
+            let (address, name) = (Arc::clone(&node.address), Arc::clone(&node.name));
+            let (id, rows, began) = (span.span, self.share.addrs.len(), began.into_std());
+            let call = NodeCall { id, address, name, rows, began, ended: began + took, answer };
+            self.from.call = Some(call);
         }
         match answer {
             Ok(reply) => {
                 node.ejection.succeeded();
-                self.from.node = Some((took, reply.times));
+                self.from.node = Some((took, reply.times()));
                 Ok(Some(reply))
             }
             Err(fault) => {
@@ -359,39 +367,6 @@ impl Asked<'_> {
         client.fetch(&projection, self.share.addrs.clone(), rerank, terms).await
     }
 
-    /// What was asked of a node, as the request's trace tells it.
-    fn span_of(
-        &self,
-        node: &Node,
-        span: ParentSpan,
-        began: std::time::Instant,
-        answer: &std::result::Result<Reply, Fault>,
-    ) -> Span {
-        let mut attributes = Vec::with_capacity(8);
-        attributes.extend([
-            ("rpc.system.name", "grpc".into()),
-            ("server.address", (&node.address).into()),
-            ("bireme.io_node", (&node.name).into()),
-            ("bireme.rows", self.share.addrs.len().into()),
-        ]);
-        if let Ok(reply) = answer {
-            let times = &reply.times;
-            attributes.extend([
-                ("bireme.drive.reads", times.drive_reads.into()),
-                ("bireme.drive.bytes", times.drive_bytes.into()),
-                ("bireme.ram.hits", times.ram_hits.into()),
-                ("bireme.table.rows", times.table_rows.into()),
-            ]);
-        }
-        Span {
-            id: Some(span.span),
-            is_call: true,
-            fault: answer.as_ref().err().map(|fault| fault.message.clone()),
-            attributes,
-            ..Span::new("bireme.fetch.v1.FetchService/Fetch", began, std::time::Instant::now())
-        }
-    }
-
     async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
         let began = std::time::Instant::now();
         let (open, addrs) = (Arc::clone(self.open), self.share.addrs.clone());
@@ -399,47 +374,11 @@ impl Asked<'_> {
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
         let rows = self.state.shared.turns.in_background("fetch", self.terms, read).await?;
         if self.state.shared.tracer.is_on() {
-            let attributes = vec![("bireme.rows", self.share.addrs.len().into())];
-            let span = Span::new("table", began, std::time::Instant::now());
-            self.from.spans.push(Span { attributes, ..span });
+            let (rows, ended) = (self.share.addrs.len(), std::time::Instant::now());
+            self.from.table = Some(TableRead { rows, began, ended });
         }
         Ok(rows)
     }
-}
-
-/// Spans within the call of an I/O node, at most.
-const WITHIN_MAX: usize = 3 + NODE_STAGES.len();
-
-/// What an I/O node does with a batch, as it tells it itself.
-const NODE_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
-
-/// What is within the call of an I/O node whose span is `id`: the batch's way there and back, and the node's stages unless
-/// it tells of them itself, as of a batch that nobody samples and that was quick: the request may turn out slow. They are
-/// put in the middle of the time that the batch was away for: the node says how long they took, and by its own clock.
-fn within_call(id: u64, reply: &Reply) -> Vec<Span> {
-    let Reply { way, times, .. } = reply;
-    let mut spans = Vec::with_capacity(WITHIN_MAX);
-    let mut add = |name, began: Instant, ended: Instant| {
-        let span = Span::new(name, began.into_std(), ended.into_std());
-        spans.push(Span { within: Some(id), ..span });
-    };
-    add("batch", way.asked, way.without_credit.unwrap_or(way.sent));
-    if let Some(since) = way.without_credit {
-        add("credit", since, way.sent);
-    }
-    add("stream", way.sent, way.answered);
-    let queue_us = times.queue_us.min(times.read_us);
-    let stages = [times.locate_us, queue_us, times.read_us - queue_us, times.assemble_us];
-    let stages = stages.map(|us| Duration::from_micros(us.into()));
-    if !times.told {
-        let took = stages.iter().sum();
-        let mut began = way.sent + (way.answered - way.sent).saturating_sub(took) / 2;
-        for (name, took) in NODE_STAGES.into_iter().zip(stages) {
-            add(name, began, began + took);
-            began += took;
-        }
-    }
-    spans
 }
 
 /// A deadline shorter than this says more of the caller than of the node that didn't keep to it.
@@ -501,53 +440,5 @@ fn table_may_answer(reason: Reason) -> bool {
         | Reason::BadFilter
         | Reason::BadArgument
         | Reason::NoIndex => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use client::fetch::{Outcome, Way};
-
-    use super::*;
-
-    #[test]
-    fn an_io_node_that_says_nothing_itself_is_told_of_by_what_it_answered() {
-        let start = Instant::now();
-        let at = |us: u64| start + Duration::from_micros(us);
-        let way =
-            Way { asked: at(0), without_credit: Some(at(2)), sent: at(10), answered: at(110) };
-        let times = StageTimes {
-            locate_us: 5,
-            read_us: 60,
-            queue_us: 20,
-            assemble_us: 15,
-            ..Default::default()
-        };
-        let outcome = Outcome::Neighbors(Vec::new());
-        let mut reply = Reply { outcome, missing: Vec::new(), times, way };
-        let told = |reply: &Reply| {
-            let us = |moment: std::time::Instant| (moment - start.into_std()).as_micros();
-            let spans = within_call(7, reply);
-            assert!(spans.iter().all(|span| span.within == Some(7)));
-            let told = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
-            told.collect::<Vec<_>>()
-        };
-        let span = |name: &str, began, ended| (name.to_owned(), began, ended);
-        let ways = [span("batch", 0, 2), span("credit", 2, 10), span("stream", 10, 110)];
-        let stages = [
-            span("locate", 20, 25),
-            span("queue", 25, 45),
-            span("read", 45, 85),
-            span("assemble", 85, 100),
-        ];
-        assert_eq!(told(&reply), [&ways[..], &stages].concat());
-        reply.times.told = true;
-        assert_eq!(told(&reply), ways);
-        // A node may claim anything.
-        reply.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };
-        reply.way.without_credit = None;
-        let told = told(&reply);
-        assert_eq!(told[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
-        assert_eq!(told[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
     }
 }

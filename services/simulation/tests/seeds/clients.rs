@@ -221,7 +221,7 @@ impl Client {
     async fn fetch(&self, client: &FetchClient, node: usize, ask: Ask) {
         let outcome = self.answer(client, &ask).await;
         let said = match &outcome {
-            Ok((_, reply)) => format!("{} missing, {:?}", reply.missing.len(), reply.times),
+            Ok((_, reply)) => format!("{} missing, {:?}", reply.missing.len(), reply.times()),
             Err(fault) => format!("{:?}: {fault}", fault.reason),
         };
         let (uri, version, rows) = (ask.version.uri, ask.version.version, ask.addrs.len());
@@ -233,7 +233,7 @@ impl Client {
             Ok((projection, reply)) => {
                 count(&self.around.seen.answers, 1);
                 count(&self.around.seen.rows, (rows - reply.missing.len()) as u64);
-                count(&self.around.seen.table_rows, reply.times.table_rows.into());
+                count(&self.around.seen.table_rows, reply.times().table_rows.into());
                 if let Err(why) = ask.check(&projection, reply) {
                     self.wrong(format_args!(
                         "{rows} rows of {uri} {version}, {:?}: {why}",

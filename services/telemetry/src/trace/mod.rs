@@ -7,5 +7,5 @@
 mod recording;
 mod tracer;
 
-pub use recording::{Attribute, Recording, Span};
+pub use recording::{Attribute, Recording, SPANS_MAX, Span};
 pub use tracer::{Tracer, child_of};

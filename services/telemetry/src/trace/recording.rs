@@ -86,10 +86,11 @@ impl Span {
     }
 }
 
-/// Spans of one request at most: a Take of a million rows has a hundred fetches, and each has what is within it.
-const SPANS_MAX: usize = 512;
+/// Spans of one request at most: half of those that may wait to be sent. A Take of a million rows has a hundred fetches,
+/// which of one I/O node make some ten each.
+pub const SPANS_MAX: usize = 1024;
 
-/// A request that is under way.
+/// A request that is under way, and once it is told of, what it did.
 #[derive(Debug)]
 pub struct Recording {
     pub(super) name: &'static str,
@@ -131,9 +132,19 @@ impl Recording {
         }
     }
 
-    /// Ends it, and has `tracer`, which began it, tell of it if it is to be told of. `fault` is what was wrong, if that
-    /// was not the caller's doing.
-    pub fn end(self, tracer: &Tracer, fault: Option<&str>, attributes: Vec<Attribute>) {
-        tracer.ended(self, Instant::now(), fault, attributes);
+    /// Says that `spans` of what it did were not kept.
+    pub fn leave_out(&mut self, spans: usize) {
+        self.left_out += spans;
+    }
+
+    /// Ends it, and has `tracer`, which began it, tell of it if it is to be told of: only then `tell` adds what it did,
+    /// and says what else is to be said of it. `fault` is what was wrong, if that was not the caller's doing.
+    pub fn end(
+        self,
+        tracer: &Tracer,
+        fault: Option<&str>,
+        tell: impl FnOnce(&mut Self) -> Vec<Attribute>,
+    ) {
+        tracer.ended(self, Instant::now(), fault, tell);
     }
 }

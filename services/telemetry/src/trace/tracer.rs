@@ -23,9 +23,6 @@ use crate::error::TelemetryError;
 use crate::receiver::tls;
 use crate::resource::Identity;
 
-/// Spans of a request that is no search; most are thrown away in the end, so no room is made for more.
-const SPANS_MOSTLY: usize = 4;
-
 /// Where requests' spans go; nowhere, if no receiver is configured. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<Inner>>);
@@ -83,7 +80,7 @@ impl Tracer {
         let is_sampled = parent.map_or_else(|| random.random_bool(inner.ratio), |it| it.is_sampled);
         let own = ParentSpan { trace, span: new_span(), is_sampled };
         let parent = parent.map(|parent| parent.span);
-        let (began, spans) = (Instant::now(), Vec::with_capacity(SPANS_MOSTLY));
+        let (began, spans) = (Instant::now(), Vec::new());
         Some(Recording { name, own, parent, began, spans, left_out: 0 })
     }
 
@@ -114,16 +111,18 @@ impl Tracer {
 
     pub(super) fn ended(
         &self,
-        recording: Recording,
+        mut recording: Recording,
         ended: Instant,
         fault: Option<&str>,
-        attributes: Vec<Attribute>,
+        tell: impl FnOnce(&mut Recording) -> Vec<Attribute>,
     ) {
-        let Recording { own, parent, name, began, spans, left_out } = recording;
         let Some(inner) = &self.0 else { return };
-        if !self.is_told(own.is_sampled, ended - began, fault.is_some()) {
+        let (is_sampled, took) = (recording.own.is_sampled, ended - recording.began);
+        if !self.is_told(is_sampled, took, fault.is_some()) {
             return;
         }
+        let attributes = tell(&mut recording);
+        let Recording { own, parent, name, began, spans, left_out } = recording;
         let clock = Clock { instant: ended, time: SystemTime::now() };
         let fault = fault.map(ToOwned::to_owned);
         let mut root = Span { attributes, fault, ..Span::new(name, began, ended) };

@@ -1,0 +1,250 @@
+//! What a call did, kept until it has ended: only then it is decided whether it is told of, and spans are made.
+//!
+//! What is kept of a call of an I/O node are the moments and counts that it was answered with, and nothing that has to
+//! be gathered, formatted or numbered first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::fetch::{self, StageTimes, Trip, Trips, add_counts};
+use telemetry::{Attribute, Recording, SPANS_MAX, Span};
+use wire::BATCH_STAGES;
+
+use crate::metrics::Stage;
+
+/// The stages of one call, as far as it has come.
+#[derive(Debug, Default)]
+pub struct Kept {
+    stages: Vec<KeptStage>,
+    /// Those that it would make.
+    spans: usize,
+    left_out: usize,
+}
+
+#[derive(Debug)]
+struct KeptStage {
+    stage: Stage,
+    began: Instant,
+    ended: Instant,
+    detail: String,
+    within: Within,
+}
+
+// Of a call with four stages and one I/O node, as most are, what is kept is shorter than what the allocator is slow at.
+const _: () = assert!(4 * size_of::<KeptStage>() < 1024 && size_of::<NodeCall>() < 1024);
+
+/// What was done within a stage.
+#[derive(Clone, Debug, Default)]
+pub struct Within {
+    /// When it was planned who is asked for what.
+    pub planned: Option<(Instant, Instant)>,
+    /// What was asked of I/O nodes.
+    pub calls: Vec<NodeCall>,
+    /// What was read from the table here.
+    pub reads: Vec<TableRead>,
+}
+
+/// What was asked of an I/O node.
+#[derive(Clone, Debug)]
+pub struct NodeCall {
+    /// The number of its span, which the node was told.
+    pub id: u64,
+    /// The node's address.
+    pub address: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// How many rows.
+    pub rows: usize,
+    /// When.
+    pub began: Instant,
+    /// When it was answered.
+    pub ended: Instant,
+    /// The batches that it took, or what was wrong.
+    pub answer: Result<Trips, String>,
+}
+
+/// Rows that this node read from the table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableRead {
+    /// How many.
+    pub rows: usize,
+    /// When they were wanted.
+    pub began: Instant,
+    /// When they were there.
+    pub ended: Instant,
+}
+
+impl Kept {
+    /// Keeps a stage, unless there are as many as are told of one request.
+    pub fn keep(
+        &mut self,
+        stage: Stage,
+        (began, ended): (Instant, Instant),
+        detail: String,
+        within: Within,
+    ) {
+        let spans = 1 + within.spans_max();
+        if self.spans >= SPANS_MAX {
+            self.left_out += spans;
+            return;
+        }
+        self.spans += spans;
+        self.stages.push(KeptStage { stage, began, ended, detail, within });
+    }
+
+    /// Tells of it.
+    pub fn tell(self, recording: &mut Recording) {
+        for KeptStage { stage, began, ended, detail, within } in self.stages {
+            let mut attributes = Vec::new();
+            if !detail.is_empty() {
+                attributes.push(("bireme.detail", detail.into()));
+            }
+            let span = Span { attributes, ..Span::new(stage.name(), began, ended) };
+            recording.add(span, within.spans());
+        }
+        recording.leave_out(self.left_out);
+    }
+}
+
+impl Within {
+    fn spans_max(&self) -> usize {
+        let calls = self.calls.iter().map(NodeCall::spans_max).sum::<usize>();
+        usize::from(self.planned.is_some()) + calls + self.reads.len()
+    }
+
+    fn spans(self) -> Vec<Span> {
+        let mut spans = Vec::with_capacity(self.spans_max());
+        spans.extend(self.planned.map(|(began, ended)| Span::new("plan", began, ended)));
+        self.calls.into_iter().for_each(|call| call.add_to(&mut spans));
+        spans.extend(self.reads.iter().map(|read| Span {
+            attributes: vec![("bireme.rows", read.rows.into())],
+            ..Span::new("table", read.began, read.ended)
+        }));
+        spans
+    }
+}
+
+impl NodeCall {
+    fn spans_max(&self) -> usize {
+        let trips = self.answer.as_ref().map_or(0, |trips| trips.as_slice().len());
+        1 + trips * (3 + BATCH_STAGES.len())
+    }
+
+    fn add_to(self, spans: &mut Vec<Span>) {
+        let mut attributes: Vec<Attribute> = vec![
+            ("rpc.system.name", "grpc".into()),
+            ("server.address", (&self.address).into()),
+            ("bireme.io_node", (&self.name).into()),
+            ("bireme.rows", self.rows.into()),
+        ];
+        let trips = self.answer.as_ref().map_or(&[][..], Trips::as_slice);
+        if !trips.is_empty() {
+            let mut counts = StageTimes::default();
+            trips.iter().for_each(|trip| add_counts(&mut counts, &trip.times));
+            attributes.extend([
+                ("bireme.drive.reads", counts.drive_reads.into()),
+                ("bireme.drive.bytes", counts.drive_bytes.into()),
+                ("bireme.ram.hits", counts.ram_hits.into()),
+                ("bireme.table.rows", counts.table_rows.into()),
+            ]);
+        }
+        let within = trips.iter().flat_map(|trip| within_call(self.id, trip)).collect::<Vec<_>>();
+        spans.push(Span {
+            id: Some(self.id),
+            is_call: true,
+            fault: self.answer.err(),
+            attributes,
+            ..Span::new("bireme.fetch.v1.FetchService/Fetch", self.began, self.ended)
+        });
+        spans.extend(within);
+    }
+}
+
+/// What a batch is within the call of an I/O node whose span is `id`: its way there and back, and the node's stages unless
+/// it tells of them itself, as of a batch that nobody samples and that was quick: the request may turn out slow. They are
+/// put in the middle of the time that the batch was away for: the node says how long they took, and by its own clock.
+fn within_call(id: u64, trip: &Trip) -> Vec<Span> {
+    let Trip { way, times } = trip;
+    let mut spans = Vec::new();
+    let mut add = |name, began: fetch::Instant, ended: fetch::Instant| {
+        let span = Span::new(name, began.into_std(), ended.into_std());
+        spans.push(Span { within: Some(id), ..span });
+    };
+    add("batch", way.asked, way.sent);
+    if let Some((since, until)) = way.without_credit {
+        add("credit", since, until);
+    }
+    add("stream", way.sent, way.answered);
+    let queue_us = times.queue_us.min(times.read_us);
+    let stages = [times.locate_us, queue_us, times.read_us - queue_us, times.assemble_us];
+    let stages = stages.map(|us| Duration::from_micros(us.into()));
+    if !times.told {
+        let took = stages.iter().sum();
+        let mut began = way.sent + (way.answered - way.sent).saturating_sub(took) / 2;
+        for (name, took) in BATCH_STAGES.into_iter().zip(stages) {
+            add(name, began, began + took);
+            began += took;
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use client::fetch::Way;
+
+    use super::*;
+
+    #[test]
+    fn an_io_node_that_says_nothing_itself_is_told_of_by_what_it_answered() {
+        let start = fetch::Instant::now();
+        let at = |us: u64| start + Duration::from_micros(us);
+        let without_credit = Some((at(2), at(7)));
+        let way = Way { asked: at(0), without_credit, sent: at(10), answered: at(110) };
+        let times = StageTimes {
+            locate_us: 5,
+            read_us: 60,
+            queue_us: 20,
+            assemble_us: 15,
+            ..Default::default()
+        };
+        let mut trip = Trip { way, times };
+        let told = |trip: &Trip| {
+            let us = |moment: Instant| (moment - start.into_std()).as_micros();
+            let spans = within_call(7, trip);
+            assert!(spans.iter().all(|span| span.within == Some(7)));
+            let told = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
+            told.collect::<Vec<_>>()
+        };
+        let span = |name: &str, began, ended| (name.to_owned(), began, ended);
+        let ways = [span("batch", 0, 10), span("credit", 2, 7), span("stream", 10, 110)];
+        let stages = [
+            span("locate", 20, 25),
+            span("queue", 25, 45),
+            span("read", 45, 85),
+            span("assemble", 85, 100),
+        ];
+        assert_eq!(told(&trip), [&ways[..], &stages].concat());
+        trip.times.told = true;
+        assert_eq!(told(&trip), ways);
+        // A node may claim anything.
+        trip.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };
+        trip.way.without_credit = None;
+        let told = told(&trip);
+        assert_eq!(told[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
+        assert_eq!(told[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
+    }
+
+    #[test]
+    fn what_is_over_the_most_spans_of_a_request_is_counted_and_not_kept() {
+        let now = Instant::now();
+        let read = TableRead { rows: 1, began: now, ended: now };
+        let mut kept = Kept::default();
+        for _ in 0..SPANS_MAX {
+            let within = Within { planned: Some((now, now)), calls: vec![], reads: vec![read; 2] };
+            kept.keep(Stage::Fetch, (now, now), String::new(), within);
+        }
+        assert_eq!(kept.stages.len(), SPANS_MAX / 4);
+        assert_eq!(kept.left_out, (SPANS_MAX - SPANS_MAX / 4) * 4);
+    }
+}
