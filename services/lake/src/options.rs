@@ -88,6 +88,14 @@ impl LakeOptions {
             ("download_retry_count".to_owned(), self.retries_max.to_string()),
         ]);
         all.extend(self.storage.clone());
+        // Whoever writes http:// means it; object_store would refuse each request as malformed.
+        let is_plain = |(name, value): (&String, &String)| {
+            name.ends_with("endpoint") && value.starts_with("http://")
+        };
+        let is_said = self.storage.keys().any(|name| name.ends_with("allow_http"));
+        if !is_said && self.storage.iter().any(is_plain) {
+            all.insert("allow_http".into(), "true".into());
+        }
         all
     }
 }
@@ -105,5 +113,22 @@ mod tests {
         assert_eq!(store["timeout"], "1s");
         assert_eq!(store["connect_timeout"], "3000ms");
         assert_eq!(store["client_retry_timeout"], "8");
+    }
+
+    #[test]
+    fn an_endpoint_without_encryption_is_allowed_where_it_is_asked_for() {
+        let allowed = |pairs: &[(&str, &str)]| {
+            let storage = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+            let options = LakeOptions { storage, ..Default::default() }.store_options();
+            options.get("allow_http").cloned()
+        };
+        assert_eq!(allowed(&[("aws_endpoint", "http://minio:9000")]).as_deref(), Some("true"));
+        assert_eq!(allowed(&[("aws_endpoint", "https://minio:9000")]), None);
+        let denied = [("endpoint", "http://minio:9000"), ("allow_http", "false")];
+        assert_eq!(allowed(&denied).as_deref(), Some("false"));
+        assert_eq!(
+            allowed(&[("endpoint", "http://minio:9000"), ("aws_allow_http", "false")]),
+            None
+        );
     }
 }

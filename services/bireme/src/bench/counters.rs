@@ -22,8 +22,10 @@ pub struct Counters {
     pub drive_read_bytes: u64,
     /// Sectors found in RAM tiers.
     pub ram_hits: u64,
-    /// Rows answered from the table.
+    /// Rows that I/O nodes answered from the table.
     pub table_rows: u64,
+    /// Rows that the query node took from the table, because no I/O node could answer.
+    pub fallback_rows: u64,
     /// Whether both tiers are one process.
     pub one_process: bool,
 }
@@ -41,6 +43,7 @@ impl Counters {
             drive_read_bytes: sum(|node| node.drive_read_bytes),
             ram_hits: sum(|node| node.ram_hits),
             table_rows: sum(|node| node.table_rows),
+            fallback_rows: status.fallback_rows,
             one_process: status.io_nodes.len() == 1
                 && io_cpu_us.abs_diff(status.cpu_us) < SAME_PROCESS_US,
         }
@@ -57,6 +60,7 @@ impl Counters {
             drive_read_bytes: sum(|core| core.drive_read_bytes),
             ram_hits: sum(|core| core.ram_hits),
             table_rows: sum(|core| core.table_rows),
+            fallback_rows: 0,
             one_process: false,
         }
     }
@@ -73,6 +77,7 @@ impl Counters {
             drive_read_bytes: delta(|it| it.drive_read_bytes),
             ram_hits: delta(|it| it.ram_hits),
             table_rows: delta(|it| it.table_rows),
+            fallback_rows: delta(|it| it.fallback_rows),
             one_process: self.one_process && before.one_process,
         }
     }

@@ -82,6 +82,8 @@ pub struct Nodes {
     pub ram_hits: u64,
     /// Rows answered from the table because their chunk was not filled.
     pub table_rows: u64,
+    /// Rows that the query node took from the table, because no I/O node could answer.
+    pub fallback_rows: u64,
     /// Bytes of the RAM tier, where it is known.
     pub ram_tier_bytes: Option<u64>,
 }
@@ -100,6 +102,7 @@ impl Nodes {
             drive_bytes_per_row: ratio(run.drive_read_bytes, run.io_rows),
             ram_hits: run.ram_hits,
             table_rows: run.table_rows,
+            fallback_rows: run.fallback_rows,
             ram_tier_bytes,
         }
     }
@@ -175,6 +178,7 @@ mod tests {
             drive_read_bytes: 1500 * 4096,
             ram_hits: 7,
             table_rows: 3,
+            fallback_rows: 2,
             one_process: false,
         };
         let nodes = Nodes::new(&run, 10, 100, Some(1));
@@ -187,7 +191,7 @@ mod tests {
             (nodes.drive_reads_per_row, nodes.drive_bytes_per_row),
             (Some(1.0), Some(4096.0))
         );
-        assert_eq!((nodes.ram_hits, nodes.table_rows), (7, 3));
+        assert_eq!((nodes.ram_hits, nodes.table_rows, nodes.fallback_rows), (7, 3, 2));
         let nothing = Nodes::new(&Counters::default(), 0, 0, None);
         assert_eq!((nothing.io_cpu_us_per_row, nothing.query_cpu_us_per_row), (None, None));
     }

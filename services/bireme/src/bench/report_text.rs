@@ -128,13 +128,23 @@ fn cache(nodes: &Nodes) -> String {
         Some(size) => format!("RAM tier {}", bytes(size)),
         None => "RAM tier".into(),
     };
-    let cold = match nodes.table_rows {
-        0 => "all rows from the cache".into(),
-        rows => format!(
-            "{} rows from the table itself, not filled yet: run `bireme warm` first",
-            count(rows)
-        ),
-    };
+    let mut cold = Vec::new();
+    if nodes.table_rows > 0 {
+        let rows = count(nodes.table_rows);
+        cold.push(format!(
+            "{rows} rows from the table itself, not filled yet: run `bireme warm` first"
+        ));
+    }
+    if nodes.fallback_rows > 0 {
+        let rows = count(nodes.fallback_rows);
+        cold.push(format!(
+            "{rows} rows from the table by the query node: their I/O node could not answer"
+        ));
+    }
+    if cold.is_empty() {
+        cold.push("all rows from the cache".into());
+    }
+    let cold = cold.join("; ");
     format!("{tier}: {} sector hits in the run; {cold}", count(nodes.ram_hits))
 }
 
@@ -188,5 +198,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");
         }
+        let run = Counters { table_rows: 5, fallback_rows: 1234, ..Default::default() };
+        let said = cache(&Nodes::new(&run, 1, 1, None));
+        assert!(said.contains("5 rows from the table itself, not filled yet"), "{said}");
+        assert!(said.contains("; 1,234 rows from the table by the query node"), "{said}");
     }
 }

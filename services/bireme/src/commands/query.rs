@@ -10,7 +10,7 @@ use query_node::{IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
 use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration};
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::Output;
 use crate::runtime::runtime;
 use crate::serve::{Signals, exit_at_second_signal, start_log};
@@ -91,7 +91,10 @@ impl QueryArgs {
         if let Some(name) = &self.name {
             config.name.clone_from(name);
         }
-        for table in &self.tables {
+        for (at, table) in self.tables.iter().enumerate() {
+            if self.tables[..at].iter().any(|other| other.name == table.name) {
+                return Err(CliError::usage(format!("two tables are named `{}`", table.name)));
+            }
             config.tables.entry(table.name.clone()).or_default().uri.clone_from(&table.uri);
         }
         if !self.io_nodes.is_empty() {
@@ -198,6 +201,8 @@ mod tests {
             settings("bireme query --table a=/a --io-nodes-from dns:io:7071", &[]).unwrap();
         assert_eq!(followed.io_nodes_from.unwrap().to_string(), "dns:io:7071");
         let variable = ("IO_NODES_FROM", "kubernetes:bireme/io:grpc");
+        let twice = settings("bireme query --table a=/a --table a=/b --io-node y:2", &[]);
+        assert_eq!(twice.unwrap_err().message(), "two tables are named `a`");
         let followed = settings("bireme query --table a=/a", &[variable]).unwrap();
         assert_eq!(followed.io_nodes_from.unwrap().to_string(), variable.1);
         let given = settings("bireme query --table a=/a --io-node x:1", &[variable]).unwrap();

@@ -257,7 +257,11 @@ fn row(node: &IoNode) -> Vec<String> {
         state += &format!(" {:.0}%", node.share / node.weight * 100.0);
     }
     if !node.reachable {
-        let mut row = vec![name, state, "unreachable".into()];
+        // Who lists it may not have noticed.
+        if node.state() == MemberState::Ready {
+            state = "unreachable".into();
+        }
+        let mut row = vec![name, state];
         row.resize(12, "-".into());
         return row;
     }

@@ -119,7 +119,6 @@ impl S3 {
             ("aws_region", "us-east-1"),
             ("aws_access_key_id", "someone"),
             ("aws_secret_access_key", "something"),
-            ("allow_http", "true"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()

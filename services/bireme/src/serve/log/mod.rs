@@ -5,6 +5,7 @@ mod limit;
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format;
 
 use self::limit::Limited;
@@ -14,7 +15,7 @@ use crate::error::{CliError, Result};
 const VARIABLE: &str = "BIREME_LOG";
 
 /// Libraries that say too much at the level of the others.
-const QUIETER: [&str; 9] = [
+const QUIETER: [&str; 10] = [
     "lance=warn",
     "lance::object_store=error",
     "datafusion=warn",
@@ -25,12 +26,25 @@ const QUIETER: [&str; 9] = [
     // What they find is told by who asked.
     "kube_client=error",
     "kube_runtime=error",
+    "aws_config=error",
 ];
+
+/// Refuses a word that is no level: it would be taken for a module, of which nothing is ever logged.
+fn misspelt(wanted: &str) -> Result<()> {
+    let mut words = wanted.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
+    match words.find(|word| word.parse::<LevelFilter>().is_err()) {
+        Some(word) => Err(CliError::usage(format!(
+            "{VARIABLE}: `{word}` is no level; write it like info, or info,io_node=debug"
+        ))),
+        None => Ok(()),
+    }
+}
 
 /// Starts logging at `level`, unless `BIREME_LOG` says otherwise; as JSON lines with `json`.
 pub fn start_log(level: &str, json: bool) -> Result<()> {
     let wanted = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
     let wanted = wanted.as_deref().unwrap_or(level);
+    misspelt(wanted)?;
     // What is said of one of them comes later, and wins.
     let filter = EnvFilter::try_new(format!("{},{wanted}", QUIETER.join(",")))
         .map_err(|error| CliError::usage(format!("{VARIABLE}: {error}; write it like info")))?;
@@ -48,4 +62,19 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
     // Somebody else's subscriber is as good.
     drop(started);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for good in ["info", "debug,io_node=trace", "OFF", "warn, lake=debug", "[span]=info"] {
+            assert!(misspelt(good).is_ok(), "{good}");
+        }
+        for bad in ["loud", "info,io_node", "info,,warn"] {
+            assert!(misspelt(bad).unwrap_err().message().contains("is no level"), "{bad}");
+        }
+    }
 }
