@@ -37,7 +37,7 @@ def api_server_away(release) -> None:
         time.sleep(60)
         server.start()
         control_plane.ready()
-        until("the nodes", lambda: release.cluster.ready_nodes() == release.cluster.nodes)
+        until("the nodes", lambda: release.cluster.ready_nodes() == release.cluster.nodes, 180)
     release.settled("io", 2)
     release.settled("query", 2)
     check("no container was restarted", containers(release) == before)
