@@ -141,21 +141,14 @@ class _Rounds:
             cold = ["--threads", str(COLD_THREADS), "--questions", str(COLD_QUESTIONS)]
             self._step(f"{name}_search_cold", lambda: self._peer(uri, "search", *cold), left)
         self._step("search_warm", lambda: self._bench(self.ram, "search", "vectors", seconds, *question))
-        # Twice, as the first run brings what they ask for into the page cache.
-        for _ in range(2):
-            watch = disk.Watch(self.profile.drive_folders)
-            peer = self._peer(self.tables["vectors"], "search")
-        self._note("lance_search_warm", peer | {"disk": asdict(watch.counted())})
+        self._warm_peer("lance_search_warm", self.tables["vectors"], "search")
 
     def _payload(self, seed: str) -> None:
         seconds = self.profile.seconds
         rows = ["--seed", seed]
         self._step("payload_drive", lambda: self._fetch(self.drive, "payload", seconds, *rows))
         self._step("payload_memory", lambda: self._fetch(self.memory, "payload", seconds, *rows))
-        # Twice, as the first run brings the files into the page cache.
-        for _ in range(2):
-            peer = self._peer(self.tables["payload"], "take")
-        self._note("lance_payload", peer)
+        self._warm_peer("lance_payload", self.tables["payload"], "take")
         self._note("parquet_payload", self._peer(self.profile.parquet("payload"), "take", "--parquet", "--threads", "1"))
         self._note("lance_whole", self._peer(self.tables["vectors"], "take", "--columns", "vector"))
 
@@ -184,6 +177,11 @@ class _Rounds:
         if done.returncode:
             return {"error": done.stderr.strip().splitlines()[-1], "command": " ".join(command[2:])}
         return json.loads(done.stdout) | {"command": " ".join(command[2:])}
+
+    def _warm_peer(self, name: str, uri: str, mode: str) -> None:
+        """Measures the second of two runs: the first brings what they ask for into the page cache."""
+        self._peer(uri, mode)
+        self._step(name, lambda: self._peer(uri, mode))
 
     def _step(self, name: str, work: Callable[[], dict], cached_bytes: int | None = None) -> None:
         watch = disk.Watch(self.profile.drive_folders)

@@ -1,6 +1,9 @@
 //! `NAME=URI`: a table to serve.
 
+use std::collections::HashSet;
 use std::str::FromStr;
+
+use crate::error::{CliError, Result};
 
 /// A table's name and place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,10 +14,23 @@ pub struct NamedUri {
     pub uri: String,
 }
 
+impl NamedUri {
+    /// Refuses two tables of one name.
+    pub fn check_apart(tables: &[Self]) -> Result<()> {
+        let mut names = HashSet::new();
+        match tables.iter().find(|table| !names.insert(&table.name)) {
+            Some(Self { name, .. }) => {
+                Err(CliError::usage(format!("two tables are named `{name}`")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl FromStr for NamedUri {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once('=') {
             Some((name, uri)) if !name.trim().is_empty() && !uri.trim().is_empty() => {
                 Ok(Self { name: name.trim().to_owned(), uri: uri.trim().to_owned() })

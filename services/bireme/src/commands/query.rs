@@ -10,7 +10,7 @@ use query_node::{IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
 use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration};
-use crate::error::{CliError, Result};
+use crate::error::Result;
 use crate::output::Output;
 use crate::runtime::runtime;
 use crate::serve::{Signals, exit_at_second_signal, start_log};
@@ -91,10 +91,8 @@ impl QueryArgs {
         if let Some(name) = &self.name {
             config.name.clone_from(name);
         }
-        for (at, table) in self.tables.iter().enumerate() {
-            if self.tables[..at].iter().any(|other| other.name == table.name) {
-                return Err(CliError::usage(format!("two tables are named `{}`", table.name)));
-            }
+        NamedUri::check_apart(&self.tables)?;
+        for table in &self.tables {
             config.tables.entry(table.name.clone()).or_default().uri.clone_from(&table.uri);
         }
         if !self.io_nodes.is_empty() {

@@ -111,11 +111,10 @@ impl UpArgs {
 
     fn query_config(&self) -> Result<QueryConfig> {
         let mut config = QueryConfig { listen: self.listen, ..Default::default() };
+        NamedUri::check_apart(&self.tables)?;
         for NamedUri { name, uri } in &self.tables {
             let table = TableConfig { uri: uri.clone(), ..Default::default() };
-            if config.tables.insert(name.clone(), table).is_some() {
-                return Err(CliError::usage(format!("two tables are named `{name}`")));
-            }
+            config.tables.insert(name.clone(), table);
         }
         config.storage = self.storage.to_map();
         Ok(config)

@@ -52,7 +52,12 @@ impl Checks {
 }
 
 fn admit(core: &Core, name: SectorName, bytes: &[u8]) {
-    let admitted = core.ram.admit(name, bytes);
-    core.stats.ram_admitted.add(u64::from(admitted != Admitted::No));
-    core.stats.ram_evicted.add(u64::from(admitted == Admitted::Replaced));
+    match core.ram.admit(name, bytes) {
+        Admitted::No => {}
+        Admitted::Added => core.stats.ram_admitted.add(1),
+        Admitted::Replaced => {
+            core.stats.ram_admitted.add(1);
+            core.stats.ram_evicted.add(1);
+        }
+    }
 }
