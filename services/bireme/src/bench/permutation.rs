@@ -1,23 +1,30 @@
 //! Numbers in random order, each once: a keyed bijection, so that nothing has to be remembered.
 //!
-//! A Feistel network of four rounds over the next power of four, walked until it lands in range (Black
+//! A Feistel network of four rounds over the next power of two, walked until it lands in range (Black
 //! and Rogaway, "Ciphers with arbitrary finite domains", 2002). Not meant to keep secrets.
 
-const ROUNDS: u64 = 4;
+const ROUNDS: usize = 4;
 
 /// An order of `0..len`.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
-    half_bits: u32,
-    key: u64,
+    /// The bits of a number's low part; the other has as many or one less.
+    low_bits: u32,
+    low_mask: u64,
+    high_mask: u64,
+    /// One a round.
+    keys: [u64; ROUNDS],
 }
 
 impl Permutation {
     /// The order of `0..len` that belongs to `key`; `len` is at least 1.
     pub fn new(len: u64, key: u64) -> Self {
         let bits = u64::BITS - (len - 1).leading_zeros();
-        Self { len, half_bits: bits.div_ceil(2).max(1), key }
+        let low_bits = bits.div_ceil(2);
+        let mask = |bits: u32| (1u64 << bits) - 1;
+        let keys = std::array::from_fn(|round| mix(key.wrapping_add(round as u64)));
+        Self { len, low_bits, low_mask: mask(low_bits), high_mask: mask(bits - low_bits), keys }
     }
 
     /// The number at `place`, which is less than the length.
@@ -32,13 +39,12 @@ impl Permutation {
     }
 
     fn shuffle(&self, number: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let (mut left, mut right) = (number >> self.half_bits, number & mask);
-        for round in 0..ROUNDS {
-            let mixed = mix(right ^ mix(self.key.wrapping_add(round)));
-            (left, right) = (right, left ^ (mixed & mask));
+        let (mut high, mut low) = (number >> self.low_bits, number & self.low_mask);
+        for keys in self.keys.chunks_exact(2) {
+            high ^= mix(low ^ keys[0]) & self.high_mask;
+            low ^= mix(high ^ keys[1]) & self.low_mask;
         }
-        left << self.half_bits | right
+        high << self.low_bits | low
     }
 }
 
