@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use tables::StoreLimits;
 
-/// The longest pause, before jitter.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The longest pause, before jitter, unless the shortest is longer. One request in so long is no load to a store, and
+/// rows that no drive has fail for that long after it is back.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A probe that takes longer makes way for another: its answer may be read slowly.
-const PROBE_MAX: Duration = Duration::from_secs(60);
+/// A probe that takes longer makes way for another: its answer may be read slowly, and its client waits ever longer
+/// between its attempts, while the store may be back.
+const PROBE_MAX: Duration = Duration::from_secs(5);
 
 /// A store that has failed too often is let be, but for a probe now and then.
 #[derive(Debug)]
@@ -74,6 +76,11 @@ impl Breaker {
         }
     }
 
+    /// Since when a probe of a store that is let be is under way.
+    pub fn probing(&self) -> Option<Instant> {
+        self.probing
+    }
+
     /// Lets a request be sent, and says whether it is the probe of a store that is let be. What becomes of it is
     /// to be told, also that nobody waits for it any more.
     ///
@@ -102,7 +109,7 @@ impl Breaker {
         if opens {
             // So that nodes which lost the same store don't all come back at once.
             self.open_until = Some(now + self.pause.mul_f64(0.5 + chance));
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            self.pause = (self.pause * 2).min(PAUSE_MAX.max(self.pause_min));
             self.probing = None;
         }
         opens && !was_open
@@ -162,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failed_probe_doubles_the_pause_up_to_a_minute() {
+    fn each_failed_probe_doubles_the_pause_up_to_its_bound() {
         let (mut breaker, mut now) = open();
         let mut pauses = Vec::new();
         for _ in 0..8 {
@@ -175,7 +182,7 @@ mod tests {
             assert_eq!(breaker.check(now).unwrap_err().again, Duration::ZERO);
             assert!(!breaker.failed(true, now, 0.5));
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(pauses, [1, 2, 4, 5, 5, 5, 5, 5]);
     }
 
     #[test]

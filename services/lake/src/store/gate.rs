@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use object_store::Error as StoreError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, LetBe};
 use super::hedge::Hedge;
 use super::trouble::{NoPlace, is_not_sent};
 use super::usage::{StoreUsage, count};
@@ -19,6 +19,9 @@ use tables::StoreLimits;
 
 /// A request without an answer for so long speaks against the store, though it was dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long after a probe began, requests wait for what comes of it: a store that is back answers within that.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// What all users of one store share.
 #[derive(Debug)]
@@ -28,8 +31,8 @@ pub struct Gate {
     /// For how long a body may bring nothing.
     pub stall_max: Duration,
     breaker: Mutex<Breaker>,
-    /// The store failed a request.
-    failed: Notify,
+    /// The breaker was told something: a failure, an answer, or that a probe was abandoned.
+    told: Notify,
     /// None if nothing is to be hedged.
     hedge: Option<Mutex<Hedge>>,
     places: Arc<Semaphore>,
@@ -59,7 +62,7 @@ impl Gate {
             store: store.replacen('$', "://", 1),
             stall_max: limits.stall_max,
             breaker: Mutex::new(Breaker::new(limits)),
-            failed: Notify::new(),
+            told: Notify::new(),
             hedge: limits.hedge.then(Mutex::default),
             places: Arc::new(Semaphore::new(limits.requests_max)),
             requests_max: limits.requests_max,
@@ -69,32 +72,65 @@ impl Gate {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a place, and for what comes of a probe that began just now.
     ///
     /// # Errors
     /// While the store is let be, or if all places are taken and none is given back for `store.wait_max`: at once, if
     /// that is over.
     pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
+        loop {
+            self.probed().await;
+            let place = self.place().await?;
+            match self.admit(Some(place)) {
+                Ok(pass) => return Ok(pass),
+                // One that waited beside this one.
+                Err(_) if self.waits_for_probe(Instant::now()).is_some() => {}
+                Err(let_be) => return Err(self.refused(let_be)),
+            }
+        }
+    }
+
+    /// Until when to wait for what comes of a probe that is under way.
+    fn waits_for_probe(&self, now: Instant) -> Option<Instant> {
+        let since = locked(&self.breaker).probing()?;
+        Some(Instant::from_std(since) + PROBE_WAIT).filter(|until| now < *until)
+    }
+
+    async fn probed(&self) {
+        loop {
+            let told = self.told.notified();
+            let Some(until) = self.waits_for_probe(Instant::now()) else { return };
+            tokio::select! {
+                () = told => {}
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn place(&self) -> object_store::Result<OwnedSemaphorePermit> {
         let mut place = pin!(Arc::clone(&self.places).acquire_owned());
         loop {
             // Begun before the look at the breaker, so that it misses no failure after it.
-            let failed = self.failed.notified();
+            let told = self.told.notified();
             // Also while it waits, as all places may be taken by what hangs.
             let now = Instant::now();
-            locked(&self.breaker).check(now.into_std()).map_err(|it| self.refused(it))?;
+            let let_be = locked(&self.breaker).check(now.into_std());
+            if let (Err(let_be), None) = (let_be, self.waits_for_probe(now)) {
+                return Err(self.refused(let_be));
+            }
             let moved = {
                 let mut moved = locked(&self.moved);
                 // Under the lock: whoever finds no place also finds when the last was taken.
                 if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
                     *moved = now;
-                    return self.admit(Some(place));
+                    return Ok(place);
                 }
                 *moved
             };
             tokio::select! {
                 biased;
-                place = &mut place => return self.admit(Some(place.map_err(generic)?)),
-                () = failed => {}
+                place = &mut place => return place.map_err(generic),
+                () = told => {}
                 () = sleep(self.wait_max.saturating_sub(moved.elapsed())) => {
                     if *locked(&self.moved) == moved {
                         let (store, places) = (self.store.clone(), self.requests_max);
@@ -111,13 +147,12 @@ impl Gate {
     /// # Errors
     /// While the store is let be.
     pub fn enter_beside(self: &Arc<Self>) -> object_store::Result<Pass> {
-        self.admit(None)
+        self.admit(None).map_err(|let_be| self.refused(let_be))
     }
 
-    fn admit(self: &Arc<Self>, place: Option<OwnedSemaphorePermit>) -> object_store::Result<Pass> {
+    fn admit(self: &Arc<Self>, place: Option<OwnedSemaphorePermit>) -> Result<Pass, LetBe> {
         let now = Instant::now();
-        let admitted = locked(&self.breaker).admit(now.into_std());
-        let is_probe = admitted.map_err(|let_be| self.refused(let_be))?;
+        let is_probe = locked(&self.breaker).admit(now.into_std())?;
         count(&self.usage.under_way, 1);
         let waits_since = Some(now);
         Ok(Pass { gate: Arc::clone(self), is_probe, waits_since, judged: false, place })
@@ -186,13 +221,14 @@ impl Pass {
             count(&self.gate.usage.let_be, 1);
             tracing::warn!(store = self.gate.store, %why, "the store keeps failing and is let be");
         }
-        self.gate.failed.notify_waiters();
+        self.gate.told.notify_waiters();
     }
 
     fn answered(&self) {
         if locked(&self.gate.breaker).answered() {
             self.gate.usage.let_be.fetch_sub(1, Ordering::Relaxed);
             tracing::info!(store = self.gate.store, "the store answers again");
+            self.gate.told.notify_waiters();
         }
     }
 }
@@ -211,6 +247,7 @@ impl Drop for Pass {
             self.failed(&"it does not answer");
         } else if self.is_probe {
             locked(&self.gate.breaker).abandoned();
+            self.gate.told.notify_waiters();
         }
     }
 }

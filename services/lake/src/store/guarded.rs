@@ -312,6 +312,55 @@ mod tests {
         assert_eq!((used.reads, used.failed, used.refused), (5, 4, refused));
     }
 
+    /// Three failures, then a probe that does as it is told; five more are asked beside it.
+    async fn beside_a_probe(script: fn(usize) -> Act) -> (Arc<GuardedStore>, Vec<Result<()>>) {
+        let pause = Duration::from_millis(20);
+        let limits =
+            StoreLimits { breaker_failures: 3, breaker_pause: pause, ..Default::default() };
+        let (store, path) = store(limits, script).await;
+        for _ in 0..3 {
+            assert!(store.get_range(&path, 0..1).await.is_err());
+        }
+        tokio::time::sleep(pause * 2).await;
+        let store = Arc::new(store);
+        let read = |_| {
+            let (store, path) = (Arc::clone(&store), path.clone());
+            async move { store.get_range(&path, 0..1).await.map(drop) }
+        };
+        let probe = tokio::spawn(read(0));
+        tokio::task::yield_now().await;
+        let beside = futures::future::join_all((0..5).map(read)).await;
+        probe.abort();
+        (store, beside)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_beside_a_probe_waits_for_what_comes_of_it() {
+        fn script(n: usize) -> Act {
+            match n {
+                0..3 => Act::Fail,
+                3 => Act::Dawdle(Duration::from_millis(100)),
+                _ => Act::Answer,
+            }
+        }
+        let (store, beside) = beside_a_probe(script).await;
+        assert!(beside.iter().all(Result::is_ok), "{beside:?}");
+        assert_eq!(store.used().refused, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_beside_a_probe_that_hangs_is_refused() {
+        let began = tokio::time::Instant::now();
+        let (store, beside) = beside_a_probe(|n| if n < 3 { Act::Fail } else { Act::Hang }).await;
+        for answer in beside {
+            let Err(Error::Generic { source, .. }) = answer else { panic!("{answer:?}") };
+            assert!(source.is::<LetBe>(), "{source}");
+        }
+        let waited = began.elapsed();
+        assert!(waited < Duration::from_secs(2), "{waited:?}");
+        assert_eq!(store.used().refused, 5);
+    }
+
     #[tokio::test]
     async fn what_a_listing_finds_is_deleted_with_one_place_for_all() {
         let limits = StoreLimits { requests_max: 1, ..Default::default() };
