@@ -154,11 +154,20 @@ impl VariableRows {
         }
     }
 
-    /// Walks at most 15 lengths: about 20 ns, against microseconds for the read that follows.
+    /// Adds at most 15 lengths, or walks them: about 20 ns, against microseconds for the read that follows.
     pub fn span(&self, row: u32) -> Option<RowSpan> {
         let (first, row) = (row as usize / GROUP_ROWS * GROUP_ROWS, row as usize);
+        let base = *self.bases.get(row / GROUP_ROWS)?;
+        if let Some(group) = self.lens[first..].first_chunk::<GROUP_ROWS>() {
+            let len = u32::from(group[row - first]);
+            let before = sum_before(group, row - first);
+            // No row up to this one leaves the base's sector, as none moved to the next; nor is one long.
+            if base % SECTOR + before + len <= SECTOR {
+                return Some(RowSpan { offset: base + before, len });
+            }
+        }
         let lens = self.lens.get(first..=row)?;
-        let (mut end, mut start) = (u64::from(*self.bases.get(row / GROUP_ROWS)?), 0);
+        let (mut end, mut start) = (u64::from(base), 0);
         for (at, &len) in (first..).zip(lens) {
             let len = if len == LONG { self.len_of(at as u32)? } else { u32::from(len) };
             // A base is a start already.
@@ -182,6 +191,13 @@ impl VariableRows {
     pub fn ram_bytes(&self) -> usize {
         size_of_val(&*self.lens) + size_of_val(&*self.long) + size_of_val(&*self.bases)
     }
+}
+
+/// The sum of the lengths before the one at `at`, by adding all of them, each times 0 or 1: so no step waits for the one
+/// before it.
+fn sum_before(group: &[u16; GROUP_ROWS], at: usize) -> u32 {
+    let len = |(place, &len): (usize, &u16)| if place < at { u32::from(len) } else { 0 };
+    group.iter().enumerate().map(len).sum()
 }
 
 /// Where a row of `len` bytes starts when the row before it ends at `end`.

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use address::{ByteOffset, DriveNo};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -14,6 +14,7 @@ use ring::{
     Direct, Engine, OpenOptions, ReadError, ReadSink, Ring, RingConfig, SlabFile, submit_all,
 };
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 struct Load {
     ring: Ring,
@@ -39,7 +40,7 @@ impl Load {
 }
 
 impl ReadSink for Load {
-    fn read_done(&self, _: u64, outcome: Result<&[u8], ReadError>) {
+    fn read_done(&self, _: u64, outcome: Result<&[u8], ReadError>, _: Instant) {
         std::hint::black_box(outcome.unwrap()[0]);
         if Instant::now() < self.until {
             return self.read();

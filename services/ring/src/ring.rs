@@ -12,6 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::backend::{
     AnyBackend, Backend, Completion, InPlace, PreadPool, Registered, SimBackend, Uring,
@@ -344,9 +345,12 @@ impl Inner {
         let mut batch = self.batch.take();
         self.ledger.borrow_mut().reap(&mut batch);
         let count = batch.len();
-        for completion in batch.drain(..) {
-            let step = self.ledger.borrow_mut().settle(completion);
-            self.run(step);
+        if count > 0 {
+            let at = Instant::now();
+            for completion in batch.drain(..) {
+                let step = self.ledger.borrow_mut().settle(completion);
+                self.run(step, at);
+            }
         }
         self.batch.set(batch);
         if self.ledger.borrow().is_idle() {
@@ -356,14 +360,14 @@ impl Inner {
     }
 
     /// Calls foreign code, so nothing is borrowed.
-    fn run(&self, step: Step) {
+    fn run(&self, step: Step, at: Instant) {
         match step {
             Step::Again => {}
             Step::Transfer { reply, outcome, buf } => reply.finish(outcome, buf),
             Step::Read { sink, tag, outcome, slot, buf } => {
                 if let Some(sink) = sink.upgrade() {
                     let told = catch_unwind(AssertUnwindSafe(|| {
-                        sink.read_done(tag, outcome.map(|len| &buf[..len]));
+                        sink.read_done(tag, outcome.map(|len| &buf[..len]), at);
                         drop(sink);
                     }));
                     if told.is_err() {

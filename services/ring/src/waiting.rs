@@ -80,12 +80,14 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::Instant;
+
     use crate::ReadError;
     use std::rc::Rc;
 
     struct Nobody;
     impl ReadSink for Nobody {
-        fn read_done(&self, _: u64, _: Result<&[u8], ReadError>) {}
+        fn read_done(&self, _: u64, _: Result<&[u8], ReadError>, _: Instant) {}
     }
 
     fn read(sink: &Rc<dyn ReadSink>, tag: u64) -> Read {

@@ -108,9 +108,9 @@ struct InFlightTable {
 struct Completions;
 
 impl ReadSink for Completions {
-    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>) {
+    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, at: Instant) {
         let core = here();
-        core.reader.done(&core, tag as usize, outcome);
+        core.reader.done(&core, tag as usize, outcome, at);
     }
 }
 
@@ -387,7 +387,7 @@ impl Reader {
         let asked =
             core.ring.read(&self.sink, read.drive, read.first.byte_offset(), len, tag.into());
         if let Err(error) = asked {
-            self.done(core, tag as usize, Err(error));
+            self.done(core, tag as usize, Err(error), since);
         }
     }
 
@@ -395,13 +395,12 @@ impl Reader {
         &self,
         core: &Core,
         drive: DriveNo,
-        since: Instant,
+        (since, ended): (Instant, Instant),
         outcome: &Result<&[u8], ReadError>,
     ) {
         let at = usize::from(drive.0);
         let counts = &mut self.drives.borrow_mut()[at];
-        let took = since.elapsed();
-        counts.ended(since + took);
+        counts.ended(ended);
         match outcome {
             Ok(bytes) => {
                 counts.reads += 1;
@@ -409,11 +408,11 @@ impl Reader {
             }
             Err(_) => counts.failed += 1,
         }
-        core.histograms.reads[at].record_time(took);
+        core.histograms.reads[at].record_time(ended - since);
     }
 
-    /// A read has ended.
-    fn done(&self, core: &Core, tag: usize, outcome: Result<&[u8], ReadError>) {
+    /// A read has ended, at `at`.
+    fn done(&self, core: &Core, tag: usize, outcome: Result<&[u8], ReadError>, at: Instant) {
         self.busy.set(self.busy.get() - 1);
         if !self.waiting.borrow().is_empty() {
             self.wake();
@@ -422,7 +421,7 @@ impl Reader {
             let entry = &mut self.in_flight.borrow_mut().places[tag];
             (entry.drive, entry.first, entry.since, std::mem::take(&mut entry.wants))
         };
-        self.count(core, drive, since, &outcome);
+        self.count(core, drive, (since, at), &outcome);
         if wants.is_empty() {
             self.stuck.borrow_mut()[usize::from(drive.0)] -= 1;
         }

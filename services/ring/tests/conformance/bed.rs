@@ -11,6 +11,7 @@ use ring::{
 };
 use tempfile::TempDir;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub const D0: DriveNo = DriveNo(0);
 pub const SECTORS: u64 = 1024;
@@ -149,7 +150,7 @@ pub struct Collector {
 }
 
 impl ReadSink for Collector {
-    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>) {
+    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, _: Instant) {
         self.count.set(self.count.get() + 1);
         let before = self.got.borrow_mut().insert(tag, outcome.map(<[u8]>::to_vec));
         if before.is_some() {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use ring::{Ring, WriteError};
+use tokio::time::Instant;
 
 use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
 
@@ -108,7 +109,7 @@ async fn a_sink_may_drop_the_last_ring(bed: Bed) {
     use std::cell::RefCell;
     struct Last(RefCell<Option<Ring>>, tokio::sync::Notify);
     impl ring::ReadSink for Last {
-        fn read_done(&self, _: u64, outcome: Result<&[u8], ring::ReadError>) {
+        fn read_done(&self, _: u64, outcome: Result<&[u8], ring::ReadError>, _: Instant) {
             let bytes = outcome.unwrap();
             let before = bytes.to_vec();
             drop(self.0.take());

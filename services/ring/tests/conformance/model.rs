@@ -17,6 +17,8 @@ use proptest::prelude::*;
 use ring::sim::{SimConfig, SimDisk, SimFaults};
 use ring::{AlignedBuf, Engine, ReadError, ReadSink, Ring, RingConfig, Write};
 
+use tokio::time::Instant;
+
 use crate::bed::{On, at, run, small};
 
 /// Of each drive.
@@ -101,7 +103,7 @@ struct Checker {
 }
 
 impl ReadSink for Checker {
-    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>) {
+    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, _: Instant) {
         let (first, least) = self.asked.borrow_mut().remove(&tag).expect("told of once");
         let bytes = outcome.expect("no lasting faults");
         assert_eq!(bytes.len(), least.len() * 4096);

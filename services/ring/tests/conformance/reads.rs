@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use ring::{ReadError, ReadSink, Ring};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
 
@@ -72,7 +73,7 @@ async fn a_sink_reads_on(bed: Bed) {
         done: Notify,
     }
     impl ReadSink for Chain {
-        fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>) {
+        fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, _: Instant) {
             assert_eq!(outcome.unwrap(), expected(tag, 4096));
             let left = self.left.get();
             if left == 0 {
@@ -109,7 +110,7 @@ async fn a_sink_reads_on(bed: Bed) {
 async fn a_panicking_sink_harms_only_itself(bed: Bed) {
     struct Panics;
     impl ReadSink for Panics {
-        fn read_done(&self, _: u64, _: Result<&[u8], ReadError>) {
+        fn read_done(&self, _: u64, _: Result<&[u8], ReadError>, _: Instant) {
             panic!("on purpose");
         }
     }
