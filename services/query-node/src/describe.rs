@@ -8,7 +8,7 @@ use wire::query::{
 };
 
 use crate::error::Result;
-use crate::stages::IpcWriter;
+use crate::ipc::IpcHead;
 use crate::state::State;
 use crate::tables::Listed;
 use crate::terms::Terms;
@@ -74,7 +74,7 @@ pub async fn describe_table(
         version: open.version(),
         rows: open.table.row_count(),
         fragments: open.table.fragments().len() as u32,
-        schema: IpcWriter::new(schema)?.finish()?.into(),
+        schema: IpcHead::of(schema)?.empty().into(),
         columns,
         indexes: indexes.collect(),
         key_column: open.key_column.clone().unwrap_or_default(),

@@ -12,9 +12,10 @@ use crate::error::{QueryError, Result};
 use crate::metrics::Stage;
 use crate::stages::{
     Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up,
-    validate_keys, with_addresses,
+    validate_keys,
 };
 use crate::state::State;
+use crate::tables::Measure;
 
 /// Answers a Get.
 pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
@@ -28,7 +29,7 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     let open = terms
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
-    let columns = open.columns(&request.columns)?;
+    let asked = open.project(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
     call.say_table(&open);
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
@@ -36,11 +37,12 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     call.stage(Stage::Lookup, || counted(found.iter().flatten().count(), "row"));
 
     // The key itself is fetched too, to be compared to what was asked for.
-    let mut wanted = columns.clone();
+    let mut wanted = asked.columns.clone();
     let key_at = wanted.iter().position(|column| *column == key).unwrap_or_else(|| {
         wanted.push(key.clone());
         wanted.len() - 1
     });
+    let wanted = open.project(&wanted)?;
     let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
     let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
     let mut fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
@@ -48,12 +50,12 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;
 
     let not_found = not_among(&kept, &places, request.keys.len());
-    let rows = rows.project(&(0..columns.len()).collect::<Vec<_>>())?;
-    let rows = finish(&rows, &open.schema_of(&columns)?)?;
-    let rows = with_addresses(&rows, kept.iter().map(|&at| addrs[at]))?;
+    let rows = rows.project(&(0..asked.columns.len()).collect::<Vec<_>>())?;
+    let addrs = kept.iter().map(|&at| addrs[at].to_u64()).collect();
+    let rows = finish(&rows, &asked, Measure::Nothing, addrs, Vec::new())?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     let rows = match format {
-        RowFormat::Arrow => ipc_stream(&rows)?,
+        RowFormat::Arrow => ipc_stream(&asked.answer(Measure::Nothing)?.head, &rows)?,
         RowFormat::Json => json_lines(&rows)?,
     };
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));

@@ -22,6 +22,7 @@ mod error;
 mod get;
 mod io_nodes;
 mod io_tier;
+mod ipc;
 mod metrics;
 mod node;
 mod owners;

@@ -11,11 +11,11 @@ use crate::counted::counted;
 use crate::error::Result;
 use crate::metrics::Stage;
 use crate::stages::{
-    By, Fetched, Hits, Measure, Question, Scoring, fetch_rows, finish, ipc_stream, rank, row_like,
-    score_rows, search as by_index, validate_search, vector_of, with_addresses, with_numbers,
+    By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, rank, row_like,
+    score_rows, search as by_index, validate_search, vector_of,
 };
 use crate::state::State;
-use crate::tables::OpenTable;
+use crate::tables::{Measure, OpenTable, Projection};
 
 /// How far below 0 rounding takes the distance of a vector to itself, at most.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
@@ -43,8 +43,8 @@ pub async fn search(
     let hits = by_index(state, &open, &question, terms).await?;
     call.stage(Stage::Search, || counted(hits.rows.len(), "candidate"));
     let winners = refine(state, &open, &question, &hits, call).await?;
-    let rows = answer(state, &open, &question.columns, &winners, hits.measure, call);
-    let rows = ipc_stream(&rows.await?)?;
+    let rows = answer(state, &open, &question.projection, &winners, hits.measure, call).await?;
+    let rows = ipc_stream(&question.projection.answer(hits.measure)?.head, &rows)?;
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(SearchResponse { rows, version: open.version(), stages: call.explained() })
 }
@@ -90,32 +90,26 @@ async fn refine(
 async fn answer(
     state: &State,
     open: &Arc<OpenTable>,
-    columns: &[String],
+    projection: &Projection,
     winners: &[(RowAddr, f32)],
     measure: Measure,
     call: &mut Call,
 ) -> Result<arrow_array::RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
-    let fetched = match columns {
+    let fetched = match projection.columns.as_slice() {
         // Whether rows are live, index and I/O nodes have seen already.
         [] => Fetched::of_no_columns(addrs.len())?,
-        _ => fetch_rows(state, open, &addrs, columns, call.terms).await?,
+        _ => fetch_rows(state, open, &addrs, projection, call.terms).await?,
     };
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
-    let rows = finish(&fetched.rows, &open.schema_of(columns)?)?;
     let is_there = |place: &u32| fetched.missing.binary_search(place).is_err();
-    let present: Vec<(RowAddr, f32)> = (0u32..)
-        .zip(winners)
-        .filter(|(place, _)| is_there(place))
-        .map(|(_, winner)| *winner)
-        .collect();
-    let rows = with_addresses(&rows, present.iter().map(|(addr, _)| *addr))?;
-    let numbers = present.iter().map(|(_, number)| *number);
-    let rows = match measure {
-        Measure::Distance => with_numbers(&rows, "_distance", numbers.map(at_least_0))?,
-        Measure::Score => with_numbers(&rows, "_score", numbers)?,
-        Measure::Nothing => rows,
-    };
+    let present = (0u32..).zip(winners).filter(|(place, _)| is_there(place));
+    let (addrs, mut numbers): (Vec<u64>, Vec<f32>) =
+        present.map(|(_, &(addr, number))| (addr.to_u64(), number)).unzip();
+    if measure == Measure::Distance {
+        numbers.iter_mut().for_each(|number| *number = at_least_0(*number));
+    }
+    let rows = finish(&fetched.rows, projection, measure, addrs, numbers)?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     Ok(rows)
 }

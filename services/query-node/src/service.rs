@@ -92,13 +92,19 @@ impl QueryService for Service {
         let of_stream = StreamTerms::of(&request, self.0.shared.config.timeout);
         let mut call = self.begin(Rpc::Take, &request);
         let state = Arc::clone(&self.0);
-        let take = match Take::new(&state, request.into_inner(), &mut call).await {
+        let mut take = match Take::new(&state, request.into_inner(), &mut call).await {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };
+        let each = move |terms: Terms| of_stream.of_piece().in_span(terms.span);
+        if take.is_one_fetch() {
+            let terms = each(call.terms);
+            let messages = take.next(&state, &mut call, terms).await;
+            let messages = call.end(messages)?.into_iter().map(Ok);
+            return Ok(Response::new(stream::iter(messages).boxed()));
+        }
         let (messages, mut responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
-            let each = |terms: Terms| of_stream.of_piece().in_span(terms.span);
             let sent = tokio::select! {
                 biased;
                 sent = take.send(&state, &messages, &mut call, each) => sent,
@@ -109,8 +115,7 @@ impl QueryService for Service {
                 let _ = messages.send(Err(fault)).await;
             }
         });
-        // With the first message at hand, headers, rows and trailers of a small answer leave in one
-        // write; each would wake the caller for itself.
+        // What is wrong with the first rows is the answer's status.
         match responses.recv().await {
             Some(Ok(first)) => {
                 let first = stream::iter([Ok(first)]);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
 use lake::LakeError;
@@ -14,16 +13,17 @@ use wire::query::{OnMissing, TakeRequest, TakeResponse};
 use crate::call::Call;
 use crate::counted::counted;
 use crate::error::{QueryError, Result};
+use crate::ipc::IpcWriter;
 use crate::metrics::Stage;
-use crate::stages::{IpcWriter, fetch_rows, finish, validate_take, with_addresses};
+use crate::stages::{fetch_rows, finish, validate_take};
 use crate::state::State;
-use crate::tables::OpenTable;
+use crate::tables::{Measure, OpenTable, Projection};
 use crate::terms::Terms;
 
 /// Bytes of rows in a message, at most.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
 
-/// Rows of the first fetch, whose size tells how many to fetch next.
+/// Rows of the first fetch where they may be of any size; what they have tells how many to fetch next.
 const ROWS_FIRST: usize = 256;
 
 /// Rows of one fetch, at most.
@@ -32,13 +32,17 @@ const ROWS_MAX: usize = 16_384;
 /// Where the messages go. A full one makes the work wait for its reader.
 pub type Messages = mpsc::Sender<std::result::Result<TakeResponse, Fault>>;
 
-/// A Take that was checked.
+/// A Take that was checked, as far as it has come.
 pub struct Take {
     open: Arc<OpenTable>,
     addrs: Vec<RowAddr>,
-    columns: Vec<String>,
+    projection: Arc<Projection>,
     skip: bool,
     priority: i32,
+    writer: IpcWriter,
+    /// The first row that wasn't fetched yet, and how many to fetch next.
+    from: usize,
+    rows_next: usize,
 }
 
 impl Take {
@@ -58,7 +62,7 @@ impl Take {
         };
         let open = state.shared.catalog.open(&request.table, request.version).boxed();
         let open = terms.bound("open", open).await?;
-        let columns = open.columns(&request.columns)?;
+        let projection = open.project(&request.columns)?;
         if !skip {
             let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
             let missing = terms.bound("validate", missing).await?;
@@ -66,77 +70,101 @@ impl Take {
         }
         call.say_table(&open);
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
-        Ok(Self { open, addrs, columns, skip, priority: request.priority })
+        let writer = projection.answer(Measure::Nothing)?.head.writer();
+        let (priority, from) = (request.priority, 0);
+        let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_message);
+        Ok(Self { open, addrs, projection, skip, priority, writer, from, rows_next })
+    }
+
+    /// Whether one fetch brings all of its rows that are left.
+    pub fn is_one_fetch(&self) -> bool {
+        self.addrs.len() - self.from <= self.rows_next
     }
 
     /// Fetches and sends all rows. `terms_of` gives each fetch its deadline. Ends early when the
     /// reader has gone.
     pub async fn send(
-        self,
+        mut self,
         state: &State,
         messages: &Messages,
         call: &mut Call,
         terms_of: impl Fn(Terms) -> Terms,
     ) -> Result<()> {
-        let schema = self.open.schema_of(&self.columns)?;
-        let no_rows = with_addresses(&RecordBatch::new_empty(schema.clone()), std::iter::empty())?;
-        let mut writer = IpcWriter::new(no_rows.schema_ref())?;
-        let (mut from, mut rows_next) = (0, ROWS_FIRST);
-        // The last rows leave together with the stream's end: one message where there is one fetch.
-        let mut last = (Vec::new(), Vec::new());
-        while from < self.addrs.len() {
-            let addrs = &self.addrs[from..self.addrs.len().min(from + rows_next)];
-            let terms = terms_of(call.terms).with_priority(self.priority)?;
-            let fetched = fetch_rows(state, &self.open, addrs, &self.columns, terms).await?;
-            call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
-            if !self.skip {
-                let missing = fetched.missing.iter().map(|&at| addrs[at as usize]);
-                refuse_missing(&self.open, missing)?;
+        loop {
+            let is_last = self.is_one_fetch();
+            let terms = terms_of(call.terms);
+            for message in self.next(state, call, terms).await? {
+                if messages.send(Ok(message)).await.is_err() {
+                    return Ok(());
+                }
             }
-            let is_there = |at: &usize| fetched.missing.binary_search(&(*at as u32)).is_err();
-            let present = (0..addrs.len()).filter(is_there).map(|at| addrs[at]);
-            writer.write(&with_addresses(&finish(&fetched.rows, &schema)?, present)?)?;
-            let bytes = writer.take();
-            call.stage(Stage::Assemble, || counted(bytes.len(), "byte"));
-            let row_bytes = (bytes.len() / addrs.len()).max(1);
-            rows_next = (MESSAGE_ROWS_BYTES / row_bytes).clamp(1, ROWS_MAX);
-            let missing = fetched.missing.iter().map(|at| at + from as u32).collect();
-            from += addrs.len();
-            if from == self.addrs.len() {
-                last = (bytes, missing);
-            } else if self.send_bytes(messages, bytes, missing).await.is_err() {
+            if is_last {
                 return Ok(());
-            } else {
-                call.stage(Stage::Reply, || "until the caller had room for it".into());
             }
+            call.stage(Stage::Reply, || "until the caller had room for it".into());
         }
-        let (mut bytes, missing) = last;
-        bytes.extend(writer.finish()?);
-        // A reader that has gone needs no end.
-        let _ = self.send_bytes(messages, bytes, missing).await;
-        Ok(())
     }
 
-    async fn send_bytes(
-        &self,
-        messages: &Messages,
-        bytes: Vec<u8>,
-        mut missing: Vec<u32>,
-    ) -> std::result::Result<(), Gone> {
-        let bytes = Bytes::from(bytes);
-        for start in (0..bytes.len()).step_by(MESSAGE_ROWS_BYTES) {
-            let rows = bytes.slice(start..bytes.len().min(start + MESSAGE_ROWS_BYTES));
-            let version = self.open.version();
-            let missing = std::mem::take(&mut missing);
-            let message = TakeResponse { rows, version, missing };
-            messages.send(Ok(message)).await.map_err(|_| Gone)?;
+    /// The messages of the next fetch; the last ones end the stream too.
+    pub async fn next(
+        &mut self,
+        state: &State,
+        call: &mut Call,
+        terms: Terms,
+    ) -> Result<Vec<TakeResponse>> {
+        let end = self.addrs.len().min(self.from + self.rows_next);
+        let addrs = &self.addrs[self.from..end];
+        let mut missing = Vec::new();
+        if !addrs.is_empty() {
+            let terms = terms.with_priority(self.priority)?;
+            let fetched = fetch_rows(state, &self.open, addrs, &self.projection, terms).await?;
+            call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
+            missing = fetched.missing;
+            if !self.skip {
+                refuse_missing(&self.open, missing.iter().map(|&at| addrs[at as usize]))?;
+            }
+            let present = present(addrs, &missing);
+            let rows =
+                finish(&fetched.rows, &self.projection, Measure::Nothing, present, Vec::new())?;
+            self.writer.write(&rows)?;
+            missing.iter_mut().for_each(|at| *at += self.from as u32);
         }
-        Ok(())
+        let rows = addrs.len();
+        self.from = end;
+        if end == self.addrs.len() {
+            self.writer.finish();
+        }
+        let bytes = Bytes::from(self.writer.take());
+        call.stage(Stage::Assemble, || counted(bytes.len(), "byte"));
+        self.rows_next = rows_of_message(bytes.len() / rows.max(1));
+        Ok(self.messages(&bytes, missing))
+    }
+
+    fn messages(&self, bytes: &Bytes, mut missing: Vec<u32>) -> Vec<TakeResponse> {
+        let starts = (0..bytes.len()).step_by(MESSAGE_ROWS_BYTES);
+        let message = |start: usize| TakeResponse {
+            rows: bytes.slice(start..bytes.len().min(start + MESSAGE_ROWS_BYTES)),
+            version: self.open.version(),
+            missing: std::mem::take(&mut missing),
+        };
+        starts.map(message).collect()
     }
 }
 
-/// The reader doesn't listen any more.
-struct Gone;
+/// How many rows of so many bytes a message has.
+fn rows_of_message(row_bytes: usize) -> usize {
+    (MESSAGE_ROWS_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
+}
+
+/// The addresses of the rows that there are, `missing` being the places of the others.
+fn present(addrs: &[RowAddr], missing: &[u32]) -> Vec<u64> {
+    if missing.is_empty() {
+        return addrs.iter().map(|addr| addr.to_u64()).collect();
+    }
+    let is_there = |at: u32| missing.binary_search(&at).is_err();
+    let present = (0u32..).zip(addrs).filter(|(at, _)| is_there(*at));
+    present.map(|(_, addr)| addr.to_u64()).collect()
+}
 
 fn refuse_missing(open: &OpenTable, missing: impl Iterator<Item = RowAddr>) -> Result<()> {
     let addresses: Vec<RowAddr> = missing.collect();

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use address::RowAddr;
-use arrow_array::{Array, ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::{ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_schema::SchemaRef;
 use arrow_select::interleave::interleave_record_batch;
 
 use crate::error::Result;
+use crate::tables::{Measure, Projection};
 
 /// The rows of one share.
 pub struct Part {
@@ -57,40 +57,25 @@ pub fn assemble(
     Ok((batch, missing))
 }
 
-/// A batch as it travelled, in the table's own types.
-pub fn finish(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| pack::restore(column, field));
-    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-    of_columns(schema, columns, batch.num_rows())
-}
-
-/// The same with a last column `_rowaddr`.
-pub fn with_addresses(
-    batch: &RecordBatch,
-    addrs: impl Iterator<Item = RowAddr>,
+/// Rows as they travelled become those of an answer: in the table's own types, with a last column of their addresses, and
+/// one of their distances or scores where `measure` has any.
+pub fn finish(
+    rows: &RecordBatch,
+    projection: &Projection,
+    measure: Measure,
+    addrs: Vec<u64>,
+    numbers: Vec<f32>,
 ) -> Result<RecordBatch> {
-    let addrs = UInt64Array::from_iter_values(addrs.map(RowAddr::to_u64));
-    with_column(batch, Field::new("_rowaddr", DataType::UInt64, false), Arc::new(addrs))
-}
-
-/// The same with a last column of distances or scores.
-pub fn with_numbers(
-    batch: &RecordBatch,
-    name: &str,
-    numbers: impl Iterator<Item = f32>,
-) -> Result<RecordBatch> {
-    let numbers = Float32Array::from_iter_values(numbers);
-    with_column(batch, Field::new(name, DataType::Float32, false), Arc::new(numbers))
-}
-
-fn with_column(batch: &RecordBatch, field: Field, column: ArrayRef) -> Result<RecordBatch> {
-    let schema = batch.schema();
-    let fields = schema.fields().iter().cloned().chain([Arc::new(field)]);
-    let schema = Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone());
-    let rows = column.len();
-    let columns = batch.columns().iter().cloned().chain([column]).collect();
-    of_columns(&Arc::new(schema), columns, rows)
+    let form = projection.answer(measure)?;
+    let mut columns = Vec::with_capacity(form.schema.fields().len());
+    for (column, field) in rows.columns().iter().zip(projection.schema.fields()) {
+        columns.push(pack::restore(column, field)?);
+    }
+    columns.push(Arc::new(UInt64Array::from(addrs)));
+    if measure != Measure::Nothing {
+        columns.push(Arc::new(Float32Array::from(numbers)));
+    }
+    of_columns(&form.schema, columns, rows.num_rows())
 }
 
 /// Nodes may know other metadata of the schema; the types must be the same.
@@ -106,8 +91,9 @@ fn of_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result
 #[cfg(test)]
 mod tests {
     use arrow_array::cast::AsArray;
-    use arrow_array::types::Int32Type;
-    use arrow_array::{DictionaryArray, Int32Array, StringArray};
+    use arrow_array::types::{Float32Type, Int32Type, UInt64Type};
+    use arrow_array::{Int32Array, StringArray};
+    use arrow_schema::{DataType, Field, Schema};
 
     use super::*;
 
@@ -145,14 +131,14 @@ mod tests {
         let table = Arc::new(Schema::new(vec![Field::new("d", dictionary, true)]));
         let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a"]));
         let rows = RecordBatch::try_new(wire, vec![column]).unwrap();
-        let rows = finish(&rows, &table).unwrap();
-        let restored: &DictionaryArray<_> =
-            rows.column(0).as_dictionary::<arrow_array::types::Int8Type>();
+        let projection = Projection::new(vec!["d".into()], table);
+        let (addrs, numbers) = (vec![7, 8, 9], vec![0.5, 1.0, 2.0]);
+        let rows = finish(&rows, &projection, Measure::Distance, addrs, numbers).unwrap();
+        let restored = rows.column(0).as_dictionary::<arrow_array::types::Int8Type>();
         assert_eq!(restored.values().len(), 2);
-        let addrs = (0..3).map(|offset| RowAddr::new(0, offset));
-        let rows = with_addresses(&rows, addrs).unwrap();
-        let rows = with_numbers(&rows, "_distance", [0.5, 1.0, 2.0].into_iter()).unwrap();
         let names: Vec<_> = rows.schema().fields().iter().map(|f| f.name().clone()).collect();
         assert_eq!(names, ["d", "_rowaddr", "_distance"]);
+        assert_eq!(rows.column(1).as_primitive::<UInt64Type>().values(), &[7, 8, 9]);
+        assert_eq!(rows.column(2).as_primitive::<Float32Type>().values(), &[0.5, 1.0, 2.0]);
     }
 }

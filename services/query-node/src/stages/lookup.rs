@@ -55,7 +55,8 @@ pub async fn vector_of(
     column: &str,
     terms: Terms,
 ) -> Result<(Vec<f32>, Cost)> {
-    let fetched = fetch_rows(state, open, &[addr], &[column.to_owned()], terms).await?;
+    let vector = open.project(&[column.to_owned()])?;
+    let fetched = fetch_rows(state, open, &[addr], &vector, terms).await?;
     let vectors = Vectors::of(fetched.rows.column(0))?;
     let vector = (fetched.rows.num_rows() == 1).then(|| vectors.get(0)).flatten();
     let vector = vector.filter(|vector| vector.iter().all(|value| value.is_finite()));

@@ -15,11 +15,11 @@ mod stream;
 mod table;
 mod validate;
 
-pub use assemble::{finish, with_addresses, with_numbers};
+pub use assemble::finish;
 pub use key::has_key;
 pub use lookup::{look_up, row_like, vector_of};
 pub use rank::rank;
-pub use reply::{IpcWriter, ipc_stream, json_lines};
-pub use search::{Hits, Measure, search};
+pub use reply::{ipc_stream, json_lines};
+pub use search::{Hits, search};
 pub use stream::{Cost, Fetched, Scoring, fetch_rows, score_rows};
 pub use validate::{By, Question, key_column, validate_keys, validate_search, validate_take};

@@ -12,19 +12,8 @@ use super::validate::{By, Question};
 use crate::error::Result;
 use crate::metrics::{IndexKind, SearchBy, SearchVia};
 use crate::state::State;
-use crate::tables::OpenTable;
+use crate::tables::{Measure, OpenTable};
 use crate::terms::Terms;
-
-/// What the numbers beside the addresses are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Distances; smaller is nearer.
-    Distance,
-    /// Scores; larger is better.
-    Score,
-    /// There are none.
-    Nothing,
-}
 
 /// What the index found, best first.
 #[derive(Clone, Debug, PartialEq)]

@@ -27,7 +27,7 @@ use crate::counted::counted;
 use crate::error::Result;
 use crate::io_tier::{Node, Routes};
 use crate::state::State;
-use crate::tables::OpenTable;
+use crate::tables::{OpenTable, Projection};
 use crate::terms::Terms;
 use crate::trace::{NodeCall, TableRead, Within};
 
@@ -154,17 +154,18 @@ pub async fn fetch_rows(
     state: &State,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
-    columns: &[String],
+    projection: &Projection,
     terms: Terms,
 ) -> Result<Fetched> {
-    let wire_schema = open.wire_schema_of(columns)?;
+    let Projection { columns, wire_schema, .. } = projection;
     let mut cost = Cost::default();
     if addrs.is_empty() {
-        return Ok(Fetched { rows: RecordBatch::new_empty(wire_schema), missing: vec![], cost });
+        let rows = RecordBatch::new_empty(Arc::clone(wire_schema));
+        return Ok(Fetched { rows, missing: vec![], cost });
     }
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
-    let shares = match columns {
+    let shares = match columns.as_slice() {
         // Only whether the rows are there.
         [] => all_to_one(addrs, None),
         _ => shares(state, routes, open, addrs, terms),
@@ -179,7 +180,7 @@ pub async fn fetch_rows(
         let Answer { share, rows, missing, .. } = answer;
         parts.push(Part { places: share.places, rows, missing });
     }
-    let (rows, missing) = assemble(&parts, addrs.len(), &wire_schema)?;
+    let (rows, missing) = assemble(&parts, addrs.len(), wire_schema)?;
     Ok(Fetched { rows, missing, cost })
 }
 

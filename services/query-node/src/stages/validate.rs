@@ -1,5 +1,7 @@
 //! Validate: messages become questions that can be trusted, once, at the edge.
 
+use std::sync::Arc;
+
 use address::RowAddr;
 use lake::LakeError;
 use wire::query::search_request::By as WireBy;
@@ -7,7 +9,7 @@ use wire::query::{GetRequest, SearchRequest, TakeRequest};
 
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
-use crate::tables::OpenTable;
+use crate::tables::{OpenTable, Projection};
 
 /// What to search for.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +45,7 @@ pub enum By {
 }
 
 /// A search.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Question {
     /// What to search for.
     pub by: By,
@@ -56,7 +58,7 @@ pub struct Question {
     /// Candidates scored exactly per row returned; 0 for none.
     pub refine_factor: usize,
     /// Columns to return.
-    pub columns: Vec<String>,
+    pub projection: Arc<Projection>,
 }
 
 /// A search of `open`.
@@ -72,7 +74,7 @@ pub async fn validate_search(
     if k == 0 || k > k_max {
         return bad("k", format!("is {k}; ask for 1 to {k_max} rows"));
     }
-    let columns = open.columns(&request.columns)?;
+    let projection = open.project(&request.columns)?;
     let filter = Some(request.filter).filter(|filter| !filter.trim().is_empty());
     let vector_column = Some(request.vector_column).filter(|column| !column.is_empty());
     let vector_column = vector_column.as_deref();
@@ -100,7 +102,7 @@ pub async fn validate_search(
     };
     let refine_factor = refine_factor(k, request.refine_factor, config)?;
     let nprobes = if request.nprobes == 0 { config.nprobes } else { request.nprobes } as usize;
-    Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, columns })
+    Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, projection })
 }
 
 /// The vector column that a request means: the one it names, or the table's.

@@ -2,6 +2,8 @@
 
 mod catalog;
 mod open;
+mod projection;
 
 pub use catalog::{Catalog, Listed};
 pub use open::OpenTable;
+pub use projection::{Measure, Projection};

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use address::{ChunkId, ChunkRows, RowAddr};
+use arc_swap::ArcSwap;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use lake::Table;
 use pack::{PackLayout, plan_packs, wire_schema};
 use placement::{TableHash, chunk_rows};
 
+use super::projection::Projection;
 use crate::error::{QueryError, Result};
+
+/// Projections that are kept of a table, at most: of more it begins anew.
+const PROJECTIONS_MAX: usize = 64;
 
 /// One version of a table. Never changes.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub struct OpenTable {
     packs: Vec<Vec<usize>>,
     /// Ascending fragment ids, each with its chunks' size.
     chunk_rows: Vec<(u32, ChunkRows)>,
+    /// By the names that requests gave. Read by all cores with each request, and rarely changed.
+    projections: ArcSwap<Vec<(Vec<String>, Arc<Projection>)>>,
 }
 
 impl OpenTable {
@@ -47,6 +54,7 @@ impl OpenTable {
             key_column,
             packs: plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect(),
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
+            projections: ArcSwap::default(),
             table,
         })
     }
@@ -103,6 +111,25 @@ impl OpenTable {
         Ok(own.into_iter().cloned().collect())
     }
 
+    /// The same, with what requests for them need.
+    ///
+    /// # Errors
+    /// As [`columns`](Self::columns).
+    pub fn project(&self, names: &[String]) -> Result<Arc<Projection>> {
+        let kept = self.projections.load();
+        if let Some((_, projection)) = kept.iter().find(|(known, _)| known == names) {
+            return Ok(Arc::clone(projection));
+        }
+        let columns = self.columns(names)?;
+        let schema = self.schema_of(&columns)?;
+        let projection = Arc::new(Projection::new(columns, schema));
+        let mut more = if kept.len() < PROJECTIONS_MAX { Vec::clone(&kept) } else { Vec::new() };
+        more.push((names.to_vec(), Arc::clone(&projection)));
+        // One that another core keeps at the same time may be lost, and is made again.
+        self.projections.store(Arc::new(more));
+        Ok(projection)
+    }
+
     fn default_columns(&self) -> Result<Vec<String>> {
         let mut columns = Vec::new();
         for field in self.table.schema().fields() {
@@ -122,7 +149,7 @@ impl OpenTable {
     }
 
     /// The schema of `columns`, as the table has them.
-    pub fn schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
+    fn schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
         let all = self.table.schema();
         let fields: Vec<Field> = columns
             .iter()
