@@ -193,11 +193,24 @@ impl VariableRows {
     }
 }
 
-/// The sum of the lengths before the one at `at`, by adding all of them, each times 0 or 1: so no step waits for the one
-/// before it.
+/// For each place of a group, all bits of the lengths before it.
+const BEFORE: [[u16; GROUP_ROWS]; GROUP_ROWS] = {
+    let mut masks = [[0; GROUP_ROWS]; GROUP_ROWS];
+    let mut at = 0;
+    while at < GROUP_ROWS {
+        let mut before = 0;
+        while before < at {
+            masks[at][before] = u16::MAX;
+            before += 1;
+        }
+        at += 1;
+    }
+    masks
+};
+
+/// The sum of the lengths before the one at `at`: of all of them, so that no step waits for the one before it.
 fn sum_before(group: &[u16; GROUP_ROWS], at: usize) -> u32 {
-    let len = |(place, &len): (usize, &u16)| if place < at { u32::from(len) } else { 0 };
-    group.iter().enumerate().map(len).sum()
+    group.iter().zip(&BEFORE[at]).map(|(len, mask)| u32::from(len & mask)).sum()
 }
 
 /// Where a row of `len` bytes starts when the row before it ends at `end`.

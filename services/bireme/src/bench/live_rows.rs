@@ -44,17 +44,15 @@ impl LiveRows {
     /// order, then all in another.
     pub fn draw(&self, seed: u64, from: u64, count: usize) -> Vec<RowAddr> {
         let len = self.len();
-        let mut round = None;
-        let draw = |number: u64| {
-            let (nth, place) = (number / len, number % len);
-            let order = match round {
-                Some((current, order)) if current == nth => order,
-                _ => Permutation::new(len, seed.wrapping_add(nth << 32)),
-            };
-            round = Some((nth, order));
-            self.at(order.at(place))
-        };
-        (from..from + count as u64).map(draw).collect()
+        let (mut addrs, mut number) = (Vec::with_capacity(count), from);
+        while addrs.len() < count {
+            let (round, place) = (number / len, number % len);
+            let order = Permutation::new(len, seed.wrapping_add(round << 32));
+            let places = place..len.min(place + (count - addrs.len()) as u64);
+            number += places.end - places.start;
+            addrs.extend(places.map(|place| self.at(order.at(place))));
+        }
+        addrs
     }
 }
 
