@@ -33,6 +33,7 @@ PEERS = {
     "parquet_payload": "pyarrow on Parquet, ten payload columns of 500 rows, page cache warm",
 }
 TOLD = {
+    "control": "metrics, as beside them: chance",
     "untold": "nobody is told",
     "one_percent": "metrics, and one request in a hundred traced",
     "all": "metrics, and each request traced",

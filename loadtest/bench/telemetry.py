@@ -15,8 +15,9 @@ from .bireme import Bireme, Node, free_port
 from .goals import told_ratio
 from .profile import Profile
 
-# The share of requests that is traced; None tells nobody anything.
-RATIOS = {"untold": None, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
+# The share of requests that is traced; None tells nobody anything. The control tells as much as the nodes that it runs
+# beside: what it differs by is chance.
+RATIOS = {"untold": None, "control": 0.0, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
 # What each of the others runs beside.
 BESIDE = "metrics"
 # As often as a Prometheus that is in a hurry; so that it is within each load.
