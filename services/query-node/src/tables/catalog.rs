@@ -5,8 +5,9 @@
 //! that can't be opened is listed with its error and tried again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use futures::{FutureExt, StreamExt, stream};
 use lake::{Lake, LakeError, fault_of, within};
 use moka::future::Cache;
@@ -37,7 +38,8 @@ pub struct Catalog {
 struct Entry {
     name: String,
     config: TableConfig,
-    state: RwLock<State>,
+    /// Read by all cores with each request, and rarely changed.
+    state: ArcSwap<State>,
     /// Held while the table is being opened, so that requests wait for one attempt.
     opening: tokio::sync::Mutex<()>,
 }
@@ -94,7 +96,8 @@ impl Catalog {
             table: name.to_owned(),
             available: self.entries.keys().cloned().collect(),
         })?;
-        let current = match entry.state().current {
+        let current = entry.state().current.clone();
+        let current = match current {
             Some(current) => Ok(current),
             // Opening is rare, and its state is large: boxed, it isn't part of every request's.
             None => {
@@ -115,14 +118,14 @@ impl Catalog {
     /// Every table, by name.
     pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
         self.entries.values().map(|entry| {
-            let State { current, fault, .. } = entry.state();
+            let State { current, fault, .. } = State::clone(&entry.state());
             Listed { name: &entry.name, uri: &entry.config.uri, current, fault }
         })
     }
 
     /// Why a table can't be opened, or followed.
     pub fn fault(&self, name: &str) -> Option<Fault> {
-        self.entries.get(name)?.state().fault
+        self.entries.get(name)?.state().fault.clone()
     }
 
     /// Opens what is not open, and brings what is to its latest version. Never fails: what goes
@@ -134,7 +137,8 @@ impl Catalog {
     }
 
     async fn refresh_one(&self, entry: &Entry) {
-        let Some(current) = entry.state().current else {
+        let current = entry.state().current.clone();
+        let Some(current) = current else {
             // The fault is in the state.
             let _ = self.open_current(entry, Waited::ForNobody).await;
             return;
@@ -166,7 +170,8 @@ impl Catalog {
             Err(_) => {
                 let attempt = entry.opening.lock().await;
                 // Somebody else has just tried.
-                match (entry.state(), waited) {
+                let state = State::clone(&entry.state());
+                match (state, waited) {
                     (State { current: Some(current), .. }, _) => return Ok(current),
                     (State { fault: Some(fault), .. }, Waited::ForOthers) => {
                         return Err(fault.into());
@@ -215,12 +220,17 @@ enum Waited {
 }
 
 impl Entry {
-    fn state(&self) -> State {
-        self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    fn state(&self) -> Guard<Arc<State>> {
+        self.state.load()
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    /// May be called again where another changes it at the same time.
+    fn change(&self, change: impl Fn(&mut State)) {
+        self.state.rcu(|state| {
+            let mut state = State::clone(state);
+            change(&mut state);
+            state
+        });
     }
 
     fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
@@ -245,7 +255,7 @@ impl Entry {
     fn blame(&self, fault: Fault) {
         if self.state().fault.as_ref() != Some(&fault) {
             warn!(table = self.name, uri = self.config.uri, "{fault}");
-            self.change(|state| state.fault = Some(fault));
+            self.change(|state| state.fault = Some(fault.clone()));
         }
     }
 }
