@@ -11,7 +11,7 @@ use std::time::Duration;
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
 use connections::tls::ServerTlsConfig;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tables::StoreLimits;
 use telemetry::TelemetryConfig;
 
@@ -21,7 +21,7 @@ pub use share::{ShareConfig, check_promised, shares};
 pub use start_warm::StartWarmConfig;
 
 /// An I/O node's configuration. Sizes and durations are written as people write them: `64GiB`, `500ms`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IoConfig {
     /// Where to listen for gRPC; port 0 takes a free one.
@@ -115,7 +115,7 @@ pub struct IoConfig {
 }
 
 /// One drive.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveConfig {
     /// A file, made if it isn't there, or a raw block device.
@@ -126,7 +126,7 @@ pub struct DriveConfig {
 }
 
 /// What carries reads and writes out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineChoice {
     /// io_uring where it may be used, else a pool of threads with pread.
@@ -140,7 +140,7 @@ pub enum EngineChoice {
 }
 
 /// Which misses fill their chunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Admission {
     /// Each.

@@ -1,6 +1,6 @@
 //! An I/O node as it is written in TOML: in a query node's configuration, and in a file of members.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{MembershipError, Result};
 use crate::list::{Entry, Presence};
@@ -9,7 +9,7 @@ use crate::list::{Entry, Presence};
 const PROTOCOL: &str = "bireme.fetch.v1";
 
 /// One I/O node.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodeConfig {
     /// Where it listens, such as `http://10.0.0.7:7071`.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::MembershipError;
 
@@ -27,8 +27,8 @@ impl fmt::Display for Port {
 }
 
 /// A source that is followed.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Source {
     /// A file of `[[io_nodes]]`.
     File(PathBuf),
@@ -111,6 +111,12 @@ impl TryFrom<String> for Source {
 
     fn try_from(text: String) -> Result<Self, MembershipError> {
         text.parse()
+    }
+}
+
+impl From<Source> for String {
+    fn from(source: Source) -> Self {
+        source.to_string()
     }
 }
 

@@ -8,14 +8,14 @@ use bytesize::ByteSize;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
 use lake::{LakeOptions, StoreLimits};
 use membership::{IoNodeConfig, MemberList, Source};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
 
 /// A query node's configuration. Durations and sizes are written as people write them: `2s`,
 /// `64GiB`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryConfig {
     /// Where to listen for gRPC; port 0 takes a free one.
@@ -91,7 +91,7 @@ pub struct QueryConfig {
 }
 
 /// One table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
     /// Where it is: a local path, `s3://`, `gs://` or `az://`.
@@ -105,7 +105,7 @@ pub struct TableConfig {
 }
 
 /// What one request may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Rows that a search returns.
@@ -216,13 +216,13 @@ impl QueryConfig {
         Ok(())
     }
 
-    /// How many cores serve.
     /// Which node tells of itself.
     pub(crate) fn identity(&self) -> Identity {
         let version = env!("CARGO_PKG_VERSION");
         Identity { service: "bireme-query", node: self.name.clone(), version }
     }
 
+    /// How many cores serve.
     pub(crate) fn core_count(&self) -> usize {
         match self.cores {
             0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How each object store is used.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
     /// Requests under way at most, to one store; more wait.
@@ -46,7 +46,7 @@ impl Default for StoreLimits {
 
 /// What a store takes, in dollars. The default is the list price of S3 Standard in us-east-1, read within its
 /// region (aws.amazon.com/s3/pricing, November 2026).
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorePrices {
     /// For a million reads.

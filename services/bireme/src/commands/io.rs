@@ -20,7 +20,8 @@ use crate::serve::{
 };
 use crate::settings::{environment, io_scalars, layered};
 
-const PREFIX: &str = "BIREME_IO_";
+/// What the variables of its settings begin with.
+pub const PREFIX: &str = "BIREME_IO_";
 
 const EXAMPLES: &str = "\
 Examples:

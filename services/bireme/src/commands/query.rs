@@ -16,7 +16,8 @@ use crate::runtime::runtime;
 use crate::serve::{Signals, exit_at_second_signal, start_log};
 use crate::settings::{environment, layered, query_scalars};
 
-const PREFIX: &str = "BIREME_QUERY_";
+/// What the variables of its settings begin with.
+pub const PREFIX: &str = "BIREME_QUERY_";
 
 const EXAMPLES: &str = "\
 Examples:

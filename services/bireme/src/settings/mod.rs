@@ -1,5 +1,7 @@
 //! A node's configuration: flags over environment over file over defaults.
 
+#[cfg(test)]
+mod documented;
 mod layers;
 mod scalar;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -16,7 +16,7 @@ use super::reload::Reloaded;
 use crate::Carrier;
 
 /// How to connect with TLS. Files are PEM, and read again when they change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTlsConfig {
     /// The authorities of servers' certificates; left out, those that the system trusts.

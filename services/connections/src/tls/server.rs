@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -21,7 +21,7 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The `tls` section of a node's configuration: it then speaks TLS alone. Files are PEM, and read again when they
 /// change.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTlsConfig {
     /// The node's certificate, with those between it and its authority.

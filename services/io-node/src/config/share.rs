@@ -2,7 +2,7 @@
 
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tables::normal_uri;
 
 use super::IoConfig;
@@ -11,7 +11,7 @@ use crate::fill::{OTHERS_MIN, Share, held_max_sectors};
 use crate::table::table_tag;
 
 /// One table's share of the drives, over all its versions.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareConfig {
     /// The table.

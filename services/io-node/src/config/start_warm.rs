@@ -1,13 +1,13 @@
 //! What is filled before a node says that it serves, as it is configured.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tables::normal_uri;
 
 use super::twice;
 use crate::error::NodeError;
 
 /// Columns of one version of a table.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartWarmConfig {
     /// The table.
