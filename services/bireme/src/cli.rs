@@ -29,7 +29,7 @@ First steps:
 
 Exit codes:
   0  done
-  2  a bad argument, value or setting
+  2  a bad argument, value or setting, or one that the table has no index for
   3  not found: a table, version, row, key or file
   4  a node or a store can't be reached, is something else, or did not answer in time
   5  overloaded: a queue is full, try again a little later

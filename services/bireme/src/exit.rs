@@ -13,7 +13,7 @@ pub enum Exit {
     Interrupted,
     /// None of the others.
     Other,
-    /// A bad argument, value or setting.
+    /// A bad argument, value or setting, or one that the table has no index for.
     Usage,
     /// No such table, version, row or key.
     NotFound,
@@ -53,6 +53,8 @@ impl Exit {
             | Reason::BadVector
             | Reason::BadFilter
             | Reason::BadArgument
+            // Another argument would do, or the index that the message names the command for.
+            | Reason::NoIndex
             | Reason::TooLarge => Self::Usage,
             Reason::TableNotFound
             | Reason::VersionNotFound
@@ -63,8 +65,7 @@ impl Exit {
             }
             Reason::Overloaded => Self::Overloaded,
             Reason::StoreRefused => Self::Refused,
-            Reason::NoIndex
-            | Reason::UnsupportedType
+            Reason::UnsupportedType
             | Reason::TableDamaged
             | Reason::BadProtocol
             | Reason::Cancelled
@@ -88,7 +89,7 @@ mod tests {
             (Reason::DeadlineExceeded, 4),
             (Reason::Overloaded, 5),
             (Reason::StoreRefused, 6),
-            (Reason::NoIndex, 1),
+            (Reason::NoIndex, 2),
             (Reason::Internal, 1),
         ] {
             assert_eq!(Exit::of(reason).number(), number, "{reason:?}");

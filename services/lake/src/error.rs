@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use address::RowAddr;
 
-use crate::hint::{credentials_hint, reserved_hint, text_index_hint};
+use crate::hint::{credentials_hint, option_hint, reserved_hint, text_index_hint};
 use crate::words::{addresses_said, candidates_said, counted, listed};
 
 /// Shorthand for results of this crate.
@@ -238,6 +238,27 @@ pub enum LakeError {
         uri: String,
         /// What the store said.
         why: String,
+    },
+    /// An option of object stores that none of them has.
+    #[error("object stores have no option `{name}`; {}", option_hint(*nearest))]
+    UnknownOption {
+        /// Its name.
+        name: String,
+        /// The name that is likely meant.
+        nearest: Option<&'static str>,
+    },
+    /// A table has one key column, and this isn't it.
+    #[error(
+        "the key column of {uri} is {present:?}, which rows are found by; to have them found by {column:?} instead, \
+         say so: `bireme index --table {uri} --key {column} --replace-key`"
+    )]
+    AnotherKey {
+        /// The table.
+        uri: String,
+        /// The key column that it has.
+        present: String,
+        /// The one that was asked for.
+        column: String,
     },
     /// The URI or the store's options can't be understood.
     #[error("can't use {uri}: {why}")]

@@ -11,6 +11,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         LakeError::TableNotFound { uri }
         | LakeError::TableExists { uri }
         | LakeError::KeyColumnUnknown { uri }
+        | LakeError::AnotherKey { uri, .. }
         | LakeError::StoreUnreachable { uri, .. }
         | LakeError::CredentialsMissing { uri }
         | LakeError::CredentialsRefused { uri, .. }
@@ -44,6 +45,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::ReservedColumn { column }
         | LakeError::SchemaMismatch { column, .. } => fault.with("column", column),
         LakeError::BadFilter { filter, .. } => fault.with("filter", filter),
+        LakeError::UnknownOption { name, .. } => fault.with("option", name),
         LakeError::ColumnNotNamed { .. } | LakeError::BadQuery { .. } => fault,
         LakeError::BadFile { path, .. } => fault.with("file", path.display()),
     }
@@ -66,6 +68,8 @@ fn reason_of(error: &LakeError) -> Reason {
         LakeError::ColumnNotNamed { .. }
         | LakeError::RangeOutOfBounds { .. }
         | LakeError::BadKey { .. }
+        | LakeError::AnotherKey { .. }
+        | LakeError::UnknownOption { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadUri { .. }
         | LakeError::BadFile { .. }

@@ -26,6 +26,15 @@ pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
     )
 }
 
+/// For an option that there isn't.
+pub(crate) fn option_hint(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => "they are named as the object_store crate does, such as aws_endpoint or allow_http"
+            .to_owned(),
+    }
+}
+
 /// Where the store of `uri` takes its credentials from.
 pub(crate) fn credentials_hint(uri: &str) -> &'static str {
     match uri.split("://").next() {

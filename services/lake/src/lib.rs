@@ -30,6 +30,7 @@ mod hint;
 mod index;
 mod ingest;
 mod lake;
+mod option_names;
 mod options;
 mod read;
 mod rows;
@@ -50,6 +51,7 @@ pub use index::{
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::Lake;
+pub use option_names::check_storage;
 pub use options::LakeOptions;
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;

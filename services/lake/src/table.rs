@@ -230,6 +230,21 @@ impl Table {
         }
     }
 
+    /// Whether `column` can be recorded as the key column. Another one gives way only to who says so: rows would no
+    /// longer be found by the keys that are known of them.
+    ///
+    /// Errors: `AnotherKey`.
+    pub fn check_key(&self, column: &str, replace: bool) -> Result<()> {
+        match self.key_column() {
+            Some(present) if present != column && !replace => Err(LakeError::AnotherKey {
+                uri: self.uri().to_owned(),
+                present: present.to_owned(),
+                column: column.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// The table's indexes; read from the store at the first call, kept from then on.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
         // Boxed, since its state is large and every search would carry it.

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use clap::Args;
 
+use crate::error::Result;
+
 /// Options of the object stores.
 #[derive(Clone, Debug, Default, Args)]
 pub struct StorageArgs {
@@ -15,17 +17,26 @@ pub struct StorageArgs {
 
 impl StorageArgs {
     /// Over those that are there.
-    pub fn apply(&self, storage: &mut HashMap<String, String>) {
+    ///
+    /// # Errors
+    /// An option among them that no object store has.
+    pub fn apply(&self, storage: &mut HashMap<String, String>) -> Result<()> {
         storage.extend(self.options.iter().cloned());
+        Ok(lake::check_storage(storage)?)
     }
 
     /// On their own.
-    pub fn to_map(&self) -> HashMap<String, String> {
-        self.options.iter().cloned().collect()
+    ///
+    /// # Errors
+    /// An option that no object store has.
+    pub fn to_map(&self) -> Result<HashMap<String, String>> {
+        let mut storage = HashMap::new();
+        self.apply(&mut storage)?;
+        Ok(storage)
     }
 }
 
-fn parse_option(text: &str) -> Result<(String, String), String> {
+fn parse_option(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.trim().is_empty() => {
             Ok((name.trim().to_ascii_lowercase(), value.to_owned()))
@@ -44,9 +55,22 @@ mod tests {
         assert_eq!(parse_option("x="), Ok(("x".into(), String::new())));
         assert!(parse_option("x").unwrap_err().contains("NAME=VALUE"));
         assert!(parse_option("=x").is_err());
-        let options = vec![("a".to_owned(), "1".to_owned()), ("a".to_owned(), "2".to_owned())];
-        let mut storage = HashMap::from([("a".to_owned(), "0".to_owned())]);
-        StorageArgs { options }.apply(&mut storage);
-        assert_eq!(storage["a"], "2");
+        let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut storage = HashMap::from([option("region", "0")]);
+        let options = vec![option("region", "1"), option("region", "2")];
+        StorageArgs { options }.apply(&mut storage).unwrap();
+        assert_eq!(storage["region"], "2");
+    }
+
+    #[test]
+    fn a_misspelt_option_is_refused_wherever_it_stands() {
+        let meant = |outcome: Result<()>| {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.exit().number(), 2);
+            assert!(error.message().contains("mean aws_access_key_id"), "{error:?}");
+        };
+        let misspelt = || ("aws_acess_key_id".to_owned(), "x".to_owned());
+        meant(StorageArgs { options: vec![misspelt()] }.to_map().map(drop));
+        meant(StorageArgs::default().apply(&mut HashMap::from([misspelt()])));
     }
 }

@@ -53,6 +53,9 @@ pub struct IndexArgs {
     /// should be unique, and duplicates are reported
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
+    /// Have --key take the place of another key column that the table has
+    #[arg(long, requires = "key")]
+    replace_key: bool,
     /// How vectors are compressed and searched
     #[arg(long, default_value = "ivf-rq", value_parser = kinds(), requires = "vector")]
     #[arg(help_heading = VECTORS)]
@@ -99,7 +102,10 @@ impl IndexArgs {
         };
         let text = |column: &String| IndexRequest::Text { column: column.clone() };
         let scalar = |column: &String| IndexRequest::Scalar { column: column.clone() };
-        let key = |column: &String| IndexRequest::Key { column: column.clone() };
+        let key = |column: &String| IndexRequest::Key {
+            column: column.clone(),
+            replace: self.replace_key,
+        };
         let vectors = self.vector.iter().map(vector);
         let texts = self.text.iter().map(text);
         vectors
@@ -114,7 +120,7 @@ impl IndexArgs {
 pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
     let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
-        storage: args.storage.to_map(),
+        storage: args.storage.to_map()?,
         stop: stop.clone(),
         ..Default::default()
     });
@@ -122,6 +128,10 @@ pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
 }
 
 async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()> {
+    if let Some(key) = &args.key {
+        // Before the others are built, which may take long.
+        lake.open(&args.table).await?.check_key(key, args.replace_key)?;
+    }
     for (at, request) in args.requests().iter().enumerate() {
         let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(request)));
         let shown = bar.clone();
@@ -144,7 +154,7 @@ fn column_of(request: &IndexRequest) -> &str {
         IndexRequest::Vector(VectorIndex { column, .. })
         | IndexRequest::Text { column }
         | IndexRequest::Scalar { column }
-        | IndexRequest::Key { column } => column,
+        | IndexRequest::Key { column, .. } => column,
     }
 }
 

@@ -83,7 +83,7 @@ pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
     check_files(&args.files)?;
     let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
-        storage: args.storage.to_map(),
+        storage: args.storage.to_map()?,
         index_cache_bytes: CACHE_BYTES,
         metadata_cache_bytes: CACHE_BYTES,
         stop: stop.clone(),

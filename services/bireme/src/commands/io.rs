@@ -129,7 +129,7 @@ impl IoArgs {
             config.drives = self.drives.iter().map(drive).collect();
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
-        self.storage.apply(&mut config.storage);
+        self.storage.apply(&mut config.storage)?;
         Ok(config)
     }
 }
@@ -212,10 +212,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("io.toml");
         let text = "name = \"file\"\nslots = 7\nfills = 5\ncores = 9\nlisten = \"1.1.1.1:1\"\n\
-                    [[drives]]\npath = \"/file\"\n[storage]\na = \"file\"\nb = \"file\"\n";
+                    [[drives]]\npath = \"/file\"\n[storage]\nregion = \"file\"\ntimeout = \"file\"\n";
         std::fs::write(&file, text).unwrap();
         let line = format!(
-            "bireme io --config {} --name flag --drive /d:1GiB --no-pin --storage b=flag",
+            "bireme io --config {} --name flag --drive /d:1GiB --no-pin --storage timeout=flag",
             file.display()
         );
         let variables: Vec<_> = [("NAME", "env"), ("CORES", "4"), ("SLOTS", "8")]
@@ -226,7 +226,8 @@ mod tests {
         assert_eq!((config.fills, config.listen.port(), config.pin), (5, 1, false));
         assert_eq!(config.drives.len(), 1);
         assert_eq!(config.drives[0].size, Some(ByteSize::gib(1)));
-        assert_eq!((config.storage["a"].as_str(), config.storage["b"].as_str()), ("file", "flag"));
+        let stored = |name: &str| config.storage[name].as_str();
+        assert_eq!((stored("region"), stored("timeout")), ("file", "flag"));
         assert_eq!(config.table_reads, IoConfig::default().table_reads);
     }
 

@@ -109,8 +109,7 @@ impl QueryArgs {
             config.io_nodes.clear();
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
-        self.storage.apply(&mut config.storage);
-        config.validate()?;
+        self.storage.apply(&mut config.storage)?;
         Ok(config)
     }
 }
@@ -120,6 +119,7 @@ pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);
     start_log("info", out.json())?;
+    config.validate()?;
     let runtime = runtime(None)?;
     let outcome = runtime.block_on(serve(config, args.grace, out));
     runtime.shutdown_background();
@@ -169,7 +169,11 @@ mod tests {
         let variables: Vec<_> =
             variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         match Cli::try_parse_from(line.split_whitespace()) {
-            Ok(Cli { command: Command::Query(args), .. }) => args.settings(&variables),
+            Ok(Cli { command: Command::Query(args), .. }) => {
+                let config = args.settings(&variables)?;
+                config.validate()?;
+                Ok(config)
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -1,5 +1,6 @@
 //! `bireme up`: both tiers in one process, for a laptop.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +86,7 @@ pub struct UpArgs {
 }
 
 impl UpArgs {
-    fn io_config(&self, slab: &Slab) -> IoConfig {
+    fn io_config(&self, slab: &Slab, storage: HashMap<String, String>) -> IoConfig {
         let half = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
         IoConfig {
             listen: self.io_listen,
@@ -97,7 +98,7 @@ impl UpArgs {
             allow_buffered: self.allow_buffered,
             ram_tier: self.ram_tier,
             segment: slab.segment,
-            storage: self.storage.to_map(),
+            storage,
             ..Default::default()
         }
     }
@@ -116,7 +117,7 @@ impl UpArgs {
             let table = TableConfig { uri: uri.clone(), ..Default::default() };
             config.tables.insert(name.clone(), table);
         }
-        config.storage = self.storage.to_map();
+        config.storage = self.storage.to_map()?;
         Ok(config)
     }
 }
@@ -175,7 +176,8 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
     let slab = plan_slab(&folder, args.cache_size, &tables)?;
-    let io = start_io_node(args.io_config(&slab)).map_err(|error| io_fault(error, &slab))?;
+    let io = start_io_node(args.io_config(&slab, config.storage.clone()))
+        .map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
     }
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn both_nodes_agree_with_what_is_typed() {
         let args =
-            args("bireme up --table a=/a --table b=/b --io-listen 127.0.0.1:0 --storage x=1");
+            args("bireme up --table a=/a --table b=/b --io-listen 127.0.0.1:0 --storage region=1");
         let query = args.query_config().unwrap();
         assert_eq!(query.listen.to_string(), QUERY_LISTEN);
         assert_eq!(query.tables["b"].uri, "/b");
@@ -322,10 +324,10 @@ mod tests {
             is_smaller: false,
             free: ByteSize::mib(200),
         };
-        let io = args.io_config(&slab);
+        let io = args.io_config(&slab, query.storage.clone());
         io.validate().unwrap();
         assert_eq!((io.listen.port(), io.pin, io.segment), (0, false, ByteSize::mib(8)));
-        assert_eq!((&io.storage, &query.storage), (&args.storage.to_map(), &args.storage.to_map()));
+        assert_eq!(io.storage, HashMap::from([("region".to_owned(), "1".to_owned())]));
     }
 
     #[test]

@@ -321,7 +321,7 @@ fn keys_that_are_not_unique_are_reported() {
     assert_eq!((&made["duplicate_keys"], &made["duplicate_example"]), (&2.into(), &"a".into()));
     let warned = String::from_utf8(output.stderr).unwrap();
     assert!(warned.starts_with("bireme: warning: 2 keys of column \"sku\""), "{warned}");
-    let unique = ["index", "--table", text(&table), "--key", "n"];
+    let unique = ["index", "--table", text(&table), "--key", "n", "--replace-key"];
     assert_eq!(json(&unique)[0]["duplicate_keys"], 0);
     assert_eq!(String::from_utf8(bireme(&unique).stderr).unwrap(), "");
 }
@@ -412,6 +412,15 @@ fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
     ] {
         names(&[&["index", "--table", text(&table)], options].concat(), 2, name);
     }
+    let table = path("keyed");
+    said(&["ingest", text(&file), "--table", text(&table), "--key", "id"]);
+    let index = ["index", "--table", text(&table)];
+    let other = [&index[..], &["--text", "words", "--key", "words"]].concat();
+    names(&other, 2, "is \"id\", which rows are found by");
+    assert!(!json(&[&other[..], &["--replace-key"]].concat()).is_empty());
+    names(&[&index[..], &["--key", "id"]].concat(), 2, "is \"words\"");
+    let misspelt = ["--text", "words", "--storage", "aws_acess_key_id=x"];
+    names(&[&index[..], &misspelt].concat(), 2, "did you mean aws_access_key_id?");
 }
 
 #[test]

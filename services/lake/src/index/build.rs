@@ -47,7 +47,7 @@ pub struct IndexSummary {
 /// Lance's threads, often; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadQuery` (settings
-/// that can't be), `Conflict`, `Interrupted`, and those of [`Lake::open`].
+/// that can't be), `AnotherKey`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,
@@ -61,7 +61,8 @@ pub async fn build_index(
     let name = index_name(&table, &plan).await?;
     let reporter = Arc::new(Reporter::new(progress));
     let duplicates = match request {
-        IndexRequest::Key { column } => {
+        IndexRequest::Key { column, replace } => {
+            table.check_key(column, *replace)?;
             stop.unless(uri, duplicates::find(&table, column, &reporter)).await?
         }
         _ => None,
@@ -77,7 +78,7 @@ pub async fn build_index(
     };
     let blame = |error| table.blame(error);
     let mut dataset = commit(table.dataset(), index).await.map_err(blame)?;
-    if let IndexRequest::Key { column } = request {
+    if let IndexRequest::Key { column, .. } = request {
         record_key(&mut dataset, column).await.map_err(blame)?;
     }
     Ok(IndexSummary {

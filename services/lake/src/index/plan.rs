@@ -40,7 +40,7 @@ impl Plan {
             IndexRequest::Vector(vector) => Self::vector(table, vector),
             IndexRequest::Text { column } => Self::text(table, column),
             IndexRequest::Scalar { column } => Self::scalar(table, column),
-            IndexRequest::Key { column } => {
+            IndexRequest::Key { column, .. } => {
                 let data_type = column_type(table, column)?;
                 check_key_type(column, &data_type)?;
                 Self::scalar(table, column)

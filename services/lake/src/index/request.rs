@@ -27,6 +27,8 @@ pub enum IndexRequest {
         /// first, and [`IndexSummary`](crate::IndexSummary) says how many keys that concerns. Rows
         /// without a key are found by no look-up.
         column: String,
+        /// Whether it takes the place of another key column that the table has.
+        replace: bool,
     },
 }
 

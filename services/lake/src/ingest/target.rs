@@ -71,12 +71,13 @@ impl Target {
         Ok(Self { schema, key, may_lack: false })
     }
 
-    /// For rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key).
+    /// For rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `AnotherKey`.
     pub(crate) fn of_table(table: &Table, options: &IngestOptions) -> Result<Self> {
         let schema = Arc::new(Schema::from(table.dataset().schema()));
         let key = options.key.clone().or_else(|| table.key_column().map(str::to_owned));
         if let Some(key) = &key {
             table.column_position(key)?;
+            table.check_key(key, false)?;
         }
         Ok(Self { schema, key, may_lack: true })
     }

@@ -86,10 +86,13 @@ impl Table {
         })
     }
 
+    /// Those that words could be searched in; keys, which mostly are one word each, come last.
     fn columns_of_text(&self) -> Vec<String> {
         let fields = self.schema().fields().iter();
         let of_text = fields.filter(|field| can_be_searched(field.data_type()));
-        of_text.map(|field| field.name().clone()).collect()
+        let mut names: Vec<String> = of_text.map(|field| field.name().clone()).collect();
+        names.sort_by_key(|name| Some(name.as_str()) == self.key_column());
+        names
     }
 }
 

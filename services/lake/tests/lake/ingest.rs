@@ -231,7 +231,7 @@ async fn overwriting_says_which_indexes_are_gone() {
     let options = IngestOptions { mode: IngestMode::Overwrite, ..Default::default() };
     let made = ingest(&lake, &files, &place.uri(), &options, |_| ()).await.unwrap();
     assert_eq!((made.dropped_indexes.len(), made.key.as_deref()), (0, None));
-    let key = IndexRequest::Key { column: "id".into() };
+    let key = IndexRequest::Key { column: "id".into(), replace: false };
     build_index(&lake, &place.uri(), &key, |_| ()).await.unwrap();
     let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
     let made = ingest(&lake, &files, &place.uri(), &append, |_| ()).await.unwrap();

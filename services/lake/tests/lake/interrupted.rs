@@ -71,7 +71,7 @@ async fn what_is_committed_stays_committed() {
     let (lake, stop) = stoppable();
     ingest(&lake, &[file], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
     stop.pull();
-    let key = IndexRequest::Key { column: "id".into() };
+    let key = IndexRequest::Key { column: "id".into(), replace: false };
     let error = build_index(&lake, &place.uri(), &key, |_| ()).await.unwrap_err();
     assert!(matches!(error, LakeError::Interrupted { .. }), "{error:?}");
     assert_eq!(lake.open(&place.uri()).await.unwrap().row_count(), 10, "reading goes on");
@@ -85,7 +85,7 @@ async fn an_index_takes_its_files_back() {
     let requests = [
         IndexRequest::Vector(VectorIndex { column: "vector".into(), ..Default::default() }),
         IndexRequest::Text { column: "text".into() },
-        IndexRequest::Key { column: "id".into() },
+        IndexRequest::Key { column: "id".into(), replace: false },
     ];
     for request in &requests {
         let (lake, stop) = stoppable();

@@ -16,7 +16,7 @@ async fn all_keys_are_found_and_no_others() {
             lived_in(&place.uri(), kind).await;
             let lake = lake();
             if with_index {
-                let request = IndexRequest::Key { column: "name".into() };
+                let request = IndexRequest::Key { column: "name".into(), replace: false };
                 build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
             }
             let table = lake.open(&place.uri()).await.unwrap();
@@ -53,9 +53,8 @@ async fn keys_of_other_types() {
     write(&place.uri(), &[RecordBatch::try_from_iter(columns).unwrap()], PLAIN).await;
     let lake = lake();
     for column in ["uuid", "number"] {
-        build_index(&lake, &place.uri(), &IndexRequest::Key { column: column.into() }, |_| ())
-            .await
-            .unwrap();
+        let request = IndexRequest::Key { column: column.into(), replace: true };
+        build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
         let table = lake.open(&place.uri()).await.unwrap();
         assert_eq!(table.key_column(), Some(column), "the last one recorded");
     }
@@ -85,6 +84,33 @@ async fn keys_of_other_types() {
 }
 
 #[tokio::test]
+async fn another_key_column_is_recorded_only_for_who_says_so() {
+    let place = Place::new();
+    lived_in(&place.uri(), PLAIN).await;
+    let lake = lake();
+    let index = async |column: &str, replace| {
+        let request = IndexRequest::Key { column: column.into(), replace };
+        build_index(&lake, &place.uri(), &request, |_| ()).await
+    };
+    index("name", false).await.unwrap();
+    index("name", false).await.unwrap();
+    let version = lake.latest_version(&place.uri()).await.unwrap();
+    match index("id", false).await {
+        Err(error @ LakeError::AnotherKey { .. }) => {
+            let said = error.to_string();
+            assert!(
+                said.contains("is \"name\"") && said.contains("--key id --replace-key"),
+                "{said}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), version, "nothing was built");
+    index("id", true).await.unwrap();
+    assert_eq!(lake.open(&place.uri()).await.unwrap().key_column(), Some("id"));
+}
+
+#[tokio::test]
 async fn keys_that_several_rows_have_are_counted() {
     let place = Place::new();
     let names = |keys: std::ops::Range<u64>| -> RecordBatch {
@@ -96,7 +122,7 @@ async fn keys_that_several_rows_have_are_counted() {
     let mut dataset =
         write(&place.uri(), &[names(0..20_000), names(20_000..30_000), names(0..10)], PLAIN).await;
     let lake = lake();
-    let request = IndexRequest::Key { column: "key".into() };
+    let request = IndexRequest::Key { column: "key".into(), replace: false };
     let built = build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
     let duplicates = DuplicateKeys { keys: 8, rows: 16, example: "k00001".into() };
     assert_eq!(built.duplicates, Some(duplicates));

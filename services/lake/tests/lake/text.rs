@@ -57,6 +57,18 @@ async fn words_find_their_rows() {
 }
 
 #[tokio::test]
+async fn an_index_is_advised_on_a_column_of_text_rather_than_on_keys() {
+    let place = Place::new();
+    lived_in(&place.uri(), PLAIN).await;
+    let lake = lake();
+    let key = IndexRequest::Key { column: "name".into(), replace: false };
+    build_index(&lake, &place.uri(), &key, |_| ()).await.unwrap();
+    let table = lake.open(&place.uri()).await.unwrap();
+    let said = table.search_text(&query("oak", 5)).await.unwrap_err().to_string();
+    assert!(said.contains(&format!("--table {} --text text`", place.uri())), "{said}");
+}
+
+#[tokio::test]
 async fn impossible_questions() {
     let place = Place::new();
     lived_in(&place.uri(), PLAIN).await;

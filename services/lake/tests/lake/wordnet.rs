@@ -39,7 +39,7 @@ async fn the_whole_way() {
             ..Default::default()
         }),
         IndexRequest::Text { column: "gloss".into() },
-        IndexRequest::Key { column: "synset".into() },
+        IndexRequest::Key { column: "synset".into(), replace: false },
     ] {
         println!("{:?}", build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap());
     }

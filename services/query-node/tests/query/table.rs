@@ -118,7 +118,7 @@ impl TestTable {
         };
         table.index(IndexRequest::Vector(vector)).await;
         table.index(IndexRequest::Text { column: "text".into() }).await;
-        table.index(IndexRequest::Key { column: "key".into() }).await;
+        table.index(IndexRequest::Key { column: "key".into(), replace: false }).await;
         table
     }
 

@@ -57,7 +57,7 @@ async fn build() -> Words {
         IndexRequest::Vector(vector),
         IndexRequest::Text { column: "gloss".into() },
         IndexRequest::Scalar { column: "domain".into() },
-        IndexRequest::Key { column: "synset".into() },
+        IndexRequest::Key { column: "synset".into(), replace: false },
     ] {
         build_index(&lake, text, &request, |_| {}).await.unwrap();
     }
