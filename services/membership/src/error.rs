@@ -128,7 +128,11 @@ impl MembershipError {
 /// With the source, unless it is named already.
 fn first(source_name: &str, error: &MembershipError) -> String {
     match error {
-        MembershipError::Unreachable { .. } | MembershipError::Syntax { .. } => error.to_string(),
+        // Other sources are waited for.
+        MembershipError::Unreachable { .. } => {
+            format!("{error}; this node is not started: write the file, or name another")
+        }
+        MembershipError::Syntax { .. } => error.to_string(),
         _ => format!("{source_name}: {error}"),
     }
 }

@@ -33,20 +33,28 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<MemberList> {
     MemberList::written(&form.io_nodes)
 }
 
+/// The list that is in the file now.
+pub(crate) async fn list(path: &Path) -> Result<MemberList> {
+    listed(path, &read(path).await)
+}
+
+fn listed(path: &Path, text: &std::result::Result<String, String>) -> Result<MemberList> {
+    match text {
+        Ok(text) => parse(path, text),
+        Err(problem) => Err(MembershipError::Unreachable {
+            source_name: format!("file:{}", path.display()),
+            problem: problem.clone(),
+        }),
+    }
+}
+
 /// Tells of the file now and whenever it has changed, until nobody listens.
 pub(crate) async fn follow(path: &Path, interval: Duration, heard: Heard) {
     let mut last = None;
     loop {
         let text = read(path).await;
         if last.as_ref() != Some(&text) {
-            let list = match &text {
-                Ok(text) => parse(path, text),
-                Err(problem) => Err(MembershipError::Unreachable {
-                    source_name: format!("file:{}", path.display()),
-                    problem: problem.clone(),
-                }),
-            };
-            if heard.send(list).await.is_err() {
+            if heard.send(listed(path, &text)).await.is_err() {
                 return;
             }
             last = Some(text);

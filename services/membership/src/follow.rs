@@ -52,7 +52,7 @@ pub struct Membership {
     source: String,
     views: watch::Receiver<View>,
     reports: watch::Receiver<Report>,
-    /// What follows, and what reads; nothing for a list that stays.
+    /// What keeps the book, and what reads; nothing for a list that stays.
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -73,9 +73,16 @@ impl Membership {
     pub async fn follow(source: &Source, settings: Settings) -> Result<Self> {
         let (heard, lists) = mpsc::channel(1);
         let Settings { refresh, mut policy } = settings;
-        if let Source::File(_) = source {
+        if let Source::File(path) = source {
             // Whoever takes a node off a list that people write means it.
             policy.hold = Duration::ZERO;
+            // A name that is mistyped is told of once, by who starts; from then on a file may be away.
+            if let Ok(Err(error)) = tokio::time::timeout(FIRST_WORD, file::list(path)).await {
+                return Err(MembershipError::First {
+                    source_name: source.to_string(),
+                    error: error.into(),
+                });
+            }
         }
         let reader = match source.clone() {
             Source::File(path) => {
@@ -91,7 +98,7 @@ impl Membership {
             }
         };
         let followed = Self::follow_lists(source.to_string(), policy, lists, reader);
-        followed.first_word(matches!(source, Source::File(_))).await?;
+        followed.first_word().await?;
         Ok(followed)
     }
 
@@ -105,10 +112,11 @@ impl Membership {
         let (views, reports) = (book.views.subscribe(), book.reports.subscribe());
         let name = source.clone();
         let writer = tokio::spawn(async move { book.keep(&name, lists).await });
-        Self { source, views, reports, tasks: vec![reader, writer] }
+        // In the order in which they are ended: without its reader the book would tell of a defect.
+        Self { source, views, reports, tasks: vec![writer, reader] }
     }
 
-    async fn first_word(&self, must_be_read: bool) -> Result<()> {
+    async fn first_word(&self) -> Result<()> {
         let mut reports = self.reports.clone();
         let spoke = reports.wait_for(|report| report.lists > 0 || report.error.is_some());
         let error = match tokio::time::timeout(FIRST_WORD, spoke).await {
@@ -116,7 +124,7 @@ impl Membership {
             Ok(Err(_)) | Err(_) => None,
         };
         match error {
-            Some(error) if must_be_read || error.is_refusal() => {
+            Some(error) if error.is_refusal() => {
                 Err(MembershipError::First { source_name: self.source.clone(), error })
             }
             _ => Ok(()),
@@ -338,7 +346,7 @@ mod tests {
     async fn a_start_fails_with_a_bad_list_and_not_with_a_source_out_of_reach() {
         let (membership, heard) = played(POLICY);
         heard.send(Err(refused("x"))).await.unwrap();
-        let error = membership.first_word(false).await.unwrap_err().to_string();
+        let error = membership.first_word().await.unwrap_err().to_string();
         assert_eq!(
             error,
             "test: an I/O node at x has an empty name; name it, or leave the name out"
@@ -347,8 +355,32 @@ mod tests {
         let unreachable =
             || MembershipError::Unreachable { source_name: "test".into(), problem: "down".into() };
         heard.send(Err(unreachable())).await.unwrap();
-        membership.first_word(false).await.unwrap();
+        membership.first_word().await.unwrap();
         assert_eq!(membership.views().borrow().generation, 0);
-        assert!(membership.first_word(true).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_start_fails_with_a_file_that_is_not_there_and_says_what_happens_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing.toml");
+        let source = Source::File(path.clone());
+        let settings = Settings { refresh: Duration::from_millis(1), policy: POLICY };
+        let said = Membership::follow(&source, settings).await.unwrap_err().to_string();
+        assert!(said.contains(&format!("from file:{}: No such file", path.display())), "{said}");
+        assert!(
+            said.ends_with("this node is not started: write the file, or name another"),
+            "{said}"
+        );
+        std::fs::write(&path, "[[io_nodes]]\nendpoint = \"h:1\"\n").unwrap();
+        let membership = Membership::follow(&source, settings).await.unwrap();
+        let reports = membership.reports();
+        std::fs::remove_file(&path).unwrap();
+        let mut lost = reports.clone();
+        let report = lost.wait_for(|report| report.error.is_some()).await.unwrap().clone();
+        assert_eq!((report.lists, report.failures), (1, 1), "from then on it may be away");
+        drop(membership);
+        while lost.changed().await.is_ok() {}
+        let last = reports.borrow().error.as_ref().unwrap().to_string();
+        assert!(last.contains("No such file"), "no defect: {last}");
     }
 }
