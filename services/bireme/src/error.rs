@@ -11,10 +11,12 @@ use query_node::QueryError;
 use ring::SlabError;
 use serde_json::json;
 use telemetry::TelemetryError;
+use tracing::Level;
 use wire::{Fault, Reason};
 
 use crate::exit::Exit;
 use crate::machine;
+use crate::serve::log_is_json;
 
 /// Shorthand for what commands return.
 pub type Result<T> = std::result::Result<T, CliError>;
@@ -112,9 +114,13 @@ impl CliError {
         self
     }
 
-    /// Tells the user.
+    /// Tells the user, or whoever collects the log where that is JSON lines.
     pub fn report(&self, json: bool) {
-        eprintln!("bireme: {}", self.message);
+        let Self { reason, message, exit, .. } = self;
+        match log_is_json() && tracing::enabled!(Level::ERROR) {
+            true => tracing::error!(reason, exit = exit.number(), "{message}"),
+            false => eprintln!("bireme: {message}"),
+        }
         if json {
             eprintln!("{}", self.to_json());
         }

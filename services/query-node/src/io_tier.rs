@@ -136,16 +136,17 @@ impl Routes {
             seats => Some(Members::new(seats.iter().map(member).collect())?),
         };
         let node = |seat: &Seat| {
+            let address = seat.endpoint.to_string();
+            let ejection = nodes.ejection(&seat.name, &address);
             let client = match self.find(seat) {
                 Some(before) => before.client.clone(),
                 None => {
                     let jitter_seed = rand::random();
-                    let options = FetchOptions { jitter_seed, ..options.clone() };
+                    let outage = Some(Arc::clone(&ejection.outage));
+                    let options = FetchOptions { jitter_seed, outage, ..options.clone() };
                     FetchClient::new(seat.endpoint.clone(), options)?
                 }
             };
-            let address = seat.endpoint.to_string();
-            let ejection = nodes.ejection(&seat.name, &address);
             let (name, address) = (seat.name.as_str().into(), address.into());
             Ok(Arc::new(Node { seat: seat.clone(), name, address, client, ejection }))
         };

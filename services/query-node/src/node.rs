@@ -182,7 +182,9 @@ async fn become_ready(shared: &Shared, health: &HealthReporter) {
     let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
     tokio::join!(shared.catalog.refresh(), listed);
     report(shared, health, ServingStatus::Serving).await;
-    info!("the query node is ready");
+    let tables = shared.catalog.list().count();
+    let open = shared.catalog.list().filter(|table| table.current.is_some()).count();
+    info!(tables, open, "the query node is ready");
 }
 
 /// Follows the tables.

@@ -137,9 +137,9 @@ impl IoArgs {
 /// Serves until a signal.
 pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
-    check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
     out.follow_log(config.telemetry.log_format);
     start_log("info", out.json())?;
+    check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // Outside of the runtime: the node has its own.

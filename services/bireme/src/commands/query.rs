@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration};
 use crate::error::Result;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::runtime::runtime;
 use crate::serve::{Signals, exit_at_second_signal, start_log};
 use crate::settings::{environment, layered, query_scalars};
@@ -145,8 +145,8 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
         }))?;
     } else {
         out.line(format_args!(
-            "query node {name} serves at {endpoint} (tables: {tables}, I/O nodes: {io_nodes} from \
-             {source})"
+            "query node {name} serves at {endpoint} ({} to open, I/O nodes: {io_nodes} from {source})",
+            counted(tables as u64, "table", "tables"),
         ))?;
     }
     out.flush()?;

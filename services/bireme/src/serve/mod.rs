@@ -13,7 +13,7 @@ mod table_facts;
 pub use cache_folder::{CacheFolder, Slab};
 pub use cache_size::cache_size_for;
 pub use io_process::{drain, start_io_node};
-pub use log::start_log;
+pub use log::{log_is_json, start_log};
 pub use machine_check::{SettingNames, check_machine};
 pub use next_steps::{TableFacts, next_steps, program};
 pub use ready_file::ReadyFile;

@@ -472,6 +472,35 @@ fn a_list_of_io_nodes_that_is_bad_or_missing_is_told_before_anything_starts() {
         let query = ["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &source];
         names(&query, 2, what);
     }
+    let output = bireme(&["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &from(&missing)]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    let expected =
+        format!("from file:{}: No such file or directory; this node is not", text(&missing));
+    assert!(told.contains(&expected) && told.lines().count() == 1, "{told}");
+}
+
+#[test]
+fn where_the_log_is_json_so_is_what_ends_a_node() {
+    let folder = folder();
+    let drive = format!("{}:64MiB", text(&folder.path().join("slab")));
+    let io = ["io", "--listen", "127.0.0.1:0", "--drive", &drive];
+    let query = ["query", "--listen", "127.0.0.1:0"];
+    for (command, variable) in
+        [(&io[..], "BIREME_IO_TELEMETRY_LOG_FORMAT"), (&query, "BIREME_QUERY_TELEMETRY_LOG_FORMAT")]
+    {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"));
+        let output = process.args(command).env(variable, "json").output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        let lines: Vec<Value> =
+            told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let last = lines.last().unwrap();
+        assert_eq!(
+            (&last["level"], &last["fields"]["exit"]),
+            (&"ERROR".into(), &2.into()),
+            "{told}"
+        );
+        assert_eq!(output.status.code(), Some(2));
+    }
 }
 
 #[test]

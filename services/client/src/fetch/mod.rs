@@ -41,6 +41,7 @@ mod unary;
 pub use distance::Metric;
 pub use ledger::UNANSWERED;
 pub use options::FetchOptions;
+pub use outage::Outage;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
 pub use reply::{Outcome, Reply, Trip, Trips, Way, add_counts};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wire::{Fault, Reason, Spares};
 
+use super::outage::Outage;
 use crate::network::Network;
 
 /// HTTP/2 allows windows up to this.
@@ -41,6 +42,9 @@ pub struct FetchOptions {
     pub spares: Arc<Spares>,
     /// What connections are made over.
     pub network: Network,
+    /// Where it is kept whether the node was lost, for clients of one node, one a core, that are to tell of it once;
+    /// left out, this client's own.
+    pub outage: Option<Arc<Outage>>,
 }
 
 impl Default for FetchOptions {
@@ -60,6 +64,7 @@ impl Default for FetchOptions {
             jitter_seed: rand::random(),
             spares: Arc::default(),
             network: Network::Tcp,
+            outage: None,
         }
     }
 }

@@ -78,7 +78,7 @@ impl FetchClient {
                 format!("{endpoint} is to be spoken to with TLS, which is not configured");
             return Err(Fault::new(Reason::BadArgument, message).with("endpoint", &endpoint));
         }
-        let outage = Arc::new(Outage::default());
+        let outage = options.outage.clone().unwrap_or_default();
         let links_changed = Arc::new(Notify::new());
         let stream = |number: usize| {
             let shared = Arc::new(Shared::new(Arc::clone(&links_changed)));

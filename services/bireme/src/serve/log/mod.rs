@@ -3,6 +3,7 @@
 mod limit;
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -13,6 +14,14 @@ use crate::error::{CliError, Result};
 
 /// The variable that says what is logged, such as `debug` or `info,io_node=trace`.
 const VARIABLE: &str = "BIREME_LOG";
+
+/// Whether the log was started as JSON lines.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Whether what goes to stderr is to be JSON lines.
+pub fn log_is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
 
 /// Libraries that say too much at the level of the others.
 const QUIETER: [&str; 10] = [
@@ -59,6 +68,7 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
             .event_format(Limited::new(format::format(), false))
             .try_init(),
     };
+    IS_JSON.store(json, Ordering::Relaxed);
     // Somebody else's subscriber is as good.
     drop(started);
     Ok(())
