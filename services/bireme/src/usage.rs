@@ -93,6 +93,17 @@ mod tests {
             (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
             (&["bireme", "sarch"], "sarch"),
             (&["bireme", "up", "--table", "words"], "NAME=URI"),
+            (
+                &["bireme", "io", "--ram-tier", "much"],
+                "'much' for '--ram-tier <SIZE>': expected a size, such as",
+            ),
+            (
+                &["bireme", "io", "--metrics", "9464"],
+                "expected an address and a port, such as \"127.0.0.1:9464\"",
+            ),
+            (&["bireme", "io", "--grace", "soon"], "expected a duration, such as"),
+            (&["bireme", "status", "--timeout", "5"], "expected a duration, such as"),
+            (&["bireme", "warm", "t", "--rate", "fast"], "expected a size, such as"),
             (&["bireme", "search", "t", "--filter", " "], "the filter is empty"),
             (&["bireme", "get", "t", "k", "--columns", "a,,b"], "a column's name is missing"),
             (&["bireme", "take", "t", "1:x"], "1:x"),

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 
+use super::size::parse_size;
+
 /// A file or block device, and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveSpec {
@@ -23,8 +25,8 @@ impl FromStr for DriveSpec {
             Some((_, "")) => return Err("there is no size after `:`; write it like 64GiB".into()),
             // A path may have a colon in it, as those by a device's place have; a file that is to be made has none.
             Some((path, size)) if !size.contains('/') && !Path::new(text).exists() => {
-                let size = size.parse().map_err(|error| {
-                    format!("`{size}` is no size ({error}), and there is no drive of that name; write it like 64GiB")
+                let size = parse_size(size).map_err(|expected| {
+                    format!("`{size}` is no size, and there is no drive of that name; {expected}")
                 })?;
                 Self { path: path.into(), size: Some(size) }
             }

@@ -11,7 +11,7 @@ use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
 use ring::SlabError;
 use serde_json::json;
 
-use crate::arguments::{DriveSpec, StorageArgs, parse_duration};
+use crate::arguments::{DriveSpec, StorageArgs, parse_duration, parse_listen, parse_size};
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
@@ -61,7 +61,7 @@ pub struct IoArgs {
     #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7071]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     /// The node's name, which placement goes by [default: io-0]
     #[arg(long, value_hint = ValueHint::Other)]
@@ -86,10 +86,10 @@ pub struct IoArgs {
     #[arg(long)]
     overwrite: bool,
     /// The RAM tier; 0 turns it off [default: 256MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ram_tier: Option<ByteSize>,
     /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
     /// How long requests may take to end when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]

@@ -9,7 +9,7 @@ use lake::Lake;
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
-use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration};
+use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen};
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
@@ -59,7 +59,7 @@ pub struct QueryArgs {
     #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7070]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     /// The node's name, for traces and status [default: query-0]
     #[arg(long, value_hint = ValueHint::Other)]
@@ -75,7 +75,7 @@ pub struct QueryArgs {
     #[arg(long, value_name = "SOURCE", conflicts_with = "io_nodes", value_hint = ValueHint::Other)]
     io_nodes_from: Option<Source>,
     /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
     /// How long requests may take to end when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::io::engines;
-use crate::arguments::{NamedUri, StorageArgs, parse_duration};
+use crate::arguments::{NamedUri, StorageArgs, parse_duration, parse_listen, parse_size};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::runtime::runtime;
@@ -48,10 +48,10 @@ pub struct UpArgs {
     #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required = true)]
     tables: Vec<NamedUri>,
     /// Where the query node listens; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN)]
+    #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN, value_parser = parse_listen)]
     listen: SocketAddr,
     /// Where the I/O node listens; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071", value_parser = parse_listen)]
     io_listen: SocketAddr,
     /// The name of the cache: processes at the same time need different ones
     #[arg(long, default_value = "default", value_hint = ValueHint::Other)]
@@ -61,10 +61,10 @@ pub struct UpArgs {
     cache_dir: Option<PathBuf>,
     /// The cache's size on the disk [default: twice what the tables come to, from 256MiB to 4GiB, and
     /// less where there is less room]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<ByteSize>,
     /// The RAM tier in front of the disk; 0 turns it off
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     ram_tier: ByteSize,
     /// Cores for the I/O node, at most what there are; 0 for half of them
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -8,7 +8,7 @@ use serde_json::json;
 use wire::fetch::RowRange;
 use wire::{Fault, Reason};
 
-use crate::arguments::{Connection, TableArgs, parse_column, parse_row_range};
+use crate::arguments::{Connection, TableArgs, parse_column, parse_row_range, parse_size};
 use crate::error::Result;
 use crate::output::{self, Output, bytes, count, counted};
 use crate::progress::{Unit, bar};
@@ -40,7 +40,7 @@ pub struct WarmArgs {
     #[arg(long, value_name = "A..B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_row_range)]
     rows: Vec<RowRange>,
     /// Bytes written a second at most, over all I/O nodes; 0 for as fast as they fill
-    #[arg(long, value_name = "SIZE", default_value = "0")]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     rate: ByteSize,
     #[command(flatten)]
     connection: Connection,

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::scalar::Scalar;
+use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
 use crate::error::{CliError, Result};
 
 /// The variables whose name begins with `prefix`, without those that say where the file is.
@@ -51,8 +52,9 @@ fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::d
 /// What is wrong, with an example of what is right where the library that read it gives none.
 fn said(error: &toml::de::Error) -> String {
     let examples = [
-        ("expected parsable string", "expected a size, such as \"512MiB\" or \"100GB\""),
-        ("expected a duration", "expected a duration, such as \"500ms\" or \"10s\""),
+        ("expected parsable string", SIZE_EXPECTED),
+        ("expected a duration", DURATION_EXPECTED),
+        ("invalid socket address syntax", ADDRESS_EXPECTED),
     ];
     let said = error.message().to_owned();
     examples.iter().fold(said, |said, (vague, clear)| said.replace(vague, clear))
@@ -149,7 +151,7 @@ mod tests {
             "{said}"
         );
         let said = io(None, &[("LISTEN", "here")]).unwrap_err();
-        assert!(said.starts_with("BIREME_IO_LISTEN: "), "{said}");
+        assert!(said.starts_with("BIREME_IO_LISTEN: expected an address"), "{said}");
         let said = io(None, &[("RAM_TIER", "much")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_RAM_TIER: ") && said.contains("512MiB"), "{said}");
         let said = io(Some("read_timeout = \"soon\"\n"), &[]).unwrap_err();

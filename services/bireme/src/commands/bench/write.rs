@@ -12,6 +12,7 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use super::trial::TrialFile;
+use crate::arguments::parse_size;
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes};
 use crate::runtime;
@@ -40,7 +41,7 @@ pub struct WriteArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     drive: PathBuf,
     /// How much is written, each way
-    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_size)]
     size: ByteSize,
 }
 
