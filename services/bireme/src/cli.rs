@@ -31,14 +31,16 @@ Exit codes:
   0  done
   2  a bad argument, value or setting, or one that the table has no index for
   3  not found: a table, version, row, key or file
-  4  a node or a store can't be reached, is something else, or did not answer in time
+  4  a node or a store can't be reached, is something else, or did not answer in
+     time
   5  overloaded: a queue is full, try again a little later
   6  a store, folder, drive or port can't be had: no access, no room, or in use
   1  anything else
   130  interrupted: nothing was committed
 
-Errors are one line on stderr, `bireme: what is at fault and how to mend it`; with --json it is
-followed by a line {\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}.";
+Errors are one line on stderr, `bireme: what is at fault and how to mend it`;
+with --json it is followed by a line
+{\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}.";
 
 /// Serves Lance tables from local NVMe drives: query nodes search, I/O nodes keep the rows.
 #[derive(Debug, Parser)]

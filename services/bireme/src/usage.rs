@@ -124,6 +124,21 @@ mod tests {
     }
 
     #[test]
+    fn help_fits_a_terminal_of_80_columns() {
+        let mut commands = vec![Cli::command().term_width(80)];
+        commands[0].build();
+        while let Some(mut command) = commands.pop() {
+            let is_wide = |line: &&str| line.chars().count() > 80 && !line.starts_with("Usage: ");
+            let help = command.render_long_help().to_string();
+            assert_eq!(help.lines().find(is_wide), None, "{}", command.get_name());
+            // As it is written: what is wrapped again has ragged lines.
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert_eq!(after.lines().find(is_wide), None, "{}", command.get_name());
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
     fn the_grammar_is_consistent() {
         Cli::command().debug_assert();
     }

@@ -16,6 +16,7 @@ use tables::StoreLimits;
 use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
+use crate::slab::check_size;
 
 pub use share::{ShareConfig, check_promised, shares};
 pub use start_warm::StartWarmConfig;
@@ -209,10 +210,9 @@ impl IoConfig {
             return bad("drives", problem.into());
         }
         for drive in &self.drives {
-            if drive.size.is_some_and(|size| size < self.segment) {
-                let path = drive.path.display();
-                let segment = self.segment;
-                return bad("drives", format!("{path} is smaller than a segment of {segment}"));
+            // Before a file is made of that size.
+            if let Some(size) = drive.size {
+                check_size(&drive.path, size.as_u64(), self.segment)?;
             }
             if self.drives.iter().filter(|other| other.path == drive.path).count() > 1 {
                 return bad("drives", format!("names {} twice", drive.path.display()));
@@ -295,6 +295,7 @@ mod tests {
         assert_eq!(field(with(|c| c.drives.clear())), "drives");
         assert_eq!(field(with(|c| c.drives.push(c.drives[0].clone()))), "drives");
         assert_eq!(field(with(|c| c.drives[0].size = Some(ByteSize::mib(1)))), "drives");
+        assert_eq!(field(with(|c| c.drives[0].size = Some(c.segment))), "drives");
         assert_eq!(field(with(|c| c.read_max = ByteSize::b(5000))), "read_max");
         assert_eq!(field(with(|c| c.segment = ByteSize::b(4096))), "segment");
         assert_eq!(field(with(|c| c.read_timeout = Duration::ZERO)), "read_timeout");

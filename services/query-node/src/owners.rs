@@ -62,6 +62,7 @@ pub async fn placement(
         chunks: owned.chunks,
         rows: owned.rows,
         ranges: owned.ranges,
+        state: node.state().into(),
     };
     let nodes = routes.nodes().iter().zip(dealt).map(placed).collect();
     Ok(PlacementResponse { version: open.version(), nodes })

@@ -69,9 +69,22 @@ impl SlabFile {
     ///
     /// # Errors
     ///
-    /// See [`SlabError`]; nothing is left behind but perhaps a new file.
+    /// See [`SlabError`]; nothing is left behind.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Self, SlabError> {
         let path = path.as_ref();
+        let is_new = path.symlink_metadata().is_err();
+        let opened = Self::open_or_make(path, options);
+        match &opened {
+            // Somebody else made it meanwhile.
+            Err(SlabError::InUse { .. }) => {}
+            // Where it can't be removed, or was never made, the first error counts.
+            Err(_) if is_new => drop(std::fs::remove_file(path)),
+            _ => {}
+        }
+        opened
+    }
+
+    fn open_or_make(path: &Path, options: OpenOptions) -> Result<Self, SlabError> {
         if let Some(bytes) = options.size
             && (bytes == 0 || !bytes.is_multiple_of(SECTOR_BYTES as u64) || bytes > i64::MAX as u64)
         {
@@ -367,13 +380,14 @@ mod tests {
             SlabError::WrongType { .. }
         ));
         assert!(matches!(is(SlabFile::open(&path, sized(1 << 60))), SlabError::NoSpace { .. }));
+        assert!(!path.exists(), "no empty file is left behind");
+        File::create(&path).unwrap();
         // More than there is, and no more than a filesystem would try to allocate.
         let free = fstatvfs(File::open(&path).unwrap()).unwrap();
         let free = free.blocks_available() * free.fragment_size();
         let more = (free + (1 << 30)).next_multiple_of(4096);
         assert!(matches!(is(SlabFile::open(&path, sized(more))), SlabError::NoSpace { .. }));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing stays allocated");
-        File::create(&path).unwrap();
         let existing = OpenOptions { direct: Direct::Prefer, ..Default::default() };
         assert!(matches!(is(SlabFile::open(&path, existing)), SlabError::TooSmall { .. }));
     }

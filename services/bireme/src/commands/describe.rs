@@ -14,9 +14,9 @@ Examples:
   bireme describe words
   bireme describe words --table-version 3 --json
 
-Columns with the same pack number cost one drive read together. Those marked `shown` come back
-where a command names no --columns: all but vectors (fixed-size lists of floats, however short) and
-blobs.";
+Columns with the same pack number cost one drive read together. Those marked
+`shown` come back where a command names no --columns: all but vectors
+(fixed-size lists of floats, however short) and blobs.";
 
 /// Which table.
 #[derive(Debug, Args)]

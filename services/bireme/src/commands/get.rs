@@ -16,8 +16,8 @@ Examples:
   bireme get words n00001740
   bireme get words n00001740 v00001740 --columns synset,gloss --json
 
-Rows come in the order of the keys. Keys without a row are named on stderr, and the exit code is
-3; the rows of the others are printed all the same.";
+Rows come in the order of the keys. Keys without a row are named on stderr, and
+the exit code is 3; the rows of the others are printed all the same.";
 
 /// Which rows.
 #[derive(Debug, Args)]

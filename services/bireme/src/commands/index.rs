@@ -17,16 +17,18 @@ use crate::runtime;
 const EXAMPLES: &str = "\
 Examples:
   bireme index --table ./words.lance --vector vector --text gloss --key synset
-  bireme index --table s3://bucket/docs --vector embedding --kind ivf-pq --metric cosine
+  bireme index --table s3://bucket/docs --vector embedding --kind ivf-pq \\
+      --metric cosine
   bireme index --table ./events.lance --scalar day --scalar country
 
-An index of the same sort on the same column is replaced. Each becomes a version of its own, so
-that what is built stays if a later one fails or is interrupted. `bireme ingest --mode overwrite`
-drops indexes; rows that are appended are found without, but more slowly, until they are built
-again.
+An index of the same sort on the same column is replaced. Each becomes a version
+of its own, so that what is built stays if a later one fails or is interrupted.
+`bireme ingest --mode overwrite` drops indexes; rows that are appended are found
+without, but more slowly, until they are built again.
 
-A key should be unique. Keys that several rows have are counted and reported (in JSON as
-`duplicate_keys`), not refused: `bireme get` returns the first of the rows, by address.";
+A key should be unique. Keys that several rows have are counted and reported (in
+JSON as `duplicate_keys`), not refused: `bireme get` returns the first of the
+rows, by address.";
 
 /// Where `--help` shows the settings of vector indexes.
 const VECTORS: &str = "Vectors";

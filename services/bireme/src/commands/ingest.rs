@@ -22,17 +22,19 @@ Examples:
   bireme ingest day-*.jsonl --table s3://bucket/events --mode append
   bireme ingest v.parquet --table ./v.lance --vector embedding:384
 
-Formats go by the file's name: .parquet, .csv, .tsv, .jsonl (.ndjson, .json), .arrow (.ipc,
-.feather). CSV and JSON lines have no types: they are inferred from the first rows, or are those of
-the table that rows are appended to. CSV holds no lists; in JSON lines, lists of numbers with
-decimals that have one length of at least 8 become vectors, others with --vector.
+Formats go by the file's name: .parquet, .csv, .tsv, .jsonl (.ndjson, .json),
+.arrow (.ipc, .feather). CSV and JSON lines have no types: they are inferred
+from the first rows, or are those of the table that rows are appended to. CSV
+holds no lists; in JSON lines, lists of numbers with decimals that have one
+length of at least 8 become vectors, others with --vector.
 
-The rows of all files become one new version of the table; an ingest that fails or is interrupted
-changes nothing. --mode overwrite drops the table's indexes, and says how to make them again.
+The rows of all files become one new version of the table; an ingest that fails
+or is interrupted changes nothing. --mode overwrite drops the table's indexes,
+and says how to make them again.
 
---key records the column, and refuses rows without a key. That keys are unique is not checked
-before `bireme index --key`, which reports those that aren't: `bireme get` returns the first row
-of each.";
+--key records the column, and refuses rows without a key. That keys are unique
+is not checked before `bireme index --key`, which reports those that aren't:
+`bireme get` returns the first row of each.";
 
 /// What to write where.
 #[derive(Debug, Args)]

@@ -16,9 +16,10 @@ Examples:
   bireme inspect /dev/nvme0n1 --verify
   bireme inspect /mnt/nvme0/slab --json | jq '.segments[] | select(.error)'
 
-For drives that no I/O node serves at the moment; nothing is changed. --verify reads every extent and
-checks every sector, and ends with exit code 1 if one is wrong. An I/O node notices such a sector by
-itself when it is asked for: the row then comes from the table, and the extent is filled again.";
+For drives that no I/O node serves at the moment; nothing is changed. --verify
+reads every extent and checks every sector, and ends with exit code 1 if one is
+wrong. An I/O node notices such a sector by itself when it is asked for: the row
+then comes from the table, and the extent is filled again.";
 
 /// Of which drive.
 #[derive(Debug, Args)]

@@ -25,12 +25,14 @@ pub const PREFIX: &str = "BIREME_IO_";
 
 const EXAMPLES: &str = "\
 Examples:
-  bireme io --drive /dev/nvme0n1 --drive /mnt/nvme1/slab:400GiB --listen 0.0.0.0:7071
+  bireme io --drive /dev/nvme0n1 --drive /mnt/nvme1/slab:400GiB \\
+      --listen 0.0.0.0:7071
   bireme io --config io.toml
   BIREME_IO_RAM_TIER=2GiB bireme io --config io.toml
 
-Settings come from flags, else from BIREME_IO_<FIELD> (such as BIREME_IO_QUEUE_ROWS_MAX), else
-from the file, else they have their defaults. A file:
+Settings come from flags, else from BIREME_IO_<FIELD> (such as
+BIREME_IO_QUEUE_ROWS_MAX), else from the file, else they have their defaults. A
+file:
   listen = \"0.0.0.0:7071\"
   name = \"io-0\"
   ram_tier = \"1GiB\"
@@ -43,15 +45,20 @@ from the file, else they have their defaults. A file:
   [storage]
   aws_endpoint = \"http://minio:9000\"
 
-A drive with anything on it but Bireme's own cache is refused, unless --overwrite is given. The cache
-fills as rows are asked for, or ahead of that by `bireme warm`, and is found again after a restart, as long
-as `segment` stays the same.
-With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and /ready the node's health, for
-probes that can't speak gRPC with TLS. Metrics and traces go to an OpenTelemetry receiver where
-OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
-Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace), and
-`log_format = \"json\"` of the file's [telemetry], BIREME_IO_TELEMETRY_LOG_FORMAT, or --json that each line is
-a JSON object.";
+A drive with anything on it but Bireme's own cache is refused, unless
+--overwrite is given. The cache fills as rows are asked for, or ahead of that by
+`bireme warm`, and is found again after a restart, as long as `segment` stays
+the same.
+
+With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and
+/ready the node's health, for probes that can't speak gRPC with TLS. Metrics and
+traces go to an OpenTelemetry receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or
+`otlp_endpoint` of the file's [telemetry], names one.
+
+Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).
+With `log_format=\"json\"` of the file's [telemetry],
+BIREME_IO_TELEMETRY_LOG_FORMAT=json, or --json each line is a JSON object, that
+of a fault that ends the node too.";
 
 /// How the node is to be.
 #[derive(Debug, Args)]

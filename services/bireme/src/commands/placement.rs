@@ -5,6 +5,7 @@ use client::query::{NodePlacement, PlacementRequest, PlacementResponse};
 use serde_json::{Value, json};
 use wire::fetch::ChunkRange;
 
+use super::status::state_of;
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
 use crate::output::{Align, Output, TextTable, count};
@@ -13,11 +14,13 @@ const EXAMPLES: &str = "\
 Examples:
   bireme placement words
   bireme placement words --chunks --fragments 0,7
-  bireme placement words --chunks --json > before.json     # to compare with, once the tier has grown
+  bireme placement words --chunks --json > before.json   # to compare with later
 
-A chunk has one owner, found by its name and the nodes' names and shares, wherever the nodes stand. A
-node that joins takes chunks of all others, and none moves between those; its share grows meanwhile.
-Rows are counted with the deleted ones among them.";
+A chunk has one owner, found by its name and the nodes' names and shares,
+wherever the nodes stand. A node that joins takes chunks of all others, and none
+moves between those; its share grows meanwhile. One that is draining, away or
+ejected keeps its chunks, and the tables answer for it. Rows are counted with
+the deleted ones among them.";
 
 /// Of which table.
 #[derive(Debug, Args)]
@@ -62,6 +65,7 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
     let mut text = TextTable::new([
         ("I/O node", Align::Left),
         ("zone", Align::Left),
+        ("state", Align::Left),
         ("share", Align::Right),
         ("chunks", Align::Right),
         ("of all", Align::Right),
@@ -73,6 +77,7 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
         text.row(vec![
             node.name.clone(),
             if node.zone.is_empty() { "-".into() } else { node.zone.clone() },
+            state_of(node.state()).into(),
             percent(node.share, shares),
             count(node.chunks),
             percent(node.chunks as f64, chunks as f64),
@@ -114,6 +119,7 @@ fn to_json(placed: &PlacementResponse, are_named: bool) -> Value {
         json!({
             "name": node.name,
             "zone": (!node.zone.is_empty()).then_some(&node.zone),
+            "state": state_of(node.state()),
             "share": node.share,
             "chunks": node.chunks,
             "rows": node.rows,
@@ -128,7 +134,26 @@ fn to_json(placed: &PlacementResponse, are_named: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use wire::query::MemberState;
+
     use super::*;
+
+    #[test]
+    fn who_keeps_chunks_and_does_not_answer_is_seen() {
+        let node = |name: &str, state: MemberState| NodePlacement {
+            name: name.into(),
+            state: state.into(),
+            ..Default::default()
+        };
+        let nodes = vec![node("a", MemberState::Ready), node("b", MemberState::Ejected)];
+        let placed = PlacementResponse { version: 1, nodes };
+        let text = nodes_text(&placed).text(100);
+        assert!(
+            text.contains("a         -     ready") && text.contains("b         -     ejected"),
+            "{text}"
+        );
+        assert_eq!(to_json(&placed, false)["nodes"][1]["state"], "ejected");
+    }
 
     #[test]
     fn nodes_that_have_no_share_yet_have_nothing_of_all() {

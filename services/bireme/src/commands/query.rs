@@ -23,10 +23,12 @@ const EXAMPLES: &str = "\
 Examples:
   bireme query --table words=s3://bucket/words --io-node io-0=10.0.0.7:7071
   bireme query --config query.toml --listen 0.0.0.0:7070
-  bireme query --table words=s3://bucket/words --io-nodes-from kubernetes:bireme/io:grpc
+  bireme query --table words=s3://bucket/words \\
+      --io-nodes-from kubernetes:bireme/io:grpc
 
-Settings come from flags, else from BIREME_QUERY_<FIELD> (such as BIREME_QUERY_INDEX_CACHE or
-BIREME_QUERY_LIMITS_K_MAX), else from the file, else they have their defaults. A file:
+Settings come from flags, else from BIREME_QUERY_<FIELD> (such as
+BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_LIMITS_K_MAX), else from the file, else
+they have their defaults. A file:
   listen = \"0.0.0.0:7070\"
   index_cache = \"4GiB\"
   tables.words = { uri = \"s3://bucket/words\", key = \"synset\" }
@@ -36,20 +38,27 @@ BIREME_QUERY_LIMITS_K_MAX), else from the file, else they have their defaults. A
   [storage]
   aws_region = \"eu-central-1\"
 
-Every query node of a cluster must have the same I/O nodes with the same names. So that they can come
-and go without a restart, have the list followed with --io-nodes-from:
-  kubernetes:[NAMESPACE/]SERVICE[:PORT]  the pods behind a Service, by its EndpointSlices; SERVICE,SERVICE
-                                         where some are of another size
-  dns:HOST:PORT                          SRV records of _grpc._tcp.HOST, else the addresses of HOST
-  file:PATH                              a TOML file of [[io_nodes]] with name, endpoint, weight, zone
-                                         and draining; replace it by renaming another over it
+Every query node of a cluster must have the same I/O nodes with the same names.
+So that they can come and go without a restart, have the list followed with
+--io-nodes-from:
+  kubernetes:[NAMESPACE/]SERVICE[:PORT]
+      the pods behind a Service, by its EndpointSlices; SERVICE,SERVICE where
+      some are of another size
+  dns:HOST:PORT
+      SRV records of _grpc._tcp.HOST, else the addresses of HOST
+  file:PATH
+      a TOML file of [[io_nodes]] with name, endpoint, weight, zone and
+      draining; replace it by renaming another over it
 
-With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and /ready the node's health, for
-probes that can't speak gRPC with TLS. Metrics and traces go to an OpenTelemetry receiver where
-OTEL_EXPORTER_OTLP_ENDPOINT, or `otlp_endpoint` of the file's [telemetry], names one.
-Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace), and
-`log_format = \"json\"` of the file's [telemetry], BIREME_QUERY_TELEMETRY_LOG_FORMAT, or --json that each line is
-a JSON object.";
+With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and
+/ready the node's health, for probes that can't speak gRPC with TLS. Metrics and
+traces go to an OpenTelemetry receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or
+`otlp_endpoint` of the file's [telemetry], names one.
+
+Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).
+With `log_format=\"json\"` of the file's [telemetry],
+BIREME_QUERY_TELEMETRY_LOG_FORMAT=json, or --json each line is a JSON object,
+that of a fault that ends the node too.";
 
 /// How the node is to be.
 #[derive(Debug, Args)]

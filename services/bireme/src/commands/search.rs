@@ -21,10 +21,11 @@ Examples:
   bireme search words --filter \"domain = 6\" --json
   model \"a boat\" | bireme search words --vector -
 
-A vector's file holds a JSON array, numbers with spaces or commas between them, NumPy (.npy,
-float32, one dimension) or raw little-endian float32 (.f32). Rows come best first, with
-`_distance` (smaller is nearer) or `_score` (larger is better). With --json a row a line; with
---explain as well, a last line {\"_explain\": {\"version\", \"stages\"}}.";
+A vector's file holds a JSON array, numbers with spaces or commas between them,
+NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). Rows
+come best first, with `_distance` (smaller is nearer) or `_score` (larger is
+better). With --json a row a line; with --explain as well, a last line
+{\"_explain\": {\"version\", \"stages\"}}.";
 
 /// What to search for.
 #[derive(Debug, Args)]

@@ -16,9 +16,10 @@ Examples:
   bireme status
   bireme status --json | jq '.io_nodes[] | select(.reachable | not)'
 
-Counters run from the start of each node. Tables are listed when something is wrong with them, and
-always with --json. In `bireme up` both tiers are one process, and CPU and
-memory are given for both alike. When an I/O node does not answer the exit code is 4.";
+Counters run from the start of each node. Tables are listed when something is
+wrong with them, and always with --json. In `bireme up` both tiers are one
+process, and CPU and memory are given for both alike. When an I/O node does not
+answer the exit code is 4.";
 
 /// What the source of a list is called that is in the configuration: there is nothing to say of it.
 const FIXED: &str = "configuration";
@@ -239,8 +240,8 @@ fn followed(membership: &Membership) -> String {
 }
 
 /// How an I/O node stands, in a word.
-pub fn state_of(node: &IoNode) -> &'static str {
-    match node.state() {
+pub fn state_of(state: MemberState) -> &'static str {
+    match state {
         MemberState::Unspecified => "-",
         MemberState::Ready => "ready",
         MemberState::Joining => "joining",
@@ -252,7 +253,7 @@ pub fn state_of(node: &IoNode) -> &'static str {
 
 fn row(node: &IoNode) -> Vec<String> {
     let name = name_of(node);
-    let mut state = state_of(node).to_owned();
+    let mut state = state_of(node.state()).to_owned();
     if node.share < node.weight {
         state += &format!(" {:.0}%", node.share / node.weight * 100.0);
     }
@@ -327,7 +328,7 @@ fn to_json(status: &StatusResponse) -> Value {
         json!({
             "name": node.name,
             "endpoint": node.endpoint,
-            "state": state_of(node),
+            "state": state_of(node.state()),
             "zone": (!node.zone.is_empty()).then_some(&node.zone),
             "weight": node.weight,
             "share": node.share,

@@ -12,8 +12,9 @@ Examples:
   bireme tables
   bireme tables --json --endpoint http://10.0.0.6:7070
 
-A table is `unavailable` when it could not be opened, or was found gone, damaged or out of reach
-when the node last looked for a new version; the reason is below (`error` with --json).";
+A table is `unavailable` when it could not be opened, or was found gone, damaged
+or out of reach when the node last looked for a new version; the reason is below
+(`error` with --json).";
 
 /// Of which node.
 #[derive(Debug, Args)]

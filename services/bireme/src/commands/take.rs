@@ -15,9 +15,10 @@ Examples:
   bireme take words 1:0 --columns synset,vector --json
   bireme take words 0:0 0:1 --skip-missing
 
-A row address is the number that search, get and take show as `_rowaddr`, or FRAGMENT:OFFSET. Rows
-come in the order of the addresses. Addresses without a row are named on stderr, and the exit code
-is 3; the rows of the others are printed all the same.";
+A row address is the number that search, get and take show as `_rowaddr`, or
+FRAGMENT:OFFSET. Rows come in the order of the addresses. Addresses without a
+row are named on stderr, and the exit code is 3; the rows of the others are
+printed all the same.";
 
 /// Addresses that an error names.
 const ADDRESSES_NAMED: usize = 8;

@@ -21,8 +21,9 @@ Examples:
   bireme top
   bireme top --interval 5s --count 12 --json >> minute.jsonl
 
-Latencies are those of the requests within the interval, right to 5 %. The first line comes after the
-first interval. It asks one query node: what others do shows in the I/O nodes' numbers only.";
+Latencies are those of the requests within the interval, right to 5 %. The first
+line comes after the first interval. It asks one query node: what others do
+shows in the I/O nodes' numbers only.";
 
 /// How often, and how many times.
 #[derive(Debug, Args)]
@@ -170,7 +171,7 @@ impl Span<'_> {
             let rates = self.node(node);
             nodes.row(vec![
                 if node.name.is_empty() { node.endpoint.clone() } else { node.name.clone() },
-                if node.reachable { state_of(node).into() } else { "unreachable".into() },
+                if node.reachable { state_of(node.state()).into() } else { "unreachable".into() },
                 rate(rates.rows),
                 took(rates.batches.p50_us),
                 took(rates.batches.p99_us),
@@ -197,7 +198,7 @@ impl Span<'_> {
             json!({
                 "name": node.name,
                 "endpoint": node.endpoint,
-                "state": state_of(node),
+                "state": state_of(node.state()),
                 "reachable": node.reachable,
                 "rows_per_s": rates.rows,
                 "drive_reads_per_s": rates.drive_reads,

@@ -30,14 +30,16 @@ const QUERY_LISTEN: &str = "127.0.0.1:7070";
 const EXAMPLES: &str = "\
 Examples:
   bireme up --table words=./words.lance
-  bireme up --table words=./words.lance --table docs=s3://bucket/docs --cache-size 20GiB
-  bireme up --table words=./words.lance --listen 127.0.0.1:0 --io-listen 127.0.0.1:0 \\
-      --ready-file /tmp/ready.json
+  bireme up --table words=./words.lance --table docs=s3://bucket/docs \\
+      --cache-size 20GiB
+  bireme up --table words=./words.lance --listen 127.0.0.1:0 \\
+      --io-listen 127.0.0.1:0 --ready-file /tmp/ready.json
 
-The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It fills as rows are
-asked for, or ahead of that by `bireme warm`, and what it has is found again after a restart. The
-file keeps its size on the disk; it can be deleted whenever nothing is running. The ready file has the
-endpoints as JSON; it is written once both tiers serve, and removed at the end. Logs go to stderr;
+The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It
+fills as rows are asked for, or ahead of that by `bireme warm`, and what it has
+is found again after a restart. The file keeps its size on the disk; it can be
+deleted whenever nothing is running. The ready file has the endpoints as JSON;
+it is written once both tiers serve, and removed at the end. Logs go to stderr;
 BIREME_LOG says how much (error, warn, info, debug, trace).";
 
 /// What to serve, and how.

@@ -21,11 +21,12 @@ Examples:
   bireme warm words --rows 1_000_000..        # all from the millionth row on
   bireme warm words --rows 0..5000,90000..95000
 
-Rows are named by their positions: the order in which a scan brings them, counted from 0, deleted ones
-left out. A chunk is filled whole, so some of their neighbours are filled too.
+Rows are named by their positions: the order in which a scan brings them,
+counted from 0, deleted ones left out. A chunk is filled whole, so some of their
+neighbours are filled too.
 
-With --json every step is a line; the last one has \"done\": true. What is filled already is
-skipped, so that a warm that was interrupted goes on where it was.";
+With --json every step is a line; the last one has \"done\": true. What is filled
+already is skipped, so that a warm that was interrupted goes on where it was.";
 
 /// What to fill.
 #[derive(Debug, Args)]

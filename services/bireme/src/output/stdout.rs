@@ -11,13 +11,14 @@ use wire::{Fault, Reason};
 use super::rows::{RowLayout, json_rows, rows_text};
 use crate::error::{CliError, Result};
 
-/// Columns of output that goes to no terminal.
+/// Columns of rows that go to no terminal.
 const WIDTH_ELSEWHERE: usize = 120;
 
 /// Stdout, in the form that was asked for.
 pub struct Output {
     json: bool,
-    width: usize,
+    /// Of the terminal, or as it was asked for; elsewhere there is no bound.
+    width: Option<usize>,
     stdout: BufWriter<Stdout>,
 }
 
@@ -27,9 +28,9 @@ impl Output {
         let stdout = std::io::stdout();
         let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let width = match wanted {
-            Some(columns) => columns,
-            None if stdout.is_terminal() => usize::from(console::Term::stdout().size().1),
-            None => WIDTH_ELSEWHERE,
+            Some(columns) => Some(columns),
+            None if stdout.is_terminal() => Some(usize::from(console::Term::stdout().size().1)),
+            None => None,
         };
         Self { json, width, stdout: BufWriter::new(stdout) }
     }
@@ -44,9 +45,9 @@ impl Output {
         self.json
     }
 
-    /// Columns of text that fit a line.
+    /// Columns of text that fit a line: what goes to no terminal is not cut.
     pub fn width(&self) -> usize {
-        self.width
+        self.width.unwrap_or(usize::MAX)
     }
 
     /// A line.
@@ -64,7 +65,7 @@ impl Output {
     /// Rows: laid out for people, or a JSON line a row.
     pub fn rows(&mut self, rows: &RecordBatch, layout: RowLayout) -> Result<()> {
         if !self.json {
-            let text = rows_text(rows, layout, self.width);
+            let text = rows_text(rows, layout, self.width.unwrap_or(WIDTH_ELSEWHERE));
             return self.bytes(text.as_bytes());
         }
         let lines = json_rows(rows).map_err(|error| {

@@ -170,6 +170,15 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     up.names(&["search", "words", "--text", "x", "--columns", "nope"], 2, "nope");
     up.names(&["search", "words", "--filter", "domain = = 3"], 2, "domain = = 3");
     up.names(&["search", "words", "--text", "x", "--table-version", "99"], 3, "99");
+    up.names(&["search", "words", "--text", "x", "--column", "synset"], 2, "--text synset`");
+    let explained = ["search", "words", "--text", "x", "--explain", "--endpoint", &up.endpoint];
+    let explain = |columns: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bireme"));
+        command.args(explained).env_remove("COLUMNS").envs(columns.map(|it| ("COLUMNS", it)));
+        let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        output.split("\nstage").nth(1).unwrap().to_owned()
+    };
+    assert!(explain(Some("60")).contains('…') && !explain(None).contains('…'));
     let held = up.endpoint.trim_start_matches("http://");
     names(&["up", "--table", "a=/nowhere", "--listen", held], 6, held);
 }
@@ -243,9 +252,16 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
     };
     io(&["--ram-tier", "900TiB"], 2, "`ram_tier`");
     io(&["--cores", "5000"], 2, "`cores`");
-    io(&["--drive", "/proc/nowhere/slab:64MiB"], 3, "/proc/nowhere");
+    io(&["--drive", "/proc/nowhere/slab:96MiB"], 3, "/proc/nowhere");
     io(&["--drive", &format!("{}:900TiB", text(&file))], 6, "no room for 900.0 TiB, ");
-    io(&["--drive", &format!("{}:64MiB", text(folder.path()))], 2, text(folder.path()));
+    io(&["--drive", &format!("{}:96MiB", text(folder.path()))], 2, text(folder.path()));
+    let new = folder.path().join("new");
+    for (size, exit, name) in [("900TiB", 6, "no room for"), ("64MiB", 2, "a segment of 64.0 MiB")]
+    {
+        let drive = format!("{}:{size}", text(&new));
+        names(&["io", "--listen", "127.0.0.1:0", "--drive", &drive], exit, name);
+        assert!(!new.exists(), "a size of {size} leaves a file behind");
+    }
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     names(&["io", "--listen", &taken, "--drive", &drive], 6, "choose another with --listen");

@@ -1,6 +1,9 @@
 //! A node's drives, opened and to be claimed: what its cores' rings are started on.
 
+use std::path::Path;
+
 use address::SECTOR_BYTES;
+use bytesize::ByteSize;
 use ring::sim::SimDisk;
 use ring::{Direct, Engine, OpenOptions, SlabFile};
 
@@ -62,19 +65,28 @@ impl Drives {
         owners: Vec<Option<Superblock>>,
         engine: Engine,
     ) -> Result<Self, NodeError> {
-        let least = HEAD_SECTORS * SECTOR_BYTES as u64 + config.segment.as_u64();
-        if let Some(slab) = slabs.iter().find(|slab| slab.len() < least) {
-            let (path, len, segment) = (slab.path().display(), slab.len(), config.segment);
-            let problem = format!(
-                "{path} has {len} bytes, less than {least}: a segment of {segment}, and a MiB before it"
-            );
-            return Err(NodeError::Config { field: "drives", problem });
-        }
+        slabs.iter().try_for_each(|slab| check_size(slab.path(), slab.len(), config.segment))?;
         let segment_sectors = config.segment.as_u64() / SECTOR_BYTES as u64;
         let claims = slabs.iter().zip(owners);
         let claims = claims.map(|(slab, found)| Claim::new(slab, found, segment_sectors)).collect();
         Ok(Self { slabs, claims, engine })
     }
+}
+
+/// Whether a slab of so many bytes has room for a segment.
+///
+/// # Errors
+/// [`NodeError::Config`] with how many are needed.
+pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), NodeError> {
+    let least = HEAD_SECTORS * SECTOR_BYTES as u64 + segment.as_u64();
+    if bytes >= least {
+        return Ok(());
+    }
+    let path = path.display();
+    let problem = format!(
+        "{path} has {bytes} bytes, less than {least}: a segment of {segment}, and a MiB before it"
+    );
+    Err(NodeError::Config { field: "drives", problem })
 }
 
 fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {

@@ -16,11 +16,13 @@ Examples:
   bireme bench eviction
   bireme bench eviction --segments 400 --chunks 60000 --reads 2000000 --json
 
-Nothing is read or written: the node's own bookkeeping is run over traces of reads of chunks. Zipf traces
-read the chunk of rank r in proportion to 1/r^a; the scan reads new chunks once each beside them; the loop
-reads more chunks than fit in the same order again and again; the shifting trace has five hot sets, one
-after another. The optimum knows what will be read. LRU and FIFO evict single extents, which a log of
-segments can't. `written` is bytes written for each byte filled.";
+Nothing is read or written: the node's own bookkeeping is run over traces of
+reads of chunks. Zipf traces read the chunk of rank r in proportion to 1/r^a;
+the scan reads new chunks once each beside them; the loop reads more chunks than
+fit in the same order again and again; the shifting trace has five hot sets, one
+after another. The optimum knows what will be read. LRU and FIFO evict single
+extents, which a log of segments can't. `written` is bytes written for each byte
+filled.";
 
 /// How large, and how long.
 #[derive(Debug, Args)]

@@ -23,11 +23,13 @@ use crate::output::Output;
 use crate::runtime::runtime;
 
 const ABOUT_NUMBERS: &str = "\
-A closed loop (the default) has --concurrency callers that ask again once they are answered. At a
-fixed --rate requests start on time, and latency counts from when a request was to start, so that
-a stall shows in every request it delayed. Percentiles come from an HDR histogram. CPU, reads and
-bytes are what the nodes counted meanwhile, whoever asked them. Nothing is warmed or dropped:
-`bireme warm TABLE` fills the cache first, and the RAM tier keeps what the last run left.";
+A closed loop (the default) has --concurrency callers that ask again once they
+are answered. At a fixed --rate requests start on time, and latency counts from
+when a request was to start, so that a stall shows in every request it delayed.
+Percentiles come from an HDR histogram. CPU, reads and bytes are what the nodes
+counted meanwhile, whoever asked them. Nothing is warmed or dropped: `bireme
+warm TABLE` fills the cache first, and the RAM tier keeps what the last run
+left.";
 
 const FETCH_EXAMPLES: &str = "\
 Examples:

@@ -19,11 +19,13 @@ use crate::serve::start_io_node;
 const EXAMPLES: &str = "\
 Examples:
   bireme bench recovery --drive /mnt/nvme0/trial --extents 1000000
-  bireme bench recovery --drive /mnt/nvme0/trial --extents 50000 --sectors 1024 --json
+  bireme bench recovery --drive /mnt/nvme0/trial --extents 50000 \\
+      --sectors 1024 --json
 
-Makes a new file with the journals of so many extents, and no more: the extents themselves are holes. Then
-starts a node on it, with O_DIRECT, and stops it again; the file is removed. An extent of 1,024 sectors is a
-full chunk of 4 MiB, so a million of them are 4 TB.";
+Makes a new file with the journals of so many extents, and no more: the extents
+themselves are holes. Then starts a node on it, with O_DIRECT, and stops it
+again; the file is removed. An extent of 1,024 sectors is a full chunk of 4 MiB,
+so a million of them are 4 TB.";
 
 /// Of how many extents.
 #[derive(Debug, Args)]

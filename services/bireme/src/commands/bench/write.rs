@@ -23,9 +23,10 @@ Examples:
   bireme bench write --drive /mnt/nvme0/trial
   bireme bench write --drive /mnt/nvme0/trial --size 16GiB --json
 
-Starts a node on a new file with room for so much, has it fill extents of 4 MiB that are ready, all recorded in
-the journal as they always are, and then writes as many bytes to another file as programs on tokio do, in
-pieces of 4 MiB, synced at the end. Both files are removed.";
+Starts a node on a new file with room for so much, has it fill extents of 4 MiB
+that are ready, all recorded in the journal as they always are, and then writes
+as many bytes to another file as programs on tokio do, in pieces of 4 MiB,
+synced at the end. Both files are removed.";
 
 /// What a full chunk comes to, in sectors.
 const EXTENT_SECTORS: u32 = 1024;
