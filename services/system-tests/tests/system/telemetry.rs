@@ -331,11 +331,18 @@ async fn metrics_are_what_status_says() {
     }
     let io = cluster.io[0].node.metrics_addr().unwrap();
     let described = cluster.io[0].describe().await;
-    let (head, text) = scrape(io, "/metrics", "*/*").await;
+    let (head, plain) = scrape(io, "/metrics", "*/*").await;
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    let plain = String::from_utf8(plain).unwrap();
+    assert!(plain.contains("\n# TYPE bireme_io_rows_total counter\n") && !plain.contains("# EOF"));
+    let prometheus =
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+    let (head, text) = scrape(io, "/metrics", prometheus).await;
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
     let text = String::from_utf8(text).unwrap();
     assert!(text.ends_with("# EOF\n"));
+    assert_eq!(value(&plain, "bireme_io_rows_total"), value(&text, "bireme_io_rows_total"));
     let sum =
         |of: fn(&wire::fetch::Core) -> u64| described.cores.iter().map(of).sum::<u64>() as f64;
     assert_eq!(value(&text, "bireme_io_rows_total"), sum(|core| core.rows));

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use super::prometheus::{to_protobuf, to_text};
+use super::prometheus::{to_plain_text, to_protobuf, to_text};
 use super::serve::Source;
 use crate::resource::Identity;
 
@@ -30,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection may stay: some scrapes of a Prometheus.
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
 
+const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
@@ -113,12 +114,17 @@ async fn answer(
         return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, late()));
     };
     let samples = Arc::new(samples);
-    let wants_protobuf = request.headers().get_all(ACCEPT).iter().any(|accept| {
-        accept.to_str().is_ok_and(|it| it.contains("proto=io.prometheus.client.MetricFamily"))
-    });
-    let encoded = match wants_protobuf {
-        true => to_protobuf(samples, identity).map(|bytes| (PROTOBUF, Bytes::from(bytes))),
-        false => to_text(samples, identity).map(|text| (TEXT, Bytes::from(text))),
+    // Whoever reads a format says so, and reads those that come after it here too.
+    let reads = |format: &str| {
+        let mut accepts = request.headers().get_all(ACCEPT).iter();
+        accepts.any(|accept| accept.to_str().is_ok_and(|it| it.contains(format)))
+    };
+    let encoded = if reads("proto=io.prometheus.client.MetricFamily") {
+        to_protobuf(samples, identity).map(|bytes| (PROTOBUF, Bytes::from(bytes)))
+    } else if reads("application/openmetrics-text") {
+        to_text(samples, identity).map(|text| (TEXT, Bytes::from(text)))
+    } else {
+        to_plain_text(samples, identity).map(|text| (PLAIN, Bytes::from(text)))
     };
     Ok(match encoded {
         Ok((content_type, body)) => {

@@ -1,6 +1,7 @@
 //! Samples in Prometheus' formats: text for whoever reads it, protobuf with native histograms for a Prometheus
 //! that asks for it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,6 +19,46 @@ use crate::resource::Identity;
 
 /// Of so many buckets the text format, which names each bound, has one: one for each doubling.
 const TEXT_STEP: i32 = 1 << SCALE;
+
+/// Text of before OpenMetrics (version 0.0.4), which everything reads that reads metrics. Series are called the same;
+/// what is said of them goes by the name of a counter's series, `_total` included, and knows neither units nor an end.
+///
+/// # Errors
+/// As [`to_text`].
+pub fn to_plain_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt::Error> {
+    Ok(plain(&to_text(samples, identity)?))
+}
+
+fn plain(openmetrics: &str) -> String {
+    let types =
+        openmetrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let types: HashMap<&str, &str> = types.collect();
+    let mut out = String::with_capacity(openmetrics.len());
+    for line in openmetrics.lines() {
+        let about = line.strip_prefix("# ").and_then(|line| line.split_once(' '));
+        let Some((what, (name, said))) =
+            about.and_then(|(what, rest)| Some((what, rest.split_once(' ')?)))
+        else {
+            if !line.starts_with('#') {
+                out += line;
+                out.push('\n');
+            }
+            continue;
+        };
+        let (suffix, kind) = match types.get(name) {
+            Some(&"counter") => ("_total", "counter"),
+            Some(&"info") => ("_info", "gauge"),
+            Some(&kind) => ("", kind),
+            None => ("", "untyped"),
+        };
+        match what {
+            "HELP" => out += &format!("# HELP {name}{suffix} {said}\n"),
+            "TYPE" => out += &format!("# TYPE {name}{suffix} {kind}\n"),
+            _ => {}
+        }
+    }
+    out
+}
 
 /// OpenMetrics text.
 ///
@@ -181,5 +222,41 @@ impl EncodeLabelSet for Labels<'_> {
             .map(|(&key, value)| (name_of(key), value.as_str()))
             .collect();
         labels.encode(encoder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_names_what_its_series_are_called() {
+        let openmetrics = "\
+# HELP target Which node this is.
+# TYPE target info
+target_info{service_name=\"x\"} 1
+# HELP shop_rows Rows sold.
+# TYPE shop_rows counter
+shop_rows_total 7
+# HELP shop_wait_seconds How long.
+# TYPE shop_wait_seconds histogram
+# UNIT shop_wait_seconds seconds
+shop_wait_seconds_sum 0.5
+shop_wait_seconds_bucket{le=\"+Inf\"} 2
+# EOF
+";
+        let expected = "\
+# HELP target_info Which node this is.
+# TYPE target_info gauge
+target_info{service_name=\"x\"} 1
+# HELP shop_rows_total Rows sold.
+# TYPE shop_rows_total counter
+shop_rows_total 7
+# HELP shop_wait_seconds How long.
+# TYPE shop_wait_seconds histogram
+shop_wait_seconds_sum 0.5
+shop_wait_seconds_bucket{le=\"+Inf\"} 2
+";
+        assert_eq!(plain(openmetrics), expected);
     }
 }
