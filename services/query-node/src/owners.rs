@@ -63,6 +63,7 @@ pub async fn placement(
         rows: owned.rows,
         ranges: owned.ranges,
         state: node.state().into(),
+        connected: node.client.is_connected(),
     };
     let nodes = routes.nodes().iter().zip(dealt).map(placed).collect();
     Ok(PlacementResponse { version: open.version(), nodes })

@@ -5,7 +5,7 @@ use client::query::{NodePlacement, PlacementRequest, PlacementResponse};
 use serde_json::{Value, json};
 use wire::fetch::ChunkRange;
 
-use super::status::state_of;
+use super::status::{state_of, state_without_answer};
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
 use crate::output::{Align, Output, TextTable, count};
@@ -77,7 +77,7 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
         text.row(vec![
             node.name.clone(),
             if node.zone.is_empty() { "-".into() } else { node.zone.clone() },
-            state_of(node.state()).into(),
+            state_said(node).into(),
             percent(node.share, shares),
             count(node.chunks),
             percent(node.chunks as f64, chunks as f64),
@@ -85,6 +85,13 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
         ]);
     }
     text
+}
+
+fn state_said(node: &NodePlacement) -> &'static str {
+    match node.connected {
+        true => state_of(node.state()),
+        false => state_without_answer(node.state()),
+    }
 }
 
 /// A part of `all`; of nothing it is nothing.
@@ -120,6 +127,7 @@ fn to_json(placed: &PlacementResponse, are_named: bool) -> Value {
             "name": node.name,
             "zone": (!node.zone.is_empty()).then_some(&node.zone),
             "state": state_of(node.state()),
+            "connected": node.connected,
             "share": node.share,
             "chunks": node.chunks,
             "rows": node.rows,
@@ -145,11 +153,14 @@ mod tests {
             state: state.into(),
             ..Default::default()
         };
-        let nodes = vec![node("a", MemberState::Ready), node("b", MemberState::Ejected)];
+        let ready = NodePlacement { connected: true, ..node("a", MemberState::Ready) };
+        let nodes = vec![ready, node("b", MemberState::Ejected), node("c", MemberState::Ready)];
         let placed = PlacementResponse { version: 1, nodes };
         let text = nodes_text(&placed).text(100);
         assert!(
-            text.contains("a         -     ready") && text.contains("b         -     ejected"),
+            text.contains("a         -     ready  ")
+                && text.contains("b         -     ejected  ")
+                && text.contains("c         -     unreachable  "),
             "{text}"
         );
         assert_eq!(to_json(&placed, false)["nodes"][1]["state"], "ejected");

@@ -251,17 +251,23 @@ pub fn state_of(state: MemberState) -> &'static str {
     }
 }
 
+/// The same of one that does not answer.
+pub fn state_without_answer(state: MemberState) -> &'static str {
+    match state {
+        // Who lists it may not have noticed.
+        MemberState::Ready => "unreachable",
+        state => state_of(state),
+    }
+}
+
 fn row(node: &IoNode) -> Vec<String> {
     let name = name_of(node);
-    let mut state = state_of(node.state()).to_owned();
+    let said = if node.reachable { state_of } else { state_without_answer };
+    let mut state = said(node.state()).to_owned();
     if node.share < node.weight {
         state += &format!(" {:.0}%", node.share / node.weight * 100.0);
     }
     if !node.reachable {
-        // Who lists it may not have noticed.
-        if node.state() == MemberState::Ready {
-            state = "unreachable".into();
-        }
         let mut row = vec![name, state];
         row.resize(12, "-".into());
         return row;

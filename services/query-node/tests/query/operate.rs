@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use client::query::{PlacementRequest, PlacementResponse, QueryClient, TakeRequest, WarmRequest};
+use client::query::{
+    NodePlacement, PlacementRequest, PlacementResponse, QueryClient, TakeRequest, WarmRequest,
+};
 use futures::StreamExt;
 use lake::{Metric, VectorIndexKind};
 use query_node::{QueryConfig, QueryError, QueryNode};
@@ -16,6 +18,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use wire::Reason;
+use wire::query::MemberState;
 
 use crate::fake_io;
 use crate::node::{NOBODY, assert_true, config, near, serve, serve_with, served};
@@ -123,6 +126,8 @@ async fn every_chunk_has_one_owner_that_is_told() {
     let placed = client.placement(asked.clone()).await.unwrap();
     let names: Vec<_> = placed.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, NOBODY, "whether they answer or not");
+    let told = |node: &NodePlacement| node.state() == MemberState::Ready && !node.connected;
+    assert!(placed.nodes.iter().all(told), "{placed:?}");
     assert_eq!(placed.nodes.iter().map(|node| node.share).sum::<f64>(), 2.0);
     // Both fragments, of 2,000 rows and 1,000, are smaller than a chunk.
     assert_eq!(owned(&placed), [(0, 0), (1, 0)]);
