@@ -2,7 +2,7 @@
 
     namespaces.py    the network: a switch, a cable to each node; cut, slowed, mended
     relay.py         a cable in user space, that delays and loses frames, where the kernel has no netem
-    nodes.py         nodes of Bireme in it, and the list of I/O nodes that they follow
+    nodes.py         nodes of Bireme in it (tiers/), and the list of I/O nodes that they follow
     table.py         a table whose rows can be told from their numbers
     load.py          `bireme bench` from a namespace of its own
     watch.py         what the nodes count meanwhile, several times a second

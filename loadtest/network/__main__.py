@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import machine
+from tiers import interrupt
+from tiers.fault import Failed, Refused
 
 from . import faults, lists, many, matrix, report, table
-from .check import Checks, Failed, Refused, say
+from .check import Checks, say
 from .namespaces import Network
 from .nodes import Nodes
 
@@ -42,18 +43,10 @@ def arguments() -> argparse.Namespace:
     return chosen
 
 
-def interrupted(*_: object) -> None:
-    """Once: what is cleaned up then is not to be interrupted."""
-    for number in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """The exit code: 1 if something does not hold, 2 if it can't be run here, 130 if it was interrupted."""
     chosen = arguments()
-    for number in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]:
-        signal.signal(number, interrupted)
+    interrupt.heed()
     try:
         return run(chosen)
     except Refused as problem:

@@ -5,14 +5,6 @@ import time
 BEGUN = time.monotonic()
 
 
-class Refused(Exception):
-    """What is needed is not there."""
-
-
-class Failed(Exception):
-    """A command that ended with an error, with what it said; or what was waited for in vain."""
-
-
 class Checks:
     """All that was to hold; a run goes on after what does not, and fails in the end."""
 

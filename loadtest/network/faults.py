@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
+from tiers.counters import FALLBACK, IO_FROM_TABLE
+
 from . import load, watch
 from .audit import Audit
 from .check import Checks, say
@@ -158,8 +160,8 @@ def _run(nodes: Nodes, name: str, seed: int) -> dict:
         "meanwhile_ms": _mean_ms(watching, first, last) if mends else None,
         "back_s": _back(watching, first, last),
         "silence_s": watching.longest_silence(),
-        "fallback_rows": sum(watching.grown(node.name, watch.FALLBACK) for node in nodes.queries()),
-        "from_table_rows": sum(watching.grown(node, watch.IO_FROM_TABLE) for node in watching.samples),
+        "fallback_rows": sum(watching.grown(node.name, FALLBACK) for node in nodes.queries()),
+        "from_table_rows": sum(watching.grown(node, IO_FROM_TABLE) for node in watching.samples),
         "audited_rows": audit.rows,
         "wrong_rows": audit.wrong,
         "audit_failures": audit.failures,

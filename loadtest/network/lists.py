@@ -4,10 +4,13 @@ import subprocess
 import sys
 import time
 
+from tiers.fault import Refused
+from tiers.members import entry
+
 from . import load
 from .audit import Audit
-from .check import Checks, Refused, say
-from .nodes import METRICS_PORT, PORT, TIMEOUT_SECONDS, Make, Nodes, address, entry, io_name
+from .check import Checks, say
+from .nodes import METRICS_PORT, PORT, TIMEOUT_SECONDS, Make, Nodes, address, io_name
 from .table import NAME
 
 IO = 2

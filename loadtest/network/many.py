@@ -2,10 +2,13 @@
 
 import time
 
+from tiers.counters import FALLBACK
+from tiers.members import entry
+
 from . import load, watch
 from .audit import Audit
 from .check import Checks, say
-from .nodes import PORT, TIMEOUT_SECONDS, Make, Nodes, address, entry, io_name
+from .nodes import PORT, TIMEOUT_SECONDS, Make, Nodes, address, io_name
 from .table import NAME
 
 REAL, LISTED = 2, 300
@@ -114,7 +117,7 @@ def _cost(nodes: Nodes) -> dict:
     cpu = {name: node.cpu_us() for name, node in nodes.running.items()}
     before = watch.counters(nodes, "query-0")
     run = load.Load(nodes, load.TAKE, LOAD_SECONDS, concurrency=CONCURRENCY, seed=3).end()
-    fallback = watch.counters(nodes, "query-0").get(watch.FALLBACK, 0) - before.get(watch.FALLBACK, 0)
+    fallback = watch.counters(nodes, "query-0").get(FALLBACK, 0) - before.get(FALLBACK, 0)
     spent = {name: (node.cpu_us() - cpu[name]) / run["rows"] for name, node in nodes.running.items()}
     return {
         "rows_per_s": run["rows_per_s"],

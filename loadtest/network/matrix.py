@@ -2,6 +2,8 @@
 
 from statistics import median
 
+from tiers.counters import FALLBACK, IO_FROM_TABLE, IO_ROWS
+
 from . import load, watch
 from .check import Checks, say
 from .nodes import Make, Nodes
@@ -39,10 +41,10 @@ def _run(nodes: Nodes, words: list[str], seconds: float, seed: int) -> dict:
     cpu = {name: node.cpu_us() - cpu[name] for name, node in nodes.running.items()}
     after = {name: watch.counters(nodes, name) for name in nodes.running}
     grown = lambda name, counter: after[name].get(counter, 0) - before[name].get(counter, 0)
-    served = {node.name: grown(node.name, watch.IO_ROWS) for node in nodes.ios()}
+    served = {node.name: grown(node.name, IO_ROWS) for node in nodes.ios()}
     rows = sum(served.values())
-    from_table = sum(grown(name, watch.IO_FROM_TABLE) for name in served)
-    fallback = sum(grown(node.name, watch.FALLBACK) for node in nodes.queries())
+    from_table = sum(grown(name, IO_FROM_TABLE) for name in served)
+    fallback = sum(grown(node.name, FALLBACK) for node in nodes.queries())
     return run | {
         "io_rows": rows,
         "io_cpu_us_per_row": sum(cpu[name] for name in served) / rows,

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .check import Refused, say
+from tiers.fault import Refused
+
+from .check import say
 
 PREFIX = "bireme-lab"
 FOLDER = Path("/run/netns")

@@ -1,45 +1,29 @@
 """What nodes count, read from their /metrics inside of their namespaces: a cable that is cut does not matter."""
 
 import http.client
-import re
 import threading
 import time
 from dataclasses import dataclass, field
+
+from tiers.counters import REQUESTS, SECONDS, scrape
 
 from .namespaces import within
 from .nodes import METRICS_PORT, Nodes
 
 EVERY_SECONDS = 0.2
-LINE = re.compile(r"^(\w+?)(?:\{(.*)\})? ([^ ]+)$")
-REQUESTS, SECONDS = "rpc_server_call_duration_seconds_count", "rpc_server_call_duration_seconds_sum"
-FALLBACK = "bireme_query_fallback_rows_total"
-IO_ROWS, IO_FROM_TABLE = "bireme_io_rows_total", "bireme_io_rows_from_table_total"
-WATCHED = {REQUESTS, SECONDS, FALLBACK, IO_ROWS, IO_FROM_TABLE}
-
-
-def scrape() -> dict[str, float]:
-    """The watched counters of the node whose namespace this thread is in, over all labels."""
-    connection = http.client.HTTPConnection("127.0.0.1", METRICS_PORT, timeout=2)
-    try:
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    finally:
-        connection.close()
-    sums: dict[str, float] = {}
-    for line in text.splitlines():
-        found = LINE.match(line)
-        # Health and reflection are no requests.
-        if found and found[1] in WATCHED and "grpc." not in (found[2] or ""):
-            sums[found[1]] = sums.get(found[1], 0.0) + float(found[3])
-    return sums
 
 
 def counters(nodes: Nodes, name: str) -> dict[str, float]:
-    """The same, once, from outside of the namespace."""
+    """What a node counts, read once, from outside of its namespace."""
     found: list[dict[str, float]] = []
-    thread = within(nodes.network.namespace(name), lambda: found.append(scrape()))
+    thread = within(nodes.network.namespace(name), lambda: found.append(_scrape()))
     thread.join()
     return found[0] if found else {}
+
+
+def _scrape() -> dict[str, float]:
+    """Of the node whose namespace this thread is in."""
+    return scrape("127.0.0.1", METRICS_PORT)
 
 
 @dataclass
@@ -63,7 +47,7 @@ class Watch:
         def follow() -> None:
             while not self.over.wait(EVERY_SECONDS):
                 try:
-                    samples.append((time.monotonic(), scrape()))
+                    samples.append((time.monotonic(), _scrape()))
                 except (OSError, http.client.HTTPException):
                     # It is down.
                     continue
