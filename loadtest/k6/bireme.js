@@ -1,7 +1,5 @@
 // The load test: k6 run -e SCENARIO=search -e RATE=50 loadtest/k6/bireme.js (setting.js has the rest).
 
-import exec from 'k6/execution';
-
 import { fetch as fetchRows } from './requests/fetch.js';
 import { connection } from './requests/connection.js';
 import { get as getRow, getStream } from './requests/get.js';
@@ -9,6 +7,7 @@ import { scenarios, thresholds } from './scenarios.js';
 import { search as searchRows } from './requests/search.js';
 import { setting } from './setting.js';
 import { sample } from './table.js';
+import { first, mine } from './tiers.js';
 
 export { summary as handleSummary } from './summary.js';
 
@@ -21,11 +20,10 @@ export const options = {
 
 const query = connection('bireme/query/v1/query.proto', setting.queryName);
 const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
-// Each virtual user keeps to one I/O node.
-const ioNode = () => setting.io[exec.vu.idInTest % setting.io.length];
+const queryNode = () => query(mine('query'));
 
-export const setup = () => sample(query(setting.query));
-export const search = (table) => searchRows(query(setting.query), table);
-export const get = (table) => getRow(query(setting.query), table);
-export const get_stream = (table) => getStream(query(setting.query), table);
-export const fetch = (table) => fetchRows(io(ioNode()), table);
+export const setup = () => sample(query(first('query')));
+export const search = (table) => searchRows(queryNode(), table);
+export const get = (table) => getRow(queryNode(), table);
+export const get_stream = (table) => getStream(queryNode(), table);
+export const fetch = (table) => fetchRows(io(mine('io')), table);

@@ -7,16 +7,17 @@ import { get as getRow, getStream } from './requests/get.js';
 import { search as searchRows } from './requests/search.js';
 import { setting } from './setting.js';
 import { sample } from './table.js';
+import { first } from './tiers.js';
 
 export { summary as handleSummary } from './summary.js';
 
 const query = connection('bireme/query/v1/query.proto', setting.queryName);
 const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
 const request = {
-  search: (table) => searchRows(query(setting.query), table),
-  get: (table) => getRow(query(setting.query), table),
-  get_stream: (table) => getStream(query(setting.query), table),
-  fetch: (table) => fetchRows(io(setting.io[0]), table),
+  search: (table) => searchRows(query(first('query')), table),
+  get: (table) => getRow(query(first('query')), table),
+  get_stream: (table) => getStream(query(first('query')), table),
+  fetch: (table) => fetchRows(io(first('io')), table),
 }[setting.scenario];
 
 export const options = {
@@ -29,5 +30,5 @@ export const options = {
   ),
   summaryTrendStats: ['med', 'p(90)', 'p(99)', 'max'],
 };
-export const setup = () => sample(query(setting.query));
+export const setup = () => sample(query(first('query')));
 export default request;

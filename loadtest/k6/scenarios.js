@@ -13,7 +13,8 @@ const SHAPES = {
   constant: () => [[1, '0s'], [1, setting.duration]],
   ramping: () => [[1, setting.duration]],
   spike: () => [[1, '10s'], [10, '1s'], [10, '30s'], [1, '1s'], [1, '10s']],
-  scale: () => [1, 2, 4, 8].flatMap((multiple) => [[multiple, '1s'], [multiple, setting.duration]]),
+  // As the tiers grow, or are to be made to.
+  scale: () => setting.stages.flatMap((_, at) => [[2 ** at, '1s'], [2 ** at, setting.duration]]),
 };
 
 function scenario(request, share, shape) {
@@ -49,14 +50,23 @@ export function scenarios() {
   }
 }
 
-// What must hold, for each kind of request that is made. A spike may be shed, but must not fail.
+// What must hold, for each kind of request that is made, and in each stage. A spike may be shed, but must not fail.
 export function thresholds(made) {
-  const spike = setting.scenario === 'spike' || setting.scenario === 'scale';
-  const each = Object.keys(made).flatMap((request) => [
-    [`bireme_duration{request:${request}}`, [`p(99)<${spike ? 10 * setting.p99 : setting.p99}`]],
-    [`bireme_errors{request:${request}}`, [`rate<=${setting.errors}`]],
-    [`bireme_shed{request:${request}}`, [`rate<=${spike ? 0.9 : setting.shed}`]],
-  ]);
+  const { scenario: name, p99, errors, shed, stages } = setting;
+  const spike = name === 'spike' || name === 'scale';
+  const times = `p(99)<${spike ? 10 * p99 : p99}`;
+  const rates = (tags) => [
+    [`bireme_errors{${tags}}`, [`rate<=${errors}`]],
+    [`bireme_shed{${tags}}`, [`rate<=${spike ? 0.9 : shed}`]],
+  ];
+  const kinds = Object.keys(made);
+  const each = kinds.flatMap((request) => [[`bireme_duration{request:${request}}`, [times]], ...rates(`request:${request}`)]);
+  if (name === 'scale') {
+    stages.forEach((stage) => {
+      each.push(...rates(`stage:${stage}`));
+      each.push(...kinds.map((request) => [`bireme_duration{stage:${stage},request:${request}}`, [times]]));
+    });
+  }
   // Nothing asked is nothing shown.
   return Object.fromEntries([...each, ['iterations', ['count>0']]]);
 }

@@ -15,9 +15,13 @@ export const setting = {
   stall: number('STALL_S', 0.25),
   // With `ceiling`, how many ask again as soon as they are answered.
   callers: number('CALLERS', 4),
-  query: text('QUERY', '127.0.0.1:7070'),
-  // I/O nodes, separated by commas.
+  // Query nodes and I/O nodes, each separated by commas.
+  query: text('QUERY', '127.0.0.1:7070').split(','),
   io: text('IO', '127.0.0.1:7071').split(','),
+  // Where those are told instead that are there at the time, while `scale` makes tiers grow (loadtest/growth).
+  tiers: text('TIERS', ''),
+  // What the stages of `scale` are called.
+  stages: text('STAGES', 'x1,x2,x4,x8').split(','),
   table: text('TABLE', 'wordnet'),
   k: number('K', 10),
   // Rows in one batch of a Fetch stream, and batches on one stream.

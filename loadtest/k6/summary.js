@@ -1,6 +1,7 @@
 // What a run came to: JSON for programs, Markdown for people. k6's own dashboard makes the HTML page.
 
 import { setting } from './setting.js';
+import { grown } from './tiers.js';
 
 const TIMES = ['med', 'p(90)', 'p(99)', 'max'];
 
@@ -13,38 +14,76 @@ export function summary(data) {
 
 function results(data) {
   const value = (metric, name) => (data.metrics[metric] ? data.metrics[metric].values[name] : 0);
-  const of = (metric, request, name) => value(`${metric}{request:${request}}`, name);
+  // Of the requests with these tags.
+  const outcome = (tags) => ({
+    answered: value(`bireme_errors{${tags}}`, 'passes') + value(`bireme_errors{${tags}}`, 'fails'),
+    errors: value(`bireme_errors{${tags}}`, 'rate'),
+    shed: value(`bireme_shed{${tags}}`, 'rate'),
+  });
+  const times = (tags) => Object.fromEntries(TIMES.map((time) => [time, value(`bireme_duration{${tags}}`, time)]));
   const kinds = Object.keys(data.metrics)
     .map((name) => /^bireme_duration\{request:(\w+)\}$/.exec(name))
     .filter(Boolean)
     .map(([, request]) => request);
   const requests = kinds.map((request) => ({
-    request,
-    answered: of('bireme_errors', request, 'passes') + of('bireme_errors', request, 'fails'),
-    errors: of('bireme_errors', request, 'rate'),
-    shed: of('bireme_shed', request, 'rate'),
-    milliseconds: Object.fromEntries(TIMES.map((time) => [time, of('bireme_duration', request, time)])),
+    request, ...outcome(`request:${request}`), milliseconds: times(`request:${request}`),
   }));
   const failed = Object.entries(data.metrics).flatMap(([name, { thresholds }]) =>
     Object.entries(thresholds || {}).filter(([, { ok }]) => !ok).map(([bound]) => `${name} ${bound}`));
   const { scenario, executor, rate, duration, table } = setting;
-  return { scenario, executor, rate, duration, table, requests, late: value('dropped_iterations', 'count'), failed };
+  const late = value('dropped_iterations', 'count');
+  const found = { scenario, executor, rate, duration, table, requests, late, failed };
+  if (scenario !== 'scale') return found;
+  const stages = setting.stages.map((stage) => ({
+    stage,
+    ...outcome(`stage:${stage}`),
+    milliseconds: Object.fromEntries(kinds.map((request) => [request, times(`stage:${stage},request:${request}`)])),
+  }));
+  return { ...found, stages, tiers: grown() };
 }
 
-function markdown({ scenario, executor, rate, requests, late, failed }) {
-  const ms = (time) => (time === undefined ? '–' : time.toFixed(1));
-  const percent = (share) => `${(100 * share).toFixed(2)} %`;
-  const rows = requests.map((of) => `| ${of.request} | ${of.answered} | ${TIMES.map((t) => ms(of.milliseconds[t])).join(' | ')} `
-    + `| ${percent(of.errors)} | ${percent(of.shed)} |`);
+// Of nothing, the times are 0.
+const ms = (time) => (time ? time.toFixed(1) : '–');
+const percent = (share) => `${(100 * share).toFixed(2)} %`;
+
+function markdown({ scenario, executor, rate, requests, late, failed, stages, tiers }) {
+  const rows = requests.map(({ request, answered, milliseconds, errors, shed }) =>
+    [request, answered, ...TIMES.map((time) => ms(milliseconds[time])), percent(errors), percent(shed)]);
   return [
     `## ${scenario}, ${executor}, ${rate}/s`,
     '',
-    `| request | answered | ${TIMES.map((time) => `${time}, ms`).join(' | ')} | errors | shed |`,
-    '|---|---|---|---|---|---|---|---|',
-    ...rows,
-    '',
+    ...table(['request', 'answered', ...TIMES.map((time) => `${time}, ms`), 'errors', 'shed'], rows),
+    ...(stages ? byStage(stages, requests) : []),
+    ...(tiers && tiers.length ? byNode(tiers) : []),
     `Iterations that could not start in time: ${late}. ${failed.length ? `**Does not hold:** ${failed.join('; ')}` : 'All thresholds hold.'}`,
     '',
     '',
   ].join('\n');
+}
+
+// What callers saw while there were so many nodes, or while it was asked for so many times as much.
+function byStage(stages, requests) {
+  const kinds = requests.map(({ request }) => request);
+  const rows = stages.map(({ stage, answered, milliseconds, errors, shed }) =>
+    [stage, answered, ...kinds.map((kind) => ms(milliseconds[kind]['p(99)'])), percent(errors), percent(shed)]);
+  return table(['stage', 'answered', ...kinds.map((kind) => `${kind} p(99), ms`), 'errors', 'shed'], rows);
+}
+
+// What nodes served meanwhile.
+function byNode(tiers) {
+  const names = Object.keys(tiers[tiers.length - 1].nodes).sort();
+  const told = ({ rows, requests, from_table }) => `${rows === undefined ? requests : rows}${from_table ? ` (${from_table})` : ''}`;
+  const rows = tiers.map(({ stage, seconds, nodes }) =>
+    [stage, seconds.toFixed(1), ...names.map((name) => (nodes[name] ? told(nodes[name]) : ''))]);
+  const head = names.map((name) => `${name}, ${name.startsWith('io') ? 'rows' : 'requests'}`);
+  return [
+    'I/O nodes + query nodes, and what each of them served; in brackets, rows that had to come from the table:',
+    '',
+    ...table(['stage', 'seconds', ...head], rows),
+  ];
+}
+
+function table(head, rows) {
+  const line = (cells) => `| ${cells.join(' | ')} |`;
+  return [line(head), `|${'---|'.repeat(head.length)}`, ...rows.map(line), ''];
 }

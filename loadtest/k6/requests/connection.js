@@ -7,15 +7,17 @@ import { setting } from '../setting.js';
 const MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
 
 // Must be called while the script is loaded; what it gives may be called in iterations. `name` is in the certificate.
+// A connection is kept within a stage: of nodes behind one name, the next finds those too that came meanwhile.
 export function connection(proto, name) {
   const client = new grpc.Client();
   client.load(setting.protos, proto);
-  let connected = false;
-  return (address) => {
-    if (!connected) {
+  let connected = null;
+  return ({ address, stage }) => {
+    if (!connected || connected.address !== address || connected.stage !== stage) {
+      if (connected) client.close();
       const by = setting.tls ? { tls: setting.tls, ...(name && { authority: name }) } : { plaintext: true };
       client.connect(address, { ...by, timeout: '10s', maxReceiveSize: MESSAGE_BYTES_MAX });
-      connected = true;
+      connected = { address, stage };
     }
     return client;
   };
