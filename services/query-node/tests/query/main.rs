@@ -10,6 +10,7 @@ mod fuzz;
 mod get;
 mod node;
 mod operate;
+mod overload;
 mod priority;
 mod search;
 mod table;

@@ -1,0 +1,108 @@
+//! More than may wait.
+
+use std::fs::{OpenOptions, read_dir, rename};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use client::query::{GetRequest, QueryClient, TakeRequest};
+use query_node::QueryConfig;
+use wire::Reason;
+use wire::query::{PlacementRequest, WarmRequest};
+
+use crate::node::{config, ids, near, serve_with};
+use crate::table::{TestTable, address_of, key, vector};
+
+/// Longer than it takes on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A table's data files, which whoever opens them waits for until this is dropped.
+struct Withheld(Vec<PathBuf>);
+
+impl Withheld {
+    fn of(table: &TestTable) -> Self {
+        let files = read_dir(PathBuf::from(&table.uri).join("data")).unwrap();
+        let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        for file in &files {
+            rename(file, file.with_extension("kept")).unwrap();
+            // A pipe is opened once somebody writes to it.
+            assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+        }
+        Self(files)
+    }
+}
+
+impl Drop for Withheld {
+    /// Whoever opens them from now on has the files; who waits has something else.
+    fn drop(&mut self) {
+        for file in &self.0 {
+            let pipe = file.with_extension("pipe");
+            rename(file, &pipe).unwrap();
+            rename(file.with_extension("kept"), file).unwrap();
+            OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        }
+    }
+}
+
+fn take(id: i64) -> TakeRequest {
+    let row_addrs = vec![address_of(id).to_u64()];
+    TakeRequest { table: "t".into(), row_addrs, ..Default::default() }
+}
+
+/// Once just so many wait for their turn.
+async fn waiting(client: &QueryClient, expected: u32) {
+    let waits = async {
+        while client.status().await.unwrap().search_queue != expected {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waits).await.expect("so many wait");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn past_a_full_queue_every_call_is_refused_alike_and_answered_later() {
+    let table = TestTable::indexed(Default::default(), lake::Metric::L2).await;
+    let (_node, client) = serve_with(QueryConfig {
+        search_concurrency: 1,
+        search_queue_max: 1,
+        timeout: 20 * PATIENCE,
+        ..config(&[("t", &table)])
+    })
+    .await;
+    let client = client.with_timeout(10 * PATIENCE);
+    let withheld = Withheld::of(&table);
+    let taking = |id| {
+        let client = client.clone();
+        tokio::spawn(async move { client.take(take(id)).await?.collect().await })
+    };
+    let first = taking(1);
+    // It has no place in the queue if it has its turn, and the second has one then.
+    let second = taking(2);
+    waiting(&client, 1).await;
+
+    let placement = PlacementRequest { table: "t".into(), ..Default::default() };
+    let got = GetRequest { table: "t".into(), keys: vec![key(3)], ..Default::default() };
+    let warm = WarmRequest { table: "t".into(), ..Default::default() };
+    let refused = [
+        ("Placement", client.placement(placement.clone()).await.err()),
+        ("Warm", client.warm(warm).await.err()),
+        ("Search", client.search(near(vector(4), 3)).await.err()),
+        ("Get", client.get(got).await.err()),
+        ("Take", client.take(take(5)).await.err()),
+    ];
+    for (call, fault) in refused {
+        let fault = fault.unwrap_or_else(|| panic!("{call} was not refused"));
+        assert_eq!(fault.reason, Reason::Overloaded, "{call}: {fault}");
+        assert!(fault.message.starts_with("1 searches wait for a core"), "{call}: {fault}");
+    }
+
+    drop(withheld);
+    let answers = [first.await.unwrap(), second.await.unwrap()];
+    let rows = answers.into_iter().flatten().flat_map(|taken| taken.batches);
+    let rows: Vec<_> = rows.flat_map(|rows| ids(&rows)).collect();
+    // The one that waited has its row; the other, if it had come to the files, had something else.
+    assert!(matches!(rows[..], [1] | [2] | [1, 2]), "{rows:?}");
+    waiting(&client, 0).await;
+    let placed = client.placement(placement).await.unwrap();
+    assert_eq!(placed.nodes.iter().map(|node| node.rows).sum::<u64>(), 3000);
+}
