@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use address::{DriveNo, SECTOR_BYTES};
 use tables::{cache_samples, store_samples};
-use telemetry::{Buckets, Samples, Source, process_samples};
+use telemetry::{Buckets, Samples, Source, process_samples, tls_samples};
 use wire::BATCH_STAGES;
 
 use crate::config;
@@ -95,6 +95,7 @@ impl Source for NodeMetrics {
         readiness(&mut samples, shared);
         store_samples(&mut samples, &shared.tables.store_use());
         cache_samples(&mut samples, &shared.tables.cache_use().await);
+        tls_samples(&mut samples, shared.tls.as_ref().and_then(|tls| tls.expires()), None);
         process_samples(&mut samples);
         samples
     }

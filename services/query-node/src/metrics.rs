@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lake::{cache_samples, store_samples};
-use telemetry::{Buckets, Histogram, Samples, Scale, Source, process_samples};
+use telemetry::{Buckets, Histogram, Samples, Scale, Source, process_samples, tls_samples};
 use tonic::Code;
 use wire::Reason;
 use wire::query::{Calls, MemberState};
@@ -292,6 +292,9 @@ impl Source for NodeMetrics {
         tables(&mut samples, shared);
         store_samples(&mut samples, &shared.catalog.store_use());
         cache_samples(&mut samples, &shared.catalog.cache_use().await);
+        let server = shared.tls.as_ref().and_then(|tls| tls.expires());
+        let client = shared.io_nodes.tls.as_ref().and_then(|tls| tls.expires());
+        tls_samples(&mut samples, server, client);
         process_samples(&mut samples);
         samples
     }

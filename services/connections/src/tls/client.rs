@@ -11,8 +11,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::ALPN;
+use super::expiry::expires;
 use super::files::{TlsError, authorities, certificates, key, provider, unusable};
-use super::reload::Reloaded;
+use super::reload::{Reloaded, Spoken};
 use crate::Carrier;
 
 /// How to connect with TLS. Files are PEM, and read again when they change.
@@ -43,7 +44,7 @@ impl ClientTlsConfig {
 
 /// Makes TLS connections.
 pub struct ClientTls {
-    config: Reloaded<ClientConfig>,
+    pub(super) config: Reloaded<Spoken<ClientConfig>>,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -70,7 +71,12 @@ impl ClientTls {
             Some(name) => name.clone(),
             None => name_of(host.to_owned()).map_err(io::Error::other)?,
         };
-        TlsConnector::from(self.config.current()).connect(name, stream).await
+        TlsConnector::from(Arc::clone(&self.config.current().config)).connect(name, stream).await
+    }
+
+    /// As [`ServerTls::expires`](super::ServerTls::expires); nothing without a certificate of one's own.
+    pub fn expires(&self) -> Option<u64> {
+        self.config.current().expires
     }
 }
 
@@ -80,7 +86,7 @@ fn name_of(name: String) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name).map_err(bad)
 }
 
-fn make(config: &ClientTlsConfig) -> Result<ClientConfig, TlsError> {
+fn make(config: &ClientTlsConfig) -> Result<Spoken<ClientConfig>, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?;
@@ -94,12 +100,14 @@ fn make(config: &ClientTlsConfig) -> Result<ClientConfig, TlsError> {
         }
     };
     let builder = builder.with_root_certificates(roots);
-    let mut made = match (&config.cert, &config.key) {
+    let (mut made, expires) = match (&config.cert, &config.key) {
         (Some(cert), Some(file)) => {
-            builder.with_client_auth_cert(certificates(cert)?, key(file)?).map_err(unusable)?
+            let chain = certificates(cert)?;
+            let expires = expires(&chain);
+            (builder.with_client_auth_cert(chain, key(file)?).map_err(unusable)?, expires)
         }
-        _ => builder.with_no_client_auth(),
+        _ => (builder.with_no_client_auth(), None),
     };
     made.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(made)
+    Ok(Spoken { config: Arc::new(made), expires })
 }

@@ -4,6 +4,7 @@
 //! restarted for it: connections that are made later have the new ones.
 
 mod client;
+mod expiry;
 mod files;
 mod reload;
 mod server;

@@ -11,6 +11,14 @@ use super::files::TlsError;
 /// How often the files are looked at, at most: when a connection is made.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How TLS is spoken on one side, made of files.
+pub struct Spoken<C> {
+    /// It, for rustls.
+    pub config: Arc<C>,
+    /// When the certificate that is shown expires, in seconds since 1970; nothing where none is shown.
+    pub expires: Option<u64>,
+}
+
 /// A value made of files.
 pub struct Reloaded<T> {
     now: ArcSwap<T>,
@@ -46,6 +54,12 @@ impl<T> Reloaded<T> {
             self.look(&mut looked);
         }
         self.now.load_full()
+    }
+
+    /// However short ago that was done before.
+    #[cfg(test)]
+    pub fn look_now(&self) {
+        self.look(&mut self.looked.lock().unwrap());
     }
 
     fn look(&self, looked: &mut Looked) {
@@ -93,7 +107,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
             std::fs::File::open(&file).unwrap().set_modified(time).unwrap();
-            reloaded.look(&mut reloaded.looked.lock().unwrap());
+            reloaded.look_now();
             *reloaded.current()
         };
         assert_eq!(*reloaded.current(), 1);

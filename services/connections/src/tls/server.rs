@@ -12,8 +12,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ALPN;
+use super::expiry::expires;
 use super::files::{TlsError, authorities, certificates, key, provider, unusable};
-use super::reload::Reloaded;
+use super::reload::{Reloaded, Spoken};
 use crate::Carrier;
 
 /// How long a client may take to say who it is and what it can do.
@@ -34,7 +35,7 @@ pub struct ServerTlsConfig {
 }
 
 /// Takes TLS connections.
-pub struct ServerTls(Reloaded<ServerConfig>);
+pub struct ServerTls(pub(super) Reloaded<Spoken<ServerConfig>>);
 
 impl ServerTls {
     /// Reads the files.
@@ -53,15 +54,21 @@ impl ServerTls {
     /// # Errors
     /// What the client did wrong, or that it did nothing for too long.
     pub async fn accept<C: Carrier>(&self, stream: C) -> io::Result<TlsStream<C>> {
-        let acceptor = TlsAcceptor::from(self.0.current());
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().config));
         match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
             Ok(accepted) => accepted,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
+
+    /// When the certificate in use expires, or one of those between it and its authority, in seconds since 1970; nothing
+    /// if they don't say so that it can be read. It looks whether files have changed, as a connection does.
+    pub fn expires(&self) -> Option<u64> {
+        self.0.current().expires
+    }
 }
 
-fn make(config: &ServerTlsConfig) -> Result<ServerConfig, TlsError> {
+fn make(config: &ServerTlsConfig) -> Result<Spoken<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?;
@@ -73,9 +80,9 @@ fn make(config: &ServerTlsConfig) -> Result<ServerConfig, TlsError> {
             builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
         }
     };
-    let mut made = builder
-        .with_single_cert(certificates(&config.cert)?, key(&config.key)?)
-        .map_err(unusable)?;
+    let chain = certificates(&config.cert)?;
+    let expires = expires(&chain);
+    let mut made = builder.with_single_cert(chain, key(&config.key)?).map_err(unusable)?;
     made.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(made)
+    Ok(Spoken { config: Arc::new(made), expires })
 }

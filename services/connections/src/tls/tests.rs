@@ -1,8 +1,9 @@
 //! Both sides against each other, over certificates made for it.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
@@ -35,13 +36,22 @@ impl Authority {
     }
 
     fn vouch(&self, folder: &Path, name: &str) -> Pair {
+        self.vouch_until(folder, name, 2100)
+    }
+
+    /// Until that year begins.
+    fn vouch_until(&self, folder: &Path, name: &str, year: i32) -> Pair {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Pair {
-            cert: write(folder.join(format!("{name}.crt")), &certificate.pem()),
+            cert: write(folder.join(format!("{name}.crt")), &self.certificate(name, &key, year)),
             key: write(folder.join(format!("{name}.key")), &key.serialize_pem()),
         }
+    }
+
+    fn certificate(&self, name: &str, key: &KeyPair, year: i32) -> String {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_after = date_time_ymd(year, 1, 1);
+        params.signed_by(key, &self.issuer).unwrap().pem()
     }
 }
 
@@ -111,4 +121,52 @@ fn files_that_are_no_good_are_named() {
     assert!(fault(&key, &key).contains("no certificate"), "{}", fault(&key, &key));
     assert!(fault(&cert, &cert).contains("a.crt"), "{}", fault(&cert, &cert));
     assert!(fault(&cert, &other.key).contains("can't be used"), "{}", fault(&cert, &other.key));
+}
+
+/// The first seconds of years, since 1970.
+const YEAR_2050: u64 = 2_524_608_000;
+const YEAR_2040: u64 = 2_208_988_800;
+const YEAR_2030: u64 = 1_893_456_000;
+
+#[test]
+fn when_a_certificate_expires_is_told_of_the_one_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let ours = Authority::new(folder, "ours");
+    let shown = folder.join("shown.crt");
+    let shows = |pem: &str, second: u64| {
+        std::fs::write(&shown, pem).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        std::fs::File::open(&shown).unwrap().set_modified(time).unwrap();
+    };
+    let Pair { cert, key } = ours.vouch_until(folder, "io.bireme", 2040);
+    shows(&std::fs::read_to_string(&cert).unwrap(), 10);
+    let server = ServerTlsConfig { cert: shown.clone(), key: key.clone(), client_ca: None };
+    let server = ServerTls::load(&server).unwrap();
+    let client = ClientTlsConfig {
+        ca: Some(ours.file.clone()),
+        cert: Some(shown.clone()),
+        key: Some(key.clone()),
+        server_name: None,
+    };
+    let anybody = ClientTls::load(&ClientTlsConfig { cert: None, key: None, ..client.clone() });
+    let client = ClientTls::load(&client).unwrap();
+    assert_eq!((server.expires(), client.expires()), (Some(YEAR_2040), Some(YEAR_2040)));
+    assert_eq!(anybody.unwrap().expires(), None, "it shows none");
+
+    let told = |pem: &str, second| {
+        shows(pem, second);
+        server.0.look_now();
+        client.config.look_now();
+        assert_eq!(server.expires(), client.expires());
+        server.expires()
+    };
+    // Renewed, of the same key; with one before it that is not good for as long; with something else.
+    let of_key = KeyPair::from_pem(&std::fs::read_to_string(&key).unwrap()).unwrap();
+    let renewed = ours.certificate("io.bireme", &of_key, 2050);
+    let between = ours.certificate("between", &KeyPair::generate().unwrap(), 2030);
+    assert_eq!(told(&renewed, 20), Some(YEAR_2050));
+    assert_eq!(told(&format!("{renewed}{between}"), 30), Some(YEAR_2030));
+    assert_eq!(told("nothing", 40), Some(YEAR_2030), "what is no good is not in use");
+    assert_eq!(told(&renewed, 50), Some(YEAR_2050));
 }

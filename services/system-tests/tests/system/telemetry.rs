@@ -471,6 +471,7 @@ async fn every_metric_is_documented() {
         ("io", io_node::METRICS),
         ("query", query_node::METRICS),
         ("store", lake::STORE_METRICS),
+        ("tls", telemetry::TLS_METRICS),
         ("process", telemetry::PROCESS_METRICS),
     ];
     let mut text = std::fs::read_to_string(path).unwrap();

@@ -6,11 +6,12 @@ use client::fetch::{FetchClient, FetchOptions};
 use client::query::QueryClient;
 use client::{ClientTls, ClientTlsConfig, Endpoint, Network};
 use connections::tls::ServerTlsConfig;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use wire::Reason;
 
 use crate::cluster::{Cluster, folder, soon};
 use crate::members::{check, write};
+use crate::telemetry::scrape;
 
 /// An authority, one certificate that it vouches for, and one of nobody.
 struct Files {
@@ -31,7 +32,8 @@ fn files(folder: &Path, name: &str) -> Files {
     let ca = write("ca", params.self_signed(&ca_key).unwrap().pem());
     let issuer = Issuer::new(params, ca_key);
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new([name.to_owned()]).unwrap();
+    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    params.not_after = date_time_ymd(2040, 1, 1);
     let cert = write("cert", params.signed_by(&key, &issuer).unwrap().pem());
     Files { ca, cert, key: write("key", key.serialize_pem()) }
 }
@@ -59,6 +61,9 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
         io.tls = Some(server.clone());
         query.tls = Some(server.clone());
         query.io_tls = Some(client.clone());
+        for telemetry in [&mut io.telemetry, &mut query.telemetry] {
+            telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+        }
     })
     .await;
     let ids: Vec<i64> = (0..500).map(|i| i * 7919 % 200_000).collect();
@@ -66,6 +71,20 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
     let status = cluster.client.status().await.unwrap();
     assert!(status.io_nodes.iter().all(|node| node.reachable), "{status:?}");
     assert_eq!(status.fallback_rows, 0, "the I/O nodes answered");
+
+    // Until 2040.
+    let expires = |role| {
+        format!(
+            "bireme_tls_certificate_expiration_timestamp_seconds{{role=\"{role}\"}} 2208988800\n"
+        )
+    };
+    let io = cluster.io[0].node.metrics_addr().unwrap();
+    for (node, shows) in [(io, false), (cluster.query.metrics_addr().unwrap(), true)] {
+        let (_, text) = scrape(node, "/metrics", "*/*").await;
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(&expires("server")), "{text}");
+        assert_eq!(text.contains(&expires("client")), shows, "{text}");
+    }
 
     // Who doesn't know the authority, has no certificate, has another's, or speaks in the clear.
     let query = format!("https://{}", cluster.query.local_addr()).parse::<Endpoint>().unwrap();

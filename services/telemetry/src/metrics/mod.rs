@@ -9,6 +9,7 @@ mod prometheus;
 mod samples;
 mod serve;
 mod table;
+mod tls;
 mod wire;
 
 pub use histogram::{Buckets, Histogram, Scale};
@@ -16,3 +17,4 @@ pub use process::{PROCESS_METRICS, process_samples};
 pub use samples::{Kind, Metric, Samples, Value};
 pub use serve::{Source, Telemetry};
 pub use table::table;
+pub use tls::{TLS_METRICS, tls_samples};
