@@ -151,6 +151,12 @@ nodes = Row(
             "Resident memory, by node.",
             (of.total("process_memory_usage_bytes", 'job=~"bireme-.*"', "instance"), "{{instance}}"),
         ),
+        lines(
+            "Certificates",
+            "s",
+            "For how long the certificates in use are good, the first to expire of each role.",
+            (f"min by (role) ({of('bireme_tls_certificate_expiration_timestamp_seconds')}) - time()", "{{role}}"),
+        ),
     ],
 )
 

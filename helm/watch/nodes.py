@@ -1,10 +1,11 @@
-"""An S3 server with the sample in it, two I/O nodes, a query node: what is watched."""
+"""An S3 server with the sample in it, two I/O nodes, a query node: what is watched. The tiers speak TLS with each other."""
 
 import json
 import socket
 from contextlib import contextmanager
 from pathlib import Path
 
+from e2e.cluster.authority import Authority
 from e2e.layout import CACHE, ROOT, STATE
 from e2e.process import Background, run, until
 
@@ -13,6 +14,8 @@ TABLE, URI, KEY = "words", "s3://tables/words.lance", "synset"
 SECRET = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "something"}
 # One reads by io_uring, where that is allowed, and one by pread.
 ENGINES = {"io-0": "auto", "io-1": "pread"}
+# The name in the I/O nodes' certificate: callers are spoken to in the clear, I/O nodes by TLS.
+IO_NAME = "io.watched"
 
 
 def free_port() -> int:
@@ -30,14 +33,28 @@ class Nodes:
         options = {"aws_endpoint": self.store, "aws_region": "us-east-1", "aws_allow_http": "true"}
         self.storage = [word for name, value in options.items() for word in ("--storage", f"{name}={value}")]
 
+    def write_tls(self) -> None:
+        """What each tier needs for TLS between them, as its configuration."""
+        authority = Authority(STATE / "tls", "watched")
+        authority.vouch("nodes", f"/CN={IO_NAME}", [f"DNS:{IO_NAME}"])
+        own = {"cert": authority.folder / "nodes.crt", "key": authority.folder / "nodes.key"}
+        sections = {
+            "io": ("tls", own | {"client_ca": authority.cert}),
+            "query": ("io_tls", own | {"ca": authority.cert, "server_name": IO_NAME}),
+        }
+        for tier, (section, settings) in sections.items():
+            lines = [f"[{section}]", *(f'{name} = "{value}"' for name, value in settings.items())]
+            (STATE / f"{tier}.toml").write_text("\n".join(lines) + "\n")
+
     def start(self) -> None:
+        self.write_tls()
         self.fill_store()
         members = []
         for name, engine in ENGINES.items():
             address = f"127.0.0.1:{free_port()}"
             self.node("io", name, "--listen", address, "--drive", f"{STATE}/{name}:96MiB", "--engine", engine,
                       "--ram-tier", "1MiB", "--cores", "1", "--no-pin")
-            members += ["--io-node", f"{name}={address}"]
+            members += ["--io-node", f"{name}=https://{address}"]
         self.endpoint = f"http://127.0.0.1:{free_port()}"
         self.node("query", "query-0", "--listen", self.endpoint.removeprefix("http://"), "--table", f"{TABLE}={URI}",
                   *members)
@@ -55,7 +72,7 @@ class Nodes:
 
     def node(self, tier: str, name: str, *words) -> None:
         metrics = f"127.0.0.1:{free_port()}"
-        flags = ["--name", name, "--metrics", metrics, *words, *self.storage]
+        flags = ["--config", STATE / f"{tier}.toml", "--name", name, "--metrics", metrics, *words, *self.storage]
         node = Background(name, self.bireme, tier, *flags, env=SECRET)
         self.processes.append(node)
         self.targets.append((f"bireme-{tier}", name, metrics))
