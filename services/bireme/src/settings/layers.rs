@@ -32,17 +32,36 @@ pub fn layered<T: DeserializeOwned>(
         Some(file) => read::<T>(file)?,
         None => Table::new(),
     };
+    let mut alone = Vec::new();
     for (name, text) in variables {
         let fault = |why: &str| CliError::usage(format!("{prefix}{name}: {why}"));
         let scalar = scalars.iter().find(|scalar| scalar.variable() == *name);
         let scalar = scalar.ok_or_else(|| fault(&unknown(prefix, scalars)))?;
         let value = scalar.value(text).map_err(|why| fault(&why))?;
-        let mut alone = Table::new();
-        put(&mut alone, scalar.field, value.clone());
-        typed::<T>(alone).map_err(|error| fault(&said(&error)))?;
+        let mut one = Table::new();
+        put(&mut one, scalar.field, value.clone());
+        alone.push((name, scalar.field, one));
         put(&mut settings, scalar.field, value);
     }
+    for (name, field, one) in alone {
+        // A setting may be nothing without others of its section.
+        if typed::<T>(one).is_err()
+            && let Err(error) = typed::<T>(section_of(&settings, field))
+        {
+            return Err(CliError::usage(format!("{prefix}{name}: {}", said(&error))));
+        }
+    }
     typed(settings).map_err(|error| CliError::usage(said(&error)))
+}
+
+/// The settings of the section that a field is in; of one that is in none, it alone.
+fn section_of(settings: &Table, field: &str) -> Table {
+    let first = field.split('.').next().unwrap_or(field);
+    settings
+        .iter()
+        .filter(|(name, _)| *name == first)
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect()
 }
 
 fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::de::Error> {
@@ -136,6 +155,24 @@ mod tests {
             layered(None, "BIREME_QUERY_", &query_scalars(), &variables).unwrap();
         assert_eq!((config.limits.k_max, config.timeout.as_secs()), (7, 5));
         assert_eq!(config.limits.keys_max, 10_000);
+    }
+
+    #[test]
+    fn settings_that_need_each_other_may_all_be_variables_or_in_both_layers() {
+        let (cert, key) = (("TLS_CERT", "/tls.crt"), ("TLS_KEY", "/tls.key"));
+        for tls in [
+            io(None, &[cert, key]).unwrap().tls,
+            io(Some("[tls]\ncert = \"/old.crt\"\nkey = \"/tls.key\"\n"), &[cert]).unwrap().tls,
+        ] {
+            let tls = tls.unwrap();
+            assert_eq!((tls.cert.to_str(), tls.key.to_str()), (Some(cert.1), Some(key.1)));
+        }
+        let said = io(None, &[cert]).unwrap_err();
+        assert_eq!(said, "BIREME_IO_TLS_CERT: missing field `key`");
+        // Who is at fault is named, not who is in the same section.
+        let said =
+            io(None, &[("TELEMETRY_LOG_FORMAT", "json"), ("TELEMETRY_OTLP_INTERVAL", "soon")]);
+        assert!(said.unwrap_err().starts_with("BIREME_IO_TELEMETRY_OTLP_INTERVAL: "));
     }
 
     #[test]
