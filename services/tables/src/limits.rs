@@ -21,7 +21,7 @@ pub struct StoreLimits {
     pub hedge: bool,
     /// Failures in a row after which a store is let be.
     pub breaker_failures: u32,
-    /// For how long it then is, the first time; twice as long after each probe that fails.
+    /// For how long it then is, and again after each probe that fails; by chance up to half of it less or more.
     #[serde(with = "humantime_serde")]
     pub breaker_pause: Duration,
     /// What it takes for requests.

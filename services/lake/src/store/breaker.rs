@@ -2,17 +2,13 @@
 //!
 //! ```text
 //! closed ── failures in a row ──► open, for a pause ──► one probe ── answered ──► closed
-//!                                   ▲                       └── failed: pause × 2 ──┐
-//!                                   └───────────────────────────────────────────────┘
+//!                                   ▲                       └── failed ──┐
+//!                                   └─────────────────────────────────────┘
 //! ```
 
 use std::time::{Duration, Instant};
 
 use tables::StoreLimits;
-
-/// The longest pause, before jitter, unless the shortest is longer. One request in so long is no load to a store, and
-/// rows that no drive has fail for that long after it is back.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A probe that takes longer makes way for another: its answer may be read slowly, and its client waits ever longer
 /// between its attempts, while the store may be back.
@@ -22,10 +18,10 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Breaker {
     failures_max: u32,
-    pause_min: Duration,
-    failures: u32,
-    /// The next pause, and the end of this one.
+    /// Before jitter. Always the same: one request in so long is no load to a store, and rows that no drive has fail
+    /// for that long after it is back.
     pause: Duration,
+    failures: u32,
     open_until: Option<Instant>,
     /// Since when.
     probing: Option<Instant>,
@@ -53,9 +49,8 @@ impl Breaker {
     pub fn new(limits: &StoreLimits) -> Self {
         Self {
             failures_max: limits.breaker_failures,
-            pause_min: limits.breaker_pause,
-            failures: 0,
             pause: limits.breaker_pause,
+            failures: 0,
             open_until: None,
             probing: None,
         }
@@ -95,7 +90,7 @@ impl Breaker {
     /// The store answered. Whether it had been let be.
     pub fn answered(&mut self) -> bool {
         let was_open = self.open_until.take().is_some();
-        (self.failures, self.pause, self.probing) = (0, self.pause_min, None);
+        (self.failures, self.probing) = (0, None);
         was_open
     }
 
@@ -109,7 +104,6 @@ impl Breaker {
         if opens {
             // So that nodes which lost the same store don't all come back at once.
             self.open_until = Some(now + self.pause.mul_f64(0.5 + chance));
-            self.pause = (self.pause * 2).min(PAUSE_MAX.max(self.pause_min));
             self.probing = None;
         }
         opens && !was_open
@@ -169,12 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn each_failed_probe_doubles_the_pause_up_to_its_bound() {
+    fn each_failed_probe_is_followed_by_a_pause() {
         let (mut breaker, mut now) = open();
-        let mut pauses = Vec::new();
         for _ in 0..8 {
             let Err(LetBe { again, .. }) = breaker.admit(now) else { panic!("it is open") };
-            pauses.push(again.as_secs());
+            assert_eq!(again, Duration::from_secs(1));
             now += again;
             assert_eq!(breaker.admit(now), Ok(true));
             // An old failure that comes in late does not end the probe.
@@ -182,7 +175,6 @@ mod tests {
             assert_eq!(breaker.check(now).unwrap_err().again, Duration::ZERO);
             assert!(!breaker.failed(true, now, 0.5));
         }
-        assert_eq!(pauses, [1, 2, 4, 5, 5, 5, 5, 5]);
     }
 
     #[test]
