@@ -11,7 +11,7 @@ use object_store::Error as StoreError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::breaker::{Breaker, LetBe};
+use super::breaker::{Breaker, LetBe, Probe};
 use super::hedge::Hedge;
 use super::trouble::{NoPlace, is_not_sent};
 use super::usage::{StoreUsage, count};
@@ -20,7 +20,8 @@ use tables::StoreLimits;
 /// A request without an answer for so long speaks against the store, though it was dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// For so long after a probe began, requests wait for what comes of it: a store that is back answers within that.
+/// For so long after a probe began or brought something, requests wait for what comes of it: a store that is back answers
+/// within that.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// What all users of one store share.
@@ -47,7 +48,7 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
-    is_probe: bool,
+    probe: Option<Probe>,
     /// Since when the store is waited for; none while its reader has what came.
     waits_since: Option<Instant>,
     judged: bool,
@@ -79,44 +80,42 @@ impl Gate {
     /// that is over.
     pub async fn enter(self: &Arc<Self>) -> object_store::Result<Pass> {
         loop {
-            self.probed().await;
             let place = self.place().await?;
-            match self.admit(Some(place)) {
-                Ok(pass) => return Ok(pass),
-                // One that waited beside this one.
-                Err(_) if self.waits_for_probe(Instant::now()).is_some() => {}
-                Err(let_be) => return Err(self.refused(let_be)),
+            if let Ok(pass) = self.admit(Some(place)) {
+                return Ok(pass);
             }
+            // One that waited beside this one may be the probe now.
+            self.look(Instant::now())?;
         }
     }
 
-    /// Until when to wait for what comes of a probe that is under way.
-    fn waits_for_probe(&self, now: Instant) -> Option<Instant> {
-        let since = locked(&self.breaker).probing()?;
-        Some(Instant::from_std(since) + PROBE_WAIT).filter(|until| now < *until)
-    }
-
-    async fn probed(&self) {
-        loop {
-            let told = self.told.notified();
-            let Some(until) = self.waits_for_probe(Instant::now()) else { return };
-            tokio::select! {
-                () = told => {}
-                () = sleep_until(until) => {}
-            }
+    /// Until when to wait for what comes of a probe, if there is one to be waited for.
+    ///
+    /// # Errors
+    /// While the store is let be, and no probe has just begun or brought something.
+    fn look(&self, now: Instant) -> object_store::Result<Option<Instant>> {
+        let breaker = locked(&self.breaker);
+        let Err(let_be) = breaker.check(now.into_std()) else { return Ok(None) };
+        let until = breaker.heard().map(|heard| Instant::from_std(heard) + PROBE_WAIT);
+        match until.filter(|until| now < *until) {
+            Some(until) => Ok(Some(until)),
+            None => Err(self.refused(let_be)),
         }
     }
 
     async fn place(&self) -> object_store::Result<OwnedSemaphorePermit> {
         let mut place = pin!(Arc::clone(&self.places).acquire_owned());
         loop {
-            // Begun before the look at the breaker, so that it misses no failure after it.
+            // Begun before the look at the breaker, so that it misses nothing after it.
             let told = self.told.notified();
             // Also while it waits, as all places may be taken by what hangs.
             let now = Instant::now();
-            let let_be = locked(&self.breaker).check(now.into_std());
-            if let (Err(let_be), None) = (let_be, self.waits_for_probe(now)) {
-                return Err(self.refused(let_be));
+            if let Some(until) = self.look(now)? {
+                tokio::select! {
+                    () = told => {}
+                    () = sleep_until(until) => {}
+                }
+                continue;
             }
             let moved = {
                 let mut moved = locked(&self.moved);
@@ -152,10 +151,10 @@ impl Gate {
 
     fn admit(self: &Arc<Self>, place: Option<OwnedSemaphorePermit>) -> Result<Pass, LetBe> {
         let now = Instant::now();
-        let is_probe = locked(&self.breaker).admit(now.into_std())?;
+        let probe = locked(&self.breaker).admit(now.into_std())?;
         count(&self.usage.under_way, 1);
         let waits_since = Some(now);
-        Ok(Pass { gate: Arc::clone(self), is_probe, waits_since, judged: false, place })
+        Ok(Pass { gate: Arc::clone(self), probe, waits_since, judged: false, place })
     }
 
     fn refused(&self, why: impl StdError + Send + Sync + 'static) -> StoreError {
@@ -195,6 +194,9 @@ impl Pass {
     /// Something came: what goes by until the next wait is no time of the store's.
     pub fn came(&mut self) {
         self.waits_since = None;
+        if let Some(probe) = self.probe {
+            locked(&self.gate.breaker).came(probe, Instant::now().into_std());
+        }
     }
 
     /// Judges the store by what came of the request.
@@ -217,7 +219,7 @@ impl Pass {
     fn failed(&self, why: &dyn Display) {
         count(&self.gate.usage.failed, 1);
         let now = Instant::now().into_std();
-        if locked(&self.gate.breaker).failed(self.is_probe, now, rand::random()) {
+        if locked(&self.gate.breaker).failed(self.probe, now, rand::random()) {
             count(&self.gate.usage.let_be, 1);
             tracing::warn!(store = self.gate.store, %why, "the store keeps failing and is let be");
         }
@@ -245,8 +247,8 @@ impl Drop for Pass {
         // Who asked has lost patience: with this store, if it had time enough.
         if self.waits_since.is_some_and(|since| since.elapsed() >= PATIENCE) {
             self.failed(&"it does not answer");
-        } else if self.is_probe {
-            locked(&self.gate.breaker).abandoned();
+        } else if let Some(probe) = self.probe {
+            locked(&self.gate.breaker).abandoned(probe);
             self.gate.told.notify_waiters();
         }
     }
