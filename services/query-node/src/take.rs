@@ -72,7 +72,7 @@ impl Take {
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         let writer = projection.answer(Measure::Nothing)?.head.writer();
         let (priority, from) = (request.priority, 0);
-        let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_message);
+        let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_fixed_width);
         Ok(Self { open, addrs, projection, skip, priority, writer, from, rows_next })
     }
 
@@ -136,7 +136,9 @@ impl Take {
         }
         let bytes = Bytes::from(self.writer.take());
         call.stage(Stage::Assemble, || counted(bytes.len(), "byte"));
-        self.rows_next = rows_of_message(bytes.len() / rows.max(1));
+        if self.projection.row_bytes.is_none() {
+            self.rows_next = rows_of_message(bytes.len() / rows.max(1));
+        }
         Ok(self.messages(&bytes, missing))
     }
 
@@ -149,6 +151,11 @@ impl Take {
         };
         starts.map(message).collect()
     }
+}
+
+/// How many rows a message has whose columns take so many bytes each, beside their addresses.
+fn rows_of_fixed_width(row_bytes: usize) -> usize {
+    rows_of_message(row_bytes.saturating_add(size_of::<u64>()))
 }
 
 /// How many rows of so many bytes a message has.

@@ -23,9 +23,10 @@
 //!
 //! # What it deliberately does not do
 //!
-//! It knows nothing of extents, checksums or requests, doesn't coalesce, has no timer and
-//! reads the clock once for a batch of completions, and never moves work between cores. Polled completions (`IOPOLL`) and huge pages have a place
-//! in `backend/uring.rs` and `aligned.rs`, and aren't built.
+//! It knows nothing of extents, checksums or requests, doesn't coalesce, has no timer and never moves
+//! work between cores. Of the clock it only says when a batch of completions was collected. Polled
+//! completions (`IOPOLL`) and huge pages have a place in `backend/uring.rs` and `aligned.rs`, and aren't
+//! built.
 
 pub mod affinity;
 mod aligned;

@@ -57,8 +57,8 @@ pub fn assemble(
     Ok((batch, missing))
 }
 
-/// Rows as they travelled become those of an answer: in the table's own types, with a last column of their addresses, and
-/// one of their distances or scores where `measure` has any.
+/// Rows as they travelled become those of an answer: in the table's own types, with a last column of
+/// their addresses, and one of their distances or scores where `measure` has any.
 pub fn finish(
     rows: &RecordBatch,
     projection: &Projection,

@@ -12,8 +12,11 @@ use placement::{TableHash, chunk_rows};
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
 
-/// Projections that are kept of a table, at most: of more it begins anew.
+/// Projections that are kept of a table, at most; the oldest makes way.
 const PROJECTIONS_MAX: usize = 64;
+
+/// The names that a request gave, and what became of them.
+type Kept = (Arc<[String]>, Arc<Projection>);
 
 /// One version of a table. Never changes.
 #[derive(Debug)]
@@ -33,7 +36,7 @@ pub struct OpenTable {
     /// Ascending fragment ids, each with its chunks' size.
     chunk_rows: Vec<(u32, ChunkRows)>,
     /// By the names that requests gave. Read by all cores with each request, and rarely changed.
-    projections: ArcSwap<Vec<(Vec<String>, Arc<Projection>)>>,
+    projections: ArcSwap<Vec<Kept>>,
 }
 
 impl OpenTable {
@@ -99,16 +102,18 @@ impl OpenTable {
         if names.is_empty() {
             return self.default_columns();
         }
-        let own = |name: &&String| !CARRIED.contains(&name.as_str());
-        let own: Vec<&String> = names.iter().filter(own).collect();
-        for (at, name) in own.iter().enumerate() {
-            self.table.is_blob(name)?;
-            if own[..at].contains(name) {
+        let mut own = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            if names[..at].contains(name) {
                 let problem = format!("names `{name}` twice; name it once");
                 return Err(QueryError::BadRequest { field: "columns", problem });
             }
+            if !CARRIED.contains(&name.as_str()) {
+                self.table.is_blob(name)?;
+                own.push(name.clone());
+            }
         }
-        Ok(own.into_iter().cloned().collect())
+        Ok(own)
     }
 
     /// The same, with what requests for them need.
@@ -117,16 +122,16 @@ impl OpenTable {
     /// As [`columns`](Self::columns).
     pub fn project(&self, names: &[String]) -> Result<Arc<Projection>> {
         let kept = self.projections.load();
-        if let Some((_, projection)) = kept.iter().find(|(known, _)| known == names) {
+        if let Some((_, projection)) = kept.iter().find(|(known, _)| **known == *names) {
             return Ok(Arc::clone(projection));
         }
         let columns = self.columns(names)?;
         let schema = self.schema_of(&columns)?;
         let projection = Arc::new(Projection::new(columns, schema));
-        let mut more = if kept.len() < PROJECTIONS_MAX { Vec::clone(&kept) } else { Vec::new() };
-        more.push((names.to_vec(), Arc::clone(&projection)));
+        let stay = kept.len().saturating_sub(PROJECTIONS_MAX - 1);
+        let new = (names.into(), Arc::clone(&projection));
         // One that another core keeps at the same time may be lost, and is made again.
-        self.projections.store(Arc::new(more));
+        self.projections.store(Arc::new(kept[stay..].iter().cloned().chain([new]).collect()));
         Ok(projection)
     }
 

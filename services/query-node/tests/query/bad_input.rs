@@ -34,6 +34,11 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
         (with(|r| r.k = 10_001), Reason::BadArgument, &["`k` is 10001"]),
         (with(|r| r.columns = vec!["idd".into()]), Reason::ColumnNotFound, &["idd", "\"id\""]),
         (with(|r| r.columns = vec!["id".into(); 2]), Reason::BadArgument, &["`id` twice"]),
+        (
+            with(|r| r.columns = vec!["_rowaddr".into(); 2]),
+            Reason::BadArgument,
+            &["`_rowaddr` twice"],
+        ),
         (with(|r| r.vector_column = "x".into()), Reason::ColumnNotFound, &["\"x\""]),
         (with(|r| r.vector_column = "text".into()), Reason::BadVector, &["\"text\""]),
         (with(|r| r.filter = "id <".into()), Reason::BadFilter, &["id <"]),
