@@ -17,6 +17,7 @@ class Panel:
     kind: str = "timeseries"
     width: int = 8
     stacked: bool = False
+    low: float | None = 0
     high: float | None = None
     decimals: int | None = None
 
@@ -37,8 +38,8 @@ class Panel:
         }
 
     def defaults(self) -> dict:
-        bounds = {"min": 0, **({} if self.high is None else {"max": self.high})}
-        return {"unit": self.unit, **bounds, **({} if self.decimals is None else {"decimals": self.decimals})}
+        more = {"min": self.low, "max": self.high, "decimals": self.decimals}
+        return {"unit": self.unit, **{name: value for name, value in more.items() if value is not None}}
 
     def lines(self) -> dict:
         stacking = {"mode": "normal" if self.stacked else "none"}

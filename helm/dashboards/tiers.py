@@ -154,8 +154,9 @@ nodes = Row(
         lines(
             "Certificates",
             "s",
-            "For how long the certificates in use are good, the first to expire of each role.",
+            "For how long the certificates in use are good, the first to expire of each role. Below 0 it has expired.",
             (f"min by (role) ({of('bireme_tls_certificate_expiration_timestamp_seconds')}) - time()", "{{role}}"),
+            low=None,
         ),
     ],
 )
