@@ -42,11 +42,12 @@ class Loopback:
 
     def start(self, io: int, query: int) -> None:
         """Up to so many of each; nobody asks those that are new."""
+        joining = []
         if not self.ios:
             # A query node doesn't start without a list.
-            self._begin_io()
+            joining = [self._begin_io()]
             self._list(1)
-        joining = [self._begin_io() for _ in range(io - len(self.ios))]
+        joining += [self._begin_io() for _ in range(io - len(self.ios))]
         joining += [self._begin_query() for _ in range(query - len(self.queries))]
         for node in joining:
             node.serves(self._is_ready)
