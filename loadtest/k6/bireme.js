@@ -20,10 +20,11 @@ export const options = {
 
 const query = connection('bireme/query/v1/query.proto', setting.queryName);
 const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
-const queryNode = () => query(mine('query'));
+const queryNode = (tags) => query(mine('query'), tags);
+const ioNode = (tags) => io(mine('io'), tags);
 
 export const setup = () => sample(query(first('query')));
-export const search = (table) => searchRows(queryNode(), table);
-export const get = (table) => getRow(queryNode(), table);
-export const get_stream = (table) => getStream(queryNode(), table);
-export const fetch = (table) => fetchRows(io(mine('io')), table);
+export const search = (table) => searchRows(queryNode, table);
+export const get = (table) => getRow(queryNode, table);
+export const get_stream = (table) => getStream(queryNode, table);
+export const fetch = (table) => fetchRows(ioNode, table);

@@ -13,11 +13,13 @@ export { summary as handleSummary } from './summary.js';
 
 const query = connection('bireme/query/v1/query.proto', setting.queryName);
 const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
+const queryNode = (tags) => query(first('query'), tags);
+const ioNode = (tags) => io(first('io'), tags);
 const request = {
-  search: (table) => searchRows(query(first('query')), table),
-  get: (table) => getRow(query(first('query')), table),
-  get_stream: (table) => getStream(query(first('query')), table),
-  fetch: (table) => fetchRows(io(first('io')), table),
+  search: (table) => searchRows(queryNode, table),
+  get: (table) => getRow(queryNode, table),
+  get_stream: (table) => getStream(queryNode, table),
+  fetch: (table) => fetchRows(ioNode, table),
 }[setting.scenario];
 
 export const options = {

@@ -10,7 +10,9 @@ import { rowAddress } from '../table.js';
 const TAGS = { tier: 'io', request: 'fetch' };
 const HANDLE = 1;
 
-export function fetch(client, table) {
+export function fetch(connected, table) {
+  const client = connected(TAGS);
+  if (!client) return;
   const stream = new grpc.Stream(client, 'bireme.fetch.v1.FetchService/Fetch', { timeout: '30s', tags: TAGS });
   let sent = 0;
   let begun = 0;

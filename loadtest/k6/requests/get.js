@@ -12,14 +12,18 @@ const STREAM = { tier: 'query', request: 'get_stream' };
 const request = (table) => ({ table: setting.table, keys: [pick(table.keys)], format: 'ROW_FORMAT_JSON' });
 const found = (answer) => answer && answer.rows && !(answer.notFound || []).length;
 
-export function get(client, table) {
+export function get(connected, table) {
+  const client = connected(UNARY);
+  if (!client) return;
   const begun = Date.now();
   const answer = client.invoke('bireme.query.v1.QueryService/Get', request(table), { timeout: '30s', tags: UNARY });
   record(UNARY, Date.now() - begun, answer.status, found(answer.message));
 }
 
 // Answers come in the order of the requests.
-export function getStream(client, table) {
+export function getStream(connected, table) {
+  const client = connected(STREAM);
+  if (!client) return;
   const stream = new grpc.Stream(client, 'bireme.query.v1.QueryService/GetStream', { timeout: '30s', tags: STREAM });
   const begun = [];
   let answers = 0;

@@ -6,7 +6,9 @@ import { pickVector } from '../table.js';
 
 const TAGS = { tier: 'query', request: 'search' };
 
-export function search(client, table) {
+export function search(connected, table) {
+  const client = connected(TAGS);
+  if (!client) return;
   const request = {
     table: setting.table,
     vector: { values: pickVector(table) },
