@@ -1,5 +1,5 @@
-//! The names of object stores' options, as Lance and the stores' clients know them: of one that they don't know they say
-//! nothing, and leave it out.
+//! The names of object stores' options, as Lance and the stores' clients know them: of one that they don't know they
+//! say nothing, and leave it out.
 
 use std::collections::HashMap;
 

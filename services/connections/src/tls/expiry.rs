@@ -14,7 +14,8 @@ use rustls::pki_types::CertificateDer;
 /// Before the validity: serial number, signature algorithm, issuer.
 const FIELDS_BEFORE: usize = 3;
 
-/// When the first of a chain expires, in seconds since 1970; whoever can't be read, though rustls takes it, is passed over.
+/// When the first of a chain expires, in seconds since 1970; one that can't be read, though rustls takes it, is passed
+/// over.
 pub fn expires(chain: &[CertificateDer<'_>]) -> Option<u64> {
     let expires = |certificate: &CertificateDer<'_>| {
         let expires = not_after(certificate);

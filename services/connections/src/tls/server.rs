@@ -61,8 +61,8 @@ impl ServerTls {
         }
     }
 
-    /// When the certificate in use expires, or one of those between it and its authority, in seconds since 1970; nothing
-    /// if they don't say so that it can be read. It looks whether files have changed, as a connection does.
+    /// When the certificate in use expires, or one of those between it and its authority, in seconds since 1970;
+    /// nothing if they don't say so that it can be read. It looks whether files have changed, as a connection does.
     pub fn expires(&self) -> Option<u64> {
         self.0.current().expires
     }
