@@ -2,7 +2,7 @@
 //! files are read into, defaults what the forms have when nothing is said, flags and variables what can be typed.
 //! `BIREME_WRITE_DOCS=1` writes it anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
@@ -69,8 +69,11 @@ impl Form {
             said.insert(field.clone(), "x".into());
             required.push(field);
         };
-        let defaults = serde_json::to_value(form).unwrap();
-        Self { fields: fields(name, source), defaults, required }
+        let (fields, defaults) = (fields(name, source), serde_json::to_value(form).unwrap());
+        let found: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        let held = defaults.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(found, held, "what {name} is read to have, and has");
+        Self { fields, defaults, required }
     }
 
     fn default(&self, field: &Field) -> String {
