@@ -1,5 +1,5 @@
-//! The environment over the file. Each layer is checked on its own, so that an error names the file
-//! and line, or the variable.
+//! The environment over the file. Where they come to no configuration together, each layer is checked on its own, so
+//! that an error names the file and line, or the variable.
 
 use std::path::Path;
 
@@ -28,9 +28,9 @@ pub fn layered<T: DeserializeOwned>(
     scalars: &[Scalar],
     variables: &[(String, String)],
 ) -> Result<T> {
-    let mut settings = match file {
+    let (mut settings, misfit) = match file {
         Some(file) => read::<T>(file)?,
-        None => Table::new(),
+        None => (Table::new(), None),
     };
     let mut alone = Vec::new();
     for (name, text) in variables {
@@ -43,15 +43,27 @@ pub fn layered<T: DeserializeOwned>(
         alone.push((name, scalar.field, one));
         put(&mut settings, scalar.field, value);
     }
+    let whole = match typed(settings.clone()) {
+        Ok(configuration) => return Ok(configuration),
+        Err(error) => said(&error),
+    };
     for (name, field, one) in alone {
-        // A setting may be nothing without others of its section.
+        // A setting may be nothing without others of its section, where the file may be at fault.
         if typed::<T>(one).is_err()
             && let Err(error) = typed::<T>(section_of(&settings, field))
+            && misfit.as_ref().is_none_or(|misfit| misfit.said != said(&error))
         {
             return Err(CliError::usage(format!("{prefix}{name}: {}", said(&error))));
         }
     }
-    typed(settings).map_err(|error| CliError::usage(said(&error)))
+    Err(CliError::usage(misfit.map_or(whole, |Misfit { at, said }| format!("{at}: {said}"))))
+}
+
+/// Why a file is no configuration by itself, which what is over it may mend.
+struct Misfit {
+    /// File and line.
+    at: String,
+    said: String,
 }
 
 /// The settings of the section that a field is in; of one that is in none, it alone.
@@ -79,18 +91,21 @@ fn said(error: &toml::de::Error) -> String {
     examples.iter().fold(said, |said, (vague, clear)| said.replace(vague, clear))
 }
 
-fn read<T: DeserializeOwned>(file: &Path) -> Result<Table> {
+fn read<T: DeserializeOwned>(file: &Path) -> Result<(Table, Option<Misfit>)> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
         let doing = format!("the configuration {shown} can't be read");
         CliError::os(&doing, &error, "name another with --config")
     })?;
-    let fault = |error: toml::de::Error| {
+    let misfit = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        CliError::usage(format!("{shown}:{line}: {}", said(&error)))
+        Misfit { at: format!("{shown}:{line}"), said: said(&error) }
     };
-    toml::from_str::<T>(&text).map_err(fault)?;
-    text.parse().map_err(fault)
+    let settings = text.parse().map_err(|error| {
+        let Misfit { at, said } = misfit(error);
+        CliError::usage(format!("{at}: {said}"))
+    })?;
+    Ok((settings, toml::from_str::<T>(&text).err().map(misfit)))
 }
 
 fn put(settings: &mut Table, field: &str, value: Value) {
@@ -163,12 +178,23 @@ mod tests {
         for tls in [
             io(None, &[cert, key]).unwrap().tls,
             io(Some("[tls]\ncert = \"/old.crt\"\nkey = \"/tls.key\"\n"), &[cert]).unwrap().tls,
+            io(Some("[tls]\ncert = \"/tls.crt\"\n"), &[key]).unwrap().tls,
         ] {
             let tls = tls.unwrap();
             assert_eq!((tls.cert.to_str(), tls.key.to_str()), (Some(cert.1), Some(key.1)));
         }
         let said = io(None, &[cert]).unwrap_err();
         assert_eq!(said, "BIREME_IO_TLS_CERT: missing field `key`");
+        // What the variables don't mend stays the file's fault, and theirs stays theirs.
+        let half = "slots = 8\n[tls]\ncert = \"/tls.crt\"\n";
+        for mends_nothing in [&[] as &[_], &[cert], &[("SLOTS", "9")]] {
+            let said = io(Some(half), mends_nothing).unwrap_err();
+            assert!(said.contains("io.toml:2: missing field `key`"), "{said}");
+        }
+        let said = io(Some("[tls]\ncrt = \"/tls.crt\"\n"), &[key]).unwrap_err();
+        assert!(said.contains("io.toml:2: unknown field `crt`"), "{said}");
+        let said = io(Some(half), &[key, ("SLOTS", "-1")]).unwrap_err();
+        assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
         // Who is at fault is named, not who is in the same section.
         let said =
             io(None, &[("TELEMETRY_LOG_FORMAT", "json"), ("TELEMETRY_OTLP_INTERVAL", "soon")]);
