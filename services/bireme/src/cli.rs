@@ -40,7 +40,8 @@ Exit codes:
 
 Errors are one line on stderr, `bireme: what is at fault and how to mend it`;
 with --json it is followed by a line
-{\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}.";
+{\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}. Where io, query or up
+log JSON (with --json, or as set) a line of the log takes the first one's place.";
 
 /// Serves Lance tables from local NVMe drives: query nodes search, I/O nodes keep the rows.
 #[derive(Debug, Parser)]
