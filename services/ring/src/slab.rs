@@ -4,7 +4,7 @@
 //! a real read and write of the first sector, and an exclusive lock (flock) keeps a second process
 //! away for as long as any clone lives. It also finds what the drive below takes at a time.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -54,6 +54,7 @@ struct Slab {
     is_preallocated: bool,
     is_read_only: bool,
     is_memory: bool,
+    is_new: bool,
     queue_depth: QueueDepth,
     medium: Medium,
 }
@@ -72,24 +73,23 @@ impl SlabFile {
     /// See [`SlabError`]; nothing is left behind.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Self, SlabError> {
         let path = path.as_ref();
-        let is_new = path.symlink_metadata().is_err();
-        let opened = Self::open_or_make(path, options);
-        match &opened {
-            // Somebody else made it meanwhile.
-            Err(SlabError::InUse { .. }) => {}
-            // Where it can't be removed, or was never made, the first error counts.
-            Err(_) if is_new => drop(std::fs::remove_file(path)),
-            _ => {}
-        }
-        opened
-    }
-
-    fn open_or_make(path: &Path, options: OpenOptions) -> Result<Self, SlabError> {
         if let Some(bytes) = options.size
             && (bytes == 0 || !bytes.is_multiple_of(SECTOR_BYTES as u64) || bytes > i64::MAX as u64)
         {
             return Err(SlabError::BadSize { path: path.into(), bytes });
         }
+        let made = make(path, options);
+        let opened = Self::open_made(path, options, made.is_some());
+        // Who has locked it meanwhile uses it.
+        if let (Some(made), Err(_)) = (&made, &opened)
+            && made.try_lock().is_ok()
+        {
+            remove(path, made);
+        }
+        opened
+    }
+
+    fn open_made(path: &Path, options: OpenOptions, is_new: bool) -> Result<Self, SlabError> {
         let (file, is_direct) = match open_file(path, options, true) {
             Ok(file) => (file, true),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -117,6 +117,7 @@ impl SlabFile {
             is_preallocated,
             is_read_only: options.read_only,
             is_memory: is_memory(&file),
+            is_new,
             queue_depth: file
                 .metadata()
                 .map(|metadata| queue_depth(&metadata))
@@ -135,6 +136,7 @@ impl SlabFile {
             is_preallocated: true,
             is_read_only: false,
             is_memory: false,
+            is_new: false,
             queue_depth: QueueDepth { depth, source, disks: vec![name] },
             medium: Medium::Simulated(disk.clone(), drive),
         }))
@@ -170,6 +172,16 @@ impl SlabFile {
     /// Whether it lies in a filesystem that is memory.
     pub fn is_memory(&self) -> bool {
         self.0.is_memory
+    }
+
+    /// Closes it, and removes its file if opening it made that: for who can't use it after all. Clones keep what they
+    /// have of it.
+    pub fn discard(self) {
+        if let Medium::File(file) = &self.0.medium
+            && self.0.is_new
+        {
+            remove(&self.0.path, file);
+        }
     }
 
     /// How many operations at a time its drive takes, as it was when the slab was opened.
@@ -222,6 +234,24 @@ impl SlabFile {
 fn is_memory(file: &File) -> bool {
     const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
     fstatfs(file).is_ok_and(|fs| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&fs.filesystem_type()))
+}
+
+/// An empty file where there is nothing yet and a slab is to be. Without O_DIRECT, for lack of which some filesystems
+/// refuse a file that they have made. What else is in the way opening tells.
+fn make(path: &Path, options: OpenOptions) -> Option<File> {
+    let is_wanted = options.size.is_some() && !options.read_only;
+    is_wanted.then(|| File::options().write(true).create_new(true).open(path).ok()).flatten()
+}
+
+/// Removes a file that was made here, and is locked, if it's still what `path` names. Where it can't be removed, what
+/// went wrong before counts.
+fn remove(path: &Path, made: &File) {
+    let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    if let (Ok(made), Ok(named)) = (made.metadata(), path.symlink_metadata())
+        && id(made) == id(named)
+    {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn open_file(path: &Path, options: OpenOptions, direct: bool) -> io::Result<File> {
@@ -361,6 +391,7 @@ mod tests {
         let clone = slab.clone();
         drop(slab);
         assert!(matches!(SlabFile::open(&path, sized(4096)), Err(SlabError::InUse { .. })));
+        assert!(path.exists(), "it stays to who has it");
         drop(clone);
         SlabFile::open(&path, sized(4096)).unwrap();
     }
@@ -390,5 +421,44 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing stays allocated");
         let existing = OpenOptions { direct: Direct::Prefer, ..Default::default() };
         assert!(matches!(is(SlabFile::open(&path, existing)), SlabError::TooSmall { .. }));
+        assert!(path.exists(), "what was there before stays");
+    }
+
+    #[test]
+    fn what_this_call_did_not_make_is_never_removed() {
+        let folder = folder();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let error = SlabFile::open(&link, sized(1 << 60)).unwrap_err();
+        assert!(matches!(error, SlabError::NoSpace { .. }), "{error}");
+        assert!(link.symlink_metadata().is_ok(), "a link to nothing is something");
+
+        let path = folder.path().join("slab");
+        let made = make(&path, sized(4096)).unwrap();
+        assert!(make(&path, sized(4096)).is_none(), "it is made once");
+        std::fs::rename(&path, &target).unwrap();
+        std::fs::write(&path, "somebody else's").unwrap();
+        remove(&path, &made);
+        assert!(path.exists(), "another file has that name now");
+        remove(&target, &made);
+        assert!(!target.exists());
+
+        let missing = folder.path().join("missing");
+        let read_only = OpenOptions { read_only: true, ..sized(4096) };
+        for options in [read_only, OpenOptions { size: None, ..sized(4096) }] {
+            assert!(make(&missing, options).is_none());
+            assert!(SlabFile::open(&missing, options).is_err() && !missing.exists());
+        }
+    }
+
+    #[test]
+    fn a_slab_that_is_discarded_leaves_a_file_only_where_one_was() {
+        let folder = folder();
+        let path = folder.path().join("slab");
+        SlabFile::open(&path, sized(4096)).unwrap().discard();
+        assert!(!path.exists());
+        drop(SlabFile::open(&path, sized(4096)).unwrap());
+        SlabFile::open(&path, sized(4096)).unwrap().discard();
+        assert!(path.exists());
     }
 }

@@ -29,18 +29,17 @@ impl Drives {
     /// one is made as long as it is to be. What they hold is changed by [`take`](super::take) only.
     ///
     /// # Errors
-    /// A drive that can't be used, is somebody else's, or too small.
+    /// A drive that can't be used, is somebody else's, or too small; files that were made for others are removed again.
     pub fn open(config: &IoConfig) -> Result<Self, NodeError> {
         let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
         let owners = owners.collect::<Result<Vec<_>, _>>()?;
-        let slabs = config.drives.iter().map(|drive| open(drive, config));
-        let slabs = slabs.collect::<Result<Vec<_>, _>>()?;
+        let slabs = open_all(config)?;
         let engine = match config.engine {
             EngineChoice::Auto => Engine::Auto,
             EngineChoice::IoUring => Engine::IoUring,
             EngineChoice::Pread => Engine::Pread,
         };
-        Self::claim(config, slabs, owners, engine)
+        Ok(Self::claim(config, slabs, owners, engine))
     }
 
     /// A simulated disk's drives.
@@ -49,8 +48,9 @@ impl Drives {
     /// One that is too small.
     pub fn simulated(config: &IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
         let slabs = disk.slabs();
+        slabs.iter().try_for_each(|slab| check_size(slab.path(), slab.len(), config.segment))?;
         let owners = slabs.iter().map(Superblock::of).collect();
-        Self::claim(config, slabs, owners, Engine::Simulated(disk.clone()))
+        Ok(Self::claim(config, slabs, owners, Engine::Simulated(disk.clone())))
     }
 
     /// As a configuration names them.
@@ -64,12 +64,11 @@ impl Drives {
         slabs: Vec<SlabFile>,
         owners: Vec<Option<Superblock>>,
         engine: Engine,
-    ) -> Result<Self, NodeError> {
-        slabs.iter().try_for_each(|slab| check_size(slab.path(), slab.len(), config.segment))?;
+    ) -> Self {
         let segment_sectors = config.segment.as_u64() / SECTOR_BYTES as u64;
         let claims = slabs.iter().zip(owners);
         let claims = claims.map(|(slab, found)| Claim::new(slab, found, segment_sectors)).collect();
-        Ok(Self { slabs, claims, engine })
+        Self { slabs, claims, engine }
     }
 }
 
@@ -89,6 +88,23 @@ pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), Node
     Err(NodeError::Config { field: "drives", problem })
 }
 
+/// All of them, or none: a drive that can't be used leaves no file behind of those before it.
+fn open_all(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
+    let mut slabs: Vec<SlabFile> = Vec::with_capacity(config.drives.len());
+    for drive in &config.drives {
+        let opened = open(drive, config).and_then(|slab| {
+            let (path, bytes) = (slab.path().to_owned(), slab.len());
+            slabs.push(slab);
+            check_size(&path, bytes, config.segment)
+        });
+        if let Err(error) = opened {
+            slabs.into_iter().for_each(SlabFile::discard);
+            return Err(error);
+        }
+    }
+    Ok(slabs)
+}
+
 fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
     let direct = if config.allow_buffered { Direct::Prefer } else { Direct::Require };
     let size = match drive.size {
@@ -98,4 +114,32 @@ fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
     };
     let options = OpenOptions { size, direct, ..OpenOptions::default() };
     Ok(SlabFile::open(&drive.path, options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_is_refused_leaves_no_file_of_the_others() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [there, new, small] = ["there", "new", "small"].map(|name| folder.path().join(name));
+        std::fs::File::create(&there).unwrap();
+        let size =
+            |path: &Path, mib| DriveConfig { path: path.into(), size: Some(ByteSize::mib(mib)) };
+        let config = IoConfig {
+            drives: vec![size(&there, 4), size(&new, 4), size(&small, 1)],
+            segment: ByteSize::mib(1),
+            allow_buffered: true,
+            ..IoConfig::default()
+        };
+        assert!(matches!(Drives::open(&config), Err(NodeError::Config { field: "drives", .. })));
+        assert!(there.exists() && !new.exists() && !small.exists());
+
+        let nowhere =
+            DriveConfig { path: folder.path().join("no/slab"), size: Some(ByteSize::mib(4)) };
+        let config = IoConfig { drives: vec![size(&new, 4), nowhere], ..config };
+        assert!(matches!(Drives::open(&config), Err(NodeError::Slab(_))));
+        assert!(!new.exists());
+    }
 }
