@@ -3,11 +3,9 @@
 //! One that can't be connected to needs none of this: its client says so at once. Shared by a node's
 //! cores, without a lock: while a node is well it is only read.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::fetch::Outage;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
@@ -30,8 +28,6 @@ pub struct EjectionPolicy {
 /// How one I/O node does.
 #[derive(Debug)]
 pub struct Ejection {
-    /// By which all cores' clients tell once that it was found, or lost.
-    pub outage: Arc<Outage>,
     name: String,
     policy: EjectionPolicy,
     began: Instant,
@@ -48,8 +44,8 @@ impl Ejection {
     /// A node that is well at `now`. Pauses take their jitter from `seed`.
     pub fn new(name: &str, policy: EjectionPolicy, seed: u64, now: Instant) -> Self {
         let name = name.to_owned();
-        let (outage, failures, until_ms, times) = Default::default();
-        Self { outage, name, policy, began: now, seed, failures, until_ms, times }
+        let (failures, until_ms, times) = Default::default();
+        Self { name, policy, began: now, seed, failures, until_ms, times }
     }
 
     /// Whether it may be asked at `now`. Once its time is over it is asked once, and by that one answer

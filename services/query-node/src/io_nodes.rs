@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use client::fetch::Outage;
 use connections::tls::ClientTls;
 use membership::{Membership, Policy, Report, Settings, View};
 use tokio::sync::watch;
@@ -23,8 +24,17 @@ pub struct IoNodes {
     membership: Membership,
     policy: EjectionPolicy,
     /// By name and endpoint. Locked where routes are made, not on the way of a request.
-    ejections: Mutex<HashMap<(String, String), Weak<Ejection>>>,
+    standings: Mutex<HashMap<(String, String), Weak<Standing>>>,
     ejected: AtomicU64,
+}
+
+/// How one I/O node does, over all cores.
+#[derive(Debug)]
+pub struct Standing {
+    /// Whether it is let be for failing.
+    pub ejection: Ejection,
+    /// By which all cores' clients tell once that it was found, or lost.
+    pub outage: Arc<Outage>,
 }
 
 impl IoNodes {
@@ -49,8 +59,8 @@ impl IoNodes {
             time: config.ejection_time,
             time_max: config.ejection_time_max,
         };
-        let (ejections, ejected) = Default::default();
-        Ok(Self { tls, membership, policy, ejections, ejected })
+        let (standings, ejected) = Default::default();
+        Ok(Self { tls, membership, policy, standings, ejected })
     }
 
     /// Where the list comes from.
@@ -69,17 +79,17 @@ impl IoNodes {
     }
 
     /// How the member of that name does, there; the same for all cores, as long as one of them has it.
-    pub fn ejection(&self, name: &str, endpoint: &str) -> Arc<Ejection> {
+    pub fn standing(&self, name: &str, endpoint: &str) -> Arc<Standing> {
         let key = (name.to_owned(), endpoint.to_owned());
-        let mut known = self.ejections.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(ejection) = known.get(&key).and_then(Weak::upgrade) {
-            return ejection;
+        let mut known = self.standings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(standing) = known.get(&key).and_then(Weak::upgrade) {
+            return standing;
         }
-        known.retain(|_, ejection| ejection.strong_count() > 0);
+        known.retain(|_, standing| standing.strong_count() > 0);
         let ejection = Ejection::new(name, self.policy, rand::random(), Instant::now());
-        let ejection = Arc::new(ejection);
-        known.insert(key, Arc::downgrade(&ejection));
-        ejection
+        let standing = Arc::new(Standing { ejection, outage: Arc::default() });
+        known.insert(key, Arc::downgrade(&standing));
+        standing
     }
 
     /// Counts an ejection.

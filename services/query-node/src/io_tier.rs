@@ -19,9 +19,8 @@ use tokio::time::Instant;
 use wire::query::MemberState;
 
 use crate::config::QueryConfig;
-use crate::ejection::Ejection;
 use crate::error::Result;
-use crate::io_nodes::IoNodes;
+use crate::io_nodes::{IoNodes, Standing};
 use crate::tables::OpenTable;
 
 /// How long a member that joins may take to be connected before it is asked.
@@ -53,7 +52,7 @@ pub struct Node {
     /// This core's streams to it.
     pub client: FetchClient,
     /// How it does, over all cores.
-    pub ejection: Arc<Ejection>,
+    pub standing: Arc<Standing>,
 }
 
 impl IoTier {
@@ -137,18 +136,18 @@ impl Routes {
         };
         let node = |seat: &Seat| {
             let address = seat.endpoint.to_string();
-            let ejection = nodes.ejection(&seat.name, &address);
+            let standing = nodes.standing(&seat.name, &address);
             let client = match self.find(seat) {
                 Some(before) => before.client.clone(),
                 None => {
                     let jitter_seed = rand::random();
-                    let outage = Some(Arc::clone(&ejection.outage));
+                    let outage = Some(Arc::clone(&standing.outage));
                     let options = FetchOptions { jitter_seed, outage, ..options.clone() };
                     FetchClient::new(seat.endpoint.clone(), options)?
                 }
             };
             let (name, address) = (seat.name.as_str().into(), address.into());
-            Ok(Arc::new(Node { seat: seat.clone(), name, address, client, ejection }))
+            Ok(Arc::new(Node { seat: seat.clone(), name, address, client, standing }))
         };
         let nodes = view.seats.iter().map(node).collect::<Result<_>>()?;
         Ok(Self { members, nodes })
@@ -168,7 +167,7 @@ impl Node {
         match self.seat.state {
             State::Draining => MemberState::Draining,
             State::Away => MemberState::Away,
-            State::Ready | State::Joining if self.ejection.is_ejected(Instant::now()) => {
+            State::Ready | State::Joining if self.standing.ejection.is_ejected(Instant::now()) => {
                 MemberState::Ejected
             }
             State::Ready => MemberState::Ready,
@@ -185,6 +184,6 @@ impl Node {
             State::Away if !self.client.is_connected() => return Some("it is away"),
             State::Away | State::Ready | State::Joining => {}
         }
-        (!self.ejection.may_ask(Instant::now())).then_some("it failed lately")
+        (!self.standing.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }
 }

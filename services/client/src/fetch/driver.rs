@@ -17,7 +17,7 @@ use super::job::Command;
 use super::ledger::{Ledger, batch_rows_max};
 use super::link::{Link, unreachable};
 use super::options::FetchOptions;
-use super::outage::Outage;
+use super::outage::{Connected, Outage};
 use super::state::{self, Shared};
 use crate::endpoint::Endpoint;
 
@@ -59,12 +59,12 @@ impl Driver {
                     Ok(fault) => fault,
                     Err(Abandoned) => return,
                 },
-                Err(fault) => Some(fault),
+                Err(fault) => {
+                    self.outage.tell(&self.endpoint, &fault);
+                    self.shared.set_link(state::Link::Down(fault.clone()));
+                    Some(fault)
+                }
             };
-            if let Some(fault) = &fault {
-                self.outage.begin(&self.endpoint, fault);
-                self.shared.set_link(state::Link::Down(fault.clone()));
-            }
         }
     }
 
@@ -100,18 +100,19 @@ impl Driver {
     async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
-        self.outage.end(&self.endpoint, &link.welcome.node);
+        let connected = Connected::to(&self.outage, &self.endpoint, &link.welcome.node);
         let batch_rows_max = batch_rows_max(&link.welcome);
         self.shared.credit_rows.store(link.welcome.credit_rows as usize, Ordering::Relaxed);
         self.shared.set_link(state::Link::Up { batch_rows_max });
         let end = self.serve(link, &mut ledger).await;
         self.shared.outstanding_rows.store(0, Ordering::Relaxed);
         self.shared.credit_rows.store(0, Ordering::Relaxed);
+        drop(connected);
         let End::Broken(fault) = end else { return Err(Abandoned) };
+        self.outage.tell(&self.endpoint, &fault);
         let useful = ledger.answered() > 0;
         if useful {
             self.backoff.reset();
-            self.outage.begin(&self.endpoint, &fault);
             self.shared.set_link(state::Link::Connecting);
         } else {
             self.shared.set_link(state::Link::Down(fault.clone()));

@@ -42,8 +42,8 @@ pub struct FetchOptions {
     pub spares: Arc<Spares>,
     /// What connections are made over.
     pub network: Network,
-    /// Where it is kept whether the node was lost, for clients of one node, one a core, that are to tell of it once;
-    /// left out, this client's own.
+    /// Where the streams that are connected count, for clients of one node, one a core, that are to tell once that it
+    /// was found, or lost; left out, this client's own.
     pub outage: Option<Arc<Outage>>,
 }
 

@@ -1,41 +1,58 @@
-//! A node is logged when it is found and when it is lost, by the first of its streams that notices; what every
-//! further attempt comes to is of interest to nobody but a debugger.
+//! A node is logged when its first stream is connected, and when it has none any more; what comes of each stream, and
+//! of every further attempt, is of interest to nobody but a debugger.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::{debug, info, warn};
 use wire::Fault;
 
 use crate::endpoint::Endpoint;
 
-/// Whether the node is out of reach; shared by its streams, and by clients of the same node that are to tell of it
-/// once.
+/// How many streams to a node are connected; shared by them, and by clients of the same node that are to tell of it
+/// once. [`LOST`] if none is, and that was told.
 #[derive(Debug, Default)]
-pub struct Outage(AtomicU8);
+pub struct Outage(AtomicUsize);
 
-// What was told last; nothing at first.
-const FOUND: u8 = 1;
-const LOST: u8 = 2;
+const LOST: usize = usize::MAX;
 
 impl Outage {
-    /// A stream broke, or could not be connected. Whether this is news.
-    pub(super) fn begin(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
-        let is_news = self.0.swap(LOST, Ordering::Relaxed) != LOST;
-        match is_news {
+    /// A stream broke, and counts no more, or could not be connected. Whether the node is lost, which was not told yet.
+    pub(super) fn tell(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
+        let told = self.0.compare_exchange(0, LOST, Ordering::Relaxed, Ordering::Relaxed);
+        match told.is_ok() {
             true => warn!(%endpoint, "{fault}; trying again until it answers"),
             false => debug!(%endpoint, "{fault}"),
         }
-        is_news
+        told.is_ok()
     }
 
-    /// A stream is connected to `node`. Whether this is news.
-    pub(super) fn end(&self, endpoint: &Endpoint, node: &str) -> bool {
-        let is_news = self.0.swap(FOUND, Ordering::Relaxed) != FOUND;
-        match is_news {
+    /// One more. Whether it is the first.
+    fn add(&self) -> bool {
+        let added = |count| Some(if count == LOST { 1 } else { count + 1 });
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        matches!(before, Ok(0 | LOST))
+    }
+}
+
+/// A stream that is connected, until this is dropped: without a word, since who drops a client has not lost the node.
+pub(super) struct Connected(Arc<Outage>);
+
+impl Connected {
+    /// Counts a stream to `node`.
+    pub(super) fn to(outage: &Arc<Outage>, endpoint: &Endpoint, node: &str) -> Self {
+        match outage.add() {
             true => info!(%endpoint, node, "connected"),
             false => debug!(%endpoint, node, "one more stream is connected"),
         }
-        is_news
+        Self(Arc::clone(outage))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        // Not lost while this one counts.
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -45,21 +62,63 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn each_outage_is_news_once() {
-        let (endpoint, outage) = ("127.0.0.1:9".parse().unwrap(), Outage::default());
-        let fault = Fault::new(Reason::NodeUnavailable, "x");
-        let begin = || outage.begin(&endpoint, &fault);
-        let end = || outage.end(&endpoint, "io-0");
-        assert_eq!([begin(), begin(), begin()], [true, false, false]);
-        assert_eq!([end(), end()], [true, false]);
-        assert_eq!([begin(), begin()], [true, false]);
-        assert_eq!([end(), begin(), end()], [true; 3]);
+    /// The streams of a node, and whether what befalls them is news.
+    #[derive(Default)]
+    struct Streams {
+        outage: Arc<Outage>,
+        connected: Vec<Connected>,
+    }
+
+    impl Streams {
+        fn connect(&mut self) -> bool {
+            let is_first = self.outage.add();
+            self.connected.push(Connected(Arc::clone(&self.outage)));
+            is_first
+        }
+
+        fn fail(&self) -> bool {
+            let fault = Fault::new(Reason::NodeUnavailable, "x");
+            self.outage.tell(&"127.0.0.1:9".parse().unwrap(), &fault)
+        }
+
+        fn lose(&mut self) -> bool {
+            self.connected.pop();
+            self.fail()
+        }
     }
 
     #[test]
-    fn that_a_node_is_there_is_news_once() {
-        let (endpoint, outage) = ("127.0.0.1:9".parse().unwrap(), Outage::default());
-        assert_eq!([(); 3].map(|()| outage.end(&endpoint, "io-0")), [true, false, false]);
+    fn a_node_is_found_by_the_first_stream_and_lost_with_the_last() {
+        let mut node = Streams::default();
+        assert_eq!([node.connect(), node.connect()], [true, false]);
+        assert_eq!([node.lose(), node.lose(), node.fail()], [false, true, false]);
+        assert_eq!([node.connect(), node.lose(), node.connect()], [true; 3]);
+    }
+
+    #[test]
+    fn a_stream_that_is_back_before_another_breaks_is_no_news() {
+        let mut node = Streams::default();
+        assert_eq!([node.connect(), node.connect()], [true, false]);
+        for _ in 0..2 {
+            assert_eq!([node.lose(), node.connect()], [false, false]);
+        }
+    }
+
+    #[test]
+    fn a_node_that_never_was_there_is_lost_once() {
+        let mut node = Streams::default();
+        assert_eq!([node.fail(), node.fail(), node.connect()], [true, false, true]);
+        assert!(!node.fail(), "one that can't be connected, while another is");
+        assert!(node.lose());
+    }
+
+    #[test]
+    fn a_client_that_is_dropped_has_lost_nothing() {
+        let mut node = Streams::default();
+        assert_eq!([node.connect(), node.connect()], [true, false]);
+        node.connected.pop();
+        assert!(!node.fail(), "the other client's is connected");
+        node.connected.pop();
+        assert!(node.fail(), "the node was not lost before");
     }
 }

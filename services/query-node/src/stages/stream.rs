@@ -324,17 +324,17 @@ impl Asked<'_> {
         }
         match answer {
             Ok(reply) => {
-                node.ejection.succeeded();
+                node.standing.ejection.succeeded();
                 self.from.node = Some((took, reply.times()));
                 Ok(Some(reply))
             }
             Err(fault) => {
                 if blames_node(&fault, took) {
-                    if node.ejection.failed(Instant::now(), &fault.message) {
+                    if node.standing.ejection.failed(Instant::now(), &fault.message) {
                         self.state.shared.io_nodes.count_ejection();
                     }
                 } else if has_answered(&fault) {
-                    node.ejection.succeeded();
+                    node.standing.ejection.succeeded();
                 }
                 if !table_may_answer(fault.reason) {
                     return Err(fault.into());
