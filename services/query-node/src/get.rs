@@ -11,7 +11,7 @@ use crate::counted::counted;
 use crate::error::{QueryError, Result};
 use crate::metrics::Stage;
 use crate::stages::{
-    Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up,
+    Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up, present,
     validate_keys,
 };
 use crate::state::State;
@@ -69,8 +69,7 @@ fn verify(
     keys: &[String],
     places: &[usize],
 ) -> Result<(RecordBatch, Vec<usize>)> {
-    let is_there = |at: &usize| fetched.missing.binary_search(&(*at as u32)).is_err();
-    let present: Vec<usize> = (0..places.len()).filter(is_there).collect();
+    let present: Vec<usize> = present(places.len(), &fetched.missing).collect();
     let column = fetched.rows.column(key_at);
     let right: Vec<bool> = present
         .iter()

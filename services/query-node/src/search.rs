@@ -11,7 +11,7 @@ use crate::counted::counted;
 use crate::error::Result;
 use crate::metrics::Stage;
 use crate::stages::{
-    By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, rank, row_like,
+    By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, present, rank, row_like,
     score_rows, search as by_index, validate_search, vector_of,
 };
 use crate::state::State;
@@ -102,10 +102,9 @@ async fn answer(
         _ => fetch_rows(state, open, &addrs, projection, call.terms).await?,
     };
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
-    let is_there = |place: &u32| fetched.missing.binary_search(place).is_err();
-    let present = (0u32..).zip(winners).filter(|(place, _)| is_there(place));
+    let there = present(winners.len(), &fetched.missing).map(|at| winners[at]);
     let (addrs, mut numbers): (Vec<u64>, Vec<f32>) =
-        present.map(|(_, &(addr, number))| (addr.to_u64(), number)).unzip();
+        there.map(|(addr, number)| (addr.to_u64(), number)).unzip();
     if measure == Measure::Distance {
         numbers.iter_mut().for_each(|number| *number = at_least_0(*number));
     }

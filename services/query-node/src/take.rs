@@ -15,7 +15,7 @@ use crate::counted::counted;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcWriter;
 use crate::metrics::Stage;
-use crate::stages::{fetch_rows, finish, validate_take};
+use crate::stages::{fetch_rows, finish, present, validate_take};
 use crate::state::State;
 use crate::tables::{Measure, OpenTable, Projection};
 use crate::terms::Terms;
@@ -123,9 +123,10 @@ impl Take {
             if !self.skip {
                 refuse_missing(&self.open, missing.iter().map(|&at| addrs[at as usize]))?;
             }
-            let present = present(addrs, &missing);
+            let mut there = Vec::with_capacity(addrs.len());
+            there.extend(present(addrs.len(), &missing).map(|at| addrs[at].to_u64()));
             let rows =
-                finish(&fetched.rows, &self.projection, Measure::Nothing, present, Vec::new())?;
+                finish(&fetched.rows, &self.projection, Measure::Nothing, there, Vec::new())?;
             self.writer.write(&rows)?;
             missing.iter_mut().for_each(|at| *at += self.from as u32);
         }
@@ -161,16 +162,6 @@ fn rows_of_fixed_width(row_bytes: usize) -> usize {
 /// How many rows of so many bytes a message has.
 fn rows_of_message(row_bytes: usize) -> usize {
     (MESSAGE_ROWS_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
-}
-
-/// The addresses of the rows that there are, `missing` being the places of the others.
-fn present(addrs: &[RowAddr], missing: &[u32]) -> Vec<u64> {
-    if missing.is_empty() {
-        return addrs.iter().map(|addr| addr.to_u64()).collect();
-    }
-    let is_there = |at: u32| missing.binary_search(&at).is_err();
-    let present = (0u32..).zip(addrs).filter(|(at, _)| is_there(*at));
-    present.map(|(_, addr)| addr.to_u64()).collect()
 }
 
 fn refuse_missing(open: &OpenTable, missing: impl Iterator<Item = RowAddr>) -> Result<()> {

@@ -57,6 +57,12 @@ pub fn assemble(
     Ok((batch, missing))
 }
 
+/// The places of those that there are, of so many rows asked for; `missing` are the places of the others, ascending.
+pub fn present(asked: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
+    let mut missing = missing.iter().peekable();
+    (0..asked).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
+}
+
 /// Rows as they travelled become those of an answer: in the table's own types, with a last column of
 /// their addresses, and one of their distances or scores where `measure` has any.
 pub fn finish(
@@ -116,6 +122,15 @@ mod tests {
         let parts = [part(&[0, 2, 5], &[10, 15], &[1]), part(&[1, 3, 4], &[11, 13, 14], &[])];
         let (batch, missing) = assemble(&parts, 6, &schema()).unwrap();
         assert_eq!((values(&batch), missing), (vec![10, 11, 13, 14, 15], vec![2]));
+    }
+
+    #[test]
+    fn those_that_there_are_are_those_that_are_not_missing() {
+        let found = |missing: &[u32]| present(4, missing).collect::<Vec<_>>();
+        assert_eq!(found(&[]), [0, 1, 2, 3]);
+        assert_eq!(found(&[0, 2]), [1, 3]);
+        assert_eq!(found(&[1, 2, 3]), [0]);
+        assert!(found(&[0, 1, 2, 3]).is_empty());
     }
 
     #[test]

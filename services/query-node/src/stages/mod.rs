@@ -15,7 +15,7 @@ mod stream;
 mod table;
 mod validate;
 
-pub use assemble::finish;
+pub use assemble::{finish, present};
 pub use key::has_key;
 pub use lookup::{look_up, row_like, vector_of};
 pub use rank::rank;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
 
-use super::assemble::{Part, assemble};
+use super::assemble::{Part, assemble, present};
 use super::plan::{Share, all_to_one, plan};
 use super::score::Vectors;
 use super::table::table_rows;
@@ -234,10 +234,9 @@ fn score_here(
     query: &Query,
 ) -> Result<Vec<(RowAddr, f32)>> {
     let vectors = Vectors::of(rows.column(0))?;
-    let mut gone = missing.iter().peekable();
-    let present = (0u32..).zip(addrs).filter(|(at, _)| gone.next_if_eq(&at).is_none());
-    let pairs = present.zip(vectors.distances(query));
-    Ok(pairs.filter_map(|((_, &addr), distance)| Some((addr, distance?))).collect())
+    let there = present(addrs.len(), missing).map(|at| addrs[at]);
+    let pairs = there.zip(vectors.distances(query));
+    Ok(pairs.filter_map(|(addr, distance)| Some((addr, distance?))).collect())
 }
 
 /// Who answered.
