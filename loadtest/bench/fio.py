@@ -8,10 +8,28 @@ import resource
 import subprocess
 from pathlib import Path
 
+from . import disk
+
+# Of fio's reads, those that the drive has to have made: some neighbours are merged on the way.
+FROM_DRIVE = 0.98
+
+
+def write_once(slabs: list[Path], gib: int) -> None:
+    """Slabs with random bytes in each block, for a node that is told to overwrite them. What a file system has room
+    for and nobody has written it answers with zeros, without the drive, so that fio would be faster than the drive."""
+    command = [
+        "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
+        "--rw=write", "--bs=1M", "--direct=1", "--ioengine=io_uring", "--iodepth=4", "--end_fsync=1",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+
+
 def random_reads(
     slabs: list[Path], slab_bytes: int, depth: int, jobs: int, seconds: float, rate: float | None = None
 ) -> dict:
-    """Reads the first `slab_bytes` of each slab at `depth` over all jobs, as fast as they go or `rate` a second."""
+    """Reads the first `slab_bytes` of each slab at `depth` over all jobs, as fast as they go or `rate` a second.
+
+    Raises RuntimeError where the block layer counted fewer reads than fio."""
     jobs = min(jobs, depth)
     command = [
         "fio", "--name=read", f"--filename={':'.join(map(str, slabs))}", f"--size={slab_bytes * len(slabs)}",
@@ -23,10 +41,14 @@ def random_reads(
     ]  # fmt: skip
     if rate:
         command += [f"--rate_iops={int(rate / jobs)}", "--rate_process=poisson"]
+    watch = disk.Watch(slabs)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    drive_reads = watch.counted().reads
     read = json.loads(done.stdout)["jobs"][0]["read"]
+    if drive_reads < FROM_DRIVE * read["total_ios"]:
+        raise RuntimeError(f"of {read['total_ios']} reads of fio the drive made {drive_reads}: were its blocks written?")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     latency = read["clat_ns"]["percentile"]
     return {
@@ -34,6 +56,8 @@ def random_reads(
         "jobs": jobs,
         "rate": rate,
         "iops": read["iops"],
+        "reads": read["total_ios"],
+        "drive_reads": drive_reads,
         "cpu_us_per_io": cpu * 1e6 / read["total_ios"],
         "p50_us": latency["50.000000"] / 1e3,
         "p99_us": latency["99.000000"] / 1e3,

@@ -63,7 +63,9 @@ class _Rounds:
         self.slabs = [folder / "slab" for folder in profile.drive_folders]
         # Vectors are filled first; by then each slab holds its part of them, a sector each.
         self.slab_bytes = profile.rows * 4096 // len(self.slabs)
-        self.drive = self._tier(self.slabs, 0)
+        print("writing the drive's slabs", flush=True)
+        fio.write_once(self.slabs, profile.slab_gib)
+        self.drive = self._tier(self.slabs, 0, keep=True, BIREME_IO_OVERWRITE="true")
         self.memory = self._tier([profile.memory_folder / "slab-0"], 0)
         slabs = [folder / "slab-ram" for folder in profile.drive_folders]
         self.ram = self._tier(slabs, profile.ram_tier_gib)
