@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use address::RowAddr;
 
-use crate::hint::{credentials_hint, option_hint, reserved_hint, text_index_hint};
+use crate::hint::{column_hint, credentials_hint, option_hint, text_index_hint};
 use crate::words::{addresses_said, candidates_said, counted, listed};
 
 /// Shorthand for results of this crate.
@@ -51,7 +51,11 @@ pub enum LakeError {
         fragment: u32,
     },
     /// The table has no such top-level column.
-    #[error("no column {column:?}: the table has {}{}", listed(available), reserved_hint(column))]
+    #[error(
+        "no column {column:?}: the table has {}{}",
+        listed(available),
+        column_hint(column, available)
+    )]
     ColumnNotFound {
         /// The name asked for.
         column: String,

@@ -1,26 +1,32 @@
 //! What to do about an error, where that takes more than a clause.
 
 use lance_core::{ROW_ADDR, is_system_column};
+use spelling::nearest;
 
 use crate::words::listed;
 
-/// For a column that isn't there because it isn't one.
-pub(crate) fn reserved_hint(column: &str) -> &'static str {
+/// For a column that isn't among those `available`.
+pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     match column {
-        "_distance" | "_score" => "; it comes by itself with the rows of a search",
-        ROW_ADDR => "; it comes by itself with every row",
-        column if is_system_column(column) => "; Lance keeps this name for itself",
-        _ => "",
+        "_distance" | "_score" => "; it comes by itself with the rows of a search".to_owned(),
+        ROW_ADDR => "; it comes by itself with every row".to_owned(),
+        column if is_system_column(column) => "; Lance keeps this name for itself".to_owned(),
+        _ => match nearest(column, available.iter().map(String::as_str)) {
+            Some(meant) => format!("; did you mean {meant:?}?"),
+            None => String::new(),
+        },
     }
 }
 
 /// For a table at `uri` whose `columns` could have a full-text index.
 pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
-    let Some(first) = columns.first() else {
-        return "it has no column of text".to_owned();
+    let (columns_are, column) = match columns {
+        [] => return "it has no column of text".to_owned(),
+        [only] => ("column is", only.as_str()),
+        _ => ("columns are", "COLUMN"),
     };
     format!(
-        "its text columns are {}; build one with `bireme index --table {uri} --text {first}` \
+        "its text {columns_are} {}; build one with `bireme index --table {uri} --text {column}` \
          (overwriting a table drops its indexes)",
         listed(columns)
     )
@@ -61,13 +67,17 @@ mod tests {
 
     #[test]
     fn hints_fit_what_is_missing() {
-        assert_eq!(reserved_hint("name"), "");
-        assert!(reserved_hint("_rowaddr").contains("by itself"));
-        assert!(reserved_hint("_rowid").contains("Lance"));
+        let columns = ["a".to_owned(), "gloss".to_owned()];
+        assert_eq!(column_hint("name", &columns), "");
+        assert_eq!(column_hint("glos", &columns), r#"; did you mean "gloss"?"#);
+        assert!(column_hint("_rowaddr", &columns).contains("by itself"));
+        assert!(column_hint("_rowid", &columns).contains("Lance"));
         assert_eq!(text_index_hint("t", &[]), "it has no column of text");
-        let columns = ["a".to_owned(), "b".to_owned()];
         let hint = text_index_hint("t", &columns);
-        assert!(hint.starts_with(r#"its text columns are "a", "b"; "#), "{hint}");
+        assert!(hint.starts_with(r#"its text columns are "a", "gloss"; "#), "{hint}");
+        assert!(hint.contains("--table t --text COLUMN`"), "{hint}");
+        let hint = text_index_hint("t", &columns[..1]);
+        assert!(hint.starts_with(r#"its text column is "a"; "#), "{hint}");
         assert!(hint.contains("--table t --text a`"), "{hint}");
         assert!(credentials_hint("s3://b/t").contains("AWS_ACCESS_KEY_ID"));
         assert!(credentials_hint("gs://b/t").contains("GOOGLE_APPLICATION_CREDENTIALS"));

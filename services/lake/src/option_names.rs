@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use lance_io::object_store::StorageOptions;
-use strsim::levenshtein;
+use spelling::nearest;
 
 use crate::error::{LakeError, Result};
 
@@ -78,7 +78,8 @@ pub fn check_storage(options: &HashMap<String, String>) -> Result<()> {
     }
     let unknown = options.keys().filter(|name| !is_known(name)).min();
     unknown.map_or(Ok(()), |name| {
-        Err(LakeError::UnknownOption { name: name.clone(), nearest: nearest(name) })
+        let known = USUAL.into_iter().chain(OF_LANCE);
+        Err(LakeError::UnknownOption { name: name.clone(), nearest: nearest(name, known) })
     })
 }
 
@@ -91,14 +92,6 @@ fn is_known(name: &str) -> bool {
     !(alone.as_s3_options().is_empty()
         && alone.as_gcs_options().is_empty()
         && alone.as_azure_options().is_empty())
-}
-
-/// The name that takes the fewest changes, if most of it is the same.
-fn nearest(name: &str) -> Option<&'static str> {
-    let name = name.to_ascii_lowercase();
-    let known = USUAL.into_iter().chain(OF_LANCE);
-    let (changes, known) = known.map(|known| (levenshtein(&name, known), known)).min()?;
-    (changes * 3 <= known.len()).then_some(known)
 }
 
 #[cfg(test)]

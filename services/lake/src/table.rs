@@ -233,8 +233,9 @@ impl Table {
     /// Whether `column` can be recorded as the key column. Another one gives way only to who says so: rows would no
     /// longer be found by the keys that are known of them.
     ///
-    /// Errors: `AnotherKey`.
+    /// Errors: `ColumnNotFound`, `AnotherKey`.
     pub fn check_key(&self, column: &str, replace: bool) -> Result<()> {
+        self.column_position(column)?;
         match self.key_column() {
             Some(present) if present != column && !replace => Err(LakeError::AnotherKey {
                 uri: self.uri().to_owned(),

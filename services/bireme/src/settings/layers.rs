@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use spelling::nearest;
 use toml::{Table, Value};
 
 use super::scalar::Scalar;
@@ -36,7 +37,7 @@ pub fn layered<T: DeserializeOwned>(
     for (name, text) in variables {
         let fault = |why: &str| CliError::usage(format!("{prefix}{name}: {why}"));
         let scalar = scalars.iter().find(|scalar| scalar.variable() == *name);
-        let scalar = scalar.ok_or_else(|| fault(&unknown(prefix, scalars)))?;
+        let scalar = scalar.ok_or_else(|| fault(&unknown(prefix, name, scalars)))?;
         let value = scalar.value(text).map_err(|why| fault(&why))?;
         let mut one = Table::new();
         put(&mut one, scalar.field, value.clone());
@@ -80,7 +81,8 @@ fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::d
     Value::Table(settings).try_into()
 }
 
-/// What is wrong, with an example of what is right where the library that read it gives none.
+/// What is wrong, with an example of what is right where the library that read it gives none, and with the key that is
+/// likely meant in place of all that there are.
 fn said(error: &toml::de::Error) -> String {
     let examples = [
         ("expected parsable string", SIZE_EXPECTED),
@@ -88,7 +90,18 @@ fn said(error: &toml::de::Error) -> String {
         ("invalid socket address syntax", ADDRESS_EXPECTED),
     ];
     let said = error.message().to_owned();
+    if let Some((unknown, known)) = unknown_field(&said)
+        && let Some(meant) = nearest(unknown, known)
+    {
+        return format!("unknown field `{unknown}`; did you mean `{meant}`?");
+    }
     examples.iter().fold(said, |said, (vague, clear)| said.replace(vague, clear))
+}
+
+/// The key that there is none of, and those that there are.
+fn unknown_field(said: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
+    let (unknown, known) = said.strip_prefix("unknown field `")?.split_once("`, ")?;
+    Some((unknown, known.split('`').skip(1).step_by(2)))
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<(Table, Option<Misfit>)> {
@@ -120,10 +133,14 @@ fn put(settings: &mut Table, field: &str, value: Value) {
     }
 }
 
-fn unknown(prefix: &str, scalars: &[Scalar]) -> String {
-    let known: Vec<String> =
-        scalars.iter().map(|scalar| format!("{prefix}{}", scalar.variable())).collect();
-    format!("no such setting; there are {}", known.join(", "))
+fn unknown(prefix: &str, name: &str, scalars: &[Scalar]) -> String {
+    let known: Vec<String> = scalars.iter().map(Scalar::variable).collect();
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("no such setting; did you mean {prefix}{meant}?"),
+        None => {
+            format!("no such setting; there are {prefix}{}", known.join(&format!(", {prefix}")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -204,15 +221,19 @@ mod tests {
     #[test]
     fn errors_name_the_line_or_the_variable() {
         let said = io(Some("slots = 8\nfil = 3\n"), &[]).unwrap_err();
-        assert!(said.contains("io.toml:2: unknown field `fil`"), "{said}");
+        assert!(said.contains("io.toml:2: unknown field `fil`, expected one of `"), "{said}");
+        let said = io(Some("slots = 8\nram_teer = 3\n"), &[]).unwrap_err();
+        assert!(said.ends_with("io.toml:2: unknown field `ram_teer`; did you mean `ram_tier`?"));
+        let said = io(Some("[tls]\ncrt = \"/x\"\n"), &[]).unwrap_err();
+        assert!(said.ends_with("io.toml:2: unknown field `crt`; did you mean `cert`?"), "{said}");
         let said = io(Some("slots = \n"), &[]).unwrap_err();
         assert!(said.contains("io.toml:1: "), "{said}");
         let said = io(None, &[("RAM_TEER", "1")]).unwrap_err();
-        assert!(
-            said.contains("BIREME_IO_RAM_TEER: no such setting")
-                && said.contains("BIREME_IO_RAM_TIER"),
-            "{said}"
-        );
+        let meant = "BIREME_IO_RAM_TEER: no such setting; did you mean BIREME_IO_RAM_TIER?";
+        assert_eq!(said, meant);
+        let said = io(None, &[("COLOUR", "1")]).unwrap_err();
+        assert!(said.starts_with("BIREME_IO_COLOUR: no such setting; there are BIREME_IO_"));
+        assert!(said.contains(", BIREME_IO_RAM_TIER, "), "{said}");
         let said = io(None, &[("LISTEN", "here")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_LISTEN: expected an address"), "{said}");
         let said = io(None, &[("RAM_TIER", "much")]).unwrap_err();

@@ -435,6 +435,8 @@ fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
     names(&other, 2, "is \"id\", which rows are found by");
     assert!(!json(&[&other[..], &["--replace-key"]].concat()).is_empty());
     names(&[&index[..], &["--key", "id"]].concat(), 2, "is \"words\"");
+    names(&[&index[..], &["--key", "word"]].concat(), 2, "no column \"word\"");
+    names(&[&index[..], &["--key", "word"]].concat(), 2, "did you mean \"words\"?");
     let misspelt = ["--text", "words", "--storage", "aws_acess_key_id=x"];
     names(&[&index[..], &misspelt].concat(), 2, "did you mean aws_access_key_id?");
 }

@@ -76,7 +76,6 @@ impl Target {
         let schema = Arc::new(Schema::from(table.dataset().schema()));
         let key = options.key.clone().or_else(|| table.key_column().map(str::to_owned));
         if let Some(key) = &key {
-            table.column_position(key)?;
             table.check_key(key, false)?;
         }
         Ok(Self { schema, key, may_lack: true })

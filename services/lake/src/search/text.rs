@@ -86,13 +86,18 @@ impl Table {
         })
     }
 
-    /// Those that words could be searched in; keys, which mostly are one word each, come last.
+    /// Those that words could be searched in, in the schema's order: texts before lists of them, which mostly are names.
+    /// Keys, which mostly are one word each, are left out where there is anything else.
     fn columns_of_text(&self) -> Vec<String> {
         let fields = self.schema().fields().iter();
-        let of_text = fields.filter(|field| can_be_searched(field.data_type()));
-        let mut names: Vec<String> = of_text.map(|field| field.name().clone()).collect();
-        names.sort_by_key(|name| Some(name.as_str()) == self.key_column());
-        names
+        let mut of_text: Vec<_> =
+            fields.filter(|field| can_be_searched(field.data_type())).collect();
+        of_text.sort_by_key(|field| !is_text(field.data_type()));
+        let is_key = |name: &str| Some(name) == self.key_column();
+        if of_text.iter().any(|field| !is_key(field.name())) {
+            of_text.retain(|field| !is_key(field.name()));
+        }
+        of_text.into_iter().map(|field| field.name().clone()).collect()
     }
 }
 

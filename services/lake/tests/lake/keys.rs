@@ -105,6 +105,16 @@ async fn another_key_column_is_recorded_only_for_who_says_so() {
         }
         other => panic!("{other:?}"),
     }
+    // What isn't there at all is no other key.
+    for replace in [false, true] {
+        match index("nam", replace).await {
+            Err(error @ LakeError::ColumnNotFound { .. }) => {
+                let said = error.to_string();
+                assert!(said.ends_with(r#"; did you mean "name"?"#), "{said}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
     assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), version, "nothing was built");
     index("id", true).await.unwrap();
     assert_eq!(lake.open(&place.uri()).await.unwrap().key_column(), Some("id"));

@@ -19,7 +19,10 @@ async fn words_find_their_rows() {
             Err(error @ LakeError::NoTextIndex { .. }) => {
                 let said = error.to_string();
                 assert!(said.contains(r#"its text columns are "name", "text"; "#), "{said}");
-                assert!(said.contains(&format!("--table {} --text name`", place.uri())), "{said}");
+                assert!(
+                    said.contains(&format!("--table {} --text COLUMN`", place.uri())),
+                    "{said}"
+                );
             }
             other => panic!("{other:?}"),
         }
