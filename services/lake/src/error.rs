@@ -172,7 +172,7 @@ pub enum LakeError {
     },
     /// An index can't be trained on so few rows.
     #[error(
-        "column {column:?} has {}, an {kind} index needs at least {needed}: ingest more rows or choose another kind",
+        "column {column:?} has {}, and an {kind} index needs at least {needed}: {instead}",
         counted(*rows, "row")
     )]
     TooFewRows {
@@ -184,6 +184,14 @@ pub enum LakeError {
         rows: u64,
         /// Rows needed.
         needed: u64,
+        /// What to do.
+        instead: String,
+    },
+    /// Settings of an index that contradict each other, or that its column can't have.
+    #[error("the index can't be built: {why}")]
+    BadIndex {
+        /// What is wrong with them.
+        why: String,
     },
     /// A column of a type that the operation (or Lance) doesn't take.
     #[error("column {column:?} is {data_type}: {why}")]

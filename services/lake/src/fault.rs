@@ -46,7 +46,9 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::SchemaMismatch { column, .. } => fault.with("column", column),
         LakeError::BadFilter { filter, .. } => fault.with("filter", filter),
         LakeError::UnknownOption { name, .. } => fault.with("option", name),
-        LakeError::ColumnNotNamed { .. } | LakeError::BadQuery { .. } => fault,
+        LakeError::ColumnNotNamed { .. }
+        | LakeError::BadQuery { .. }
+        | LakeError::BadIndex { .. } => fault,
         LakeError::BadFile { path, .. } => fault.with("file", path.display()),
     }
 }
@@ -71,6 +73,7 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::AnotherKey { .. }
         | LakeError::UnknownOption { .. }
         | LakeError::BadQuery { .. }
+        | LakeError::BadIndex { .. }
         | LakeError::BadUri { .. }
         | LakeError::BadFile { .. }
         | LakeError::ReservedColumn { .. }

@@ -417,7 +417,12 @@ fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
     std::fs::write(&vectors, vector("1.5")).unwrap();
     said(&["ingest", text(&vectors), "--table", text(&table)]);
     for (options, name) in [
-        (&["--vector", "v"][..], "choose ivf-pq or ivf-hnsw-sq"),
+        (&["--vector", "v"][..], "the index can't be built: column \"v\" has 10 dimensions"),
+        (&["--vector", "v"], "exact and quick for so few, or choose ivf-hnsw-sq"),
+        (
+            &["--vector", "v", "--kind", "ivf-pq"],
+            "has 1 row, and an ivf-pq index needs at least 256",
+        ),
         (&["--vector", "v", "--kind", "ivf-hnsw-sq", "--bits", "4"], "ivf-rq"),
         (&["--vector", "w"], "\"w\""),
         (&["--text", "v"], "\"v\""),

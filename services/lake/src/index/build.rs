@@ -46,7 +46,7 @@ pub struct IndexSummary {
 /// new version. One of the same sort on the same column is replaced. `progress` is called from
 /// Lance's threads, often; it must not block.
 ///
-/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadQuery` (settings
+/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings
 /// that can't be), `AnotherKey`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,

@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadQuery`.
+    /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex`.
     pub(crate) fn new(table: &Table, request: &IndexRequest) -> Result<Self> {
         match request {
             IndexRequest::Vector(vector) => Self::vector(table, vector),
@@ -52,20 +52,24 @@ impl Plan {
         let column = wanted.column.clone();
         let dimension = table.vector_dimension(&column)?;
         let rows = table.row_count();
-        let needed = if wanted.kind == VectorIndexKind::IvfPq { PQ_ROWS_MIN } else { 1 };
+        let kind = wanted.kind.to_string();
+        let needed = rows_min(wanted.kind);
         if rows < needed {
-            return Err(LakeError::TooFewRows {
-                column,
-                kind: wanted.kind.to_string(),
-                rows,
-                needed,
-            });
+            let instead = instead(wanted.kind, dimension, rows);
+            return Err(LakeError::TooFewRows { column, kind, rows, needed, instead });
+        }
+        if !takes(wanted.kind, dimension) {
+            return Err(bad(format!(
+                "column {column:?} has {dimension} dimensions, and {kind} needs a multiple of \
+                 {RQ_DIMENSION_MULTIPLE}: {}",
+                instead(wanted.kind, dimension, rows)
+            )));
         }
         check_settings(wanted)?;
         let partitions = wanted.partitions.unwrap_or_else(|| default_partitions(rows));
         if partitions == 0 || partitions as u64 > rows {
             return Err(bad(format!(
-                "{partitions} partitions for {}: choose 1 to {rows}",
+                "{partitions} partitions for {}: choose 1 to {rows}, or leave it out",
                 counted(rows, "row")
             )));
         }
@@ -73,7 +77,7 @@ impl Plan {
         let metric = wanted.metric.to_lance();
         let params = match wanted.kind {
             VectorIndexKind::IvfRq => {
-                VectorIndexParams::with_ivf_rq_params(metric, ivf, rabitq(wanted, dimension)?)
+                VectorIndexParams::with_ivf_rq_params(metric, ivf, rabitq(wanted)?)
             }
             VectorIndexKind::IvfPq => {
                 VectorIndexParams::with_ivf_pq_params(metric, ivf, product(wanted, dimension)?)
@@ -132,10 +136,40 @@ impl Plan {
 }
 
 fn bad(why: String) -> LakeError {
-    LakeError::BadQuery { why }
+    LakeError::BadIndex { why }
 }
 
-/// A setting of another kind would be passed over in silence. Errors: `BadQuery`.
+/// Rows that an index is trained on at least.
+fn rows_min(kind: VectorIndexKind) -> u64 {
+    match kind {
+        VectorIndexKind::IvfPq => PQ_ROWS_MIN,
+        VectorIndexKind::IvfRq | VectorIndexKind::IvfHnswSq => 1,
+    }
+}
+
+/// Whether a vector of so many dimensions can be compressed.
+fn takes(kind: VectorIndexKind, dimension: usize) -> bool {
+    kind != VectorIndexKind::IvfRq || dimension.is_multiple_of(RQ_DIMENSION_MULTIPLE)
+}
+
+/// What to do where a kind can't be had: another that can, or none while there are few rows.
+fn instead(kind: VectorIndexKind, dimension: usize, rows: u64) -> String {
+    let can_be = |other: &VectorIndexKind| {
+        *other != kind && rows >= rows_min(*other) && takes(*other, dimension)
+    };
+    let others = VectorIndexKind::ALL.into_iter().filter(can_be);
+    let others: Vec<String> = others.map(|other| other.to_string()).collect();
+    match rows {
+        0 => "ingest rows first".to_owned(),
+        _ if rows < PQ_ROWS_MIN => format!(
+            "search without an index, which is exact and quick for so few, or choose {}",
+            others.join(" or ")
+        ),
+        _ => format!("choose {}", others.join(" or ")),
+    }
+}
+
+/// A setting of another kind would be passed over in silence. Errors: `BadIndex`.
 fn check_settings(wanted: &VectorIndex) -> Result<()> {
     let kind = wanted.kind;
     if wanted.bits.is_some() && kind != VectorIndexKind::IvfRq {
@@ -147,18 +181,11 @@ fn check_settings(wanted: &VectorIndex) -> Result<()> {
     Ok(())
 }
 
-fn rabitq(wanted: &VectorIndex, dimension: usize) -> Result<RQBuildParams> {
+fn rabitq(wanted: &VectorIndex) -> Result<RQBuildParams> {
     let mut params = RQBuildParams::default();
     params.num_bits = wanted.bits.unwrap_or(params.num_bits);
     if !(1..=9).contains(&params.num_bits) {
         return Err(bad(format!("{} bits per dimension: choose 1 to 9", params.num_bits)));
-    }
-    if !dimension.is_multiple_of(RQ_DIMENSION_MULTIPLE) {
-        return Err(bad(format!(
-            "column {:?} has {dimension} dimensions, ivf-rq needs a multiple of \
-             {RQ_DIMENSION_MULTIPLE}: choose ivf-pq or ivf-hnsw-sq",
-            wanted.column
-        )));
     }
     Ok(params)
 }
@@ -180,5 +207,22 @@ fn unsupported(column: &str, data_type: &DataType, why: &str) -> LakeError {
         column: column.to_owned(),
         data_type: data_type.to_string(),
         why: why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_advised_can_be_had() {
+        use VectorIndexKind::{IvfPq, IvfRq};
+        assert_eq!(instead(IvfRq, 12, 300), "choose ivf-pq or ivf-hnsw-sq");
+        assert_eq!(instead(IvfPq, 16, 0), "ingest rows first");
+        let few = instead(IvfRq, 12, 2);
+        assert!(few.starts_with("search without an index, "), "{few}");
+        assert!(few.ends_with("or choose ivf-hnsw-sq"), "{few}");
+        assert!(instead(IvfPq, 16, 255).ends_with("or choose ivf-rq or ivf-hnsw-sq"));
+        assert!(instead(IvfPq, 12, 255).ends_with("or choose ivf-hnsw-sq"));
     }
 }

@@ -64,6 +64,11 @@ pub enum VectorIndexKind {
     IvfHnswSq,
 }
 
+impl VectorIndexKind {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::IvfRq, Self::IvfPq, Self::IvfHnswSq];
+}
+
 impl fmt::Display for VectorIndexKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn kinds_come_back() {
-        for kind in [VectorIndexKind::IvfRq, VectorIndexKind::IvfPq, VectorIndexKind::IvfHnswSq] {
+        for kind in VectorIndexKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         assert_eq!("IVF_RQ".parse(), Ok(VectorIndexKind::IvfRq));

@@ -249,14 +249,18 @@ async fn indexes_that_cannot_be() {
     assert!(matches!(build(on("nope")).await, LakeError::ColumnNotFound { .. }));
     assert!(matches!(build(on("text")).await, LakeError::NotAVector { .. }));
     let pq = VectorIndex { kind: VectorIndexKind::IvfPq, ..on("vector") };
-    assert!(matches!(build(pq).await, LakeError::TooFewRows { rows: 100, needed: 256, .. }));
+    let few = build(pq).await;
+    assert!(matches!(few, LakeError::TooFewRows { rows: 100, needed: 256, .. }), "{few:?}");
+    assert!(few.to_string().contains("search without an index"), "{few}");
     let many = VectorIndex { partitions: Some(101), ..on("vector") };
-    assert!(matches!(build(many).await, LakeError::BadQuery { .. }));
+    let many = build(many).await;
+    assert!(matches!(many, LakeError::BadIndex { .. }), "{many:?}");
+    assert!(many.to_string().contains("101 partitions for 100 rows"), "{many}");
     let hnsw = VectorIndex { kind: VectorIndexKind::IvfHnswSq, bits: Some(4), ..on("vector") };
     let codes = VectorIndex { sub_vectors: Some(4), ..on("vector") };
     for (index, kind) in [(hnsw, "ivf-rq"), (codes, "ivf-pq")] {
         let error = build(index).await;
-        assert!(matches!(error, LakeError::BadQuery { .. }), "{error:?}");
+        assert!(matches!(error, LakeError::BadIndex { .. }), "{error:?}");
         assert!(error.to_string().contains(&format!("are a setting of {kind}")), "{error}");
     }
     assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 1, "nothing was committed");
@@ -282,7 +286,7 @@ async fn dimensions_that_a_kind_cannot_have() {
         async move { build_index(&lake(), &uri, &IndexRequest::Vector(index), |_| ()).await }
     };
     let error = build(VectorIndexKind::IvfRq).await.unwrap_err();
-    assert!(matches!(error, LakeError::BadQuery { .. }), "{error:?}");
+    assert!(matches!(error, LakeError::BadIndex { .. }), "{error:?}");
     assert!(error.to_string().ends_with("choose ivf-pq or ivf-hnsw-sq"), "{error}");
     build(VectorIndexKind::IvfPq).await.unwrap();
     build(VectorIndexKind::IvfHnswSq).await.unwrap();
