@@ -66,7 +66,24 @@ fn one_line(rendered: &str) -> String {
     let lines = rendered.lines().map(str::trim).take_while(|line| !is_end(line));
     let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
     let text = text.strip_prefix("error: ").unwrap_or(&text).replace(" tip: ", "; tip: ");
-    RUSTS_WORDS.iter().fold(text, |text, (rusts, ours)| text.replace(rusts, ours))
+    let text = RUSTS_WORDS.iter().fold(text, |text, (rusts, ours)| text.replace(rusts, ours));
+    match text.split_once(" is not in ").map(|(before, range)| (before, in_words(range))) {
+        Some((before, Some(range))) => format!("{before} is out of range: {range}"),
+        _ => text,
+    }
+}
+
+/// `choose 1 to 9` of Rust's `1..=9`; a bound that only the number's type has goes unsaid.
+fn in_words(range: &str) -> Option<String> {
+    let (first, last) = range.split_once("..")?;
+    let unbounded = [u32::MAX.into(), i64::MAX as u64, u64::MAX].map(|max| max.to_string());
+    match last.strip_prefix('=') {
+        Some(last) if !unbounded.iter().any(|max| max == last) => {
+            Some(format!("choose {first} to {last}"))
+        }
+        Some(_) => Some(format!("choose at least {first}")),
+        None => last.is_empty().then(|| format!("choose at least {first}")),
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +128,14 @@ mod tests {
             (&["bireme", "index", "--table", "t"], "--vector"),
             (&["bireme", "ingest", "f", "--table", "t", "--fragment-rows", "x"], "a whole number"),
             (&["bireme", "index", "--table", "t", "--text", "a", "--bits", "4"], "--vector"),
-            (&["bireme", "index", "--table", "t", "--vector", "a", "--bits", "10"], "1..=9"),
+            (
+                &["bireme", "index", "--table", "t", "--vector", "a", "--bits", "10"],
+                "10 is out of range: choose 1 to 9",
+            ),
+            (
+                &["bireme", "bench", "eviction", "--chunks", "9"],
+                "9 is out of range: choose at least 10",
+            ),
             (&["bireme", "index", "--table", "t", "--text", "a", "--kind", "ivf-pq"], "--vector"),
         ] {
             let said = message(arguments);

@@ -14,6 +14,9 @@ use object_store::Error as StoreError;
 use crate::error::LakeError;
 use crate::store::trouble;
 
+/// What Lance says of a scheme that it knows no store of, before it lists those of its own tests and aliases.
+const NO_SUCH_SCHEME: &str = "No object store provider found for scheme";
+
 /// Says in this crate's terms what `error` means for the table at `uri`.
 pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
     let uri = uri.to_owned();
@@ -48,6 +51,10 @@ pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
 pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     let bad_input = matches!(error, LanceError::InvalidInput { .. });
     match diagnose(uri, error) {
+        LakeError::Internal { uri, why } if bad_input && why.contains(NO_SUCH_SCHEME) => {
+            let why = "a table is at a path, or at s3://, gs:// or az://".to_owned();
+            LakeError::BadUri { uri, why }
+        }
         LakeError::Internal { uri, why } if bad_input => LakeError::BadUri { uri, why },
         other => other,
     }

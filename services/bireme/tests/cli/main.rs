@@ -475,7 +475,13 @@ fn what_cannot_start_or_be_reached_is_named() {
     let folder = folder();
     let config = folder.path().join("io.toml");
     std::fs::write(&config, "listn = \"127.0.0.1:0\"\n").unwrap();
-    names(&["io", "--config", text(&config)], 2, "listn");
+    names(&["io", "--config", text(&config)], 2, "`listn`; did you mean `listen`?");
+    let sample = sample();
+    names(
+        &["ingest", text(&sample), "--table", "ftp://x/y"],
+        2,
+        "can't use ftp://x/y: a table is at a path, or at s3://",
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use address::RowAddr;
 use lance::dataset::scanner::Scanner;
 
 use super::hit::{addresses, only_addresses};
+use crate::columns::not_found;
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
@@ -39,7 +40,7 @@ impl Table {
         }
         let mut parsed = |text: &str| {
             let parsed = scanner.filter(text).and_then(|scanner| scanner.get_expr_filter());
-            parsed.map_err(|error| bad(one_line(&error.to_string())))
+            parsed.map_err(|error| bad(self.said(filter, &one_line(&error.to_string()))))
         };
         if let Some(at) = closes_too_often(filter) {
             return Err(bad(format!("the `)` at character {at} closes nothing")));
@@ -54,6 +55,41 @@ impl Table {
             scanner.filter_expr(expr);
         }
         Ok(())
+    }
+
+    /// What is wrong with `filter`, without what DataFusion wraps it in.
+    fn said(&self, filter: &str, text: &str) -> String {
+        let between = |begin: &str, end: &str| {
+            let (_, after) = text.split_once(begin)?;
+            Some(after.split_once(end).map_or(after, |(inside, _)| inside))
+        };
+        if let Some(column) = between("Schema error: No field named ", ". ") {
+            let column = column.trim_end_matches('.').trim_matches(['"', '`']);
+            return not_found(self, column).to_string();
+        }
+        if let Some((_, problem)) = text.rsplit_once("(sql parser error: ") {
+            let problem = problem.strip_suffix(')').unwrap_or(problem);
+            let problem = problem.split(" at Line").next().unwrap_or(problem);
+            let problem = problem.replace("Expected: ", "expected ").replace("found: ", "found ");
+            let problem = problem.replace("found EOF", "found its end");
+            return format!("{problem}; write it like `price > 3 AND name = 'x'`");
+        }
+        if let Some(function) = between("Invalid function '", "'") {
+            return format!("there is no function `{function}`");
+        }
+        let literal = between("Received literal ", " and could not convert to literal of type ");
+        if let (Some(literal), Some(data_type)) = (literal, between("literal of type '", "'")) {
+            let plain = literal.strip_prefix("Utf8(\"").and_then(|it| it.strip_suffix("\")"));
+            let literal = plain.map_or_else(|| literal.to_owned(), |text| format!("'{text}'"));
+            return format!("{literal} can't be compared with a column of type {data_type}");
+        }
+        let wrapped = [
+            "Error parsing function: ",
+            "Error during planning: ",
+            "Schema error: ",
+            &format!("Error resolving filter expression {filter}: "),
+        ];
+        wrapped.iter().fold(text.to_owned(), |text, wrapping| text.replace(wrapping, ""))
     }
 }
 

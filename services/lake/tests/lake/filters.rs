@@ -47,3 +47,25 @@ async fn filters_let_the_right_rows_through() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_a_filter_is_said_without_the_parsers_words() {
+    let place = Place::new();
+    lived_in(&place.uri(), modern_kinds()[0]).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    for (filter, expected) in [
+        ("id = = 3", "expected an expression, found =; write it like"),
+        ("id > 3 AND", "expected an expression, found its end; write it like"),
+        ("nam = 'x'", r#"no column "nam": the table has "#),
+        ("nam = 'x'", r#"did you mean "name"?"#),
+        ("id = 'abc'", "'abc' can't be compared with a column of type "),
+        ("foo(id) = 1", "there is no function `foo`"),
+    ] {
+        let said = table.search_filter(filter, 1).await.unwrap_err().to_string();
+        assert!(said.starts_with(&format!("bad filter `{filter}`: ")), "{said}");
+        assert!(said.contains(expected), "{said}");
+        for raw in ["SELECT", "sql parser", "Schema error", "Error "] {
+            assert!(!said.contains(raw), "{said}");
+        }
+    }
+}

@@ -143,7 +143,10 @@ async fn tables_that_are_not_there() {
     ));
     assert!(matches!(lake().open("").await, Err(LakeError::BadUri { .. })));
     match lake().open("nope://x/y").await {
-        Err(LakeError::BadUri { .. }) => {}
+        Err(error @ LakeError::BadUri { .. }) => {
+            let said = error.to_string();
+            assert!(said.ends_with("a table is at a path, or at s3://, gs:// or az://"), "{said}");
+        }
         other => panic!("{other:?}"),
     }
 }
