@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use bytesize::ByteSize;
+use client::{NetworkError, TlsError};
 use io_node::NodeError;
 use lake::LakeError;
 use query_node::QueryError;
@@ -16,6 +16,7 @@ use wire::{Fault, Reason};
 
 use crate::exit::Exit;
 use crate::machine;
+use crate::output;
 use crate::serve::log_is_json;
 
 /// Shorthand for what commands return.
@@ -42,20 +43,7 @@ impl CliError {
 
     /// What the operating system refuses; `doing` names what, and `mend` says what to do.
     pub fn os(doing: &str, error: &io::Error, mend: &str) -> Self {
-        let (exit, reason) = match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                (Exit::Refused, "PERMISSION_DENIED")
-            }
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => (Exit::Refused, "DISK_FULL"),
-            io::ErrorKind::NotFound => (Exit::NotFound, "FILE_NOT_FOUND"),
-            io::ErrorKind::IsADirectory
-            | io::ErrorKind::NotADirectory
-            | io::ErrorKind::AlreadyExists
-            | io::ErrorKind::InvalidFilename => (Exit::Usage, Reason::BadArgument.as_str()),
-            _ => (Exit::Other, "OS"),
-        };
+        let (exit, reason) = of_kind(error.kind());
         let mend = if mend.is_empty() { String::new() } else { format!("; {mend}") };
         Self::new(exit, reason, format!("{doing}: {error}{mend}"))
     }
@@ -136,6 +124,25 @@ impl CliError {
     }
 }
 
+/// How a command ends that the operating system refuses something.
+fn of_kind(kind: io::ErrorKind) -> (Exit, &'static str) {
+    match kind {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (Exit::Refused, "PERMISSION_DENIED")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            (Exit::Refused, "DISK_FULL")
+        }
+        io::ErrorKind::NotFound => (Exit::NotFound, "FILE_NOT_FOUND"),
+        io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists
+        | io::ErrorKind::InvalidData
+        | io::ErrorKind::InvalidFilename => (Exit::Usage, Reason::BadArgument.as_str()),
+        _ => (Exit::Other, "OS"),
+    }
+}
+
 /// One line, without the numbers that the system adds to its words.
 fn one_line(text: &str) -> String {
     let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty());
@@ -173,11 +180,16 @@ impl From<LakeError> for CliError {
 impl From<QueryError> for CliError {
     fn from(error: QueryError) -> Self {
         match error {
-            QueryError::Config { .. } | QueryError::Members { .. } => {
-                Self::usage(error.to_string())
-            }
+            QueryError::Config { .. } => Self::usage(error.to_string()),
+            QueryError::Members { error: ref why, .. } => match why.unread() {
+                Some(kind) => {
+                    let (exit, reason) = of_kind(kind);
+                    Self::new(exit, reason, error.to_string())
+                }
+                None => Self::usage(error.to_string()),
+            },
             QueryError::Telemetry(error) => error.into(),
-            QueryError::Tls { .. } => Self::usage(error.to_string()),
+            QueryError::Tls { error: ref why, .. } => tls(error.to_string(), why),
             QueryError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             other => Fault::from(other).into(),
         }
@@ -192,7 +204,7 @@ impl From<NodeError> for CliError {
             NodeError::Config { .. } | NodeError::ColumnTwice { .. } => Self::usage(message),
             NodeError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             NodeError::Telemetry(error) => error.into(),
-            NodeError::Tls(_) => Self::usage(message),
+            NodeError::Tls(error) => tls(message, &error),
             NodeError::Slab(error) => slab(message, &error),
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
@@ -210,6 +222,16 @@ impl From<NodeError> for CliError {
     }
 }
 
+impl From<NetworkError> for CliError {
+    fn from(error: NetworkError) -> Self {
+        let message = error.to_string();
+        match error {
+            NetworkError::Contradiction(_) => Self::usage(message),
+            NetworkError::Tls(error) => tls(message, &error),
+        }
+    }
+}
+
 impl From<TelemetryError> for CliError {
     fn from(error: TelemetryError) -> Self {
         match error {
@@ -220,6 +242,17 @@ impl From<TelemetryError> for CliError {
                 Self::usage(error.to_string())
             }
         }
+    }
+}
+
+/// A file of TLS that can't be read is told as any other file is.
+fn tls(message: String, error: &TlsError) -> CliError {
+    match error {
+        TlsError::Unreadable { source, .. } => {
+            let (exit, reason) = of_kind(source.kind());
+            CliError::new(exit, reason, message)
+        }
+        TlsError::File { .. } | TlsError::Certificates(_) => CliError::usage(message),
     }
 }
 
@@ -236,18 +269,23 @@ fn slab(message: String, error: &SlabError) -> CliError {
         SlabError::InUse { .. } => refused("DRIVE_IN_USE"),
         SlabError::Io { .. } => refused("DRIVE_UNUSABLE"),
         SlabError::NotFound { .. } => CliError::new(Exit::NotFound, "FILE_NOT_FOUND", message),
-        SlabError::BadSize { .. } | SlabError::TooSmall { .. } | SlabError::WrongType { .. } => {
-            CliError::usage(message)
+        SlabError::TooSmall { path, actual_bytes, bytes } => {
+            CliError::usage(too_small(path, *actual_bytes, *bytes))
         }
+        SlabError::BadSize { .. } | SlabError::WrongType { .. } => CliError::usage(message),
     }
 }
 
+fn too_small(path: &Path, there: u64, wanted: u64) -> String {
+    let (path, there, wanted) = (path.display(), output::bytes(there), output::bytes(wanted));
+    format!("{path} has {there}, less than {wanted}; name a smaller size, or another drive")
+}
+
 fn no_space(path: &Path, bytes: u64) -> String {
-    let iec = |bytes| ByteSize::b(bytes).display().iec().to_string();
     let free = path.parent().and_then(|folder| machine::free_bytes(folder).ok());
-    let free = free.map_or(String::new(), |free| format!(", {} are free", iec(free)));
+    let free = free.map_or(String::new(), |free| format!(", {} are free", output::bytes(free)));
     let path = path.display();
-    format!("{path}: no room for {}{free}; free some, or make it smaller", iec(bytes))
+    format!("{path}: no room for {}{free}; free some, or make it smaller", output::bytes(bytes))
 }
 
 #[cfg(test)]
@@ -294,6 +332,12 @@ mod tests {
         let error = CliError::from(NodeError::Slab(full));
         assert_eq!(error.exit(), Exit::Refused);
         assert!(error.message().starts_with("/tmp/slab: no room for 1.0 PiB, "), "{error:?}");
+        let (actual_bytes, bytes) = (1 << 20, 64 << 20);
+        let small = SlabError::TooSmall { path: "/x".into(), actual_bytes, bytes };
+        let error = CliError::from(NodeError::Slab(small));
+        assert_eq!(error.exit(), Exit::Usage);
+        let said = "/x has 1.0 MiB, less than 64.0 MiB; name a smaller size, or another drive";
+        assert_eq!(error.message(), said);
         let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
         assert_eq!(error.exit(), Exit::Usage);
         let uri = || "t".to_owned();

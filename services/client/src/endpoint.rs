@@ -62,6 +62,12 @@ impl Endpoint {
         self.uri.scheme_str() == Some("https")
     }
 
+    /// Its host, a name or an address, and its port.
+    pub(crate) fn place(&self) -> (&str, u16) {
+        let host = self.uri.host().unwrap_or_default();
+        (host.trim_matches(['[', ']']), self.uri.port_u16().unwrap_or_default())
+    }
+
     /// What tonic connects with, before windows and timeouts are set. TLS is the network's.
     pub(crate) fn transport(&self) -> tonic::transport::Endpoint {
         let mut parts = self.uri.clone().into_parts();

@@ -12,6 +12,6 @@ mod kind;
 mod network;
 pub mod query;
 
-pub use connections::tls::{ClientTls, ClientTlsConfig};
+pub use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
 pub use endpoint::{Endpoint, EndpointError};
-pub use network::{Dial, Network};
+pub use network::{Dial, Network, NetworkError};

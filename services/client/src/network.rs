@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use connections::Carrier;
-use connections::tls::{ClientTls, ClientTlsConfig};
+use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
@@ -38,25 +38,37 @@ pub enum Network {
     Simulated(Arc<dyn Dial>),
 }
 
+/// Why an endpoint can't be spoken to as it is said to be.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// What is said of TLS contradicts itself, or the endpoint.
+    #[error("{0}")]
+    Contradiction(String),
+    /// Files of TLS are no good.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
+}
+
+impl From<NetworkError> for Fault {
+    fn from(error: NetworkError) -> Self {
+        Self::new(Reason::BadArgument, error.to_string())
+    }
+}
+
 impl Network {
     /// What `endpoint` is spoken to over.
     ///
     /// # Errors
-    /// `BAD_ARGUMENT` for files that are no good, and for those that a plain endpoint has no use for.
-    pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, Fault> {
-        let bad = |what: String| Fault::new(Reason::BadArgument, what).with("endpoint", endpoint);
+    /// Files that are no good, and those that a plain endpoint has no use for.
+    pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, NetworkError> {
+        let bad = |what: String| Err(NetworkError::Contradiction(what));
         if let Some((field, problem)) = tls.fault() {
-            return Err(bad(format!("TLS: `{field}` {problem}")));
+            return bad(format!("TLS: `{field}` {problem}"));
         }
         match endpoint.is_tls() {
-            true => {
-                let tls = ClientTls::load(tls).map_err(|error| bad(format!("TLS: {error}")))?;
-                Ok(Self::Tls(tls))
-            }
+            true => Ok(Self::Tls(ClientTls::load(tls)?)),
             false if *tls == ClientTlsConfig::default() => Ok(Self::Tcp),
-            false => {
-                Err(bad(format!("{endpoint} is not spoken to with TLS; write it with https://")))
-            }
+            false => bad(format!("{endpoint} is not spoken to with TLS; write it with https://")),
         }
     }
 

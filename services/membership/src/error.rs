@@ -1,5 +1,7 @@
 //! What can be wrong with a list of members, or with where it comes from.
 
+use std::io;
+
 use client::EndpointError;
 use placement::MembersError;
 
@@ -104,6 +106,16 @@ pub enum MembershipError {
         /// What it was.
         error: std::sync::Arc<MembershipError>,
     },
+    /// The file can't be read now. It is tried again.
+    #[error("the I/O nodes can't be learnt from file:{path}: {problem}")]
+    Unread {
+        /// The file.
+        path: String,
+        /// What kind of fault it is.
+        kind: io::ErrorKind,
+        /// Why.
+        problem: String,
+    },
     /// The source can't be read now. It is tried again.
     #[error("the I/O nodes can't be learnt from {source_name}: {problem}")]
     Unreachable {
@@ -118,9 +130,18 @@ impl MembershipError {
     /// Whether there was a list, and it is bad; else the source could not be read.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => false,
+            Self::Unread { .. } | Self::Unreachable { .. } => false,
             Self::First { error, .. } => error.is_refusal(),
             _ => true,
+        }
+    }
+
+    /// What kept the file from being read, if it was that.
+    pub fn unread(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Unread { kind, .. } => Some(*kind),
+            Self::First { error, .. } => error.unread(),
+            _ => None,
         }
     }
 }
@@ -129,7 +150,7 @@ impl MembershipError {
 fn first(source_name: &str, error: &MembershipError) -> String {
     match error {
         // Other sources are waited for.
-        MembershipError::Unreachable { .. } => {
+        MembershipError::Unread { .. } | MembershipError::Unreachable { .. } => {
             format!("{error}; this node is not started: write the file, or name another")
         }
         MembershipError::Syntax { .. } => error.to_string(),

@@ -3,6 +3,7 @@
 //! Replace the file by renaming another over it (as Kubernetes does with a ConfigMap): what is written in
 //! place may be read half-written.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,11 +39,15 @@ pub(crate) async fn list(path: &Path) -> Result<MemberList> {
     listed(path, &read(path).await)
 }
 
-fn listed(path: &Path, text: &std::result::Result<String, String>) -> Result<MemberList> {
+/// What is in the file, or what kind of fault keeps it from being read, and which.
+type Text = std::result::Result<String, (io::ErrorKind, String)>;
+
+fn listed(path: &Path, text: &Text) -> Result<MemberList> {
     match text {
         Ok(text) => parse(path, text),
-        Err(problem) => Err(MembershipError::Unreachable {
-            source_name: format!("file:{}", path.display()),
+        Err((kind, problem)) => Err(MembershipError::Unread {
+            path: path.display().to_string(),
+            kind: *kind,
             problem: problem.clone(),
         }),
     }
@@ -66,12 +71,14 @@ pub(crate) async fn follow(path: &Path, interval: Duration, heard: Heard) {
     }
 }
 
-async fn read(path: &Path) -> std::result::Result<String, String> {
-    let length = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?.len();
+async fn read(path: &Path) -> Text {
+    let fault = |error: io::Error| (error.kind(), error.to_string());
+    let length = tokio::fs::metadata(path).await.map_err(fault)?.len();
     if length > BYTES_MAX {
-        return Err(format!("it has {length} bytes, and {BYTES_MAX} are the most"));
+        let problem = format!("it has {length} bytes, and {BYTES_MAX} are the most");
+        return Err((io::ErrorKind::InvalidData, problem));
     }
-    tokio::fs::read_to_string(path).await.map_err(|error| error.to_string())
+    tokio::fs::read_to_string(path).await.map_err(fault)
 }
 
 #[cfg(test)]
@@ -116,6 +123,7 @@ mod tests {
         });
         let missing = lists.recv().await.unwrap().unwrap_err();
         assert!(!missing.is_refusal() && missing.to_string().contains("io.toml"), "{missing}");
+        assert_eq!(missing.unread(), Some(io::ErrorKind::NotFound));
         replace("[[io_nodes]]\nendpoint = \"h:1\"\n");
         assert_eq!(lists.recv().await.unwrap().unwrap().entries().len(), 1);
         replace("[[io_nodes]]\nendpoint = \"h\"\n");

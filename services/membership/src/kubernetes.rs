@@ -108,7 +108,13 @@ pub(crate) async fn follow(services: Services, config: Option<Config>, heard: He
 async fn api(services: &Services, config: Option<Config>) -> Result<Api<EndpointSlice>, String> {
     let config = match config {
         Some(config) => config,
-        None => Config::infer().await.map_err(|error| causes(&error))?,
+        None => Config::infer().await.map_err(|error| {
+            format!(
+                "no Kubernetes API is known here: run in a pod with a service account, set KUBECONFIG, or name the \
+                 I/O nodes by dns: or file: ({})",
+                causes(&error)
+            )
+        })?,
     };
     let namespace = services.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| causes(&error))?;

@@ -64,7 +64,8 @@ impl Connection {
     }
 
     async fn connect(&self) -> Result<QueryClient> {
-        Ok(QueryClient::connect_with(&self.endpoint, &self.tls.config()).await?)
+        let network = self.network(&self.endpoint)?;
+        Ok(QueryClient::connect_over(&self.endpoint, &network).await?)
     }
 
     /// Connects, with the time limit on each request.

@@ -4,6 +4,8 @@ mod full_filesystem;
 mod hostile;
 mod io_process;
 mod killed;
+mod kubernetes;
+mod missing_files;
 mod start_warm;
 
 use std::io::{Read, Write};
@@ -219,6 +221,9 @@ fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
         }
     });
     names(&["tables", "--endpoint", &address], 4, &address);
+    let with_tls = up.endpoint.replace("http://", "https://");
+    names(&["tables", "--endpoint", &with_tls], 4, "it speaks no TLS; write it with http://");
+    names(&["status", "--endpoint", &with_tls], 4, "it speaks no TLS; write it with http://");
 }
 
 #[test]
@@ -256,7 +261,8 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
     io(&["--drive", &format!("{}:900TiB", text(&file))], 6, "no room for 900.0 TiB, ");
     io(&["--drive", &format!("{}:96MiB", text(folder.path()))], 2, text(folder.path()));
     let new = folder.path().join("new");
-    for (size, exit, name) in [("900TiB", 6, "no room for"), ("64MiB", 2, "a segment of 64.0 MiB")]
+    for (size, exit, name) in
+        [("900TiB", 6, "no room for"), ("64MiB", 2, "has 64.0 MiB, less than 65.0 MiB")]
     {
         let drive = format!("{}:{size}", text(&new));
         names(&["io", "--listen", "127.0.0.1:0", "--drive", &drive], exit, name);
@@ -493,13 +499,13 @@ fn a_list_of_io_nodes_that_is_bad_or_missing_is_told_before_anything_starts() {
     };
     std::fs::write(&bad, node("io-0", 1) + &node("io-0", 2)).unwrap();
     let from = |path: &Path| format!("file:{}", path.display());
-    for (source, what) in [
-        (from(&bad), "two I/O nodes are named `io-0`"),
-        (from(&missing), "No such file"),
-        ("etcd:x".to_owned(), "write dns:HOST:PORT"),
+    for (source, exit, what) in [
+        (from(&bad), 2, "two I/O nodes are named `io-0`"),
+        (from(&missing), 3, "No such file"),
+        ("etcd:x".to_owned(), 2, "write dns:HOST:PORT"),
     ] {
         let query = ["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &source];
-        names(&query, 2, what);
+        names(&query, exit, what);
     }
     let output = bireme(&["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &from(&missing)]);
     let told = String::from_utf8(output.stderr).unwrap();

@@ -9,7 +9,7 @@ use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
 use crate::endpoint::{Endpoint, root_cause, why};
-use crate::kind::is_io_node;
+use crate::kind::{is_io_node, speaks_tls};
 use crate::network::Network;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +41,14 @@ impl QueryClient {
     /// # Errors
     /// Those of [`connect`](Self::connect), and `BAD_ARGUMENT` for files that are no good.
     pub async fn connect_with(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, Fault> {
-        let network = Network::of(endpoint, tls)?;
+        Self::connect_over(endpoint, &Network::of(endpoint, tls)?).await
+    }
+
+    /// The same over a network that is there already.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect).
+    pub async fn connect_over(endpoint: &Endpoint, network: &Network) -> Result<Self, Fault> {
         let transport = endpoint
             .transport()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -106,7 +113,15 @@ impl QueryClient {
             {
                 Err(an_io_node(&self.endpoint))
             }
-            Err(status) => Err(self.blame(&status)),
+            Err(status) => {
+                let fault = self.blame(&status);
+                let is_nobodys =
+                    fault.reason == Reason::NodeUnavailable && status.details().is_empty();
+                match is_nobodys && speaks_tls(&self.endpoint).await {
+                    true => Err(a_tls_node(&self.endpoint)),
+                    false => Err(fault),
+                }
+            }
         }
     }
 
@@ -157,5 +172,10 @@ fn no_query_node(endpoint: &Endpoint, why: &str) -> Fault {
 
 fn an_io_node(endpoint: &Endpoint) -> Fault {
     let message = format!("the node at {endpoint} is an I/O node; give a query node's endpoint");
+    Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
+}
+
+fn a_tls_node(endpoint: &Endpoint) -> Fault {
+    let message = format!("the node at {endpoint} speaks TLS; write its endpoint with https://");
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
 }

@@ -71,13 +71,41 @@ impl ClientTls {
             Some(name) => name.clone(),
             None => name_of(host.to_owned()).map_err(io::Error::other)?,
         };
-        TlsConnector::from(Arc::clone(&self.config.current().config)).connect(name, stream).await
+        let config = Arc::clone(&self.config.current().config);
+        let connected = TlsConnector::from(config).connect(name, stream).await;
+        connected.map_err(|error| match fault_of(&error) {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                io::Error::new(error.kind(), "it speaks no TLS; write it with http://")
+            }
+            _ => error,
+        })
     }
 
     /// As [`ServerTls::expires`](super::ServerTls::expires); nothing without a certificate of one's own.
     pub fn expires(&self) -> Option<u64> {
         self.config.current().expires
     }
+}
+
+/// Whether TLS is spoken on the other side of `stream`, whoever it is: for who spoke to `host` in the clear, in vain.
+pub async fn is_tls<C: Carrier>(stream: C, host: &str) -> bool {
+    let versions =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let (Ok(builder), Ok(name)) = (versions, name_of(host.to_owned())) else { return false };
+    // Trusts nobody: a certificate that is refused was shown.
+    let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+        Ok(_) => true,
+        Err(error) => match fault_of(&error) {
+            None | Some(rustls::Error::InvalidMessage(_)) => false,
+            Some(_) => true,
+        },
+    }
+}
+
+/// What rustls found wrong, if it was no fault of the connection.
+fn fault_of(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
 fn name_of(name: String) -> Result<ServerName<'static>, TlsError> {

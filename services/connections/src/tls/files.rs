@@ -1,18 +1,27 @@
 //! Certificates and keys in files.
 
 use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Why TLS can't be spoken.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file can't be read, or has something else in it.
+    /// A file can't be read.
+    #[error("{} can't be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file has something else in it.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file.
@@ -39,10 +48,17 @@ fn in_file<E: Display>(path: &Path) -> impl Fn(E) -> TlsError {
     move |problem| TlsError::File { path: path.to_owned(), problem: problem.to_string() }
 }
 
+fn of_pem(path: &Path) -> impl Fn(pem::Error) -> TlsError {
+    move |error| match error {
+        pem::Error::Io(source) => TlsError::Unreadable { path: path.to_owned(), source },
+        problem => in_file(path)(problem),
+    }
+}
+
 /// A chain of certificates, that of the node first.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).map_err(in_file(path))?;
-    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(in_file(path))?;
+    let read = CertificateDer::pem_file_iter(path).map_err(of_pem(path))?;
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(of_pem(path))?;
     match certificates.is_empty() {
         true => Err(in_file(path)("has no certificate; it has to be PEM")),
         false => Ok(certificates),
@@ -51,7 +67,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErro
 
 /// A private key.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(in_file(path))
+    PrivateKeyDer::from_pem_file(path).map_err(of_pem(path))
 }
 
 /// Those who may vouch for others.

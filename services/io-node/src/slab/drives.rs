@@ -81,9 +81,9 @@ pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), Node
     if bytes >= least {
         return Ok(());
     }
-    let path = path.display();
+    let (path, bytes, least) = (path.display(), ByteSize::b(bytes), ByteSize::b(least));
     let problem = format!(
-        "{path} has {bytes} bytes, less than {least}: a segment of {segment}, and a MiB before it"
+        "{path} has {bytes}, less than {least}: a segment of {segment}, and a MiB before it"
     );
     Err(NodeError::Config { field: "drives", problem })
 }

@@ -109,6 +109,8 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
         Err(fault) => fault,
     };
     assert_eq!(clear.reason, Reason::NodeUnavailable, "{clear}");
+    let said = format!("the node at {plain} speaks TLS; write its endpoint with https://");
+    assert_eq!(clear.message, said);
     let io = cluster.io[0].node.local_addr().to_string().parse::<Endpoint>().unwrap();
     let in_the_clear = FetchClient::new(io.clone(), FetchOptions::default()).unwrap();
     assert!(in_the_clear.ready(soon()).await.is_err());

@@ -1,0 +1,28 @@
+//! Where there is no Kubernetes to ask for I/O nodes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::{folder, text};
+
+#[test]
+fn without_a_kubernetes_api_it_is_said_how_else_to_go_on() {
+    let folder = folder();
+    let nowhere = folder.path().join("kubeconfig");
+    let mut query = Command::new(env!("CARGO_BIN_EXE_bireme"))
+        .args(["query", "--listen", "127.0.0.1:0", "--io-nodes-from", "kubernetes:a/b"])
+        .env("KUBECONFIG", text(&nowhere))
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(query.stderr.take().unwrap()).lines();
+    let told = lines.map_while(Result::ok).find(|line| line.contains("kubernetes:a/b"));
+    query.kill().unwrap();
+    query.wait().unwrap();
+    let told = told.unwrap();
+    let expected = "from kubernetes:a/b: no Kubernetes API is known here: run in a pod with a \
+                    service account, set KUBECONFIG, or name the I/O nodes by dns: or file: (";
+    assert!(told.contains(expected), "{told}");
+}

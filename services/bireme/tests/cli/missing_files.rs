@@ -1,0 +1,40 @@
+//! A file that isn't there ends every command alike.
+
+use crate::{folder, names, text};
+
+/// How a command ends that misses a file.
+const NOT_FOUND: i32 = 3;
+
+#[test]
+fn a_missing_file_ends_every_command_alike() {
+    let folder = folder();
+    let (missing, rows) = (folder.path().join("missing"), folder.path().join("missing.csv"));
+    let (missing, rows, cache) = (text(&missing), text(&rows), folder.path().join("cache"));
+    let (list, served) = (format!("file:{missing}"), format!("t={missing}"));
+    let endpoint = "https://127.0.0.1:9";
+    let up = ["up", "--table", &served, "--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"];
+    for command in [
+        &["ingest", rows, "--table", text(&cache)][..],
+        &["index", "--table", missing, "--text", "a"],
+        &["search", "t", "--vector", missing],
+        &["tables", "--endpoint", endpoint, "--tls-ca", missing],
+        &["tables", "--endpoint", endpoint, "--tls-cert", missing, "--tls-key", missing],
+        &["inspect", missing],
+        &["io", "--config", missing],
+        &["query", "--config", missing],
+        &["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &list],
+        &[&up[..], &["--cache-dir", text(&cache), "--cache-size", "128MiB"]].concat(),
+    ] {
+        names(command, NOT_FOUND, missing);
+    }
+    let tls = format!("[tls]\ncert = {missing:?}\nkey = {missing:?}\n");
+    let slab = folder.path().join("slab");
+    let drive = format!("[[drives]]\npath = {slab:?}\nsize = \"96MiB\"\n");
+    for (command, more) in
+        [("io", drive.as_str()), ("query", "[[io_nodes]]\nendpoint = \"127.0.0.1:9\"\n")]
+    {
+        let config = folder.path().join(format!("{command}.toml"));
+        std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{tls}{more}")).unwrap();
+        names(&[command, "--config", text(&config)], NOT_FOUND, "missing can't be read");
+    }
+}
