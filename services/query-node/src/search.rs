@@ -41,12 +41,13 @@ pub async fn search(
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, call).await?;
     let hits = by_index(state, &open, &question, terms).await?;
-    call.stage(Stage::Search, || counted(hits.rows.len(), "candidate"));
+    call.stage(Stage::Search, || hits.said(&question));
     let winners = refine(state, &open, &question, &hits, call).await?;
     let rows = answer(state, &open, &question.projection, &winners, hits.measure, call).await?;
     let rows = ipc_stream(&question.projection.answer(hits.measure)?.head, &rows)?;
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
-    Ok(SearchResponse { rows, version: open.version(), stages: call.explained() })
+    let (version, exhaustive) = (open.version(), hits.exhaustive);
+    Ok(SearchResponse { rows, version, stages: call.explained(), exhaustive })
 }
 
 /// A row to be like becomes its vector.

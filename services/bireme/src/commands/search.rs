@@ -9,12 +9,12 @@ use serde_json::json;
 use crate::arguments::{
     Connection, PriorityArgs, TableArgs, parse_at_least_1, parse_column, parse_filter, read_vector,
 };
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
 
 const EXAMPLES: &str = "\
 Examples:
-  bireme search words --text 'rowing boat'
+  bireme search words --text 'strong wind'
   bireme search words --like n00001740 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
@@ -26,6 +26,9 @@ NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). Rows
 come best first, with `_distance` (smaller is nearer) or `_score` (larger is
 better). With --json a row a line; with --explain as well, a last line
 {\"_explain\": {\"version\", \"stages\"}}.";
+
+/// Where `--help` shows what is of searches with --like or --vector alone.
+const NEAR: &str = "Nearest rows (with --like or --vector)";
 
 /// What to search for.
 #[derive(Debug, Args)]
@@ -68,9 +71,11 @@ pub struct SearchArgs {
     columns: Vec<String>,
     /// Index partitions to search [default: the node's, 20]
     #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
+    #[arg(help_heading = NEAR)]
     nprobes: Option<u32>,
     /// Candidates scored exactly per row; 0 takes the index's distances [default: the node's, 10]
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    #[arg(help_heading = NEAR)]
     refine: Option<u32>,
     /// Say where the time went
     #[arg(long)]
@@ -82,7 +87,25 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
+    /// What is of another sort of search would be passed over in silence.
+    fn check(&self) -> Result<()> {
+        let is_near = self.like.is_some() || self.vector.is_some();
+        let has_column = is_near || self.text.is_some();
+        for (flag, is_set, fits, sorts) in [
+            ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
+            ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
+            ("--column", self.column.is_some(), has_column, "--like, --vector or --text"),
+        ] {
+            if is_set && !fits {
+                let problem = format!("{flag} is of searches with {sorts}; leave it out");
+                return Err(CliError::usage(problem));
+            }
+        }
+        Ok(())
+    }
+
     fn request(self) -> Result<SearchRequest> {
+        self.check()?;
         let column = self.column.unwrap_or_default();
         let mut request = SearchRequest {
             table: self.table.table,
@@ -132,7 +155,12 @@ pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
         (false, _) => {
             let took = took.as_secs_f64() * 1e6;
             let rows = counted(found.rows.num_rows() as u64, "row", "rows");
-            out.line(format_args!("({rows} of version {} in {})", found.version, micros(took)))?;
+            let (version, took) = (found.version, micros(took));
+            let how = match found.exhaustive {
+                true => "; without an index, by comparing rows one by one",
+                false => "",
+            };
+            out.line(format_args!("({rows} of version {version} in {took}{how})"))?;
             if explain { waterfall(&found, out) } else { Ok(()) }
         }
     }
@@ -150,12 +178,16 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn request(arguments: &[&str]) -> SearchRequest {
+    fn asked(arguments: &[&str]) -> Result<SearchRequest> {
         let arguments = ["bireme", "search", "t"].iter().chain(arguments);
         match Cli::try_parse_from(arguments) {
-            Ok(Cli { command: Command::Search(args), .. }) => args.request().unwrap(),
+            Ok(Cli { command: Command::Search(args), .. }) => args.request(),
             other => panic!("{other:?}"),
         }
+    }
+
+    fn request(arguments: &[&str]) -> SearchRequest {
+        asked(arguments).unwrap()
     }
 
     #[test]
@@ -181,11 +213,30 @@ mod tests {
         for arguments in [
             &[][..],
             &["--like", "a", "--text", "b"],
-            &["--text", "a", "--nprobes", "0"],
+            &["--like", "a", "--nprobes", "0"],
             &["--text", "a", "--key-column", "b"],
         ] {
             let arguments = ["bireme", "search", "t"].iter().chain(arguments);
             assert!(Cli::try_parse_from(arguments).is_err());
         }
+    }
+
+    #[test]
+    fn what_is_of_another_sort_of_search_is_refused() {
+        for (search, flag) in [
+            (["--text", "a"], ["--nprobes", "5"]),
+            (["--text", "a"], ["--refine", "0"]),
+            (["--filter", "true"], ["--nprobes", "5"]),
+            (["--filter", "true"], ["--refine", "1"]),
+            (["--filter", "true"], ["--column", "b"]),
+        ] {
+            let error = asked(&[search, flag].concat()).unwrap_err();
+            assert_eq!(error.exit().number(), 2);
+            let said = error.message();
+            assert!(said.starts_with(&format!("{} is of searches with --like", flag[0])), "{said}");
+        }
+        let near = ["--like", "a", "--filter", "true", "--nprobes", "5", "--column", "v"];
+        assert_eq!(request(&near).nprobes, 5);
+        request(&["--text", "a", "--column", "w"]);
     }
 }

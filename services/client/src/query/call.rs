@@ -6,8 +6,8 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use wire::query::{
     DescribeTableRequest, DescribeTableResponse, GetRequest, GetResponse, ListTablesRequest,
-    PlacementRequest, PlacementResponse, RowFormat, SearchRequest, Stage, StatusRequest,
-    StatusResponse, TableSummary, WarmProgress, WarmRequest,
+    PlacementRequest, PlacementResponse, RowFormat, SearchRequest, SearchResponse, Stage,
+    StatusRequest, StatusResponse, TableSummary, WarmProgress, WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -23,6 +23,8 @@ pub struct Found {
     pub version: u64,
     /// Where the time went, when asked for.
     pub stages: Vec<Stage>,
+    /// Whether the vector was compared with every row, for want of an index.
+    pub exhaustive: bool,
 }
 
 /// Rows by key.
@@ -60,7 +62,8 @@ impl QueryClient {
         let answer = self.service().search(self.request(request)).await;
         let answer = self.answered(answer).await?;
         let rows = read_rows(&answer.rows)?;
-        Ok(Found { rows, version: answer.version, stages: answer.stages })
+        let SearchResponse { version, stages, exhaustive, .. } = answer;
+        Ok(Found { rows, version, stages, exhaustive })
     }
 
     /// Rows by key.

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use lake::{Metric as IndexMetric, TextQuery, VectorQuery};
 
 use super::validate::{By, Question};
+use crate::counted::counted;
 use crate::error::Result;
 use crate::metrics::{IndexKind, SearchBy, SearchVia};
 use crate::state::State;
@@ -25,6 +26,26 @@ pub struct Hits {
     /// How to score the rows exactly; `None` if that was not asked for, the numbers are exact
     /// already, or can't be had.
     pub refine: Option<Metric>,
+    /// Whether a vector was compared with every row that passes the filter, for want of an index.
+    pub exhaustive: bool,
+}
+
+impl Hits {
+    fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure) -> Self {
+        Self { rows, measure, refine: None, exhaustive: false }
+    }
+
+    /// What was found and how, for `explain`.
+    pub fn said(&self, question: &Question) -> String {
+        let candidates = counted(self.rows.len(), "candidate");
+        match (self.exhaustive, &question.filter) {
+            (false, _) => candidates,
+            (true, None) => format!("{candidates}, of every row: the vectors have no index"),
+            (true, Some(_)) => {
+                format!("{candidates}, of every row that passes: the vectors have no index")
+            }
+        }
+    }
 }
 
 /// Searches; `Like` has become `Vector` before.
@@ -58,7 +79,7 @@ pub async fn search(
             Ok(hits)
         }
         // Nothing is like a row whose vector was not looked up.
-        By::Like { .. } => Ok(Hits { rows: Vec::new(), measure: Measure::Distance, refine: None }),
+        By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance)),
     }
 }
 
@@ -99,7 +120,8 @@ async fn by_vector(
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
     state.metrics.searched(SearchBy::Vector, via, kind, nprobes, found.len());
     let rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
-    Ok(Hits { rows, measure: Measure::Distance, refine })
+    let exhaustive = kind == IndexKind::Unindexed;
+    Ok(Hits { rows, measure: Measure::Distance, refine, exhaustive })
 }
 
 /// The kind of a column's index, and if hits are to be refined the metric to score rows by, where the index only knows
@@ -137,11 +159,11 @@ fn is_single(data_type: &DataType) -> bool {
 async fn by_words(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
     let found = open.table.search_text(query).await?;
     let rows = found.into_iter().map(|hit| (hit.addr, hit.score)).collect();
-    Ok(Hits { rows, measure: Measure::Score, refine: None })
+    Ok(Hits::unrefined(rows, Measure::Score))
 }
 
 async fn by_filter(open: &OpenTable, filter: &str, k: usize) -> Result<Hits> {
     let found = open.table.search_filter(filter, k).await?;
     let rows = found.into_iter().map(|addr| (addr, 0.0)).collect();
-    Ok(Hits { rows, measure: Measure::Nothing, refine: None })
+    Ok(Hits::unrefined(rows, Measure::Nothing))
 }

@@ -74,6 +74,7 @@ pub async fn validate_search(
     if k == 0 || k > k_max {
         return bad("k", format!("is {k}; ask for 1 to {k_max} rows"));
     }
+    check_fields(&request)?;
     let projection = open.project(&request.columns)?;
     let filter = Some(request.filter).filter(|filter| !filter.trim().is_empty());
     let vector_column = Some(request.vector_column).filter(|column| !column.is_empty());
@@ -103,6 +104,29 @@ pub async fn validate_search(
     let refine_factor = refine_factor(k, request.refine_factor, config)?;
     let nprobes = if request.nprobes == 0 { config.nprobes } else { request.nprobes } as usize;
     Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, projection })
+}
+
+/// A field of another sort of search would be passed over in silence.
+fn check_fields(request: &SearchRequest) -> Result<()> {
+    let is_near = matches!(request.by, Some(WireBy::Vector(_) | WireBy::Like(_)));
+    let is_like = matches!(request.by, Some(WireBy::Like(_)));
+    let of_near = "is of searches by `vector` or `like`; leave it out";
+    for (field, is_set, fits, problem) in [
+        ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
+        ("nprobes", request.nprobes > 0, is_near, of_near),
+        ("refine_factor", request.refine_factor.is_some(), is_near, of_near),
+        (
+            "key_column",
+            !request.key_column.is_empty(),
+            is_like,
+            "is of searches by `like`; leave it out",
+        ),
+    ] {
+        if is_set && !fits {
+            return bad(field, problem.into());
+        }
+    }
+    Ok(())
 }
 
 /// The vector column that a request means: the one it names, or the table's.

@@ -195,3 +195,33 @@ async fn stages_are_told_in_order_when_asked_for() {
     let quiet = client.search(near(vector(5), 5)).await.unwrap();
     assert_eq!(quiet.stages, []);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_that_compares_every_row_says_so() {
+    let plain = TestTable::plain().await;
+    let indexed = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let (_node, client) = serve(&[("plain", &plain), ("indexed", &indexed)]).await;
+    for (table, filter, said) in [
+        ("plain", "", Some(", of every row: the vectors have no index")),
+        ("plain", "id < 50", Some(", of every row that passes: the vectors have no index")),
+        ("indexed", "", None),
+        ("indexed", "id < 50", None),
+    ] {
+        let request = SearchRequest {
+            table: table.into(),
+            filter: filter.into(),
+            explain: true,
+            ..near(vector(5), 3)
+        };
+        let found = client.search(request).await.unwrap();
+        assert_eq!(found.exhaustive, said.is_some(), "{table} {filter}");
+        let search = found.stages.iter().find(|stage| stage.name == "search").unwrap();
+        let expected = match said {
+            Some(said) => format!("3 candidates{said}"),
+            None => search.detail.split(',').next().unwrap().to_owned(),
+        };
+        assert_eq!(search.detail, expected);
+    }
+    let found = client.search(SearchRequest { table: "indexed".into(), ..words("oak", 3) }).await;
+    assert!(!found.unwrap().exhaustive);
+}
