@@ -16,7 +16,8 @@ use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{
-    SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_io_node, start_log,
+    LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_io_node,
+    start_log, telling,
 };
 use crate::settings::{environment, io_scalars, layered};
 
@@ -48,21 +49,11 @@ file:
 A drive with anything on it but Bireme's own cache is refused, unless
 --overwrite is given. The cache fills as rows are asked for, or ahead of that by
 `bireme warm`, and is found again after a restart, as long as `segment` stays
-the same.
-
-With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and
-/ready the node's health, for probes that can't speak gRPC with TLS. Metrics and
-traces go to an OpenTelemetry receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or
-`otlp_endpoint` of the file's [telemetry], names one.
-
-Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).
-With `log_format=\"json\"` of the file's [telemetry],
-BIREME_IO_TELEMETRY_LOG_FORMAT=json, or --json each line is a JSON object, that
-of a fault that ends the node too.";
+the same.";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", telling(PREFIX)))]
 pub struct IoArgs {
     /// A TOML file with settings
     #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -145,7 +136,7 @@ impl IoArgs {
 pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);
-    start_log("info", out.json())?;
+    start_log(LOG_LEVEL, out.json())?;
     check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;

@@ -13,7 +13,7 @@ use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
-use crate::serve::{Signals, exit_at_second_signal, start_log};
+use crate::serve::{LOG_LEVEL, Signals, exit_at_second_signal, start_log, telling};
 use crate::settings::{environment, layered, query_scalars};
 
 /// What the variables of its settings begin with.
@@ -48,21 +48,11 @@ So that they can come and go without a restart, have the list followed with
       SRV records of _grpc._tcp.HOST, else the addresses of HOST
   file:PATH
       a TOML file of [[io_nodes]] with name, endpoint, weight, zone and
-      draining; replace it by renaming another over it
-
-With --metrics ADDRESS metrics are at http://ADDRESS/metrics, and at /live and
-/ready the node's health, for probes that can't speak gRPC with TLS. Metrics and
-traces go to an OpenTelemetry receiver where OTEL_EXPORTER_OTLP_ENDPOINT, or
-`otlp_endpoint` of the file's [telemetry], names one.
-
-Logs go to stderr; BIREME_LOG says how much (error, warn, info, debug, trace).
-With `log_format=\"json\"` of the file's [telemetry],
-BIREME_QUERY_TELEMETRY_LOG_FORMAT=json, or --json each line is a JSON object,
-that of a fault that ends the node too.";
+      draining; replace it by renaming another over it";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", telling(PREFIX)))]
 pub struct QueryArgs {
     /// A TOML file with settings
     #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -127,7 +117,7 @@ impl QueryArgs {
 pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);
-    start_log("info", out.json())?;
+    start_log(LOG_LEVEL, out.json())?;
     config.validate()?;
     let runtime = runtime(None)?;
     let outcome = runtime.block_on(serve(config, args.grace, out));
