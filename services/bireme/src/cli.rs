@@ -25,7 +25,7 @@ First steps:
   bireme ingest words.parquet --table ./words.lance --key synset
   bireme index --table ./words.lance --vector vector --text gloss --key synset
   bireme up --table words=./words.lance
-  bireme search words --text 'rowing boat'
+  bireme search words --text 'strong wind'
 
 Exit codes:
   0  done

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
 use ring::SlabError;
@@ -99,8 +99,7 @@ pub struct IoArgs {
 /// The engines by name.
 pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
     // As in a file, and as flags are written otherwise.
-    let io_uring = PossibleValue::new("io_uring").alias("io-uring");
-    let names = [PossibleValue::new("auto"), io_uring, PossibleValue::new("pread")];
+    let names = ["auto", "io_uring", "io-uring", "pread"];
     PossibleValuesParser::new(names).map(|engine| match engine.as_str() {
         "io_uring" | "io-uring" => EngineChoice::IoUring,
         "pread" => EngineChoice::Pread,

@@ -40,7 +40,8 @@ fills as rows are asked for, or ahead of that by `bireme warm`, and what it has
 is found again after a restart. The file keeps its size on the disk; it can be
 deleted whenever nothing is running. The ready file has the endpoints as JSON;
 it is written once both tiers serve, and removed at the end. Logs go to stderr;
-BIREME_LOG says how much (error, warn, info, debug, trace).";
+BIREME_LOG says how much (error, warn, info, debug, trace; warn unless it is
+set).";
 
 /// What to serve, and how.
 #[derive(Debug, Args)]

@@ -59,14 +59,14 @@ mod tests {
         let words = TableFacts {
             name: "words".into(),
             key: Some("it's".into()),
-            words: Some("rowing boat".into()),
+            words: Some("strong wind".into()),
             has_vector: true,
         };
         assert_eq!(
             next_steps(&words, "bireme", None),
             [
                 r"bireme search words --like 'it'\''s' --explain",
-                "bireme search words --text 'rowing boat'",
+                "bireme search words --text 'strong wind'",
                 r"bireme get words 'it'\''s'",
             ]
         );
