@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE};
+use hyper::header::{ALLOW, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
+use super::format::{Format, wanted};
 use super::prometheus::{to_plain_text, to_protobuf, to_text};
 use super::serve::Source;
 use crate::resource::Identity;
@@ -114,17 +115,12 @@ async fn answer(
         return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, late()));
     };
     let samples = Arc::new(samples);
-    // Whoever reads a format says so, and reads those that come after it here too.
-    let reads = |format: &str| {
-        let mut accepts = request.headers().get_all(ACCEPT).iter();
-        accepts.any(|accept| accept.to_str().is_ok_and(|it| it.contains(format)))
-    };
-    let encoded = if reads("proto=io.prometheus.client.MetricFamily") {
-        to_protobuf(samples, identity).map(|bytes| (PROTOBUF, Bytes::from(bytes)))
-    } else if reads("application/openmetrics-text") {
-        to_text(samples, identity).map(|text| (TEXT, Bytes::from(text)))
-    } else {
-        to_plain_text(samples, identity).map(|text| (PLAIN, Bytes::from(text)))
+    let encoded = match wanted(request.headers()) {
+        Format::Protobuf => {
+            to_protobuf(samples, identity).map(|bytes| (PROTOBUF, Bytes::from(bytes)))
+        }
+        Format::OpenMetrics => to_text(samples, identity).map(|text| (TEXT, Bytes::from(text))),
+        Format::Plain => to_plain_text(samples, identity).map(|text| (PLAIN, Bytes::from(text))),
     };
     Ok(match encoded {
         Ok((content_type, body)) => {

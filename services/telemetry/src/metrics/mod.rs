@@ -1,6 +1,7 @@
 //! Metrics: collected when somebody asks, told to Prometheus and over OTLP.
 
 mod endpoint;
+mod format;
 mod histogram;
 mod macros;
 mod otlp;

@@ -1,0 +1,85 @@
+//! In which of the formats that metrics are written a reader takes them best.
+
+use hyper::header::{ACCEPT, HeaderMap};
+use mime::Mime;
+
+/// A format; of those that are as welcome as each other the last is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// Text of before OpenMetrics.
+    Plain,
+    /// OpenMetrics' text.
+    OpenMetrics,
+    /// Protobuf, each family with its length before it.
+    Protobuf,
+}
+
+/// The most welcome one by the weights of `Accept` (RFC 9110, 12.5.1); plain text, which everybody reads, for who names
+/// none.
+pub fn wanted(headers: &HeaderMap) -> Format {
+    let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let ranges = accepts.flat_map(|accept| accept.split(','));
+    let ranges = ranges.filter_map(|range| range.trim().parse::<Mime>().ok());
+    let welcome = ranges.filter_map(|range| Some((weight(&range), format_of(&range)?)));
+    let welcome = welcome.filter(|(weight, _)| *weight > 0.0);
+    let best = welcome.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    best.map_or(Format::Plain, |(_, format)| format)
+}
+
+fn weight(range: &Mime) -> f32 {
+    range.get_param("q").and_then(|weight| weight.as_str().parse().ok()).unwrap_or(1.0)
+}
+
+fn format_of(range: &Mime) -> Option<Format> {
+    let is = |param, value| range.get_param(param).is_some_and(|it| it == value);
+    match (range.type_().as_str(), range.subtype().as_str()) {
+        ("application", "vnd.google.protobuf") => {
+            let is_written_so =
+                range.get_param("encoding").is_none() || is("encoding", "delimited");
+            let is_ours = is("proto", "io.prometheus.client.MetricFamily") && is_written_so;
+            is_ours.then_some(Format::Protobuf)
+        }
+        ("application", "openmetrics-text") => Some(Format::OpenMetrics),
+        ("text" | "*", "plain" | "*") => Some(Format::Plain),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_most_welcome_is_sent() {
+        const PROTOBUF: &str = "application/vnd.google.protobuf; \
+                                proto=io.prometheus.client.MetricFamily; encoding=delimited";
+        let protobuf = |more: &str| format!("{PROTOBUF}{more}");
+        for (accepts, expected) in [
+            (vec![], Format::Plain),
+            (vec!["*/*".to_owned()], Format::Plain),
+            (vec!["application/openmetrics-text".into()], Format::OpenMetrics),
+            (vec!["application/openmetrics-text;q=0".into()], Format::Plain),
+            (vec!["application/openmetrics-text;q=0.2, text/plain;q=0.3".into()], Format::Plain),
+            (
+                vec!["application/openmetrics-text;q=0.5,text/plain;q=0.2,*/*;q=0.1".into()],
+                Format::OpenMetrics,
+            ),
+            (vec![protobuf(""), "application/openmetrics-text".into()], Format::Protobuf),
+            (
+                vec![protobuf(";q=0.4"), "application/openmetrics-text;q=0.6".into()],
+                Format::OpenMetrics,
+            ),
+            (vec![PROTOBUF.replace("delimited", "compact-text")], Format::Plain),
+            (vec!["application/vnd.google.protobuf".into()], Format::Plain),
+            (vec!["what is this, application/openmetrics-text".into()], Format::OpenMetrics),
+        ] {
+            let mut headers = HeaderMap::new();
+            for accept in &accepts {
+                headers.append(ACCEPT, HeaderValue::from_str(accept).unwrap());
+            }
+            assert_eq!(wanted(&headers), expected, "{accepts:?}");
+        }
+    }
+}
