@@ -272,6 +272,19 @@ pub enum LakeError {
         /// The one that was asked for.
         column: String,
     },
+    /// A key column has a value in each row; this one hasn't.
+    #[error(
+        "column {column:?} of {uri} can't be its key: it is null in {}, which no key would find; fill it in, or index it \
+         as it is with --scalar, and name it in look-ups with --key-column", counted(*rows, "row")
+    )]
+    NullKeys {
+        /// The table.
+        uri: String,
+        /// The column.
+        column: String,
+        /// How many live rows have none.
+        rows: u64,
+    },
     /// The URI or the store's options can't be understood.
     #[error("can't use {uri}: {why}")]
     BadUri {

@@ -12,6 +12,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::TableExists { uri }
         | LakeError::KeyColumnUnknown { uri }
         | LakeError::AnotherKey { uri, .. }
+        | LakeError::NullKeys { uri, .. }
         | LakeError::StoreUnreachable { uri, .. }
         | LakeError::CredentialsMissing { uri }
         | LakeError::CredentialsRefused { uri, .. }
@@ -71,6 +72,7 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::RangeOutOfBounds { .. }
         | LakeError::BadKey { .. }
         | LakeError::AnotherKey { .. }
+        | LakeError::NullKeys { .. }
         | LakeError::UnknownOption { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadIndex { .. }

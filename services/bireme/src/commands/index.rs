@@ -28,7 +28,8 @@ without, but more slowly, until they are built again.
 
 A key should be unique. Keys that several rows have are counted and reported (in
 JSON as `duplicate_keys`), not refused: `bireme get` returns the first of the
-rows, by address.";
+rows, by address. A column that is null in some row can't be the key, as when
+rows are ingested.";
 
 /// Where `--help` shows the settings of vector indexes.
 const VECTORS: &str = "Vectors";

@@ -47,7 +47,7 @@ pub struct IndexSummary {
 /// Lance's threads, often; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings
-/// that can't be), `AnotherKey`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
+/// that can't be), `AnotherKey`, `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,

@@ -1,4 +1,4 @@
-//! Keys that more than one row has.
+//! Keys that more than one row has, and rows that have none.
 //!
 //! The key column alone is sorted, on disk where it doesn't fit into [`SORT_BYTES`], so that equal
 //! keys come one after the other: exact, whatever the number of rows. A set of hashes would save the
@@ -18,7 +18,7 @@ use futures::TryStreamExt;
 use lance::dataset::scanner::ColumnOrdering;
 
 use super::progress::Reporter;
-use crate::error::Result;
+use crate::error::{LakeError, Result};
 use crate::table::Table;
 
 /// Memory of the sort; what is over goes to temporary files.
@@ -38,8 +38,8 @@ pub struct DuplicateKeys {
     pub example: String,
 }
 
-/// The duplicates among the live rows of `table`, nulls aside; `None` if there are none. Errors:
-/// `ColumnNotFound`, and those of the store.
+/// The duplicates among the live rows of `table`; `None` if there are none. Errors: `ColumnNotFound`,
+/// `NullKeys`, and those of the store.
 pub(crate) async fn find(
     table: &Table,
     column: &str,
@@ -60,11 +60,18 @@ pub(crate) async fn find(
             tally.add(batch.column(0))?;
             reporter.report(STAGE, rows, false);
         }
-        tally.end()
+        Ok((tally.nulls, tally.end()?))
     };
-    let found = scan.await.map_err(blame)?;
+    let (nulls, found) = scan.await.map_err(blame)?;
     reporter.report(STAGE, rows, true);
-    Ok(found)
+    match nulls {
+        0 => Ok(found),
+        rows => Err(LakeError::NullKeys {
+            uri: table.uri().to_owned(),
+            column: column.to_owned(),
+            rows,
+        }),
+    }
 }
 
 /// The column in ascending order, nulls first, as one partition.
@@ -80,6 +87,7 @@ async fn sorted(table: &Table, column: &str) -> lance::Result<Arc<dyn ExecutionP
 struct Tally {
     keys: u64,
     rows: u64,
+    nulls: u64,
     example: Option<String>,
     /// The last key seen, and how many rows had it so far: the next batch may go on with it.
     last: Option<(ArrayRef, u64)>,
@@ -88,6 +96,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, column: &ArrayRef) -> lance::Result<()> {
         let nulls = column.null_count();
+        self.nulls += nulls as u64;
         let keys = column.slice(nulls, column.len() - nulls);
         let runs = partition(std::slice::from_ref(&keys))?.ranges();
         for (at, run) in runs.iter().enumerate() {
@@ -144,6 +153,7 @@ mod tests {
     fn tallied(batches: &[ArrayRef]) -> Option<(u64, u64, String)> {
         let mut tally = Tally::default();
         batches.iter().for_each(|batch| tally.add(batch).unwrap());
+        assert_eq!(tally.nulls, batches.iter().map(|batch| batch.null_count() as u64).sum::<u64>());
         tally.end().unwrap().map(|it| (it.keys, it.rows, it.example))
     }
 

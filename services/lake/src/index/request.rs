@@ -23,9 +23,8 @@ pub enum IndexRequest {
     },
     /// For look-ups: a BTREE, and the column is recorded as the table's key.
     Key {
-        /// The column; its values should be unique: of rows with the same key a look-up finds the
-        /// first, and [`IndexSummary`](crate::IndexSummary) says how many keys that concerns. Rows
-        /// without a key are found by no look-up.
+        /// The column; never null. Its values should be unique: of rows with the same key a look-up
+        /// finds the first, and [`IndexSummary`](crate::IndexSummary) says how many keys that concerns.
         column: String,
         /// Whether it takes the place of another key column that the table has.
         replace: bool,

@@ -6,7 +6,9 @@ use address::RowAddr;
 use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
 use lake::{DuplicateKeys, IndexRequest, LakeError, build_index};
 
-use crate::fixture::{PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, write};
+use crate::fixture::{
+    PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, rows, write,
+};
 
 #[tokio::test]
 async fn all_keys_are_found_and_no_others() {
@@ -16,14 +18,13 @@ async fn all_keys_are_found_and_no_others() {
             lived_in(&place.uri(), kind).await;
             let lake = lake();
             if with_index {
-                let request = IndexRequest::Key { column: "name".into(), replace: false };
+                let request = IndexRequest::Scalar { column: "name".into() };
                 build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
             }
             let table = lake.open(&place.uri()).await.unwrap();
-            assert_eq!(table.key_column(), with_index.then_some("name"));
+            assert_eq!(table.key_column(), None);
             let keys: Vec<_> = (0..700).map(|id| format!("name-{id}")).collect();
-            let column = (!with_index).then_some("name");
-            let found = table.lookup(column, &keys).await.unwrap();
+            let found = table.lookup(Some("name"), &keys).await.unwrap();
             for (id, found) in found.into_iter().enumerate() {
                 let id = id as i32;
                 let there = id < 600 && id % 10 != 0 && !is_deleted(id);
@@ -86,7 +87,8 @@ async fn keys_of_other_types() {
 #[tokio::test]
 async fn another_key_column_is_recorded_only_for_who_says_so() {
     let place = Place::new();
-    lived_in(&place.uri(), PLAIN).await;
+    // The first ten have names.
+    write(&place.uri(), &[rows(1, 10)], PLAIN).await;
     let lake = lake();
     let index = async |column: &str, replace| {
         let request = IndexRequest::Key { column: column.into(), replace };
@@ -124,17 +126,17 @@ async fn another_key_column_is_recorded_only_for_who_says_so() {
 async fn keys_that_several_rows_have_are_counted() {
     let place = Place::new();
     let names = |keys: std::ops::Range<u64>| -> RecordBatch {
-        let keys = StringArray::from_iter(keys.map(|i| (i % 7 > 0).then(|| format!("k{i:05}"))));
+        let keys = StringArray::from_iter_values(keys.map(|i| format!("k{i:05}")));
         RecordBatch::try_from_iter_with_nullable([("key", Arc::new(keys) as ArrayRef, true)])
             .unwrap()
     };
-    // Over several batches and fragments; rows without a key don't count.
+    // Over several batches and fragments.
     let mut dataset =
         write(&place.uri(), &[names(0..20_000), names(20_000..30_000), names(0..10)], PLAIN).await;
     let lake = lake();
     let request = IndexRequest::Key { column: "key".into(), replace: false };
     let built = build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
-    let duplicates = DuplicateKeys { keys: 8, rows: 16, example: "k00001".into() };
+    let duplicates = DuplicateKeys { keys: 10, rows: 20, example: "k00000".into() };
     assert_eq!(built.duplicates, Some(duplicates));
     let found = lake.open(&place.uri()).await.unwrap();
     let found = found.lookup(None, &["k00001".into()]).await.unwrap();
@@ -146,6 +148,34 @@ async fn keys_that_several_rows_have_are_counted() {
     let scalar = IndexRequest::Scalar { column: "key".into() };
     let built = build_index(&lake, &place.uri(), &scalar, |_| ()).await.unwrap();
     assert_eq!(built.duplicates, None, "only keys should be unique");
+}
+
+#[tokio::test]
+async fn a_key_is_never_null_whoever_records_it() {
+    let place = Place::new();
+    // 54 of the live rows have no name, id 0 among them.
+    let mut dataset = lived_in(&place.uri(), PLAIN).await;
+    let lake = lake();
+    let before = lake.latest_version(&place.uri()).await.unwrap();
+    let request = IndexRequest::Key { column: "name".into(), replace: false };
+    match build_index(&lake, &place.uri(), &request, |_| ()).await {
+        Err(error @ LakeError::NullKeys { rows: 58, .. }) => {
+            let said = error.to_string();
+            assert!(said.contains("is null in 58 rows") && said.contains("--scalar"), "{said}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), before, "nothing was built");
+    let scalar = IndexRequest::Scalar { column: "name".into() };
+    build_index(&lake, &place.uri(), &scalar, |_| ()).await.unwrap();
+    let table = lake.open(&place.uri()).await.unwrap();
+    let found = table.lookup(Some("name"), &["name-5".into()]).await.unwrap();
+    assert_eq!((found[0], table.key_column()), (Some(address_of(5)), None), "as is advised");
+    dataset.checkout_latest().await.unwrap();
+    dataset.delete("name IS NULL").await.unwrap();
+    build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
+    let table = lake.open(&place.uri()).await.unwrap();
+    assert_eq!(table.key_column(), Some("name"), "deleted rows need no keys");
 }
 
 #[tokio::test]

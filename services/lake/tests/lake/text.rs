@@ -2,7 +2,9 @@
 
 use lake::{IndexRequest, LakeError, TextQuery, build_index};
 
-use crate::fixture::{PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in};
+use crate::fixture::{
+    PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, rows, write,
+};
 
 fn query(words: &str, k: usize) -> TextQuery {
     TextQuery { words: words.into(), k, ..Default::default() }
@@ -62,7 +64,8 @@ async fn words_find_their_rows() {
 #[tokio::test]
 async fn an_index_is_advised_on_a_column_of_text_rather_than_on_keys() {
     let place = Place::new();
-    lived_in(&place.uri(), PLAIN).await;
+    // The first ten have names.
+    write(&place.uri(), &[rows(1, 10)], PLAIN).await;
     let lake = lake();
     let key = IndexRequest::Key { column: "name".into(), replace: false };
     build_index(&lake, &place.uri(), &key, |_| ()).await.unwrap();
