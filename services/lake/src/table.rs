@@ -24,7 +24,7 @@ use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
 use crate::schema::{is_blob, served_schema};
-use crate::search::Partitions;
+use crate::search::Direct;
 use crate::within::within;
 
 /// Fragments whose counts are looked up at the same time when a table is opened.
@@ -52,7 +52,7 @@ struct Inner {
     deleted: Vec<OnceCell<Arc<DeletedRows>>>,
     indexes: OnceCell<Arc<Vec<IndexInfo>>>,
     /// By column.
-    partitions: Vec<OnceCell<Option<Partitions>>>,
+    direct: Vec<Direct>,
     /// Where what Lance starts for this table lives: the runtime that opened it.
     runtime: Handle,
 }
@@ -85,7 +85,7 @@ impl Table {
             .map_err(blame)?;
         let deleted = fragments.iter().map(|_| OnceCell::new()).collect();
         let indexes = OnceCell::new();
-        let partitions = schema.fields().iter().map(|_| OnceCell::new()).collect();
+        let direct = schema.fields().iter().map(|_| Direct::default()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
                 runtime: Handle::current(),
@@ -98,7 +98,7 @@ impl Table {
                 fragments,
                 deleted,
                 indexes,
-                partitions,
+                direct,
             }),
         })
     }
@@ -258,9 +258,9 @@ impl Table {
         within(&self.inner.runtime, load)
     }
 
-    /// The index of the column at `position`, once it was opened for direct search.
-    pub(crate) fn partitions_of(&self, position: usize) -> &OnceCell<Option<Partitions>> {
-        &self.inner.partitions[position]
+    /// The indexes of the column at `position` that are searched without the scanner.
+    pub(crate) fn direct_of(&self, position: usize) -> &Direct {
+        &self.inner.direct[position]
     }
 
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {

@@ -157,19 +157,40 @@ impl Turns {
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
         let permit = self.permit(during, terms).await?;
+        terms.bound(during, self.beside(permit, work).boxed()).await
+    }
+
+    /// Begins `work` on this core when its turn comes; if it has to wait for anything it goes on in the background.
+    /// For what needs little CPU and nearly always no I/O, but can't tell beforehand: handing a look-up over took a
+    /// caller alone 0.2 ms, more than the look-up.
+    ///
+    /// # Errors
+    /// As [`here`](Self::here).
+    pub async fn begun_here<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        terms: Terms,
+        mut work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let permit = self.permit(during, terms).await?;
+        // Whoever polls it next is woken.
+        match (&mut work).now_or_never() {
+            Some(done) => done,
+            None => terms.bound(during, self.beside(permit, work).boxed()).await,
+        }
+    }
+
+    /// Runs `work` in the background, and gives `permit` back; a panic is a [`QueryError::Server`].
+    async fn beside<T: Send + 'static>(
+        &self,
+        permit: Permit,
+        work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
         let work = async move {
             let done = work.await;
             drop(permit);
             done
         };
-        terms.bound(during, self.beside(work).boxed()).await
-    }
-
-    /// Runs `work` in the background; a panic is a [`QueryError::Server`].
-    async fn beside<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
         // Dropped with the set when the caller goes.
         let mut task = JoinSet::new();
         task.spawn_on(work, &self.background);
@@ -226,6 +247,8 @@ impl Drop for Place<'_> {
 mod tests {
     use std::time::Duration;
 
+    use tokio::runtime::Builder;
+
     use super::*;
 
     #[tokio::test]
@@ -247,6 +270,31 @@ mod tests {
         assert_eq!(turns.here("search", later, async { Ok(3) }.boxed()).await.unwrap(), 3);
         let work = async { Ok(4) }.boxed();
         assert_eq!(turns.in_background("search", later, work).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn only_work_that_waits_goes_to_the_background() {
+        let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let turns = Turns::new(1, 1, background.handle().clone());
+        let later = Terms::after(Duration::from_secs(10));
+        let thread = || std::thread::current().id();
+        let ready = async move { Ok(thread()) }.boxed();
+        assert_eq!(turns.begun_here("lookup", later, ready).await.unwrap(), thread());
+        let waits = async move {
+            let begun = thread();
+            tokio::task::yield_now().await;
+            Ok((begun, thread()))
+        };
+        let (begun, ended) = turns.begun_here("lookup", later, waits.boxed()).await.unwrap();
+        assert_eq!(begun, thread());
+        assert_ne!(ended, thread());
+        assert_eq!(turns.permits.locked().free, 1);
+        let soon = Terms::after(Duration::from_millis(50));
+        let endless =
+            turns.begun_here("lookup", soon, std::future::pending::<Result<()>>().boxed());
+        let endless = endless.await;
+        assert!(matches!(endless, Err(QueryError::DeadlinePassed { during: "lookup" })));
+        background.shutdown_background();
     }
 
     #[tokio::test]

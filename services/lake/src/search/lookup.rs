@@ -6,14 +6,20 @@ use address::RowAddr;
 use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::hit::addresses;
 use super::key::parse_key;
+use super::keys::Keys;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
 /// Keys that one query asks for; longer lists become several queries.
 const KEYS_PER_QUERY_MAX: usize = 4096;
+
+/// The row of each key, if it has one.
+type Rows = Vec<Option<RowAddr>>;
 
 impl Table {
     /// For each key the address of its row (of the first, by address, if several rows have it), or
@@ -23,11 +29,58 @@ impl Table {
     /// otherwise the column is scanned.
     ///
     /// Errors: `KeyColumnUnknown`, `ColumnNotFound`, `BadKey`, and those of the store.
-    pub async fn lookup(
+    pub async fn lookup(&self, column: Option<&str>, keys: &[String]) -> Result<Rows> {
+        match self.direct_lookup(column, keys).await? {
+            Some(lookup) => lookup.await,
+            None => self.planned_lookup(column, keys).await,
+        }
+    }
+
+    /// The same through Lance's scanner, whatever the index: it plans each look-up anew, and reads the
+    /// keys of the rows that it finds.
+    ///
+    /// Errors: as `lookup`.
+    pub async fn planned_lookup(&self, column: Option<&str>, keys: &[String]) -> Result<Rows> {
+        let (column, values) = self.checked_keys(column, keys)?;
+        let mut found = HashMap::with_capacity(values.len());
+        for group in values.chunks(KEYS_PER_QUERY_MAX) {
+            self.lookup_group(&column, group, &mut found)
+                .await
+                .map_err(|error| self.blame(error))?;
+        }
+        Ok(values.iter().map(|value| found.get(value).copied()).collect())
+    }
+
+    /// The same straight through the column's BTREE, without planning, to be awaited; `None` where a
+    /// look-up needs more than it, or has so many keys that a plan for all of them is cheaper.
+    ///
+    /// It waits for nothing while the pages of the index that it needs are in Lance's cache, but lets
+    /// others have a turn now and then. What it reads otherwise belongs to the runtime that opened the
+    /// table.
+    ///
+    /// Errors: as `lookup`.
+    pub async fn direct_lookup(
         &self,
         column: Option<&str>,
         keys: &[String],
-    ) -> Result<Vec<Option<RowAddr>>> {
+    ) -> Result<Option<BoxFuture<'static, Result<Rows>>>> {
+        let (column, values) = self.checked_keys(column, keys)?;
+        let index = self.keys(&column).await?.filter(|index| values.len() <= index.keys_max());
+        let Some(index) = index.cloned() else { return Ok(None) };
+        let table = self.clone();
+        let lookup = async move {
+            let found = index.first_rows(&table, &values);
+            table.within(found.boxed()).await
+        };
+        Ok(Some(lookup.boxed()))
+    }
+
+    /// The column, and the keys as it has them.
+    fn checked_keys(
+        &self,
+        column: Option<&str>,
+        keys: &[String],
+    ) -> Result<(String, Vec<ScalarValue>)> {
         let column = match column.or_else(|| self.key_column()) {
             Some(column) => column.to_owned(),
             None => return Err(LakeError::KeyColumnUnknown { uri: self.uri().to_owned() }),
@@ -40,14 +93,26 @@ impl Table {
                 why,
             })
         };
-        let values = keys.iter().map(parse).collect::<Result<Vec<_>>>()?;
-        let mut found = HashMap::with_capacity(values.len());
-        for group in values.chunks(KEYS_PER_QUERY_MAX) {
-            self.lookup_group(&column, group, &mut found)
-                .await
-                .map_err(|error| self.blame(error))?;
-        }
-        Ok(values.iter().map(|value| found.get(value).copied()).collect())
+        let values = keys.iter().map(parse).collect::<Result<_>>()?;
+        Ok((column, values))
+    }
+
+    /// The BTREE on `column`, if it is all that a look-up needs; opened at the first call.
+    async fn keys(&self, column: &str) -> Result<Option<&Keys>> {
+        let position = self.column_position(column)?;
+        // Boxed, since its state is large and every look-up would carry it.
+        let open = async {
+            let indexes = self.indexes().await?;
+            match indexes.iter().find(|it| it.is_btree() && it.columns == [column]) {
+                Some(index) => {
+                    Keys::open(self, column, &index.name).await.map_err(|error| self.blame(error))
+                }
+                None => Ok(None),
+            }
+        };
+        let cell = &self.direct_of(position).keys;
+        let opened = cell.get_or_try_init(|| self.within(open.boxed())).await?;
+        Ok(opened.as_ref())
     }
 
     async fn lookup_group(

@@ -2,26 +2,25 @@
 //!
 //! The scanner plans each query anew, which costs more than the search itself: of 0.84 ms that a search
 //! of 20 partitions of an IVF_RQ index took, 0.6 ms were the plan (1 M × 768, Lance 14). Here the index is
-//! opened once a version and column, with the mask of deleted rows, and a query only ranks the partitions
-//! and searches the nearest.
+//! opened with the mask of deleted rows, and a query only ranks the partitions and searches the nearest.
 //!
 //! It does what the scanner would do for a fixed number of partitions and no filter, so it is only for
-//! tables where that is all there is to do ([`Partitions::open`] says which); others go the long way.
+//! tables where that is all there is to do (`direct.rs` says which).
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use futures::TryStreamExt;
+use lance::index::DatasetIndexInternalExt;
 use lance::index::prefilter::DatasetPreFilter;
-use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
 use lance_core::Result;
-use lance_index::frag_reuse::FRAG_REUSE_INDEX_NAME;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::PreFilter;
 use lance_index::vector::{ApproxMode, Query, VectorIndex};
 use lance_linalg::distance::DistanceType;
 use lance_linalg::kernels::normalize_arrow;
 
+use super::direct::sole_segment;
 use crate::table::Table;
 
 /// A vector index that covers the whole version, opened.
@@ -33,31 +32,12 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// The index of `column`; `None` where a search needs more than its partitions: rows that the index
-    /// doesn't cover, several segments to merge, stable row ids to translate, overlaid or remapped
-    /// fragments.
+    /// The index `name` of `column`; `None` where a search needs more than its partitions.
     pub async fn open(table: &Table, column: &str, name: &str) -> Result<Option<Self>> {
+        let Some(segment) = sole_segment(table, name).await? else { return Ok(None) };
         let dataset = table.dataset();
-        let overlaid =
-            |id| table.file_fragment(id).is_ok_and(|it| !it.metadata().overlays.is_empty());
-        let remapped = || async {
-            let indexes = dataset.load_indices().await?;
-            Result::Ok(indexes.iter().any(|index| index.name == FRAG_REUSE_INDEX_NAME))
-        };
-        if dataset.manifest().uses_stable_row_ids()
-            || table.fragments().iter().any(|fragment| overlaid(fragment.id))
-            || remapped().await?
-        {
-            return Ok(None);
-        }
-        let segments = dataset.load_indices_by_name(name).await?;
-        let [segment] = segments.as_slice() else { return Ok(None) };
-        let covers = |id| segment.fragment_bitmap.as_ref().is_some_and(|it| it.contains(id));
-        if !table.fragments().iter().all(|fragment| covers(fragment.id)) {
-            return Ok(None);
-        }
         let index = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
-        let live = Arc::new(DatasetPreFilter::new(Arc::clone(dataset), &segments, None));
+        let live = Arc::new(DatasetPreFilter::new(Arc::clone(dataset), &[segment], None));
         live.wait_for_ready().await?;
         Ok(Some(Self { column: column.to_owned(), index, live }))
     }

@@ -118,8 +118,8 @@ impl Table {
                 None => Ok(None),
             }
         };
-        let opened =
-            self.partitions_of(position).get_or_try_init(|| self.within(open.boxed())).await?;
+        let cell = &self.direct_of(position).partitions;
+        let opened = cell.get_or_try_init(|| self.within(open.boxed())).await?;
         Ok(opened.as_ref())
     }
 

@@ -9,6 +9,7 @@ mod ingest_faults;
 mod ingest_text;
 mod interrupted;
 mod keys;
+mod lookups;
 mod rows;
 mod stores;
 mod tables;
