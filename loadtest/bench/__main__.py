@@ -7,10 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cache, goals, instructions, machine, plots, report, rounds, tables, telemetry
+from . import cache, goals, instructions, keys, machine, plots, report, rounds, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "cache", "telemetry", "report"]
+PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "report"]
 # What it tells apart is a few percent, which takes long.
 UNLESS_TOLD = [it for it in PIECES if it != "telemetry"]
 
@@ -43,6 +43,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "instructions" in arguments.pieces:
             results["instructions"] = instructions.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "keys" in arguments.pieces:
+            results["keys"] = keys.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
         if "cache" in arguments.pieces:
             results["cache"] = cache.measure(profile, arguments.bireme, Path(logs))

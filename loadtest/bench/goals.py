@@ -3,12 +3,17 @@
 from collections.abc import Callable
 from statistics import median
 
+from . import keys
+from .tier import core_seconds
+
 
 def judge(results: dict) -> list[dict]:
     """Each goal with what was measured, what is to be reached, and whether it is."""
     goals = _of_rounds(results["rounds"]) if "rounds" in results else []
     if "instructions" in results:
         goals += _of_instructions(results["instructions"]["instructions_per_query"])
+    if "keys" in results:
+        goals.append(_of_keys(results["keys"]))
     if "cache" in results:
         goals += _of_cache(results["cache"])
     if "telemetry" in results:
@@ -48,14 +53,11 @@ def _of_rounds(rounds: dict) -> list[dict]:
     def above_fio(step: str, suffix: str, n: int) -> float:
         return p50(f"{step}{suffix}", n) - steps[f"fio_depth_1{suffix}"][n]["p50_us"]
 
-    def core_seconds(step: str, n: int) -> float:
-        return sum(steps[step][n]["cpu"].values()) / 1e6
-
     def searches_per_core_second(n: int) -> float:
-        return steps["search_warm"][n]["requests"] / core_seconds("search_warm", n)
+        return steps["search_warm"][n]["requests"] / core_seconds(steps["search_warm"][n])
 
     def payload_per_core_second(n: int) -> float:
-        return steps["payload_memory"][n]["rows"] / core_seconds("payload_memory", n)
+        return steps["payload_memory"][n]["rows"] / core_seconds(steps["payload_memory"][n])
 
     recalls = rounds["recall"]
     return [
@@ -102,6 +104,11 @@ def _of_instructions(found: dict) -> list[dict]:
         _goal("instructions for 1,000 random integers: pylance's over Bireme's", found["lance"]["sum"] / bireme, 3, True),
         _goal("instructions for 1,000 random integers: pyarrow's over Bireme's", found["parquet"]["sum"] / bireme, 50, True),
     ]
+
+
+def _of_keys(found: dict) -> dict:
+    ratio = median(keys.ratio(found, number) for number in range(len(found["bireme"])))
+    return _goal("gets of one key a core-second, over pylance's", ratio, 4, True)
 
 
 def _of_cache(cache: dict) -> list[dict]:

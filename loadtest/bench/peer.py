@@ -13,6 +13,8 @@ import time
 import numpy as np
 
 NOISE = 0.1
+# Keys that gets draw from, as `bireme bench get` has them.
+KEYS = 20_000
 
 
 class Lance:
@@ -33,9 +35,22 @@ class Lance:
             rng = np.random.default_rng(1)
             self.queries = values + NOISE * values.std() * rng.uniform(-1, 1, values.shape).astype(np.float32)
 
+        if arguments.mode == "get":
+            rows = np.random.default_rng(arguments.seed).choice(self.rows, min(KEYS, self.rows), replace=False)
+            column = self.table.take(np.sort(rows).tolist(), columns=[arguments.key])
+            self.keys = column[arguments.key].to_pylist()
+            plan = self.table.scanner(filter=self._filter(0)).explain_plan()
+            if "ScalarIndexQuery" not in plan:
+                raise RuntimeError(f"column {arguments.key} has no index that gets go by: {' '.join(plan.split())}")
+
+    def _filter(self, at: int) -> str:
+        return f"{self.arguments.key} = '{self.keys[at]}'"
+
     def request(self, number: int, rng: np.random.Generator) -> int:
         """One request; how many rows it brought."""
         it = self.arguments
+        if it.mode == "get":
+            return self.table.to_table(filter=self._filter(rng.integers(len(self.keys))), columns=it.columns).num_rows
         if it.mode == "take":
             rows = rng.choice(self.rows, it.batch, replace=False).tolist()
             return self.table.take(rows, columns=it.columns).num_rows
@@ -72,10 +87,11 @@ def main() -> None:
     """Puts load on, and tells."""
     parser = argparse.ArgumentParser()
     parser.add_argument("uri")
-    parser.add_argument("mode", choices=["take", "scan", "search"])
+    parser.add_argument("mode", choices=["take", "scan", "search", "get"])
     parser.add_argument("--parquet", action="store_true")
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--columns", type=lambda text: text.split(","))
+    parser.add_argument("--key", help="the column of text that gets go by")
     parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--nprobes", type=int, default=20)
     parser.add_argument("--refine", type=int, default=10)

@@ -6,6 +6,7 @@ from statistics import median
 
 from .cache import FILLING
 from .goals import told_ratio
+from .keys import CONCURRENCY, ratio
 from .rounds import IDLE_POLL
 
 TITLES = {
@@ -49,6 +50,8 @@ def write(results: dict, output: Path) -> None:
         parts += [_fio(steps["fio"]), _bireme(steps), _peers(steps), _recall(results["rounds"]), _plots()]
     if "instructions" in results:
         parts.append(_instructions(results["instructions"]))
+    if "keys" in results:
+        parts.append(_keys(results["keys"]))
     if "cache" in results:
         parts.append(_cache(results["cache"]))
     if "telemetry" in results:
@@ -260,6 +263,46 @@ def _instructions(found: dict) -> str:
         of = ", ".join(f"{key} {_number(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
         lines.append(f"| {name} | {_number(parts['sum'])} | {of} | {parts['dollars_per_million']:.2f} |")
     return "\n".join(lines) + "\n"
+
+
+def _keys(found: dict) -> str:
+    lines = [
+        "## Gets by key",
+        "",
+        f"Measured on: {_machine(found['machine'])}.",
+        "",
+        "Rows of ten columns by one key of the table's BTREE index, all in memory: through both tiers, whose CPU and the client's",
+        f"is counted ({CONCURRENCY} callers), and pylance's filter in one process (2 threads).",
+        "",
+        "| | gets/s | gets a core-second | p50, µs | p99, µs |",
+        "|---|---|---|---|---|",
+    ]
+    for name, latency in [("bireme", lambda run: run["latency_us"]), ("lance", _peer_latency)]:
+        runs = found[name]
+        mid = lambda value, runs=runs: _number(median(value(run) for run in runs))
+        cells = [mid(lambda run, field=field: run[field]) for field in ["requests_per_s", "gets_per_core_s"]]
+        cells += [mid(lambda run, part=part, latency=latency: latency(run)[part]) for part in ["p50", "p99"]]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    runs = found["bireme"]
+    cpu = {
+        part: _number(median(run["cpu"][f"{part}_cpu_us"] / run["requests"] for run in runs))
+        for part in ["io", "query", "client"]
+    }
+    over = _number(median(ratio(found, number) for number in range(len(runs))))
+    lines += [
+        "",
+        f"Bireme's over pylance's a core-second: {over}. CPU of one of Bireme's, µs: I/O node {cpu['io']}, query node "
+        f"{cpu['query']}, client {cpu['client']}.",
+        "",
+        "```console",
+        *[f"# {name}\n$ {found[name][0]['command']}" for name in ["bireme", "lance"]],
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _peer_latency(run: dict) -> dict[str, float]:
+    return {part: run[f"{part}_us"] for part in ["p50", "p99"]}
 
 
 def _telemetry(turns: dict) -> str:

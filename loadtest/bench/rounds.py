@@ -1,17 +1,14 @@
 """All measurements, round after round, so that drift of the machine hits everything alike."""
 
-import json
 import os
-import resource
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from . import disk, fio, memory, recall
-from .bireme import Bireme, Node
+from . import disk, fio, memory, peers, recall
+from .bireme import Bireme
 from .profile import Profile
+from .tier import Tier
 
 # A question as the published figures have it: 50 rows, 10 candidates scored exactly for each.
 SEARCH = {"k": 50, "nprobes": 20, "refine": 10}
@@ -28,14 +25,6 @@ COLD_QUESTIONS = 4000
 # More than a request at depth 1 takes through both tiers.
 IDLE_POLL = "300us"
 SAMPLE = "50ms"
-
-
-@dataclass
-class Tier:
-    """A query node and its I/O node."""
-
-    io: Node
-    query: Node
 
 
 def drop_caches() -> int:
@@ -74,10 +63,7 @@ class _Rounds:
         self.ram = self._tier(slabs, profile.ram_tier_gib)
 
     def _tier(self, slabs: list[Path], ram_tier_gib: int, keep: bool = False, **variables: str) -> Tier:
-        io = self.bireme.io_node(slabs, self.profile.slab_gib, ram_tier_gib, keep, **variables)
-        query = self.bireme.query_node(io, self.tables)
-        self.bireme.ready(query, list(self.tables))
-        return Tier(io, query)
+        return Tier.start(self.bireme, self.profile, list(self.tables), slabs, ram_tier_gib, keep, **variables)
 
     def run(self) -> dict:
         self._warm()
@@ -127,12 +113,11 @@ class _Rounds:
         both = [*one, "--connections", "1"]
         self._note(f"fio_depth_1{suffix}", self._fio(1))
         self._step(f"one_row_node{suffix}", lambda: self._fetch(self.drive, "vectors", seconds, *one))
-        self._step(f"one_row_both{suffix}", lambda: self._bench(self.drive, "take", "vectors", seconds, *both))
+        self._step(f"one_row_both{suffix}", lambda: self.drive.bench("take", "vectors", seconds, *both))
 
     def _restart_drive(self, **variables: str) -> None:
         """The same slabs, with what they hold, under an I/O node of other settings."""
-        for node in [self.drive.query, self.drive.io]:
-            node.stop()
+        self.drive.stop()
         self.drive = self._tier(self.slabs, 0, keep=True, **variables)
 
     def _search(self, seed: str) -> None:
@@ -140,12 +125,12 @@ class _Rounds:
         question = ["-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr", "--seed", seed]
         many = [*question, "--concurrency", "32", "--sample", SAMPLE]
         left = drop_caches()
-        self._step("search_cold", lambda: self._bench(self.drive, "search", "vectors", seconds, *many), left)
+        self._step("search_cold", lambda: self.drive.bench("search", "vectors", seconds, *many), left)
         for name, uri in [("lance", self.tables["vectors"]), ("lance_uring", f"file+uring://{self.tables['vectors']}")]:
             left = drop_caches()
             cold = ["--threads", str(COLD_THREADS), "--questions", str(COLD_QUESTIONS)]
             self._step(f"{name}_search_cold", lambda: self._peer(uri, "search", *cold), left)
-        self._step("search_warm", lambda: self._bench(self.ram, "search", "vectors", seconds, *question))
+        self._step("search_warm", lambda: self.ram.bench("search", "vectors", seconds, *question))
         self._warm_peer("lance_search_warm", self.tables["vectors"], "search")
 
     def _payload(self, seed: str) -> None:
@@ -162,26 +147,11 @@ class _Rounds:
         return fio.random_reads(self.slabs, self.slab_bytes, depth, self.profile.jobs, seconds, rate)
 
     def _fetch(self, tier: Tier, table: str, seconds: float, *arguments: str) -> dict:
-        return self._bench(tier, "fetch", table, seconds, "--io-endpoint", tier.io.endpoint, *arguments)
-
-    def _bench(self, tier: Tier, kind: str, table: str, seconds: float, *arguments: str) -> dict:
-        before = (tier.io.cpu_us(), tier.query.cpu_us(), children_us())
-        report = self.bireme.bench(tier.query, kind, table, seconds, *arguments)
-        after = (tier.io.cpu_us(), tier.query.cpu_us(), children_us())
-        names = ["io_cpu_us", "query_cpu_us", "client_cpu_us"]
-        report["cpu"] = {name: b - a for name, a, b in zip(names, before, after, strict=True)}
-        return report
+        return tier.bench("fetch", table, seconds, "--io-endpoint", tier.io.endpoint, *arguments)
 
     def _peer(self, uri: str, mode: str, *arguments: str) -> dict:
         question = [f"-k={SEARCH['k']}", f"--nprobes={SEARCH['nprobes']}", f"--refine={SEARCH['refine']}"]
-        command = [sys.executable, "-m", "bench.peer", uri, mode, *question, f"--batch={BATCH}"]
-        command += [f"--seconds={self.profile.seconds}", *arguments]
-        # Lance warns of each query that it will return other columns in future.
-        quiet = os.environ | {"LANCE_LOG": "error"}
-        done = subprocess.run(command, capture_output=True, text=True, env=quiet)
-        if done.returncode:
-            return {"error": done.stderr.strip().splitlines()[-1], "command": " ".join(command[2:])}
-        return json.loads(done.stdout) | {"command": " ".join(command[2:])}
+        return peers.run(uri, mode, self.profile.seconds, *question, f"--batch={BATCH}", *arguments)
 
     def _warm_peer(self, name: str, uri: str, mode: str) -> None:
         """Measures the second of two runs: the first brings what they ask for into the page cache."""
@@ -201,9 +171,3 @@ class _Rounds:
         if isinstance(report, dict):
             rate = report.get("rows_per_s") or report.get("iops") or 0
             print(f"  {name}: {rate:,.0f}/s {report.get('error', '')}", flush=True)
-
-
-def children_us() -> float:
-    """CPU time of the commands that have ended, in microseconds."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (usage.ru_utime + usage.ru_stime) * 1e6

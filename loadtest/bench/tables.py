@@ -15,6 +15,8 @@ from .profile import Profile
 
 STEP = 50_000
 FRAGMENT_ROWS = 250_000
+# Payload's key, and its index.
+KEY = "sku"
 # Standard deviation of a vector around its centre, of which the components have one of 1.
 NOISE = 0.6
 
@@ -23,7 +25,7 @@ def make(profile: Profile, bireme: Path) -> None:
     """Makes what is missing."""
     for name, sizes, maker in [
         ("vectors", [profile.rows, profile.dimension, profile.centres, profile.partitions], vectors),
-        ("payload", [profile.payload_rows], payload),
+        ("payload", [profile.payload_rows, KEY], payload),
         ("lineitem", [profile.scale_factor], lineitem),
     ]:
         # Written last: a table that was made half is made anew.
@@ -82,7 +84,7 @@ def vectors(profile: Profile, bireme: Path) -> None:
     subprocess.run([*index, "--partitions", str(profile.partitions), "--bits", "1"], check=True)
 
 
-def payload(profile: Profile, _: Path) -> None:
+def payload(profile: Profile, bireme: Path) -> None:
     """Ten columns as a document store has them: numbers, a flag, a time, short and longer texts."""
     schema = pa.schema(
         [
@@ -123,6 +125,7 @@ def payload(profile: Profile, _: Path) -> None:
             )
 
     write(profile, "payload", schema, batches())
+    subprocess.run([str(bireme), "index", "--table", profile.table("payload"), "--key", KEY], check=True)
 
 
 def lineitem(profile: Profile, _: Path) -> None:

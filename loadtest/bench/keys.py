@@ -1,0 +1,51 @@
+"""Gets of one key: whole rows of ten columns, by a key that is text and has a BTREE index, all of it warm."""
+
+from pathlib import Path
+
+from . import machine, memory, peers
+from .bireme import Bireme
+from .profile import Profile
+from .tables import KEY
+from .tier import Tier, core_seconds
+
+TABLE = "payload"
+CONCURRENCY = 32
+WARM_UP_SECONDS = 1.5
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Both tiers, with a drive that takes no time, and pylance, in turns."""
+    results: dict[str, list[dict]] = {"bireme": [], "lance": []}
+    with memory.folder(profile) as folder, Bireme(binary, logs) as bireme:
+        tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
+        bireme.warm(tier.query, TABLE)
+        for number in range(profile.rounds):
+            runs = {"bireme": lambda: _bireme(tier, profile, number), "lance": lambda: _lance(profile, number)}
+            for name in list(runs)[:: -1 if number % 2 else 1]:
+                results[name].append(runs[name]())
+            print(f"keys, round {number + 1} of {profile.rounds}: over pylance {ratio(results, number):.3g}", flush=True)
+    return results | {"machine": machine.describe([profile.folder])}
+
+
+def _bireme(tier: Tier, profile: Profile, number: int) -> dict:
+    load = ["--key-column", KEY, "--concurrency", str(CONCURRENCY), "--seed", str(number)]
+    # The same keys, so that the pages of the index that they are on are in memory.
+    tier.bench("get", TABLE, WARM_UP_SECONDS, *load)
+    report = tier.bench("get", TABLE, profile.seconds, *load)
+    if report["errors"] or report["rows"] != report["requests"]:
+        raise RuntimeError(f"not each get brought its row: {report}")
+    return report | {"gets_per_core_s": report["requests"] / core_seconds(report)}
+
+
+def _lance(profile: Profile, number: int) -> dict:
+    # The first run brings what they ask for into the page cache.
+    for seconds in [WARM_UP_SECONDS, profile.seconds]:
+        report = peers.run(profile.table(TABLE), "get", seconds, "--key", KEY, "--seed", str(number))
+    if "error" in report:
+        raise RuntimeError(f"{report['command']}: {report['error']}")
+    return report | {"gets_per_core_s": report["requests_per_core_s"]}
+
+
+def ratio(results: dict, number: int) -> float:
+    """Gets a core-second in a round, over pylance's."""
+    return results["bireme"][number]["gets_per_core_s"] / results["lance"][number]["gets_per_core_s"]

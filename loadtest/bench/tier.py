@@ -1,0 +1,58 @@
+"""Both tiers under load, and the CPU that it takes."""
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from .bireme import Bireme, Node
+from .profile import Profile
+
+
+@dataclass
+class Tier:
+    """A query node and its I/O node."""
+
+    bireme: Bireme
+    io: Node
+    query: Node
+
+    @staticmethod
+    def start(
+        bireme: Bireme,
+        profile: Profile,
+        tables: list[str],
+        slabs: list[Path],
+        ram_tier_gib: int = 0,
+        keep: bool = False,
+        **variables: str,
+    ) -> "Tier":
+        """With the profile's `tables` open; the slabs empty, or with what they hold."""
+        io = bireme.io_node(slabs, profile.slab_gib, ram_tier_gib, keep, **variables)
+        query = bireme.query_node(io, {name: profile.table(name) for name in tables})
+        bireme.ready(query, tables)
+        return Tier(bireme, io, query)
+
+    def bench(self, kind: str, table: str, seconds: float, *arguments: str) -> dict:
+        """Load, measured, with the CPU of both nodes and of the client."""
+        before = (self.io.cpu_us(), self.query.cpu_us(), children_us())
+        report = self.bireme.bench(self.query, kind, table, seconds, *arguments)
+        after = (self.io.cpu_us(), self.query.cpu_us(), children_us())
+        names = ["io_cpu_us", "query_cpu_us", "client_cpu_us"]
+        report["cpu"] = {name: b - a for name, a, b in zip(names, before, after, strict=True)}
+        return report
+
+    def stop(self) -> None:
+        """Ends both."""
+        for node in [self.query, self.io]:
+            node.stop()
+
+
+def core_seconds(report: dict) -> float:
+    """CPU of both nodes and of the client."""
+    return sum(report["cpu"].values()) / 1e6
+
+
+def children_us() -> float:
+    """CPU time of the commands that have ended, in microseconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1e6
