@@ -67,7 +67,7 @@ def _of_rounds(rounds: dict) -> list[dict]:
                 lambda n: steps["drive_whole"][n]["nodes"]["io_cpu_us_per_row"] / best_fio(n)["cpu_us_per_io"]),
         at_most("one row through both tiers: p50 above fio's at depth 1, µs", 120,
                 lambda n: above_fio("one_row_both", "", n)),
-        at_most("the same, the I/O node's cores polling", 120,
+        at_most("the same, both nodes' cores polling", 120,
                 lambda n: above_fio("one_row_both", "_polling", n)),
         at_most("one row from the I/O node: p50 above fio's at depth 1, µs", 60,
                 lambda n: above_fio("one_row_node", "", n)),

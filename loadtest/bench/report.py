@@ -15,7 +15,7 @@ TITLES = {
     "one_row_node": "one row, depth 1, from the I/O node",
     "one_row_both": "one row, depth 1, through both tiers",
     "one_row_node_polling": f"one row, depth 1, from the I/O node with `idle_poll` of {IDLE_POLL}",
-    "one_row_both_polling": "one row, depth 1, through that node and a query node",
+    "one_row_both_polling": "one row, depth 1, through that node and a query node with the same",
     "rate": "16 rows a batch at 70 % of fio's IOPS",
     "memory_whole": "whole vectors, slab in memory",
     "memory_scored": "vectors scored on the node, slab in memory",

@@ -104,7 +104,7 @@ class _Rounds:
         self._step("ram_scored", lambda: self._fetch(self.ram, "vectors", seconds, *scored))
         self._search(seed)
         self._payload(seed)
-        self._restart_drive(BIREME_IO_IDLE_POLL=IDLE_POLL)
+        self._restart_drive(BIREME_IO_IDLE_POLL=IDLE_POLL, BIREME_QUERY_IDLE_POLL=IDLE_POLL)
         self._one_row("_polling", whole)
         self._restart_drive()
 
@@ -116,7 +116,7 @@ class _Rounds:
         self._step(f"one_row_both{suffix}", lambda: self.drive.bench("take", "vectors", seconds, *both))
 
     def _restart_drive(self, **variables: str) -> None:
-        """The same slabs, with what they hold, under an I/O node of other settings."""
+        """The same slabs, with what they hold, under nodes of other settings."""
         self.drive.stop()
         self.drive = self._tier(self.slabs, 0, keep=True, **variables)
 

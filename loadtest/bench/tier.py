@@ -26,9 +26,9 @@ class Tier:
         keep: bool = False,
         **variables: str,
     ) -> "Tier":
-        """With the profile's `tables` open; the slabs empty, or with what they hold."""
+        """With the profile's `tables` open; the slabs empty, or with what they hold; both nodes of the same `variables`."""
         io = bireme.io_node(slabs, profile.slab_gib, ram_tier_gib, keep, **variables)
-        query = bireme.query_node(io, {name: profile.table(name) for name in tables})
+        query = bireme.query_node(io, {name: profile.table(name) for name in tables}, **variables)
         bireme.ready(query, tables)
         return Tier(bireme, io, query)
 

@@ -1,8 +1,9 @@
 //! Connections, dealt to the cores of a node.
 //!
 //! Both nodes serve a connection whole on one core, from socket to socket: one task accepts, and each
-//! core's own runtime takes over what it is dealt.
+//! core's own runtime takes over what it is dealt, and may go on asking for more before it sleeps.
 
+pub mod idle;
 pub mod tls;
 
 use std::io;

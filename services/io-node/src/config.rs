@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use address::SECTOR_BYTES;
 use bytesize::ByteSize;
+use connections::idle;
 use connections::tls::ServerTlsConfig;
 use serde::{Deserialize, Serialize};
 use tables::StoreLimits;
@@ -229,7 +230,7 @@ impl IoConfig {
         if self.read_timeout < Duration::from_millis(2) {
             return bad("read_timeout", "must be at least 2ms".into());
         }
-        if self.idle_poll > Duration::from_secs(1) {
+        if self.idle_poll > idle::SPAN_MAX {
             return bad("idle_poll", "must be at most 1s".into());
         }
         if self.credit_rows < self.batch_rows_max {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use connections::idle;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
 use lake::{LakeOptions, StoreLimits};
 use membership::{IoNodeConfig, MemberList, Source};
@@ -28,6 +29,11 @@ pub struct QueryConfig {
     pub name: String,
     /// Cores that serve, each with a thread of its own; 0 for as many as the process may use.
     pub cores: usize,
+    /// How long a core goes on asking for work after its last request came or was answered, before its thread sleeps; 0 for
+    /// not at all, at most a second. Waking takes longer than much of what a request needs, and this spares it where
+    /// answers or further requests come soon, for a CPU that is used meanwhile.
+    #[serde(with = "humantime_serde")]
+    pub idle_poll: Duration,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
     /// The I/O nodes, as a list that stays; at least one, unless `io_nodes_from` says where a list is.
@@ -132,6 +138,7 @@ impl Default for QueryConfig {
             io_tls: None,
             name: "query-0".into(),
             cores: 0,
+            idle_poll: Duration::ZERO,
             tables: BTreeMap::new(),
             io_nodes: Vec::new(),
             io_nodes_from: None,
@@ -206,6 +213,9 @@ impl QueryConfig {
             if time < Duration::from_millis(1) {
                 return Err(bad(field, "must be at least 1ms".into()));
             }
+        }
+        if self.idle_poll > idle::SPAN_MAX {
+            return Err(bad("idle_poll", "must be at most 1s".into()));
         }
         if self.ejection_time_max < self.ejection_time {
             return Err(bad("ejection_time_max", "must be at least ejection_time".into()));
@@ -332,6 +342,7 @@ mod tests {
             (problem(|c| c.ejection_time_max = Duration::ZERO), "`ejection_time_max` must be at"),
             (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
             (problem(|c| c.limits.candidates_max = 5), "`limits.candidates_max`"),
+            (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
             (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),
             (problem(|c| c.tables.get_mut("words").unwrap().version = Some(0)), "version 0"),

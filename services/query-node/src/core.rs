@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use connections::Carrier;
+use connections::{Carrier, idle};
 use membership::View;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
@@ -103,7 +103,8 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
         IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
     let handle = runtime.handle().clone();
-    let state = State { shared, tier, metrics: CoreMetrics::default(), runtime: handle };
+    let (metrics, stirs) = (CoreMetrics::default(), Arc::default());
+    let state = State { shared, tier, metrics, stirs, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 
@@ -114,6 +115,7 @@ fn run<H: Health>(
 ) {
     let (runtime, state, views) = prepared;
     let CoreStart { mut phase, health, ended, .. } = start;
+    runtime.spawn(idle::poll(state.shared.config.idle_poll, Arc::clone(&state.stirs)));
     let following = Arc::clone(&state);
     runtime.spawn(async move { following.tier.follow(&following.shared.io_nodes, views).await });
     let served = runtime.block_on(async {

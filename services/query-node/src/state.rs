@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use connections::idle::Stirs;
 use connections::tls::ServerTls;
 use lake::Lake;
 use telemetry::Tracer;
@@ -24,6 +25,8 @@ pub struct State {
     pub tier: IoTier,
     /// What the core counts.
     pub metrics: CoreMetrics,
+    /// Requests that came and were answered, for a thread that polls.
+    pub stirs: Arc<Stirs>,
     /// Runs on the core's own thread.
     pub runtime: Handle,
 }

@@ -142,6 +142,7 @@ const QUERY: &[Scalar] = &[
     text("listen"),
     text("name"),
     number("cores"),
+    text("idle_poll"),
     text("index_cache"),
     text("metadata_cache"),
     number("versions_max"),

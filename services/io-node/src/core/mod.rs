@@ -6,7 +6,6 @@
 //! `Send` and nothing of a core is.
 
 pub mod grace;
-mod idle;
 pub mod mailbox;
 mod requests;
 mod run;
@@ -18,6 +17,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use connections::idle::Stirs;
 use ring::Ring;
 
 use crate::directory::Directory;
@@ -25,7 +25,6 @@ use crate::node::Shared;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
-pub use idle::Stirs;
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, begin, live, run, snapshot};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
@@ -61,7 +60,7 @@ pub struct Core {
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
     /// Batches that came and were answered, for a thread that polls.
-    pub stirs: Stirs,
+    pub stirs: Arc<Stirs>,
 }
 
 thread_local! {

@@ -4,15 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use connections::idle;
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use ring::Ring;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
-use super::{
-    Core, CoreHistograms, CoreSnapshot, CoreStats, Stirs, TrafficMemory, here, idle, settle_in,
-};
+use super::{Core, CoreHistograms, CoreSnapshot, CoreStats, TrafficMemory, here, settle_in};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -86,7 +85,7 @@ pub fn begin(
         stats: CoreStats::default(),
         histograms: CoreHistograms::new(shared.slabs.len()),
         cpu,
-        stirs: Stirs::default(),
+        stirs: Arc::default(),
         shared,
     }))
 }
@@ -108,7 +107,7 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::drive());
     tokio::spawn(read::watch(here().shared.config.read_timeout));
     tokio::spawn(read::judge());
-    tokio::spawn(idle::poll(here().shared.config.idle_poll));
+    tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().stirs)));
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));

@@ -1,68 +1,70 @@
 //! A core that polls for a while before its thread sleeps (`idle_poll`).
 
-use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::here;
+/// The longest span.
+pub const SPAN_MAX: Duration = Duration::from_secs(1);
 
-/// What polling goes by.
-#[derive(Default)]
+/// What polling goes by: one of each core, written on its thread alone.
+#[derive(Debug, Default)]
 pub struct Stirs {
-    count: Cell<u64>,
-    told: Arc<Notify>,
+    count: AtomicU64,
+    told: Notify,
 }
 
 impl Stirs {
-    /// A batch has come, or was answered.
+    /// Something has come, or was answered.
     pub fn add(&self) {
-        self.count.set(self.count.get() + 1);
+        self.count.store(self.count() + 1, Ordering::Relaxed);
         self.told.notify_one();
     }
-}
 
-/// Keeps this core's thread asking its sockets and its ring for `span` after a batch came or was answered, for as long as
-/// the core lives. Whatever else is ready on the core goes first.
-pub async fn poll(span: Duration) {
-    if !span.is_zero() {
-        let told = Arc::clone(&here().stirs.told);
-        poll_by(span, told, || here().stirs.count.get()).await;
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 }
 
-async fn poll_by(span: Duration, told: Arc<Notify>, stirs: impl Fn() -> u64) {
+/// Keeps this thread's runtime asking for work for `span` after something came or was answered. Whatever else is ready
+/// goes first. Ends at once where `span` is 0, else never.
+pub async fn poll(span: Duration, stirs: Arc<Stirs>) {
+    if !span.is_zero() {
+        poll_and(span, &stirs, || ()).await;
+    }
+}
+
+/// The same for ever; `asked` is called each time.
+async fn poll_and(span: Duration, stirs: &Stirs, asked: impl Fn()) {
     let (mut seen, mut since) = (0, Instant::now());
     loop {
-        let now = stirs();
+        asked();
+        let now = stirs.count();
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
         if since.elapsed() < span {
             tokio::task::yield_now().await;
         } else {
-            told.notified().await;
+            stirs.told.notified().await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
+    use std::cell::Cell;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_asks_on_for_the_span_after_each_batch_and_then_sleeps() {
-        let (stirs, asked) = (Rc::new(Stirs::default()), Rc::new(Cell::new(0)));
+    async fn it_asks_on_for_the_span_after_each_stir_and_then_sleeps() {
+        let (stirs, asked) = (Stirs::default(), Cell::new(0));
         let span = Duration::from_micros(300);
-        let (watched, asks) = (Rc::clone(&stirs), Rc::clone(&asked));
-        let polling = poll_by(span, Arc::clone(&stirs.told), move || {
-            asks.set(asks.get() + 1);
-            watched.count.get()
-        });
+        let polling = poll_and(span, &stirs, || asked.set(asked.get() + 1));
         let turns = async || {
             let before = asked.get();
             for _ in 0..100 {
@@ -70,8 +72,6 @@ mod tests {
             }
             asked.get() - before
         };
-        let local = tokio::task::LocalSet::new();
-        local.spawn_local(polling);
         let test = async {
             for _ in 0..3 {
                 stirs.add();
@@ -86,6 +86,14 @@ mod tests {
                 assert_eq!(turns().await, 0);
             }
         };
-        local.run_until(test).await;
+        tokio::select! {
+            _ = polling => unreachable!("it polls for ever"),
+            _ = test => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn no_span_is_no_polling() {
+        poll(Duration::ZERO, Arc::default()).await;
     }
 }
