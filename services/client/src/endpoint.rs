@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use connections::tls::NoTls;
 use tonic::transport::Uri;
 use tonic::{Code, Status};
 use wire::{Fault, Reason};
@@ -91,6 +92,15 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// Whether it is for want of TLS that an endpoint wasn't reached which is said to speak it.
+pub(crate) fn lacks_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |cause| cause.source());
+    causes.any(|cause| {
+        let within = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        within.is_some_and(|within| within.is::<NoTls>())
+    })
 }
 
 /// Why a call has no answer of a node's own, in words that are never empty.

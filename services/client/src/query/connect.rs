@@ -8,7 +8,7 @@ use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
-use crate::endpoint::{Endpoint, root_cause, why};
+use crate::endpoint::{Endpoint, lacks_tls, root_cause, why};
 use crate::kind::{is_io_node, speaks_tls};
 use crate::network::Network;
 
@@ -57,7 +57,10 @@ impl QueryClient {
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, network.connect(transport));
         let channel = match connecting.await {
             Ok(Ok(channel)) => channel,
-            Ok(Err(error)) => return Err(no_query_node(endpoint, &root_cause(&error))),
+            Ok(Err(error)) => {
+                let why = root_cause(&error) + advice(&error);
+                return Err(no_query_node(endpoint, &why));
+            }
             Err(_) => {
                 let why = format!("no answer within {CONNECT_TIMEOUT:?}");
                 return Err(no_query_node(endpoint, &why));
@@ -140,7 +143,7 @@ impl QueryClient {
                 Fault::new(Reason::DeadlineExceeded, message)
             }
             (Code::Internal | Code::Cancelled, _) if has_cause => {
-                no_query_node(&self.endpoint, &why(status))
+                no_query_node(&self.endpoint, &(why(status) + advice(status)))
             }
             (
                 Code::Unavailable
@@ -149,7 +152,7 @@ impl QueryClient {
                 | Code::Unauthenticated
                 | Code::PermissionDenied,
                 _,
-            ) => no_query_node(&self.endpoint, &why(status)),
+            ) => no_query_node(&self.endpoint, &(why(status) + advice(status))),
             _ => fault,
         }
     }
@@ -160,6 +163,11 @@ fn has_expired(status: &Status) -> bool {
     let first = std::error::Error::source(status);
     let mut causes = std::iter::successors(first, |cause| cause.source());
     causes.any(|cause| cause.is::<TimeoutExpired>())
+}
+
+/// What to do about a connection that failed, where the endpoint's scheme is what decided on TLS.
+fn advice(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    if lacks_tls(error) { "; write it with http://" } else { "" }
 }
 
 fn no_query_node(endpoint: &Endpoint, why: &str) -> Fault {

@@ -65,7 +65,7 @@ impl ClientTls {
     /// Shakes hands with `host`, a name or an address.
     ///
     /// # Errors
-    /// A certificate that is not that of the server, or one that the server doesn't take.
+    /// A certificate that is not that of the server, or one that the server doesn't take; [`NoTls`] within.
     pub async fn connect<C: Carrier>(&self, stream: C, host: &str) -> io::Result<TlsStream<C>> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
@@ -74,9 +74,7 @@ impl ClientTls {
         let config = Arc::clone(&self.config.current().config);
         let connected = TlsConnector::from(config).connect(name, stream).await;
         connected.map_err(|error| match fault_of(&error) {
-            Some(rustls::Error::InvalidMessage(_)) => {
-                io::Error::new(error.kind(), "it speaks no TLS; write it with http://")
-            }
+            Some(rustls::Error::InvalidMessage(_)) => io::Error::new(error.kind(), NoTls),
             _ => error,
         })
     }
@@ -86,6 +84,11 @@ impl ClientTls {
         self.config.current().expires
     }
 }
+
+/// What is connected to doesn't speak TLS. What can be done about it depends on who said that it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it speaks no TLS")]
+pub struct NoTls;
 
 /// Whether TLS is spoken on the other side of `stream`, whoever it is: for who spoke to `host` in the clear, in vain.
 pub async fn is_tls<C: Carrier>(stream: C, host: &str) -> bool {

@@ -11,7 +11,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{ClientTls, ClientTlsConfig, is_tls};
+pub use client::{ClientTls, ClientTlsConfig, NoTls, is_tls};
 pub use files::TlsError;
 pub use server::{ServerTls, ServerTlsConfig};
 

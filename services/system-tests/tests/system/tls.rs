@@ -119,3 +119,23 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
     secured.ready(soon()).await.unwrap();
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_io_nodes_in_the_clear_a_query_node_with_io_tls_says_no_more_than_it_knows() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let ca = files(folder.path(), "bireme").ca;
+    let tls = ClientTlsConfig { ca: Some(ca), ..ClientTlsConfig::default() };
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |_, query| {
+        query.io_tls = Some(tls.clone());
+    })
+    .await;
+    let status = cluster.client.status().await.unwrap();
+    let node = &status.io_nodes[0];
+    assert!(!node.reachable, "{node:?}");
+    // Whatever scheme the endpoint is written with, `io_tls` decides.
+    let said = format!("the I/O node at {} can't be reached: it speaks no TLS", node.endpoint);
+    assert_eq!(node.error, said);
+    cluster.stop().await;
+}
