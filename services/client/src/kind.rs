@@ -30,8 +30,8 @@ pub(crate) async fn is_query_node(channel: Channel) -> bool {
     client.list_tables(patiently(ListTablesRequest {})).await.is_ok()
 }
 
-/// Whether an endpoint that was spoken to in the clear speaks TLS.
-pub(crate) async fn speaks_tls(endpoint: &Endpoint) -> bool {
+/// Whether an endpoint that was spoken to in the clear, over TCP, speaks TLS, if that shows within `patience`.
+pub(crate) async fn speaks_tls(endpoint: &Endpoint, patience: Duration) -> bool {
     let (host, port) = endpoint.place();
     let asked = async {
         match TcpStream::connect((host, port)).await {
@@ -39,7 +39,8 @@ pub(crate) async fn speaks_tls(endpoint: &Endpoint) -> bool {
             Err(_) => false,
         }
     };
-    !endpoint.is_tls() && timeout(PATIENCE, asked).await.unwrap_or(false)
+    let patience = patience.min(PATIENCE);
+    !patience.is_zero() && timeout(patience, asked).await.unwrap_or(false)
 }
 
 fn patiently<T>(message: T) -> Request<T> {

@@ -59,8 +59,7 @@ pub struct TableDescription {
 impl QueryClient {
     /// Searches a table.
     pub async fn search(&self, request: SearchRequest) -> Result<Found, Fault> {
-        let answer = self.service().search(self.request(request)).await;
-        let answer = self.answered(answer).await?;
+        let answer = self.answered(self.service().search(self.request(request))).await?;
         let rows = read_rows(&answer.rows)?;
         let SearchResponse { version, stages, exhaustive, .. } = answer;
         Ok(Found { rows, version, stages, exhaustive })
@@ -69,8 +68,7 @@ impl QueryClient {
     /// Rows by key.
     pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
         let format = request.format();
-        let answer = self.service().get(self.request(request)).await;
-        gotten(self.answered(answer).await?, format)
+        gotten(self.answered(self.service().get(self.request(request))).await?, format)
     }
 
     /// Many gets on one stream, all of the same `format`; answers in the order of the requests, each
@@ -84,8 +82,7 @@ impl QueryClient {
             request.set_format(format);
             request
         });
-        let answers = self.service().get_stream(self.request(requests)).await;
-        let answers = self.answered(answers).await?;
+        let answers = self.answered(self.service().get_stream(self.request(requests))).await?;
         let this = self.clone();
         let decode = move |answer: Result<GetResponse, tonic::Status>| {
             gotten(answer.map_err(|status| this.blame(&status))?, format)
@@ -95,15 +92,16 @@ impl QueryClient {
 
     /// The tables that the node serves.
     pub async fn tables(&self) -> Result<Vec<TableSummary>, Fault> {
-        let answer = self.service().list_tables(self.request(ListTablesRequest {})).await;
-        Ok(self.answered(answer).await?.tables)
+        Ok(self
+            .answered(self.service().list_tables(self.request(ListTablesRequest {})))
+            .await?
+            .tables)
     }
 
     /// One table; `version` 0 for the latest.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
         let request = DescribeTableRequest { table: table.into(), version };
-        let answer = self.service().describe_table(self.request(request)).await;
-        let response = self.answered(answer).await?;
+        let response = self.answered(self.service().describe_table(self.request(request))).await?;
         let schema = read_schema(&response.schema)?;
         Ok(TableDescription { response, schema })
     }
@@ -113,22 +111,19 @@ impl QueryClient {
         &self,
         request: WarmRequest,
     ) -> Result<BoxStream<'static, Result<WarmProgress, Fault>>, Fault> {
-        let steps = self.service().warm(self.request(request)).await;
-        let steps = self.answered(steps).await?;
+        let steps = self.answered(self.service().warm(self.request(request))).await?;
         let this = self.clone();
         Ok(steps.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
     }
 
     /// Which I/O node owns which of a table's chunks.
     pub async fn placement(&self, request: PlacementRequest) -> Result<PlacementResponse, Fault> {
-        let answer = self.service().placement(self.request(request)).await;
-        self.answered(answer).await
+        self.answered(self.service().placement(self.request(request))).await
     }
 
     /// The query node, and the I/O nodes behind it.
     pub async fn status(&self) -> Result<StatusResponse, Fault> {
-        let answer = self.service().status(self.request(StatusRequest {})).await;
-        self.answered(answer).await
+        self.answered(self.service().status(self.request(StatusRequest {}))).await
     }
 }
 

@@ -1,8 +1,11 @@
 //! A connection to a query node.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use connections::tls::ClientTlsConfig;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
@@ -25,6 +28,8 @@ pub struct QueryClient {
     span: Option<ParentSpan>,
     channel: Channel,
     service: QueryServiceClient<Channel>,
+    /// Whether TLS may be spoken where this speaks in the clear: over TCP, until the first answer.
+    may_be_tls: Arc<AtomicBool>,
 }
 
 impl QueryClient {
@@ -69,7 +74,15 @@ impl QueryClient {
         let service = QueryServiceClient::new(channel.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { endpoint: endpoint.clone(), timeout: None, span: None, channel, service })
+        let is_clear = matches!(network, Network::Tcp) && !endpoint.is_tls();
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            timeout: None,
+            span: None,
+            channel,
+            service,
+            may_be_tls: Arc::new(AtomicBool::new(is_clear)),
+        })
     }
 
     /// The same connection, with `timeout` as the deadline of each request.
@@ -103,11 +116,20 @@ impl QueryClient {
         request
     }
 
-    /// What a call was answered, or why it was not.
+    /// What `call` is answered, or why it is not.
     pub(super) async fn answered<T>(
         &self,
-        answer: Result<Response<T>, Status>,
+        call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Fault> {
+        let began = Instant::now();
+        let answer = call.await;
+        // Faults of nodes carry details.
+        let is_a_nodes =
+            answer.as_ref().map_or_else(|status| !status.details().is_empty(), |_| true);
+        let may_be_tls = self.may_be_tls.load(Ordering::Relaxed);
+        if is_a_nodes && may_be_tls {
+            self.may_be_tls.store(false, Ordering::Relaxed);
+        }
         match answer {
             Ok(answer) => Ok(answer.into_inner()),
             Err(status)
@@ -118,9 +140,9 @@ impl QueryClient {
             }
             Err(status) => {
                 let fault = self.blame(&status);
-                let is_nobodys =
-                    fault.reason == Reason::NodeUnavailable && status.details().is_empty();
-                match is_nobodys && speaks_tls(&self.endpoint).await {
+                let is_asked = fault.reason == Reason::NodeUnavailable && !is_a_nodes && may_be_tls;
+                let left = self.timeout.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
+                match is_asked && speaks_tls(&self.endpoint, left).await {
                     true => Err(a_tls_node(&self.endpoint)),
                     false => Err(fault),
                 }
@@ -134,7 +156,6 @@ impl QueryClient {
         let fault = Fault::from_status(status);
         let has_cause = std::error::Error::source(status).is_some();
         match (status.code(), self.timeout) {
-            // Faults of nodes carry details.
             _ if !status.details().is_empty() => fault,
             // Nothing here cancels a call that is waited for, except tonic when its time is over; a
             // connection that breaks off does, too.
@@ -186,4 +207,61 @@ fn an_io_node(endpoint: &Endpoint) -> Fault {
 fn a_tls_node(endpoint: &Endpoint) -> Fault {
     let message = format!("the node at {endpoint} speaks TLS; write its endpoint with https://");
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use connections::Carrier;
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use tonic::transport::Uri;
+
+    use super::*;
+    use crate::network::Dial;
+
+    /// Answers nothing, and is on no machine.
+    struct Nobody;
+
+    impl Dial for Nobody {
+        fn dial(&self, _: &Uri) -> BoxFuture<'static, std::io::Result<Box<dyn Carrier>>> {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(theirs);
+            });
+            async { Ok(Box::new(ours) as Box<dyn Carrier>) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn tls_is_looked_for_only_over_tcp_before_any_answer_and_within_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string().parse::<Endpoint>().unwrap();
+        let dialled = || std::iter::from_fn(|| listener.accept().ok()).count();
+        let gone = async |client: &QueryClient| {
+            let call = async { Err::<Response<()>, _>(Status::unavailable("gone")) };
+            let fault = client.answered(call).await.unwrap_err();
+            assert_eq!(fault.reason, Reason::NodeUnavailable);
+        };
+        let soon = Duration::from_secs(1);
+
+        let nobody = Network::Simulated(Arc::new(Nobody));
+        let client = QueryClient::connect_over(&endpoint, &nobody).await.unwrap();
+        gone(&client.with_timeout(soon)).await;
+        assert_eq!(dialled(), 0, "a network that is made up reaches no socket");
+
+        let client = QueryClient::connect_over(&endpoint, &Network::Tcp).await.unwrap();
+        assert_eq!(dialled(), 1);
+        gone(&client.clone().with_timeout(soon)).await;
+        assert_eq!(dialled(), 1, "nobody has answered yet");
+        gone(&client.clone().with_timeout(Duration::ZERO)).await;
+        assert_eq!(dialled(), 0, "the time is over");
+        let answer = async { Ok(Response::new(())) };
+        client.clone().answered(answer).await.unwrap();
+        gone(&client.with_timeout(soon)).await;
+        assert_eq!(dialled(), 0, "what has answered speaks no TLS");
+    }
 }

@@ -32,8 +32,7 @@ pub struct TakenStream {
 impl QueryClient {
     /// Rows by address, in the order given.
     pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
-        let parts = self.service().take(self.request(request)).await;
-        let parts = self.answered(parts).await?;
+        let parts = self.answered(self.service().take(self.request(request))).await?;
         Ok(TakenStream { client: self.clone(), parts, rows: RowStream::default(), ended: None })
     }
 }
