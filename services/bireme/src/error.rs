@@ -224,11 +224,11 @@ impl From<NodeError> for CliError {
 
 impl From<NetworkError> for CliError {
     fn from(error: NetworkError) -> Self {
-        let message = error.to_string();
-        match error {
-            NetworkError::Contradiction(_) => Self::usage(message),
-            NetworkError::Tls(error) => tls(message, &error),
-        }
+        let told = match &error {
+            NetworkError::Contradiction { .. } => Self::usage(error.to_string()),
+            NetworkError::Tls { source, .. } => tls(error.to_string(), source),
+        };
+        Self { metadata: Fault::from(error).metadata, ..told }
     }
 }
 
@@ -338,6 +338,10 @@ mod tests {
         assert_eq!(error.exit(), Exit::Usage);
         let said = "/x has 1.0 MiB, less than 64.0 MiB; name a smaller size, or another drive";
         assert_eq!(error.message(), said);
+        let endpoint = "https://io-0:7071".parse().unwrap();
+        let error = NetworkError::Contradiction { endpoint, problem: "no".into() };
+        let told = CliError::from(error).to_json();
+        assert_eq!(told["error"]["metadata"]["endpoint"], "https://io-0:7071");
         let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
         assert_eq!(error.exit(), Exit::Usage);
         let uri = || "t".to_owned();

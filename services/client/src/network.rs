@@ -42,16 +42,28 @@ pub enum Network {
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// What is said of TLS contradicts itself, or the endpoint.
-    #[error("{0}")]
-    Contradiction(String),
+    #[error("{problem}")]
+    Contradiction {
+        /// Which.
+        endpoint: Endpoint,
+        /// What is wrong, and how to mend it.
+        problem: String,
+    },
     /// Files of TLS are no good.
-    #[error("TLS: {0}")]
-    Tls(#[from] TlsError),
+    #[error("TLS: {source}")]
+    Tls {
+        /// What they are for.
+        endpoint: Endpoint,
+        /// What is wrong with them.
+        source: TlsError,
+    },
 }
 
 impl From<NetworkError> for Fault {
     fn from(error: NetworkError) -> Self {
-        Self::new(Reason::BadArgument, error.to_string())
+        let (NetworkError::Contradiction { endpoint, .. } | NetworkError::Tls { endpoint, .. }) =
+            &error;
+        Self::new(Reason::BadArgument, error.to_string()).with("endpoint", endpoint)
     }
 }
 
@@ -61,12 +73,16 @@ impl Network {
     /// # Errors
     /// Files that are no good, and those that a plain endpoint has no use for.
     pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, NetworkError> {
-        let bad = |what: String| Err(NetworkError::Contradiction(what));
+        let of = || endpoint.clone();
+        let bad = |problem| Err(NetworkError::Contradiction { endpoint: of(), problem });
         if let Some((field, problem)) = tls.fault() {
             return bad(format!("TLS: `{field}` {problem}"));
         }
         match endpoint.is_tls() {
-            true => Ok(Self::Tls(ClientTls::load(tls)?)),
+            true => match ClientTls::load(tls) {
+                Ok(tls) => Ok(Self::Tls(tls)),
+                Err(source) => Err(NetworkError::Tls { endpoint: of(), source }),
+            },
             false if *tls == ClientTlsConfig::default() => Ok(Self::Tcp),
             false => bad(format!("{endpoint} is not spoken to with TLS; write it with https://")),
         }
@@ -133,5 +149,26 @@ impl Service<Uri> for Dialer {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         self.0.dial(&to).map(|dialled| dialled.map(TokioIo::new)).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_tls_is_told_with_the_endpoint() {
+        let ca = ClientTlsConfig { ca: Some("/nowhere/ca.pem".into()), ..Default::default() };
+        let cert = ClientTlsConfig { cert: Some("/nowhere/cert.pem".into()), ..Default::default() };
+        for (endpoint, tls, problem) in [
+            ("https://io-0:7071", &ca, "/nowhere/ca.pem can't be read"),
+            ("http://io-0:7071", &ca, "write it with https://"),
+            ("https://io-0:7071", &cert, "`key` is missing"),
+        ] {
+            let fault = Fault::from(Network::of(&endpoint.parse().unwrap(), tls).unwrap_err());
+            assert_eq!(fault.reason, Reason::BadArgument);
+            assert!(fault.message.contains(problem), "{fault}");
+            assert_eq!(fault.metadata["endpoint"], endpoint);
+        }
     }
 }
