@@ -25,7 +25,8 @@ A vector's file holds a JSON array, numbers with spaces or commas between them,
 NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). Rows
 come best first, with `_distance` (smaller is nearer) or `_score` (larger is
 better). With --json a row a line; with --explain as well, a last line
-{\"_explain\": {\"version\", \"stages\"}}.";
+{\"_explain\": {\"version\", \"exhaustive\", \"stages\"}}, where exhaustive says
+whether rows were compared one by one, without an index.";
 
 /// Where `--help` shows what is of searches with --like or --vector alone.
 const NEAR: &str = "Nearest rows (with --like or --vector)";
@@ -148,8 +149,10 @@ pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
     out.rows(&found.rows, RowLayout::Table)?;
     match (out.json(), explain) {
         (true, true) => {
-            let stages = stages_json(&found.stages);
-            out.document(&json!({"_explain": {"version": found.version, "stages": stages}}))
+            let Found { version, exhaustive, stages, .. } = &found;
+            let stages = stages_json(stages);
+            let explain = json!({"version": version, "exhaustive": exhaustive, "stages": stages});
+            out.document(&json!({"_explain": explain}))
         }
         (true, false) => Ok(()),
         (false, _) => {

@@ -125,6 +125,8 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert_eq!(found.len(), 3);
     assert_eq!(found[0]["synset"], "n02503517");
     assert!(found[0]["_distance"].as_f64().unwrap().abs() < 1e-5);
+    let of = ["search", "words", "--filter", "domain = 43", "-k", "1", "--explain"];
+    assert_eq!(up.json(&of)[1]["_explain"]["exhaustive"], false, "no vector was compared");
     let soups = up.json(&["search", "words", "--text", "soup", "-k", "5", "--columns", "gloss"]);
     assert!(soups.iter().all(|row| row["gloss"].as_str().unwrap().contains("soup")));
     let filtered = up.json(&["search", "words", "--filter", "domain = 43", "-k", "100"]);
