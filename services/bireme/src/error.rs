@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use address::SECTOR_BYTES;
 use client::{NetworkError, TlsError};
-use io_node::NodeError;
+use io_node::{NodeError, too_little};
 use lake::LakeError;
 use query_node::QueryError;
 use ring::SlabError;
@@ -277,8 +278,15 @@ fn slab(message: String, error: &SlabError) -> CliError {
 }
 
 fn too_small(path: &Path, there: u64, wanted: u64) -> String {
-    let (path, there, wanted) = (path.display(), output::bytes(there), output::bytes(wanted));
-    format!("{path} has {there}, less than {wanted}; name a smaller size, or another drive")
+    let path = path.display();
+    match wanted == SECTOR_BYTES as u64 {
+        // As much as it has was wanted, and that is nothing.
+        true => format!("{path} is empty; name its size, or another drive"),
+        false => {
+            let too_little = too_little(there, wanted);
+            format!("{path} has {too_little}; name a smaller size, or another drive")
+        }
+    }
 }
 
 fn no_space(path: &Path, bytes: u64) -> String {
@@ -332,12 +340,24 @@ mod tests {
         let error = CliError::from(NodeError::Slab(full));
         assert_eq!(error.exit(), Exit::Refused);
         assert!(error.message().starts_with("/tmp/slab: no room for 1.0 PiB, "), "{error:?}");
-        let (actual_bytes, bytes) = (1 << 20, 64 << 20);
-        let small = SlabError::TooSmall { path: "/x".into(), actual_bytes, bytes };
-        let error = CliError::from(NodeError::Slab(small));
-        assert_eq!(error.exit(), Exit::Usage);
-        let said = "/x has 1.0 MiB, less than 64.0 MiB; name a smaller size, or another drive";
-        assert_eq!(error.message(), said);
+        for (actual_bytes, bytes, said) in [
+            (
+                1 << 20,
+                64 << 20,
+                "has 1.0 MiB, less than 64.0 MiB; name a smaller size, or another drive",
+            ),
+            (
+                1 << 40,
+                (1 << 40) + 4096,
+                "has 1099511627776 bytes, less than 1099511631872; name a smaller size, or another drive",
+            ),
+            (0, 4096, "is empty; name its size, or another drive"),
+        ] {
+            let small = SlabError::TooSmall { path: "/x".into(), actual_bytes, bytes };
+            let error = CliError::from(NodeError::Slab(small));
+            assert_eq!(error.exit(), Exit::Usage);
+            assert_eq!(error.message(), format!("/x {said}"));
+        }
         let endpoint = "https://io-0:7071".parse().unwrap();
         let error = NetworkError::Contradiction { endpoint, problem: "no".into() };
         let told = CliError::from(error).to_json();

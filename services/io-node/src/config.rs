@@ -122,7 +122,7 @@ pub struct IoConfig {
 pub struct DriveConfig {
     /// A file, made if it isn't there, or a raw block device.
     pub path: PathBuf,
-    /// The slab's size; left out, that of what is there, or 4 GiB where there is nothing yet.
+    /// The slab's size; left out, that of what is there, or 4 GiB where there is no file yet.
     #[serde(default)]
     pub size: Option<ByteSize>,
 }

@@ -37,5 +37,5 @@ pub use error::NodeError;
 pub use fill::{DriveState, simulate};
 pub use metrics::METRICS;
 pub use node::{IoNode, Recovery};
-pub use slab::{LaidOut, Superblock, inspect, lay_out};
+pub use slab::{LaidOut, Superblock, inspect, lay_out, too_little};
 pub use stepped::{SteppedNode, SteppedState};

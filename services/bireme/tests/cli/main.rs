@@ -270,6 +270,7 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
         names(&["io", "--listen", "127.0.0.1:0", "--drive", &drive], exit, name);
         assert!(!new.exists(), "a size of {size} leaves a file behind");
     }
+    names(&["io", "--listen", "127.0.0.1:0", "--drive", text(&file)], 2, "is empty; name its size");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     names(&["io", "--listen", &taken, "--drive", &drive], 6, "choose another with --listen");
@@ -560,6 +561,8 @@ fn a_drive_with_something_else_on_it_is_left_alone() {
     names(&["inspect", text(&slab)], 3, "did not write");
     std::fs::write(&slab, [0; 8192]).unwrap();
     names(&["inspect", text(&slab)], 3, "is empty");
+    std::fs::write(&slab, "").unwrap();
+    names(&["inspect", text(&slab)], 3, "it is empty");
     names(&["inspect", "/nowhere/slab"], 3, "/nowhere/slab");
 }
 

@@ -81,11 +81,18 @@ pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), Node
     if bytes >= least {
         return Ok(());
     }
-    let (path, bytes, least) = (path.display(), ByteSize::b(bytes), ByteSize::b(least));
-    let problem = format!(
-        "{path} has {bytes}, less than {least}: a segment of {segment}, and a MiB before it"
-    );
+    let (path, too_little) = (path.display(), too_little(bytes, least));
+    let problem = format!("{path} has {too_little}: a segment of {segment}, and a MiB before it");
     Err(NodeError::Config { field: "drives", problem })
+}
+
+/// How many bytes there are, `less than` how many: rounded, unless both would be written alike.
+pub fn too_little(there: u64, wanted: u64) -> String {
+    let [has, needs] = [there, wanted].map(|bytes| ByteSize::b(bytes).to_string());
+    match has == needs {
+        true => format!("{there} bytes, less than {wanted}"),
+        false => format!("{has}, less than {needs}"),
+    }
 }
 
 /// All of them, or none: a drive that can't be used leaves no file behind of those before it.
@@ -119,6 +126,17 @@ fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_that_differ_are_written_differently() {
+        assert_eq!(too_little(1 << 20, 64 << 20), "1.0 MiB, less than 64.0 MiB");
+        let nearly = (3 << 40) + (1 << 30);
+        let said = "3299608625151 bytes, less than 3299608625152";
+        assert_eq!(too_little(nearly - 1, nearly), said);
+        let error = check_size(Path::new("/x"), nearly, ByteSize::b(nearly)).unwrap_err();
+        let said = "/x has 3299608625152 bytes, less than 3299609673728: a segment of 3.0 TiB, and";
+        assert!(error.to_string().contains(said), "{error}");
+    }
 
     #[test]
     fn a_drive_that_is_refused_leaves_no_file_of_the_others() {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use address::{ExtentKey, SECTOR_BYTES};
-use ring::{AlignedBuf, Direct, OpenOptions, SlabFile};
+use ring::{AlignedBuf, Direct, OpenOptions, SlabError, SlabFile};
 
 use super::journal::{Entry, Journal};
 use super::recover::{Found, in_parallel, recover};
@@ -54,8 +54,11 @@ impl Inspection {
     /// A slab that can't be opened, or that a node has open; [`NodeError::NoSlab`].
     pub fn open(path: &Path) -> Result<Self, NodeError> {
         let options = OpenOptions { size: None, direct: Direct::Prefer, read_only: true };
-        let slab = SlabFile::open(path, options)?;
         let no_slab = |why: &str| NodeError::NoSlab { path: path.into(), why: why.into() };
+        let slab = SlabFile::open(path, options).map_err(|error| match error {
+            SlabError::TooSmall { .. } => no_slab("it is empty"),
+            other => other.into(),
+        })?;
         let superblock = owner(path, false).map_err(|error| match error {
             NodeError::NotOurs { why, .. } => no_slab(&why.to_string()),
             other => other,
