@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use crate::{folder, text};
 
@@ -17,11 +19,16 @@ fn without_a_kubernetes_api_it_is_said_how_else_to_go_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(query.stderr.take().unwrap()).lines();
-    let told = lines.map_while(Result::ok).find(|line| line.contains("kubernetes:a/b"));
+    let mut lines = BufReader::new(query.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (logs, logged) = mpsc::channel();
+    std::thread::spawn(move || lines.try_for_each(|line| logs.send(line)));
+    let patience = Instant::now() + Duration::from_secs(60);
+    let left = || patience.saturating_duration_since(Instant::now());
+    let mut logged = std::iter::from_fn(|| logged.recv_timeout(left()).ok());
+    let told = logged.find(|line| line.contains("kubernetes:a/b"));
     query.kill().unwrap();
     query.wait().unwrap();
-    let told = told.unwrap();
+    let told = told.expect("it is not logged");
     let expected = "from kubernetes:a/b: no Kubernetes API is known here: run in a pod with a \
                     service account, set KUBECONFIG, or name the I/O nodes by dns: or file: (";
     assert!(told.contains(expected), "{told}");
