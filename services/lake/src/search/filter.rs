@@ -83,14 +83,19 @@ impl Table {
             let literal = plain.map_or_else(|| literal.to_owned(), |text| format!("'{text}'"));
             return format!("{literal} can't be compared with a column of type {data_type}");
         }
-        let wrapped = [
-            "Error parsing function: ",
-            "Error during planning: ",
-            "Schema error: ",
-            &format!("Error resolving filter expression {filter}: "),
-        ];
-        wrapped.iter().fold(text.to_owned(), |text, wrapping| text.replace(wrapping, ""))
+        unwrapped(filter, text)
     }
+}
+
+/// What Lance and DataFusion say of `filter`, without what they begin it with. `text` is one line, whatever `filter` is.
+fn unwrapped(filter: &str, text: &str) -> String {
+    let wrapped = [
+        "Error parsing function: ",
+        "Error during planning: ",
+        "Schema error: ",
+        &format!("Error resolving filter expression {}: ", one_line(filter)),
+    ];
+    wrapped.iter().fold(text.to_owned(), |text, wrapping| text.replace(wrapping, ""))
 }
 
 /// Where a parenthesis closes that none opened, counted from 1; quoted text and comments don't count.
@@ -124,7 +129,15 @@ fn closes_too_often(filter: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::closes_too_often;
+    use super::{closes_too_often, unwrapped};
+
+    #[test]
+    fn a_filter_of_several_lines_is_unwrapped_as_one_of_one_line_is() {
+        let text = "Error resolving filter expression a > 3: Schema error: it is odd";
+        for filter in ["a > 3", "a\n  > 3\n"] {
+            assert_eq!(unwrapped(filter, text), "it is odd", "{filter}");
+        }
+    }
 
     #[test]
     fn parentheses_are_counted_outside_of_text_and_comments() {
