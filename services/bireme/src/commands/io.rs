@@ -16,8 +16,8 @@ use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{
-    LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal, start_io_node,
-    start_log, telling,
+    NODE_LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal,
+    start_io_node, start_log, telling,
 };
 use crate::settings::{environment, io_scalars, layered};
 
@@ -135,7 +135,7 @@ impl IoArgs {
 pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);
-    start_log(LOG_LEVEL, out.json())?;
+    start_log(NODE_LOG_LEVEL, out.json())?;
     check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;

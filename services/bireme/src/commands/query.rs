@@ -13,7 +13,7 @@ use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
-use crate::serve::{LOG_LEVEL, Signals, exit_at_second_signal, start_log, telling};
+use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telling};
 use crate::settings::{environment, layered, query_scalars};
 
 /// What the variables of its settings begin with.
@@ -117,7 +117,7 @@ impl QueryArgs {
 pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);
-    start_log(LOG_LEVEL, out.json())?;
+    start_log(NODE_LOG_LEVEL, out.json())?;
     config.validate()?;
     let runtime = runtime(None)?;
     let outcome = runtime.block_on(serve(config, args.grace, out));

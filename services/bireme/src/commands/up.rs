@@ -20,8 +20,9 @@ use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
-    CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, cache_size_for, check_machine,
-    drain, exit_at_second_signal, next_steps, program, start_io_node, start_log, table_facts,
+    CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for,
+    check_machine, drain, exit_at_second_signal, logs, next_steps, program, start_io_node,
+    start_log, table_facts,
 };
 
 /// Where `bireme search` and the like look by themselves.
@@ -39,13 +40,11 @@ The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It
 fills as rows are asked for, or ahead of that by `bireme warm`, and what it has
 is found again after a restart. The file keeps its size on the disk; it can be
 deleted whenever nothing is running. The ready file has the endpoints as JSON;
-it is written once both tiers serve, and removed at the end. Logs go to stderr;
-BIREME_LOG says how much (error, warn, info, debug, trace; warn unless it is
-set).";
+it is written once both tiers serve, and removed at the end.";
 
 /// What to serve, and how.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", logs(UP_LOG_LEVEL)))]
 pub struct UpArgs {
     /// A table to serve (repeatable)
     #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required = true)]
@@ -138,7 +137,7 @@ struct Up {
 pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let config = args.query_config()?;
     args.check_machine()?;
-    start_log("warn", out.json())?;
+    start_log(UP_LOG_LEVEL, out.json())?;
     let ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
     let runtime = runtime(None)?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;

@@ -1,4 +1,4 @@
-//! In which of the formats that metrics are written a reader takes them best.
+//! In which of the formats that metrics are written in a reader takes them best.
 
 use hyper::header::{ACCEPT, HeaderMap};
 use mime::Mime;

@@ -15,6 +15,12 @@ use crate::error::{CliError, Result};
 /// The variable that says what is logged, such as `debug` or `info,io_node=trace`.
 const VARIABLE: &str = "BIREME_LOG";
 
+/// What is logged of a node unless the variable says it.
+pub const NODE_LOG_LEVEL: &str = "info";
+
+/// What is logged of both tiers in one process, beside what the command itself tells.
+pub const UP_LOG_LEVEL: &str = "warn";
+
 /// Whether the log was started as JSON lines.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
