@@ -358,7 +358,7 @@ mod tests {
             assert_eq!(error.exit(), Exit::Usage);
             assert_eq!(error.message(), format!("/x {said}"));
         }
-        let endpoint = "https://io-0:7071".parse().unwrap();
+        let endpoint = "https://io-0:7071".into();
         let error = NetworkError::Contradiction { endpoint, problem: "no".into() };
         let told = CliError::from(error).to_json();
         assert_eq!(told["error"]["metadata"]["endpoint"], "https://io-0:7071");

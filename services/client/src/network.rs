@@ -45,7 +45,7 @@ pub enum NetworkError {
     #[error("{problem}")]
     Contradiction {
         /// Which.
-        endpoint: Endpoint,
+        endpoint: String,
         /// What is wrong, and how to mend it.
         problem: String,
     },
@@ -53,7 +53,7 @@ pub enum NetworkError {
     #[error("TLS: {source}")]
     Tls {
         /// What they are for.
-        endpoint: Endpoint,
+        endpoint: String,
         /// What is wrong with them.
         source: TlsError,
     },
@@ -73,7 +73,7 @@ impl Network {
     /// # Errors
     /// Files that are no good, and those that a plain endpoint has no use for.
     pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, NetworkError> {
-        let of = || endpoint.clone();
+        let of = || endpoint.to_string();
         let bad = |problem| Err(NetworkError::Contradiction { endpoint: of(), problem });
         if let Some((field, problem)) = tls.fault() {
             return bad(format!("TLS: `{field}` {problem}"));
