@@ -19,8 +19,8 @@ BIREME := $(CARGO_TARGET_DIR)/debug/bireme
 WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
-# The benchmarks': what of it to run (tables, rounds, instructions, cache, report), and how much; of the network's
-# matrix, faults, lists, many, report.
+# The benchmarks': what of it to run (tables, rounds, instructions, keys, cache, telemetry, report), and how much; of
+# the network's matrix, faults, lists, many, report.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin

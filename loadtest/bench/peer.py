@@ -1,7 +1,7 @@
 """The process that puts load on a peer: `python -m bench.peer URI MODE ...`, one JSON object on stdout.
 
-Metadata is warm (a request is made before the clock starts), nothing is reopened a query, and several
-threads ask at once; the CPU is this process's own.
+Metadata is warm (a request is made before the clock starts, or load put on for a while), nothing is
+reopened a query, and several threads ask at once; the CPU is this process's own.
 """
 
 import argparse
@@ -98,23 +98,54 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=200, help="searches to take turns with")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--warm-up", type=float, default=0.0, help="seconds of the same load before the clock starts")
     parser.add_argument("--requests", type=int, help="so many in all, in place of a time")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     peer = (Parquet if arguments.parquet else Lance)(arguments)
     peer.request(0, np.random.default_rng(arguments.seed))
-    latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
-    rows = [0] * arguments.threads
+    if arguments.warm_up:
+        _load(peer, arguments, arguments.warm_up, None)
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
-    end = began + arguments.seconds
+    latencies, rows = _load(peer, arguments, arguments.seconds, arguments.requests)
+    seconds = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    all_us = np.array(latencies) * 1e6
+    requests = len(all_us)
+    print(
+        json.dumps(
+            {
+                "requests": requests,
+                "rows": rows,
+                "seconds": seconds,
+                "requests_per_s": requests / seconds,
+                "rows_per_s": rows / seconds,
+                "cpu_s": cpu,
+                "requests_per_core_s": requests / cpu if cpu else None,
+                "rows_per_core_s": rows / cpu if cpu else None,
+                "p50_us": float(np.percentile(all_us, 50)) if requests else None,
+                "p99_us": float(np.percentile(all_us, 99)) if requests else None,
+            }
+        )
+    )
+
+
+def _load(
+    peer: Lance | Parquet, arguments: argparse.Namespace, span: float, requests: int | None
+) -> tuple[list[float], int]:
+    """So many requests, or as many as fit into `span` seconds: each one's seconds, and the rows of all."""
+    latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
+    rows = [0] * arguments.threads
+    end = time.perf_counter() + span
 
     def work(thread: int) -> None:
         rng = np.random.default_rng([arguments.seed, thread])
         number = thread
         while True:
             at = time.perf_counter()
-            if number >= arguments.requests if arguments.requests is not None else at >= end:
+            if number >= requests if requests is not None else at >= end:
                 return
             rows[thread] += peer.request(number, rng)
             latencies[thread].append(time.perf_counter() - at)
@@ -125,27 +156,7 @@ def main() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    seconds = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    all_us = np.concatenate([np.array(part) for part in latencies]) * 1e6
-    requests = len(all_us)
-    print(
-        json.dumps(
-            {
-                "requests": requests,
-                "rows": sum(rows),
-                "seconds": seconds,
-                "requests_per_s": requests / seconds,
-                "rows_per_s": sum(rows) / seconds,
-                "cpu_s": cpu,
-                "requests_per_core_s": requests / cpu if cpu else None,
-                "rows_per_core_s": sum(rows) / cpu if cpu else None,
-                "p50_us": float(np.percentile(all_us, 50)) if requests else None,
-                "p99_us": float(np.percentile(all_us, 99)) if requests else None,
-            }
-        )
-    )
+    return [latency for part in latencies for latency in part], sum(rows)
 
 
 if __name__ == "__main__":
