@@ -1,6 +1,8 @@
 //! Bounds the searches, table reads and looks at placement that run at the same time, and says whose turn it is.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -162,7 +164,7 @@ impl Turns {
 
     /// Begins `work` on this core when its turn comes; if it has to wait for anything it goes on in the background.
     /// For what needs little CPU and nearly always no I/O, but can't tell beforehand: handing a look-up over took a
-    /// caller alone 0.2 ms, more than the look-up.
+    /// caller alone 0.2 ms, more than the look-up. A panic is a [`QueryError::Server`], as in the background.
     ///
     /// # Errors
     /// As [`here`](Self::here).
@@ -174,8 +176,8 @@ impl Turns {
     ) -> Result<T> {
         let permit = self.permit(during, terms).await?;
         // Whoever polls it next is woken.
-        match (&mut work).now_or_never() {
-            Some(done) => done,
+        match AssertUnwindSafe(&mut work).catch_unwind().now_or_never() {
+            Some(done) => done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
             None => terms.bound(during, self.beside(permit, work).boxed()).await,
         }
     }
@@ -218,6 +220,13 @@ impl Turns {
     }
 }
 
+/// What panicked work is answered with.
+fn panicked(panic: &(dyn Any + Send)) -> QueryError {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    QueryError::Server(format!("panicked: {}", said.unwrap_or("without a word")))
+}
+
 /// A place in the queue, given up when dropped.
 struct Place<'a> {
     turns: &'a Turns,
@@ -245,6 +254,7 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::time::Duration;
 
     use tokio::runtime::Builder;
@@ -295,6 +305,52 @@ mod tests {
         let endless = endless.await;
         assert!(matches!(endless, Err(QueryError::DeadlinePassed { during: "lookup" })));
         background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_woken_where_it_went() {
+        let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let turns = Turns::new(1, 1, background.handle().clone());
+        let (answer, mut answered) = oneshot::channel();
+        let (moved, has_moved) = std::sync::mpsc::channel();
+        let answering = std::thread::spawn(move || {
+            has_moved.recv().unwrap();
+            answer.send(7).unwrap();
+        });
+        // Polled here first, then there; only then it is woken, from a third thread.
+        let mut polls = 0;
+        let waits = poll_fn(move |cx| {
+            polls += 1;
+            let polled = answered.poll_unpin(cx);
+            if polls == 2 {
+                assert!(polled.is_pending());
+                moved.send(()).unwrap();
+            }
+            polled.map(|answer| Ok(answer.unwrap()))
+        });
+        let later = Terms::after(Duration::from_secs(10));
+        assert_eq!(turns.begun_here("lookup", later, waits.boxed()).await.unwrap(), 7);
+        answering.join().unwrap();
+        assert_eq!(turns.permits.locked().free, 1);
+        background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_here_and_there() {
+        let turns = Turns::new(1, 1, Handle::current());
+        let later = Terms::after(Duration::from_secs(10));
+        let here = async { panic!("at once") }.boxed();
+        let there = async {
+            tokio::task::yield_now().await;
+            panic!("{} on", "later")
+        };
+        for (work, word) in [(here, "at once"), (there.boxed(), "later on")] {
+            match turns.begun_here::<()>("lookup", later, work).await {
+                Err(QueryError::Server(said)) => assert!(said.contains(word), "{said}"),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(turns.permits.locked().free, 1);
+        }
     }
 
     #[tokio::test]
