@@ -40,11 +40,6 @@ impl IndexInfo {
         self.kind == "Inverted"
     }
 
-    /// Whether it is on single values, in their order.
-    pub fn is_btree(&self) -> bool {
-        self.kind == "BTree"
-    }
-
     pub(crate) async fn load_all(table: &Table) -> Result<Arc<Vec<Self>>> {
         let load = async {
             let mut all = Vec::new();

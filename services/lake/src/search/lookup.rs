@@ -1,6 +1,7 @@
 //! Rows by key.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use address::RowAddr;
 use datafusion::common::Column;
@@ -11,7 +12,7 @@ use futures::future::BoxFuture;
 
 use super::hit::addresses;
 use super::key::parse_key;
-use super::keys::Keys;
+use super::keys::{KEYS_MAX, Keys};
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
@@ -30,7 +31,10 @@ impl Table {
     ///
     /// Errors: `KeyColumnUnknown`, `ColumnNotFound`, `BadKey`, and those of the store.
     pub async fn lookup(&self, column: Option<&str>, keys: &[String]) -> Result<Rows> {
-        match self.direct_lookup(column, keys).await? {
+        if keys.len() <= KEYS_MAX {
+            self.open_keys(self.key_position(column)?).await;
+        }
+        match self.direct_lookup(column, keys)? {
             Some(lookup) => lookup.await,
             None => self.planned_lookup(column, keys).await,
         }
@@ -41,10 +45,11 @@ impl Table {
     ///
     /// Errors: as `lookup`.
     pub async fn planned_lookup(&self, column: Option<&str>, keys: &[String]) -> Result<Rows> {
-        let (column, values) = self.checked_keys(column, keys)?;
+        let position = self.key_position(column)?;
+        let values = self.parsed(position, keys)?;
         let mut found = HashMap::with_capacity(values.len());
         for group in values.chunks(KEYS_PER_QUERY_MAX) {
-            self.lookup_group(&column, group, &mut found)
+            self.lookup_group(self.schema().field(position).name(), group, &mut found)
                 .await
                 .map_err(|error| self.blame(error))?;
         }
@@ -52,21 +57,22 @@ impl Table {
     }
 
     /// The same straight through the column's BTREE, without planning, to be awaited; `None` where a
-    /// look-up needs more than it, or has so many keys that a plan for all of them is cheaper.
+    /// look-up needs more than it, has too many keys, or is the first in the column: `lookup` opens the index.
     ///
-    /// It waits for nothing while the pages of the index that it needs are in Lance's cache, but lets
-    /// others have a turn now and then. What it reads otherwise belongs to the runtime that opened the
-    /// table.
+    /// It waits for nothing while the pages of the index that it needs are in Lance's cache and the deletions of the
+    /// fragments concerned are loaded, but lets others have a turn now and then. What it reads otherwise belongs to the
+    /// runtime that opened the table.
     ///
     /// Errors: as `lookup`.
-    pub async fn direct_lookup(
+    pub fn direct_lookup(
         &self,
         column: Option<&str>,
         keys: &[String],
     ) -> Result<Option<BoxFuture<'static, Result<Rows>>>> {
-        let (column, values) = self.checked_keys(column, keys)?;
-        let index = self.keys(&column).await?.filter(|index| values.len() <= index.keys_max());
-        let Some(index) = index.cloned() else { return Ok(None) };
+        let position = self.key_position(column)?;
+        let index = self.direct_of(position).keys.get().filter(|_| keys.len() <= KEYS_MAX);
+        let Some(index) = index.cloned().flatten() else { return Ok(None) };
+        let values = self.parsed(position, keys)?;
         let table = self.clone();
         let lookup = async move {
             let found = index.first_rows(&table, &values);
@@ -75,44 +81,41 @@ impl Table {
         Ok(Some(lookup.boxed()))
     }
 
-    /// The column, and the keys as it has them.
-    fn checked_keys(
-        &self,
-        column: Option<&str>,
-        keys: &[String],
-    ) -> Result<(String, Vec<ScalarValue>)> {
-        let column = match column.or_else(|| self.key_column()) {
-            Some(column) => column.to_owned(),
-            None => return Err(LakeError::KeyColumnUnknown { uri: self.uri().to_owned() }),
-        };
-        let data_type = self.schema().fields()[self.column_position(&column)?].data_type().clone();
+    /// Where the column of the keys stands in the schema.
+    fn key_position(&self, column: Option<&str>) -> Result<usize> {
+        match column.or_else(|| self.key_column()) {
+            Some(column) => self.column_position(column),
+            None => Err(LakeError::KeyColumnUnknown { uri: self.uri().to_owned() }),
+        }
+    }
+
+    /// The keys, as the column has them.
+    fn parsed(&self, position: usize, keys: &[String]) -> Result<Vec<ScalarValue>> {
+        let field = self.schema().field(position);
         let parse = |key: &String| {
-            parse_key(key, &data_type).map_err(|why| LakeError::BadKey {
-                column: column.clone(),
+            parse_key(key, field.data_type()).map_err(|why| LakeError::BadKey {
+                column: field.name().clone(),
                 key: key.clone(),
                 why,
             })
         };
-        let values = keys.iter().map(parse).collect::<Result<_>>()?;
-        Ok((column, values))
+        keys.iter().map(parse).collect()
     }
 
-    /// The BTREE on `column`, if it is all that a look-up needs; opened at the first call.
-    async fn keys(&self, column: &str) -> Result<Option<&Keys>> {
-        let position = self.column_position(column)?;
+    /// Opens the column's BTREE, if it is all that a look-up needs and wasn't opened before. Where it can't be, the
+    /// scanner is left to say what is wrong, which may get on without what was missed here.
+    async fn open_keys(&self, position: usize) {
+        let direct = self.direct_of(position);
         // Boxed, since its state is large and every look-up would carry it.
-        let open = async {
-            let indexes = self.indexes().await?;
-            match indexes.iter().find(|it| it.is_btree() && it.columns == [column]) {
-                Some(index) => {
-                    Keys::open(self, column, &index.name).await.map_err(|error| self.blame(error))
-                }
-                None => Ok(None),
+        let open = || self.within(Keys::open(self, position).boxed());
+        if let Err(error) = direct.keys.get_or_try_init(open).await {
+            let column = self.schema().field(position).name();
+            if !direct.keys_failed.swap(true, Ordering::Relaxed) {
+                let (table, version) = (self.uri(), self.version());
+                let note = "the index can't be opened; keys are looked up the long way";
+                tracing::warn!(table, version, column, %error, "{note}");
             }
-        };
-        let cell = &self.direct_of(position).keys;
-        let opened = cell.get_or_try_init(|| self.within(open.boxed())).await?;
-        Ok(opened.as_ref())
+        }
     }
 
     async fn lookup_group(

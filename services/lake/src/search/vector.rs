@@ -43,6 +43,7 @@ impl Table {
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
     pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
+        self.open_search(query).await?;
         match self.direct_search(query).await? {
             Some(search) => search.await,
             None => self.planned_search(query).await,
@@ -72,8 +73,19 @@ impl Table {
         search.await.map_err(|error| self.blame(error))
     }
 
+    /// Opens what `direct_search` goes by, if `query` needs nothing beside and it wasn't opened before.
+    ///
+    /// Errors: as `search_vector`.
+    pub async fn open_search(&self, query: &VectorQuery) -> Result<()> {
+        if query.filter.is_none() && query.nprobes.is_some() {
+            let column = self.vector_column(query.column.as_deref()).await?;
+            self.open_partitions(&column).await?;
+        }
+        Ok(())
+    }
+
     /// The same straight through the index's partitions, without planning, to be awaited; `None` where
-    /// a search needs more than them.
+    /// a search needs more than them, or they weren't opened.
     ///
     /// Errors: as `search_vector`.
     pub async fn direct_search<'a>(
@@ -82,7 +94,8 @@ impl Table {
     ) -> Result<Option<BoxFuture<'a, Result<Vec<DistanceHit>>>>> {
         let (column, vector) = self.checked(query).await?;
         let (None, Some(nprobes)) = (&query.filter, query.nprobes) else { return Ok(None) };
-        let Some(partitions) = self.partitions(&column).await? else { return Ok(None) };
+        let direct = self.direct_of(self.column_position(&column)?);
+        let Some(Some(partitions)) = direct.partitions.get() else { return Ok(None) };
         let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
         let search = async move {
             let found = partitions.search(vector, k, nprobes, ef).await;
@@ -101,12 +114,12 @@ impl Table {
         Ok((column, vector))
     }
 
-    /// The index on `column`, if its partitions are all that a search needs; opened at the first call.
-    async fn partitions(&self, column: &str) -> Result<Option<&Partitions>> {
+    /// Opens the index on `column`, if its partitions are all that a search needs.
+    async fn open_partitions(&self, column: &str) -> Result<()> {
         let position = self.column_position(column)?;
         match self.schema().field(position).data_type() {
             DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
-            _ => return Ok(None),
+            _ => return Ok(()),
         }
         // Once a version; boxed, since its state is large and every search would carry it.
         let open = async {
@@ -119,8 +132,7 @@ impl Table {
             }
         };
         let cell = &self.direct_of(position).partitions;
-        let opened = cell.get_or_try_init(|| self.within(open.boxed())).await?;
-        Ok(opened.as_ref())
+        cell.get_or_try_init(|| self.within(open.boxed())).await.map(|_| ())
     }
 
     /// How the distances of a vector column are measured: as its index does, or L2 (Hamming for

@@ -7,19 +7,26 @@ use arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, Int64Array, LargeStringArray,
     RecordBatch, RecordBatchIterator, StringArray, UInt32Array,
 };
+use arrow::datatypes::Schema;
+use futures::FutureExt;
 use lake::{IndexRequest, Lake, Table, build_index};
 use lance::Dataset;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
-use lance::dataset::{UpdateBuilder, WriteMode, WriteParams};
+use lance::dataset::{
+    MergeInsertBuilder, MergeInsertWriteMode, UpdateBuilder, WhenMatched, WhenNotMatched,
+    WriteMode, WriteParams,
+};
 use lance::index::DatasetIndexExt;
+use lance_index::IndexType;
 use lance_index::optimize::OptimizeOptions;
+use lance_index::scalar::ScalarIndexParams;
 
 use crate::fixture::{Kind, PLAIN, Place, STABLE_IDS, lake, write};
 
 /// Rows of the three fragments that tables begin with; three pages of an index.
 const FRAGMENTS: [std::ops::Range<u32>; 3] = [0..4_000, 4_000..8_000, 8_000..9_000];
 
-/// Keys of one look-up, few enough for three pages.
+/// Keys of one look-up, few enough to be searched for one by one.
 const KEYS: usize = 40;
 
 /// Columns of keys; of `row`, each has `number_of(row)` in a form of its own, or null.
@@ -98,11 +105,13 @@ async fn as_the_scanner(table: &Table, column: &str, is_direct: bool) -> Vec<Opt
     let mut all = Vec::new();
     for group in keys.chunks(KEYS).chain([&keys[..1], &keys[..0]]) {
         let planned = table.planned_lookup(Some(column), group).await.unwrap();
-        match table.direct_lookup(Some(column), group).await.unwrap() {
-            Some(direct) => assert_eq!(direct.await.unwrap(), planned, "{column}"),
-            None => assert!(!is_direct, "{column}"),
+        // Whichever way; it opens the index.
+        assert_eq!(table.lookup(Some(column), group).await.unwrap(), planned, "{column}");
+        let direct = table.direct_lookup(Some(column), group).unwrap();
+        assert_eq!(direct.is_some(), is_direct, "{column}");
+        if let Some(direct) = direct {
+            assert_eq!(direct.await.unwrap(), planned, "{column}");
         }
-        assert_eq!(table.direct_lookup(Some(column), group).await.unwrap().is_some(), is_direct);
         all.extend(planned);
     }
     assert_eq!(table.lookup(Some(column), &keys).await.unwrap(), all[..keys.len()], "{column}");
@@ -143,13 +152,15 @@ async fn keys_of_all_types_as_the_scanner_finds_them() {
         assert_eq!(as_the_scanner(&table, column, true).await, by_hand(is_live), "{column}");
     }
     let flags = ["true", "false"].map(str::to_owned);
-    let direct = table.direct_lookup(Some("flag"), &flags).await.unwrap().unwrap().await.unwrap();
+    table.lookup(Some("flag"), &flags).await.unwrap();
+    let direct = table.direct_lookup(Some("flag"), &flags).unwrap().unwrap().await.unwrap();
     assert_eq!(direct, table.planned_lookup(Some("flag"), &flags).await.unwrap());
     assert!(direct.iter().all(Option::is_some), "whichever of thousands");
     // Without an index, and with more keys than are searched for one by one.
-    assert!(table.direct_lookup(Some("row"), &["1".into()]).await.unwrap().is_none());
+    table.lookup(Some("row"), &["1".into()]).await.unwrap();
+    assert!(table.direct_lookup(Some("row"), &["1".into()]).unwrap().is_none());
     let many: Vec<_> = (0..200).map(|number| written("text", number)).collect();
-    assert!(table.direct_lookup(Some("text"), &many).await.unwrap().is_none());
+    assert!(table.direct_lookup(Some("text"), &many).unwrap().is_none());
     let few = &many[..KEYS];
     assert_eq!(
         table.lookup(Some("text"), &many).await.unwrap()[..KEYS],
@@ -215,7 +226,29 @@ async fn whatever_becomes_of_the_table_keys_are_found_as_by_the_scanner() {
     let changed = [format!("{}x", written("text", number_of(1).unwrap()))];
     assert!(opened().await.lookup(Some("text"), &changed).await.unwrap()[0].is_some());
     index(&lake, &uri, "text").await;
+    as_the_scanner(&opened().await, "text", true).await;
+
+    // A column that is written anew where the rows are: the index has keys that they no longer have.
+    let batch = rows(9_000..9_000);
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["k00013", "new", "newer"]));
+    let lines: ArrayRef = Arc::new(UInt32Array::from(vec![8_001, 8_002, 9_000]));
+    let fields = ["row", "text"].map(|name| batch.schema().field_with_name(name).unwrap().clone());
+    let schema = Arc::new(Schema::new(fields.to_vec()));
+    let changes = RecordBatch::try_new(Arc::clone(&schema), vec![lines, texts]).unwrap();
+    let mut merge =
+        MergeInsertBuilder::try_new(Arc::new(dataset().await), vec!["row".into()]).unwrap();
+    merge.write_mode(MergeInsertWriteMode::RewriteColumns);
+    merge.when_matched(WhenMatched::UpdateAll).when_not_matched(WhenNotMatched::DoNothing);
+    let changes = RecordBatchIterator::new([Ok(changes)], schema);
+    merge.try_build().unwrap().execute_reader(changes).await.unwrap();
+    as_the_scanner(&opened().await, "text", false).await;
+    let changed = ["new", "newer"].map(str::to_owned);
+    let places = opened().await.lookup(Some("text"), &changed).await.unwrap();
+    assert_eq!(places, [Some(RowAddr::new(2, 2)), Some(RowAddr::new(3, 0))], "they stay");
+    index(&lake, &uri, "text").await;
     let found = as_the_scanner(&opened().await, "text", true).await;
+    let direct = opened().await.lookup(Some("text"), &changed).await.unwrap();
+    assert_eq!(direct, places);
 
     // Rows that move.
     let into = |rows| CompactionOptions { target_rows_per_fragment: rows, ..Default::default() };
@@ -237,4 +270,90 @@ async fn rows_with_stable_ids_go_the_long_way() {
     index(&lake, &place.uri(), "text").await;
     let table = lake.open(&place.uri()).await.unwrap();
     assert_eq!(as_the_scanner(&table, "text", false).await, by_hand(|_| true));
+}
+
+#[tokio::test]
+async fn of_several_indexes_on_a_column_one_that_covers_all_is_enough() {
+    let place = Place::new();
+    let uri = place.uri();
+    let mut dataset = write(&uri, &[rows(0..4_000), rows(4_000..8_000)], PLAIN).await;
+    let params = ScalarIndexParams::default();
+    let build = async |dataset: &mut Dataset, name: &str| {
+        let name = Some(name.to_owned());
+        dataset.create_index(&["text"], IndexType::BTree, name, &params, false).await.unwrap();
+    };
+    build(&mut dataset, "a").await;
+    let lake = lake();
+    as_the_scanner(&lake.open(&uri).await.unwrap(), "text", true).await;
+    let batch = rows(8_000..9_000);
+    let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    let mut dataset = Dataset::write(reader, &uri, Some(params)).await.unwrap();
+    as_the_scanner(&lake.open(&uri).await.unwrap(), "text", false).await;
+    build(&mut dataset, "b").await;
+    let table = lake.open(&uri).await.unwrap();
+    assert_eq!(as_the_scanner(&table, "text", true).await, by_hand(|_| true));
+}
+
+#[tokio::test]
+async fn a_segment_of_fragments_that_are_gone_is_passed_over() {
+    let place = Place::new();
+    let uri = place.uri();
+    write(&uri, &[rows(0..4_000)], PLAIN).await;
+    let lake = lake();
+    index(&lake, &uri, "text").await;
+    let batch = rows(4_000..8_000);
+    let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    let mut dataset = Dataset::write(reader, &uri, Some(params)).await.unwrap();
+    dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
+    as_the_scanner(&lake.open(&uri).await.unwrap(), "text", false).await;
+    dataset.delete("row < 4000").await.unwrap();
+    let table = lake.open(&uri).await.unwrap();
+    assert_eq!((table.fragments().len(), table.fragments()[0].id), (1, 1));
+    let is_live = |row| FRAGMENTS[1].contains(&row);
+    assert_eq!(as_the_scanner(&table, "text", true).await, by_hand(is_live));
+}
+
+#[tokio::test]
+async fn keys_in_memory_are_found_at_once_and_many_rows_of_one_let_others_have_turns() {
+    let place = Place::new();
+    let uri = place.uri();
+    // Three pages of "b", the first of them deleted but for one row.
+    let texts = ["a"; 10].into_iter().chain(["b"; 12_000]).chain(["c"; 10]);
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+    let lines: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..12_020));
+    let batch = RecordBatch::try_from_iter([("text", texts), ("row", lines)]).unwrap();
+    let mut dataset = write(&uri, &[batch], PLAIN).await;
+    dataset.delete("row >= 10 AND row < 5000 AND row != 4444").await.unwrap();
+    let lake = lake();
+    // As the key, which several rows may have.
+    let request = IndexRequest::Key { column: "text".into(), replace: false };
+    build_index(&lake, &uri, &request, |_| ()).await.unwrap();
+    let table = lake.open(&uri).await.unwrap();
+    assert_eq!(table.key_column(), Some("text"));
+    let keys = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
+    let direct = |asked: &[&str]| table.direct_lookup(None, &keys(asked)).unwrap();
+    assert!(direct(&["a"]).is_none(), "not opened yet");
+    let all = keys(&["c", "b", "a", "b", "d"]);
+    let row = |row| Some(RowAddr::new(0, row));
+    let expected = [row(12_010), row(4_444), row(0), row(4_444), None];
+    assert_eq!(table.lookup(None, &all).await.unwrap(), expected);
+    assert_eq!(table.planned_lookup(None, &all).await.unwrap(), expected);
+    // All of it is in memory now.
+    let found = direct(&["c", "a", "d", "a"]).unwrap().now_or_never().unwrap().unwrap();
+    assert_eq!(found, [row(12_010), row(0), None, row(0)]);
+    assert!(direct(&["b", "a"]).unwrap().now_or_never().is_none());
+    let few: Vec<_> = ["a"; 64].to_vec();
+    assert!(direct(&few).unwrap().now_or_never().is_some(), "one key");
+    assert!(direct(&["a"; 65]).is_none(), "too many");
+    // The index still has those that were deleted after it was built.
+    dataset.checkout_latest().await.unwrap();
+    dataset.delete("row > 4000 AND row < 12000").await.unwrap();
+    let table = lake.open(&uri).await.unwrap();
+    assert_eq!(table.lookup(None, &all).await.unwrap()[1], row(12_000));
+    let direct = table.direct_lookup(None, &keys(&["b"])).unwrap().unwrap();
+    let mut direct = std::pin::pin!(direct);
+    assert!((&mut direct).now_or_never().is_none(), "7,000 rows are passed over");
+    assert_eq!(direct.await.unwrap(), [row(12_000)]);
 }

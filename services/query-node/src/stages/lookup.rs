@@ -14,9 +14,10 @@ use crate::terms::Terms;
 
 /// For each key the address of its row, if it has one.
 ///
-/// On this core where the key's index answers without a plan: with its pages in memory a few keys take less
-/// than handing them over does, and whether they are there shows as soon as one has to be read. Long lists go on in
-/// the background too.
+/// Begun on this core where the index of the table's own key is open and answers without a plan: with its pages in
+/// memory a few keys take less than handing them over does, and whether they are there shows as soon as one has to be
+/// read. Keys of other columns may have any number of rows each, and one of many keeps whom it is looked up by for
+/// long.
 pub async fn look_up(
     state: &State,
     open: &Arc<OpenTable>,
@@ -25,13 +26,14 @@ pub async fn look_up(
     terms: Terms,
 ) -> Result<Vec<Option<RowAddr>>> {
     let turns = &state.shared.turns;
-    let direct = async { Ok(open.table.direct_lookup(Some(column), keys).await?) }.boxed();
-    if let Some(lookup) = terms.bound("lookup", direct).await? {
+    if open.table.key_column() == Some(column)
+        && let Some(lookup) = open.table.direct_lookup(Some(column), keys)?
+    {
         let lookup = async move { Ok(lookup.await?) }.boxed();
         return turns.begun_here("lookup", terms, lookup).await;
     }
     let (open, column, keys) = (Arc::clone(open), column.to_owned(), keys.to_vec());
-    let lookup = async move { Ok(open.table.planned_lookup(Some(&column), &keys).await?) }.boxed();
+    let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) }.boxed();
     turns.in_background("lookup", terms, lookup).await
 }
 

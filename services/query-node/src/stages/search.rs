@@ -6,7 +6,7 @@ use address::RowAddr;
 use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
-use lake::{Metric as IndexMetric, TextQuery, VectorQuery};
+use lake::{DistanceHit, Metric as IndexMetric, TextQuery, VectorQuery};
 
 use super::validate::{By, Question};
 use crate::counted::counted;
@@ -83,8 +83,8 @@ pub async fn search(
     }
 }
 
-/// On this core where the index's partitions can be searched without a plan: Lance compares vectors
-/// on threads of its own.
+/// On this core where the index's partitions are open and can be searched without a plan: Lance compares
+/// vectors on threads of its own.
 async fn by_vector(
     state: &State,
     open: Arc<OpenTable>,
@@ -113,8 +113,8 @@ async fn by_vector(
         }
         None => {
             let open = Arc::clone(&open);
-            let search = async move { Ok(open.table.planned_search(&query).await?) }.boxed();
-            (turns.in_background("search", terms, search).await?, SearchVia::Scanner)
+            let search = async move { opened_and_searched(&open, &query).await }.boxed();
+            turns.in_background("search", terms, search).await?
         }
     };
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
@@ -122,6 +122,18 @@ async fn by_vector(
     let rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
     let exhaustive = kind == IndexKind::Unindexed;
     Ok(Hits { rows, measure: Measure::Distance, refine, exhaustive })
+}
+
+/// The first search of an index, and all that need a plan.
+async fn opened_and_searched(
+    open: &OpenTable,
+    query: &VectorQuery,
+) -> Result<(Vec<DistanceHit>, SearchVia)> {
+    open.table.open_search(query).await?;
+    Ok(match open.table.direct_search(query).await? {
+        Some(search) => (search.await?, SearchVia::Partitions),
+        None => (open.table.planned_search(query).await?, SearchVia::Scanner),
+    })
 }
 
 /// The kind of a column's index, and if hits are to be refined the metric to score rows by, where the index only knows
