@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use address::RowAddr;
 
-use crate::hint::{column_hint, credentials_hint, option_hint, text_index_hint};
+use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
 use crate::words::{addresses_said, candidates_said, counted, listed};
 
 /// Shorthand for results of this crate.
@@ -153,20 +153,24 @@ pub enum LakeError {
     },
     /// A search by words in a column that has no full-text index.
     #[error(
-        "column {column:?} has no full-text index: build it with `bireme index --table {uri} --text {column}` \
-         (overwriting a table drops its indexes)"
+        "column {column:?} has no full-text index in version {version}: {}",
+        build_text_index(uri, column)
     )]
     NoIndex {
         /// The table.
         uri: String,
+        /// What was searched of it.
+        version: u64,
         /// The column.
         column: String,
     },
     /// A search by words in a table that has no full-text index at all.
-    #[error("{uri} has no full-text index: {}", text_index_hint(uri, columns))]
+    #[error("version {version} of {uri} has no full-text index: {}", text_index_hint(uri, columns))]
     NoTextIndex {
         /// The table.
         uri: String,
+        /// What was searched of it.
+        version: u64,
         /// The columns that one could be built on.
         columns: Vec<String>,
     },

@@ -25,10 +25,14 @@ pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
         [only] => ("column is", only.as_str()),
         _ => ("columns are", "COLUMN"),
     };
+    format!("its text {columns_are} {}; {}", listed(columns), build_text_index(uri, column))
+}
+
+/// How `column` of the table at `uri` gets a full-text index.
+pub(crate) fn build_text_index(uri: &str, column: &str) -> String {
     format!(
-        "its text {columns_are} {}; build one with `bireme index --table {uri} --text {column}` \
-         (overwriting a table drops its indexes)",
-        listed(columns)
+        "build one with `bireme index --table {uri} --text {column}` (overwriting a table drops its indexes), \
+         or try again if that was just done: a query node looks for a new version every few seconds"
     )
 }
 

@@ -79,10 +79,10 @@ impl Table {
         if !columns.is_empty() {
             return Ok(columns);
         }
-        let uri = self.uri().to_owned();
+        let (uri, version) = (self.uri().to_owned(), self.version());
         Err(match wanted {
-            Some(column) => LakeError::NoIndex { uri, column: column.to_owned() },
-            None => LakeError::NoTextIndex { uri, columns: self.columns_of_text() },
+            Some(column) => LakeError::NoIndex { uri, version, column: column.to_owned() },
+            None => LakeError::NoTextIndex { uri, version, columns: self.columns_of_text() },
         })
     }
 

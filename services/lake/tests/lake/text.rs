@@ -20,6 +20,8 @@ async fn words_find_their_rows() {
         match table.search_text(&query("oak", 5)).await {
             Err(error @ LakeError::NoTextIndex { .. }) => {
                 let said = error.to_string();
+                let searched = format!("version {} of {} has no", table.version(), place.uri());
+                assert!(said.starts_with(&searched), "{said}");
                 assert!(said.contains(r#"its text columns are "name", "text"; "#), "{said}");
                 assert!(
                     said.contains(&format!("--table {} --text COLUMN`", place.uri())),
@@ -87,7 +89,13 @@ async fn impossible_questions() {
     assert!(matches!(table.search_text(&query(" ,", 5)).await, Err(LakeError::BadQuery { .. })));
     let on = |column: &str| TextQuery { column: Some(column.into()), ..query("oak", 5) };
     assert!(matches!(table.search_text(&on("nope")).await, Err(LakeError::ColumnNotFound { .. })));
-    assert!(matches!(table.search_text(&on("name")).await, Err(LakeError::NoIndex { .. })));
+    match table.search_text(&on("name")).await {
+        Err(error @ LakeError::NoIndex { .. }) => {
+            let searched = format!("no full-text index in version {}: build", table.version());
+            assert!(error.to_string().contains(&searched), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
     assert!(matches!(table.search_text(&on("id")).await, Err(LakeError::UnsupportedType { .. })));
     let bad = IndexRequest::Text { column: "id".into() };
     assert!(matches!(
