@@ -17,11 +17,7 @@ FROM_DRIVE = 0.98
 def write_once(slabs: list[Path], gib: int) -> None:
     """Slabs with random bytes in each block, for a node that is told to overwrite them. What a file system has room
     for and nobody has written it answers with zeros, without the drive, so that fio would be faster than the drive."""
-    command = [
-        "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
-        "--rw=write", "--bs=1M", "--direct=1", "--ioengine=io_uring", "--iodepth=4", "--end_fsync=1",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(_writes(slabs, gib, "--bs=1M", "--iodepth=4"), check=True, capture_output=True)
 
 
 def random_reads(
@@ -68,11 +64,17 @@ def random_reads(
 def sequential_writes(slabs: list[Path], gib: int) -> dict:
     """Writes of 256 KiB, one after another, at depth 8, as fills make them through two cores' rings; once over new files,
     to their sync, as a file system takes less time for what was written before. The files are removed."""
-    command = [
-        "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
-        "--rw=write", "--bs=256k", "--direct=1", "--ioengine=io_uring", "--iodepth=8", "--fallocate=native",
-        "--end_fsync=1", "--unlink=1", "--output-format=json",
-    ]  # fmt: skip
+    command = _writes(
+        slabs, gib, "--bs=256k", "--iodepth=8", "--fallocate=native", "--unlink=1", "--output-format=json"
+    )  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     write = json.loads(done.stdout)["jobs"][0]["write"]
     return {"mb_per_s": write["bw_bytes"] / 1e6, "command": " ".join(command)}
+
+
+def _writes(slabs: list[Path], gib: int, *how: str) -> list[str]:
+    """The command that writes slabs of `gib` in all from their beginning to their sync."""
+    return [
+        "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
+        "--rw=write", "--direct=1", "--ioengine=io_uring", "--end_fsync=1", *how,
+    ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Gets of one key: whole rows of ten columns, by a key that is text and has a BTREE index, all of it warm."""
 
 from pathlib import Path
+from statistics import median
 
 from . import machine, memory, peers
 from .bireme import Bireme
@@ -50,3 +51,8 @@ def _lance(profile: Profile, number: int) -> dict:
 def ratio(results: dict, number: int) -> float:
     """Gets a core-second in a round, over pylance's."""
     return results["bireme"][number]["gets_per_core_s"] / results["lance"][number]["gets_per_core_s"]
+
+
+def over_pylance(results: dict) -> float:
+    """The same over all rounds: their median."""
+    return median(ratio(results, number) for number in range(len(results["bireme"])))

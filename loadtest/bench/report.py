@@ -6,7 +6,7 @@ from statistics import median
 
 from .cache import FILLING
 from .goals import told_ratio
-from .keys import CONCURRENCY, ratio
+from .keys import CONCURRENCY, over_pylance
 from .rounds import IDLE_POLL
 
 TITLES = {
@@ -90,8 +90,8 @@ Written by `make bench` (profile `{results.get("profile", "?")}`): {_machine(res
 Load generator, query node, I/O node and drive share those cores. fio, Bireme and the peers take turns, round
 after round; each figure is the median of the rounds, each ratio the median of the ratios within a round. Rows are
 drawn without repeats. Slabs are read with O_DIRECT, so the page cache has no part in what Bireme reads; for cold
-runs of the peers it is dropped before. fio reads the same slab as Bireme; its best is the depth that is best over all
-rounds. Reads of the drive are what the block layer counted. "Slab in memory" is a tmpfs with huge pages: a drive that takes no time.
+runs of the peers it is dropped before. fio reads the same slab as Bireme, each block of
+which was written before; its best is the depth that is best over all rounds. Reads of the drive are what the block layer counted. "Slab in memory" is a tmpfs with huge pages: a drive that takes no time.
 """
 
 
@@ -288,7 +288,7 @@ def _keys(found: dict) -> str:
         part: _number(median(run["cpu"][f"{part}_cpu_us"] / run["requests"] for run in runs))
         for part in ["io", "query", "client"]
     }
-    over = _number(median(ratio(found, number) for number in range(len(runs))))
+    over = _number(over_pylance(found))
     lines += [
         "",
         f"Bireme's over pylance's a core-second: {over}. CPU of one of Bireme's, µs: I/O node {cpu['io']}, query node "

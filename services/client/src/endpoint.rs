@@ -65,8 +65,7 @@ impl Endpoint {
 
     /// Its host, a name or an address, and its port.
     pub(crate) fn place(&self) -> (&str, u16) {
-        let host = self.uri.host().unwrap_or_default();
-        (host.trim_matches(['[', ']']), self.uri.port_u16().unwrap_or_default())
+        place_of(&self.uri)
     }
 
     /// What tonic connects with, before windows and timeouts are set. TLS is the network's.
@@ -85,6 +84,19 @@ impl From<EndpointError> for Fault {
     }
 }
 
+/// The host, a name or an address without brackets, and the port that `uri` names.
+pub(crate) fn place_of(uri: &Uri) -> (&str, u16) {
+    let host = uri.host().unwrap_or_default();
+    (host.trim_matches(['[', ']']), uri.port_u16().unwrap_or_default())
+}
+
+/// An error, and what it comes of, one after the other.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |cause| cause.source())
+}
+
 /// The innermost cause of a transport error, which is the one that says something.
 pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
@@ -96,8 +108,7 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
 
 /// Whether it is for want of TLS that an endpoint wasn't reached which is said to speak it.
 pub(crate) fn lacks_tls(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |cause| cause.source());
-    causes.any(|cause| {
+    causes(error).any(|cause| {
         let within = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
         within.is_some_and(|within| within.is::<NoTls>())
     })

@@ -15,7 +15,7 @@ use tonic::codegen::Service;
 use tonic::transport::{self, Channel, Error, Uri};
 use wire::{Fault, Reason};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, place_of};
 
 /// Makes connections.
 pub trait Dial: Send + Sync {
@@ -123,9 +123,8 @@ struct DialTls(Arc<ClientTls>);
 
 impl Dial for DialTls {
     fn dial(&self, to: &Uri) -> BoxFuture<'static, io::Result<Box<dyn Carrier>>> {
-        let (tls, host) = (Arc::clone(&self.0), to.host().unwrap_or_default());
-        let host = host.trim_matches(['[', ']']).to_owned();
-        let port = to.port_u16().unwrap_or_default();
+        let (host, port) = place_of(to);
+        let (tls, host) = (Arc::clone(&self.0), host.to_owned());
         async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
             stream.set_nodelay(true)?;

@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The longest span.
-pub const SPAN_MAX: Duration = Duration::from_secs(1);
+/// What is wrong with polling for `span`.
+pub fn fault(span: Duration) -> Option<&'static str> {
+    (span > Duration::from_secs(1)).then_some("must be at most 1s")
+}
 
 /// What polling goes by: one of each core, written on its thread alone.
 #[derive(Debug, Default)]

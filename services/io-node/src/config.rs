@@ -230,8 +230,8 @@ impl IoConfig {
         if self.read_timeout < Duration::from_millis(2) {
             return bad("read_timeout", "must be at least 2ms".into());
         }
-        if self.idle_poll > idle::SPAN_MAX {
-            return bad("idle_poll", "must be at most 1s".into());
+        if let Some(problem) = idle::fault(self.idle_poll) {
+            return bad("idle_poll", problem.into());
         }
         if self.credit_rows < self.batch_rows_max {
             return bad("credit_rows", "must be at least batch_rows_max".into());

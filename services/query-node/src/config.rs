@@ -214,8 +214,8 @@ impl QueryConfig {
                 return Err(bad(field, "must be at least 1ms".into()));
             }
         }
-        if self.idle_poll > idle::SPAN_MAX {
-            return Err(bad("idle_poll", "must be at most 1s".into()));
+        if let Some(problem) = idle::fault(self.idle_poll) {
+            return Err(bad("idle_poll", problem.into()));
         }
         if self.ejection_time_max < self.ejection_time {
             return Err(bad("ejection_time_max", "must be at least ejection_time".into()));

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
-use crate::endpoint::{Endpoint, lacks_tls, root_cause, why};
+use crate::endpoint::{Endpoint, causes, lacks_tls, root_cause, why};
 use crate::kind::{is_io_node, speaks_tls};
 use crate::network::Network;
 
@@ -155,6 +155,7 @@ impl QueryClient {
     pub(super) fn blame(&self, status: &Status) -> Fault {
         let fault = Fault::from_status(status);
         let has_cause = std::error::Error::source(status).is_some();
+        let nobody = || no_query_node(&self.endpoint, &(why(status) + advice(status)));
         match (status.code(), self.timeout) {
             _ if !status.details().is_empty() => fault,
             // Nothing here cancels a call that is waited for, except tonic when its time is over; a
@@ -163,9 +164,7 @@ impl QueryClient {
                 let message = format!("no answer within {timeout:?}; allow more time");
                 Fault::new(Reason::DeadlineExceeded, message)
             }
-            (Code::Internal | Code::Cancelled, _) if has_cause => {
-                no_query_node(&self.endpoint, &(why(status) + advice(status)))
-            }
+            (Code::Internal | Code::Cancelled, _) if has_cause => nobody(),
             (
                 Code::Unavailable
                 | Code::Unimplemented
@@ -173,7 +172,7 @@ impl QueryClient {
                 | Code::Unauthenticated
                 | Code::PermissionDenied,
                 _,
-            ) => no_query_node(&self.endpoint, &(why(status) + advice(status))),
+            ) => nobody(),
             _ => fault,
         }
     }
@@ -181,9 +180,7 @@ impl QueryClient {
 
 /// Whether tonic gave a call up because its time was over.
 fn has_expired(status: &Status) -> bool {
-    let first = std::error::Error::source(status);
-    let mut causes = std::iter::successors(first, |cause| cause.source());
-    causes.any(|cause| cause.is::<TimeoutExpired>())
+    causes(status).any(|cause| cause.is::<TimeoutExpired>())
 }
 
 /// What to do about a connection that failed, where the endpoint's scheme is what decided on TLS.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -92,9 +92,7 @@ pub struct NoTls;
 
 /// Whether TLS is spoken on the other side of `stream`, whoever it is: for who spoke to `host` in the clear, in vain.
 pub async fn is_tls<C: Carrier>(stream: C, host: &str) -> bool {
-    let versions =
-        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let (Ok(builder), Ok(name)) = (versions, name_of(host.to_owned())) else { return false };
+    let (Ok(builder), Ok(name)) = (builder(), name_of(host.to_owned())) else { return false };
     // Trusts nobody: a certificate that is refused was shown.
     let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
@@ -117,10 +115,12 @@ fn name_of(name: String) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name).map_err(bad)
 }
 
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
+    ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
+}
+
 fn make(config: &ClientTlsConfig) -> Result<Spoken<ClientConfig>, TlsError> {
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(unusable)?;
+    let builder = builder().map_err(unusable)?;
     let roots = match &config.ca {
         Some(file) => authorities(file)?,
         None => {
