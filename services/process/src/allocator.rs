@@ -1,23 +1,38 @@
-//! How the C library's allocator treats memory that is given back.
+//! Settings of the C library's allocator.
 
-/// Memory at the top of a heap that isn't returned to the system, in bytes.
+/// The free memory at the top of a heap that glibc does not return to the system, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT_BYTES: i32 = 256 << 20;
 
-/// The largest allocation that comes from a heap, in bytes; the most that glibc allows.
+/// The largest allocation that glibc serves from a heap instead of with `mmap`, in bytes. This is the highest value
+/// that glibc accepts.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAP_BYTES_MAX: i32 = 32 << 20;
 
-/// Has freed memory kept for what is allocated next.
+/// Returns freed memory to the system. Meant for the time after a peak: it takes milliseconds, in which other threads may
+/// wait for the allocator. Has no effect without glibc.
+pub fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: malloc_trim takes a number, has no preconditions and may be called on any thread.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    }
+}
+
+/// Makes the allocator keep freed memory for later allocations.
 ///
-/// Replies of a megabyte come and go a thousand times a second. glibc would return their pages each time,
-/// and the kernel would zero them again: much of a client's CPU (`docs/performance.md`). A process's
-/// resident memory stays near its peak for that. Does nothing where there is no glibc.
+/// Replies of a megabyte are allocated and freed a thousand times a second. By default glibc returns their pages to
+/// the system each time, and the kernel zeroes them again, which takes much of a client's CPU
+/// (`docs/performance.md`). The price is that resident memory stays near its peak until [`give_back_memory`]. Has no
+/// effect without glibc.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: mallopt takes two numbers and has no other preconditions; it may be called at any
-        // time. A number that it doesn't like is ignored.
+        // SAFETY: mallopt takes two numbers and has no other preconditions. It may be called at any time and
+        // ignores invalid numbers.
         #[allow(unsafe_code)]
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, HEAP_BYTES_MAX);

@@ -1,11 +1,14 @@
-//! What this process has used and may use, how it keeps memory and brings it near, and which of its threads go first.
+//! Operating system facilities of this process: CPU and memory usage, the memory limit, allocator settings, cache
+//! prefetch and thread priorities.
 
 mod allocator;
+mod descriptors;
 mod machine;
 mod prefetch;
 mod priority;
 
-pub use allocator::keep_freed_memory;
+pub use allocator::{give_back_memory, keep_freed_memory};
+pub use descriptors::{descriptors, raise_descriptors};
 pub use machine::memory_bytes;
 pub use prefetch::prefetch;
 pub use priority::{step_back, yield_to_all};
@@ -13,17 +16,17 @@ pub use priority::{step_back, yield_to_all};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// CPU time and memory.
+/// CPU time and memory used by this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time since the process began, user and system, in microseconds.
+    /// User and system CPU time since the process started, in microseconds.
     pub cpu_us: u64,
-    /// Resident memory, in bytes; 0 where `/proc` can't be read.
+    /// Resident memory, in bytes. 0 if `/proc` can't be read.
     pub resident_bytes: u64,
 }
 
 impl Usage {
-    /// As of now.
+    /// Returns the current usage.
     pub fn now() -> Self {
         let cpu_us = getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
             let total = usage.user_time() + usage.system_time();
@@ -33,7 +36,7 @@ impl Usage {
     }
 }
 
-/// The second number of `/proc/self/statm` counts pages.
+/// Reads the resident memory from `/proc/self/statm`, whose second number counts pages.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
@@ -46,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_and_memory_show() {
+    fn usage_includes_work_done_and_memory_allocated() {
         let before = Usage::now();
         let held: Vec<u8> = (0..64 << 20).map(|i| i as u8).collect();
         let after = Usage::now();

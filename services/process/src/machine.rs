@@ -1,12 +1,12 @@
-//! What memory there is.
+//! The memory limit of this process.
 
-/// Bytes of memory that this process may use: the machine's, or what its control group leaves of
-/// them. `None` where the system doesn't tell.
+/// Returns the bytes of memory that this process may use: the machine's memory, or the limit of its control group
+/// if that is lower. `None` if the system reports neither.
 pub fn memory_bytes() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let machine = total(&read("/proc/meminfo"));
-    // "max" where there is no limit; a group is seen at this place from within a container. Version 1 of
-    // control groups has it elsewhere, and a number beyond all machines for none.
+    // Inside a container, its own control group is mounted at these paths: version 2, then version 1. Without a
+    // limit, version 2 has "max" there, which does not parse, and version 1 a number larger than any machine's memory.
     let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let groups = groups.iter().filter_map(|path| read(path).trim().parse().ok());
     machine.into_iter().chain(groups).min()
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_some() {
+    fn the_machines_memory_is_found() {
         assert!(memory_bytes() > Some(1 << 20));
         assert_eq!(total("MemTotal:       1024 kB\nMemFree: 1 kB\n"), Some(1 << 20));
         assert_eq!(total("x"), None);

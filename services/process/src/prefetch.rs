@@ -1,10 +1,10 @@
-//! A hint to the CPU's cache.
+//! Prefetch hints for the CPU's cache.
 
-/// What a line of the cache has on x86-64, and on nearly all of aarch64, in bytes.
+/// The size of a cache line on x86-64 and on nearly all aarch64 CPUs, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// Has the CPU bring bytes into its cache while it goes on. Asked for ahead of their use, several waits for memory
-/// become one. Does nothing on other CPUs than x86-64 and aarch64.
+/// Asks the CPU to load `values` into its cache, without waiting for them. Prefetching several values before they are
+/// used overlaps their memory latencies. Has no effect on CPUs other than x86-64 and aarch64.
 pub fn prefetch<T>(values: &[T]) {
     let bytes = size_of_val(values);
     let start = values.as_ptr().cast::<u8>();
@@ -17,7 +17,7 @@ pub fn prefetch<T>(values: &[T]) {
 #[inline]
 fn hint(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: it changes nothing, and faults at no address.
+    // SAFETY: a prefetch changes no memory and does not fault, whatever the address.
     #[allow(unsafe_code)]
     unsafe {
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
@@ -27,7 +27,7 @@ fn hint(line: *const u8) {
 #[cfg(target_arch = "aarch64")]
 #[inline]
 fn hint(line: *const u8) {
-    // SAFETY: it changes nothing, and faults at no address.
+    // SAFETY: a prefetch changes no memory and does not fault, whatever the address.
     #[allow(unsafe_code)]
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));

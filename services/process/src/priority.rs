@@ -1,27 +1,28 @@
-//! Which threads go first where there are fewer CPUs than work.
+//! Lowers the scheduling priority of background threads.
 
-/// A tenth of the CPU that others get, where both want it. Not less: what such a thread holds (an arena of the
-/// allocator, for one) others may wait for.
+/// The nice value of background threads. It gives them a tenth of the CPU time of a normal thread when both want to
+/// run. Not less, because other threads may wait for what a background thread holds, such as an arena of the allocator.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
-/// The longest time slice there is. Since Linux 6.12 a thread that wakes takes the CPU at once from one whose slice is
-/// longer than its own (3 ms, mostly); from one of the same it takes it at the slice's end, however nice that one is.
+/// The time slice of background threads: the longest that Linux allows. Since Linux 6.12 a thread that wakes up
+/// preempts a thread with a longer time slice at once. It waits for the end of a slice as long as its own, whatever the
+/// nice values. The usual slice is 3 ms.
 #[cfg(target_os = "linux")]
 const SLICE_NS: u64 = 100_000_000;
 
-/// Has the calling thread, and those that it starts, step back for all that have not called this: they run before it,
-/// and where they leave it no CPU it gets a tenth of what each of them has. Linux alone gives threads priorities of
-/// their own; elsewhere nothing changes.
+/// Lowers the priority of the calling thread and of the threads that it starts later. Threads that have not called this
+/// preempt it. If they leave no CPU idle, it gets a tenth of the CPU time of each of them. Has no effect on systems
+/// other than Linux, where threads have no priorities of their own.
 pub fn step_back() {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: the calls take numbers, but for one that reads `wanted`, which outlives it and says how long it is; 0 is the
-        // calling thread. Everyone may step back.
+        // SAFETY: the calls take numbers, except for one that reads `wanted`, which outlives the call and holds its own
+        // size. Thread 0 is the calling thread. Lowering a priority needs no privilege.
         #[allow(unsafe_code)]
         unsafe {
             if libc::sched_getscheduler(0) == libc::SCHED_IDLE {
-                // All of the process yields more than that already.
+                // The priority is lower already.
                 return;
             }
             let nice = NICE.max(libc::getpriority(libc::PRIO_PROCESS, 0));
@@ -36,26 +37,29 @@ pub fn step_back() {
                 sched_period: 0,
             };
             if libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) != 0 {
-                // Where a sandbox doesn't know that call.
+                // A sandbox may not allow that call. Keep at least the nice value.
                 libc::setpriority(libc::PRIO_PROCESS, 0, nice);
             }
         }
     }
 }
 
-/// Has the calling thread, and those that it starts, run only on CPUs that nobody else wants, which others then take
-/// like idle ones. It can't be taken back. Where CPUs are used up such a thread gets a third of a percent of one
-/// (`man 7 sched`, `SCHED_IDLE`), so nobody may wait for what it does without another way.
+/// Restricts the calling thread, and the threads that it starts later, to otherwise idle CPUs (`SCHED_IDLE`). Other
+/// threads take such a CPU as if it were idle. This can't be undone.
+///
+/// When all CPUs are busy, the thread gets a third of a percent of one (`man 7 sched`). No other thread may depend on
+/// its progress without a fallback.
 pub fn yield_to_all() {
     #[cfg(target_os = "linux")]
     {
         let none = libc::sched_param { sched_priority: 0 };
-        // SAFETY: the call reads the parameters, which outlive it; 0 is the calling thread. Everyone may do this.
+        // SAFETY: the call reads the parameters, which outlive it. Thread 0 is the calling thread. Lowering a priority
+        // needs no privilege.
         #[allow(unsafe_code)]
         let refused =
             unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) } != 0;
         if refused {
-            // By a sandbox: as much as is possible.
+            // A sandbox may refuse the call. Lower the priority as far as possible.
             step_back();
         }
     }
@@ -65,19 +69,20 @@ pub fn yield_to_all() {
 mod tests {
     use super::*;
 
-    /// A field of `/proc/thread-self/stat` by its number there, from 3 on; the 2nd may hold spaces.
+    /// Returns a field of `/proc/thread-self/stat` by its number in `man 5 proc`, from 3 on. Field 2 may contain
+    /// spaces.
     fn stat(field: usize) -> i32 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         fields.split(' ').nth(field - 3).unwrap().parse().unwrap()
     }
 
-    /// How nice the calling thread is, and its policy.
+    /// Returns the nice value and the scheduling policy of the calling thread.
     fn priority() -> (i32, i32) {
         (stat(19), stat(41))
     }
 
-    /// The priority of a thread that has called this, and of one that it started.
+    /// Calls `first` on a new thread. Returns the priority of that thread and of one that it starts.
     fn after(first: fn()) -> [(i32, i32); 2] {
         let before = priority();
         let called = std::thread::spawn(move || {
@@ -90,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_steps_back_by_itself() {
+    fn step_back_affects_only_the_calling_thread_and_its_children() {
         assert_eq!(after(step_back), [(NICE.max(priority().0), libc::SCHED_BATCH); 2]);
     }
 
     #[test]
-    fn a_thread_yields_by_itself_and_does_not_step_forward_again() {
+    fn yield_to_all_affects_only_the_calling_thread_and_its_children() {
         let yields = [(priority().0, libc::SCHED_IDLE); 2];
         assert_eq!(after(yield_to_all), yields);
         let twice = || {

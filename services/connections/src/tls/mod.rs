@@ -12,6 +12,7 @@ mod server;
 mod tests;
 
 pub use client::{ClientTls, ClientTlsConfig, NoTls, is_tls};
+pub(crate) use expiry::expires;
 pub use files::TlsError;
 pub use server::{ServerTls, ServerTlsConfig};
 

@@ -1,0 +1,206 @@
+//! What stands between a connection and the services of a core: each request is counted, bounded and timed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
+use traffic::{Arriving, IsCounted, ReplyBody, RequestBody, StreamRoom, TrafficMemory};
+use wire::{Fault, Reason, asked_timeout};
+
+use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
+
+/// What a request is charged by being there: HTTP/2's state, its headers (16 KiB at most), and its task.
+pub const REQUEST_BYTES: u64 = 16 << 10;
+
+/// How long, and how much of, the rest of a refused request is read. A stream that is answered before its request has
+/// ended is reset, and h2 ends a connection after 1,024 resets: a caller with many requests in flight would lose all of
+/// them because some were refused.
+const REFUSED_TIME_MAX: Duration = Duration::from_millis(100);
+const REFUSED_BYTES_MAX: usize = 64 << 10;
+
+/// What holds for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallRule {
+    /// Its largest message, in bytes.
+    pub message_bytes_max: usize,
+    /// What its streams mean to their connection.
+    pub streams: Streams,
+}
+
+/// What a stream means to its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// It keeps the connection from being idle, and ends with it.
+    Use,
+    /// The same, and its caller may send messages for as long as it likes.
+    Talk,
+    /// It has an end of its own, and may outlast the connection's grace until then; no other is opened meanwhile.
+    Outlast,
+    /// It only watches: the connection is idle all the same, and may be closed for another.
+    Watch,
+}
+
+/// What holds for a call, by its path.
+pub type CallRules = dyn Fn(&str) -> CallRule + Send + Sync;
+
+/// The largest message of health checks and reflection: a name.
+const NAME_BYTES_MAX: usize = 64 << 10;
+
+impl CallRule {
+    /// Of calls whose messages have at most `message_bytes_max`.
+    pub fn of(message_bytes_max: usize) -> Self {
+        Self { message_bytes_max, streams: Streams::Use }
+    }
+
+    /// Of what every node serves beside its own calls.
+    pub fn of_path(path: &str) -> Self {
+        match path {
+            "/grpc.health.v1.Health/Watch" => {
+                Self { streams: Streams::Watch, ..Self::of(NAME_BYTES_MAX) }
+            }
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => {
+                Self::of(NAME_BYTES_MAX).talking()
+            }
+            _ => Self::of(NAME_BYTES_MAX),
+        }
+    }
+
+    /// The same for streams whose callers may send messages for as long as they like.
+    pub fn talking(self) -> Self {
+        Self { streams: Streams::Talk, ..self }
+    }
+
+    /// The same for streams that may outlast their connection's grace.
+    pub fn outlasting(self) -> Self {
+        Self { streams: Streams::Outlast, ..self }
+    }
+}
+
+/// The services of a core, as one connection calls them.
+#[derive(Clone)]
+pub struct Requests {
+    pub routes: Routes,
+    pub memory: Arc<TrafficMemory>,
+    pub connection: Arc<Connection>,
+    pub rules: Arc<CallRules>,
+}
+
+/// What a request holds until its reply has left.
+pub struct InFlight {
+    _stream: Option<OpenStream>,
+    _watch: Option<OpenWatch>,
+    _room: Option<Arc<StreamRoom>>,
+    _arriving: Arriving,
+}
+
+impl Requests {
+    fn begin(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<(Request<Body>, InFlight), (Status, Incoming)> {
+        let refused = |what: String, request: Request<Incoming>| {
+            (Fault::new(Reason::Overloaded, what).into(), request.into_body())
+        };
+        let Some(room) = self.memory.open_stream(REQUEST_BYTES) else {
+            self.memory.count_refused();
+            let what = "others' requests hold all memory for them; try again later";
+            return Err(refused(what.into(), request));
+        };
+        let CallRule { message_bytes_max, streams } = (self.rules)(request.uri().path());
+        let mut watch = None;
+        let stream = match streams {
+            Streams::Use | Streams::Talk => Some(self.connection.open(false)),
+            Streams::Outlast => Some(self.connection.open(true)),
+            Streams::Watch => {
+                watch = self.connection.watch();
+                if watch.is_none() {
+                    let what = format!("a connection has at most {WATCHES_MAX} watches at a time");
+                    return Err(refused(what, request));
+                }
+                None
+            }
+        };
+        let (head, body) = request.into_parts();
+        let holder = self.connection.holder();
+        let (body, arriving) = RequestBody::new(body, &self.memory, holder, message_bytes_max);
+        let body = body.in_room(&room, streams == Streams::Talk);
+        let mut request = Request::from_parts(head, Body::new(body));
+        request.extensions_mut().insert(arriving.clone());
+        request.extensions_mut().insert(Arc::clone(&self.connection));
+        let held =
+            InFlight { _stream: stream, _watch: watch, _room: Some(room), _arriving: arriving };
+        Ok((request, held))
+    }
+
+    fn end(&self, response: Response<Body>, held: InFlight) -> Response<ReplyBody<InFlight>> {
+        let is_counted = response.extensions().get::<IsCounted>().is_some();
+        let holder = self.connection.holder();
+        response.map(|body| ReplyBody::new(body, &self.memory, holder, is_counted, held))
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Requests {
+    type Response = Response<ReplyBody<InFlight>>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let mut this = self.clone();
+        async move {
+            let timeout = asked_timeout(request.headers());
+            let (request, held) = match this.begin(request) {
+                Ok(begun) => begun,
+                Err((status, rest)) => {
+                    read_rest(rest).await;
+                    let nothing = InFlight {
+                        _stream: None,
+                        _watch: None,
+                        _room: None,
+                        _arriving: Arriving::default(),
+                    };
+                    return Ok(this.end(status.into_http(), nothing));
+                }
+            };
+            let answer = this.routes.call(request);
+            let answer = match timeout {
+                None => answer.await,
+                Some(timeout) => match tokio::time::timeout(timeout, answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => Ok(late().into_http()),
+                },
+            };
+            let response = answer.unwrap_or_else(|never: Infallible| match never {});
+            Ok(this.end(response, held))
+        }
+        .boxed()
+    }
+}
+
+/// Reads what still comes of a refused request, so that its stream ends on both sides.
+async fn read_rest(mut body: Incoming) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, |data| data.len());
+            if bytes > REFUSED_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // Whether it ended or not, the answer is the same.
+    let _ = tokio::time::timeout(REFUSED_TIME_MAX, rest).await;
+}
+
+fn late() -> Status {
+    let what = "the deadline passed before the answer was ready; allow more time";
+    Fault::new(Reason::DeadlineExceeded, what).into()
+}

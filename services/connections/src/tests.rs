@@ -1,0 +1,314 @@
+//! Connections as clients make them, over real sockets, and those that have to end.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use traffic::TrafficMemory;
+
+use super::*;
+use crate::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
+
+/// Long enough for a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node of one core that serves health alone.
+struct Node {
+    address: SocketAddr,
+    places: Arc<Places>,
+    memory: Arc<TrafficMemory>,
+    acceptor: Option<Acceptor>,
+    stop: Option<oneshot::Sender<()>>,
+    core: tokio::task::JoinHandle<()>,
+}
+
+impl Node {
+    fn start(caps: Caps, lifetimes: Lifetimes, tls: Option<Arc<ServerTls>>) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
+        let (served, connections) = mpsc::unbounded_channel();
+        let places = Places::new(caps, 1);
+        let options = AcceptOptions { tls, places: Arc::clone(&places), lifetimes };
+        let give = move |_, accepted| drop(dealt.send(accepted));
+        let acceptor = accept(listener, options, give).unwrap();
+        let memory = TrafficMemory::new(32 << 20);
+        let options = ServeOptions {
+            memory: Arc::clone(&memory),
+            rules: Arc::new(CallRule::of_path),
+            frame_bytes: None,
+            streams_max: 4096,
+            give_back: None,
+            keep_alive: None,
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let core = tokio::spawn(async move {
+            let (_reporter, health) = tonic_health::server::health_reporter();
+            let adopt = async move {
+                while let Some(accepted) = taken.recv().await {
+                    served.send(accepted.adopt().unwrap()).unwrap_or_else(|_| panic!("it serves"));
+                }
+                std::future::pending::<()>().await;
+            };
+            let stopping = async move { drop(stopped.await) };
+            tokio::select! {
+                () = serve(connections, Routes::new(health), options, stopping) => {}
+                () = adopt => {}
+            }
+        });
+        let (acceptor, stop) = (Some(acceptor), Some(stop));
+        Self { address, places, memory, acceptor, stop, core }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::from_shared(format!("http://{}", self.address)).unwrap()
+    }
+
+    async fn channel(&self) -> Channel {
+        self.endpoint().connect().await.unwrap()
+    }
+
+    /// A client that sends its preface, and nothing more.
+    async fn idle(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        hello.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        stream.write_all(&hello).await.unwrap();
+        stream
+    }
+
+    /// Stops; all of its connections have ended then.
+    async fn stop(mut self) {
+        drop(self.acceptor.take());
+        drop(self.stop.take());
+        tokio::time::timeout(PATIENCE, &mut self.core).await.unwrap().unwrap();
+        assert_eq!((self.places.counts().open, self.memory.used()), (0, 0), "all is given back");
+    }
+}
+
+fn caps(total: usize, per_peer: usize, waiting: usize) -> Caps {
+    Caps { total, per_peer, waiting }
+}
+
+async fn check(channel: Channel) -> Result<(), tonic::Status> {
+    let request = HealthCheckRequest { service: String::new() };
+    HealthClient::new(channel).check(request).await.map(drop)
+}
+
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Whether the other side closes the connection.
+async fn is_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
+    let mut bytes = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_keep_nobody_out_and_are_closed() {
+    let lifetimes = Lifetimes { establish: Duration::from_secs(2), ..Default::default() };
+    let node = Node::start(caps(8, 8, 4), lifetimes, None);
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(node.address).await.unwrap());
+    }
+    // Half of a preface is as good as none.
+    silent[39].write_all(b"PRI * HTTP").await.unwrap();
+    check(node.channel().await).await.unwrap();
+    assert_eq!(node.memory.used() / connection_bytes(32 << 20), 1, "they take no memory");
+    for stream in &mut silent {
+        assert!(is_closed(stream).await);
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newcomers_have_the_places_of_the_idle() {
+    let node = Node::start(caps(8, 4, 64), Lifetimes::default(), None);
+    let mut watching = HealthClient::new(node.channel().await);
+    let request = HealthCheckRequest { service: String::new() };
+    // That keeps no place.
+    let watched = watching.watch(request).await.unwrap();
+    let mut idle = Vec::new();
+    for number in 0..20 {
+        idle.push(node.idle().await);
+        let evicted = move |node: &Node| node.places.counts().evicted + 3 >= number;
+        until(|| evicted(&node)).await;
+    }
+    check(node.channel().await).await.unwrap();
+    let counts = node.places.counts();
+    assert!(counts.open <= 4 && counts.evicted >= 17 && counts.refused == 0, "{counts:?}");
+    assert!(is_closed(&mut idle[0]).await);
+    drop((watched, watching, idle));
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_end_by_age_and_a_call_that_is_repeated_succeeds() {
+    let age = Duration::from_millis(100);
+    let lifetimes = Lifetimes { age, grace: Duration::from_secs(2), ..Default::default() };
+    let node = Node::start(caps(8, 8, 8), lifetimes, None);
+    let channel = node.channel().await;
+    let began = tokio::time::Instant::now();
+    let mut calls = 0;
+    while began.elapsed() < age * 10 {
+        // hyper's client gives up a call that it has not sent when GOAWAY comes.
+        if let Err(error) = check(channel.clone()).await {
+            let text = error.to_string();
+            let is_for_age = text.contains("connection closed") || text.contains("NO_ERROR");
+            assert!(is_for_age, "{text}");
+            check(channel.clone()).await.unwrap_or_else(|error| panic!("call {calls}: {error}"));
+        }
+        calls += 1;
+    }
+    assert!(node.places.next_number() > 5, "several connections were made");
+    // One that uses nothing is closed too.
+    assert!(is_closed(&mut node.idle().await).await);
+    drop(channel);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_http2_is_told_so_and_holds_nothing() {
+    let node = Node::start(caps(8, 8, 8), Lifetimes::default(), None);
+    let mut stream = TcpStream::connect(node.address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await.unwrap();
+    // SETTINGS, by which clients learn that this speaks neither HTTP/1 nor TLS.
+    assert_eq!(answer[3], 4);
+    until(|| node.places.counts().open == 0).await;
+    node.stop().await;
+}
+
+/// PEM files of an authority, and of a certificate that expires after `lasts`.
+fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsConfig) {
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let ca = write("ca.pem", params.self_signed(&key).unwrap().pem());
+    let issuer = Issuer::new(params, key);
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.not_after = std::time::SystemTime::now().checked_add(lasts).unwrap().into();
+    let key = KeyPair::generate().unwrap();
+    let cert = write("cert.pem", params.signed_by(&key, &issuer).unwrap().pem());
+    let key = write("key.pem", key.serialize_pem());
+    let server =
+        ServerTlsConfig { cert: cert.clone(), key: key.clone(), client_ca: Some(ca.clone()) };
+    let client = ClientTlsConfig {
+        ca: Some(ca),
+        cert: Some(cert),
+        key: Some(key),
+        server_name: Some("localhost".into()),
+    };
+    (server, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_expires_ends_its_connection_and_silence_delays_no_handshake() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = certificates(folder.path(), Duration::from_secs(20));
+    let (server, client) = (ServerTls::load(&server).unwrap(), ClientTls::load(&client).unwrap());
+    let lifetimes = Lifetimes { grace: Duration::ZERO, ..Default::default() };
+    let node = Node::start(caps(8, 8, 16), lifetimes, Some(server));
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(node.address).await.unwrap());
+    }
+    let stream = TcpStream::connect(node.address).await.unwrap();
+    let mut stream = client.connect(stream, "localhost").await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    until(|| node.places.counts().open == 1).await;
+    assert!(is_closed(&mut stream).await, "though it is younger than connections may be");
+    until(|| node.places.counts().open == 0).await;
+    node.stop().await;
+}
+
+/// Opens a stream of `path` that sends nothing, and waits for its end.
+async fn silent_stream(mut channel: Channel, path: &'static str) -> Option<tonic::Status> {
+    use tonic::codegen::Service;
+    let body = http_body_util::StreamBody::new(futures::stream::pending::<
+        Result<http_body::Frame<tonic::codegen::Bytes>, tonic::Status>,
+    >());
+    let mut request = http::Request::new(tonic::body::Body::new(body));
+    *request.method_mut() = http::Method::POST;
+    *request.uri_mut() = http::Uri::from_static(path);
+    let grpc = http::HeaderValue::from_static("application/grpc");
+    request.headers_mut().insert("content-type", grpc);
+    std::future::poll_fn(|cx| channel.poll_ready(cx)).await.ok()?;
+    let answer = channel.call(request).await.ok()?;
+    tonic::Status::from_header_map(answer.headers())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_send_nothing_keep_nobody_out() {
+    let node = Node::start(caps(8, 8, 4), Lifetimes::default(), None);
+    // Before the flood: it has few streams, and keeps them.
+    let before = node.channel().await;
+    let kept = tokio::spawn(silent_stream(before.clone(), "/grpc.health.v1.Health/Check"));
+    let flooding = node.channel().await;
+    let flood: Vec<_> = (0..2000)
+        .map(|_| tokio::spawn(silent_stream(flooding.clone(), "/grpc.health.v1.Health/Check")))
+        .collect();
+    until(|| node.memory.used() > (16 << 20) - REQUEST_BYTES).await;
+    for _ in 0..20 {
+        check(node.channel().await).await.unwrap();
+        check(before.clone()).await.unwrap();
+    }
+    until(|| flood.iter().filter(|it| it.is_finished()).count() >= 900).await;
+    assert!(!kept.is_finished());
+    let (mut ended, mut statuses) = (0, Vec::new());
+    for stream in flood {
+        if stream.is_finished() {
+            ended += 1;
+            statuses.extend(stream.await.unwrap());
+        } else {
+            stream.abort();
+        }
+    }
+    let is_overloaded = |it: &tonic::Status| it.code() == tonic::Code::ResourceExhausted;
+    assert!(ended >= 900 && statuses.iter().all(is_overloaded), "{statuses:?}");
+    assert!(!statuses.is_empty());
+    kept.abort();
+    drop((before, flooding, kept));
+    // Tasks of streams end after their connection.
+    until(|| node.memory.used() == 0).await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_few_watches() {
+    let node = Node::start(caps(8, 8, 4), Lifetimes::default(), None);
+    let mut client = HealthClient::new(node.channel().await);
+    let mut watched = Vec::new();
+    for _ in 0..WATCHES_MAX {
+        let request = HealthCheckRequest { service: String::new() };
+        watched.push(client.watch(request).await.unwrap());
+    }
+    let request = HealthCheckRequest { service: String::new() };
+    let refused = client.watch(request).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    check(node.channel().await).await.unwrap();
+    drop((client, watched));
+    until(|| node.memory.used() == 0).await;
+    node.stop().await;
+}

@@ -1,0 +1,83 @@
+//! What one connection holds, and whether it moves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::waiting::WaitingStreams;
+
+/// A connection whose requests and replies have not moved for this long loses them when others need the room. Shorter
+/// than the retries of a client that is refused; longer than the pauses of a reader that is only slow.
+pub const STALLED_AFTER: Duration = Duration::from_secs(2);
+
+/// One connection's part of a core's memory.
+#[derive(Debug)]
+pub struct Holder {
+    began: Instant,
+    /// Bytes of requests that arrive and of replies that leave. What waits for the node itself is not the caller's to
+    /// move.
+    bytes: AtomicU64,
+    /// When a part of a request or a reply moved last, in milliseconds since `began`.
+    moved_ms: AtomicU64,
+    ended: Notify,
+    waiting: Mutex<WaitingStreams>,
+}
+
+impl Default for Holder {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            bytes: AtomicU64::new(0),
+            moved_ms: AtomicU64::new(0),
+            ended: Notify::new(),
+            waiting: Mutex::default(),
+        }
+    }
+}
+
+impl Holder {
+    /// Bytes of requests that arrive and of replies that leave now.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, WaitingStreams> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the connection is to be closed because it stalled while others needed its memory.
+    pub async fn ended(&self) {
+        self.ended.notified().await;
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        // The clock of a connection that held nothing starts now.
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.moved();
+        }
+    }
+
+    pub(crate) fn remove(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.moved();
+    }
+
+    /// Ends the connection if it holds at least `bytes_min` and has stalled. Returns whether it did.
+    pub(crate) fn end_if_stalled(&self, bytes_min: u64) -> bool {
+        let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
+        let is_stalled = self.began.elapsed().saturating_sub(moved) >= STALLED_AFTER;
+        let ends = self.bytes() >= bytes_min && is_stalled;
+        if ends {
+            self.ended.notify_one();
+        }
+        ends
+    }
+
+    fn moved(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved_ms.store(ms, Ordering::Relaxed);
+    }
+}
