@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 
+use crate::caught::caught;
 use crate::columns::Columns;
 use crate::error::{LakeError, Result};
 use crate::read::read_range;
@@ -28,7 +29,11 @@ impl Table {
             let Range { start, end } = rows;
             return Err(LakeError::RangeOutOfBounds { fragment, start, end, physical_rows });
         }
-        let columns = Columns::resolve(self, columns)?;
-        read_range(file_fragment, rows, &columns).await.map_err(|error| self.blame(error))
+        let read = async {
+            let columns = Columns::resolve(self, columns)?;
+            let read = read_range(file_fragment, rows, &columns).await;
+            read.map_err(|error| self.blame(error))
+        };
+        caught(self.uri(), read).await
     }
 }

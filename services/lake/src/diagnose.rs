@@ -12,10 +12,11 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
-use crate::store::trouble;
+use crate::store::{Damaged, Outside, trouble};
 
-/// What Lance says of a scheme that it knows no store of, before it lists those of its own tests and aliases.
-const NO_SUCH_SCHEME: &str = "No object store provider found for scheme";
+/// Lance's words for a scheme that none of our stores has. A table's own URI is checked before, so that it is one of a
+/// base path or a blob.
+const NO_SUCH_SCHEME: [&str; 2] = ["No object store provider found for scheme", "Unknown scheme:"];
 
 /// Says in this crate's terms what `error` means for the table at `uri`.
 pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
@@ -51,10 +52,6 @@ pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
 pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     let bad_input = matches!(error, LanceError::InvalidInput { .. });
     match diagnose(uri, error) {
-        LakeError::Internal { uri, why } if bad_input && why.contains(NO_SUCH_SCHEME) => {
-            let why = "a table is at a path, or at s3://, gs:// or az://".to_owned();
-            LakeError::BadUri { uri, why }
-        }
         LakeError::Internal { uri, why } if bad_input => LakeError::BadUri { uri, why },
         other => other,
     }
@@ -63,6 +60,12 @@ pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
 /// A fault of the store rather than of the table, if the chain of causes has one.
 fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     let text = error.to_string();
+    if let Some(why) = damaged(error, &text) {
+        return Some(LakeError::Corrupt { uri: uri.to_owned(), why });
+    }
+    if let Some(why) = outside(error, &text) {
+        return Some(LakeError::OutsideTable { uri: uri.to_owned(), why });
+    }
     // First, because what a machine without credentials is refused, or can't reach, is the place
     // that would give it some.
     if credentials_missing(uri, &text) {
@@ -84,6 +87,18 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
         cause = this.source();
     }
     text_fault(uri, &text)
+}
+
+/// What is said of a file that was found damaged before Lance read it.
+fn damaged(error: &LanceError, text: &str) -> Option<String> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(this) = cause {
+        if let Some(damaged) = this.downcast_ref::<Damaged>() {
+            return Some(one_line(&damaged.to_string()));
+        }
+        cause = this.source();
+    }
+    Damaged::is_text(text).then(|| one_line(text))
 }
 
 fn object_store_fault(uri: &str, error: &StoreError) -> Option<LakeError> {
@@ -124,6 +139,21 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
         | ErrorKind::NetworkUnreachable => Some(LakeError::StoreUnreachable { uri, why }),
         _ => None,
     }
+}
+
+/// What is said of a file that the table names and may not read.
+fn outside(error: &LanceError, text: &str) -> Option<String> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(this) = cause {
+        if let Some(outside) = this.downcast_ref::<Outside>() {
+            return Some(outside.to_string());
+        }
+        cause = this.source();
+    }
+    if NO_SUCH_SCHEME.iter().any(|phrase| text.contains(phrase)) {
+        return Some("the scheme of its URI is not file, s3, gs or az".to_owned());
+    }
+    Outside::is_text(text).then(|| one_line(text))
 }
 
 /// Whether the store's client says that it has no credentials and nobody to ask for some.

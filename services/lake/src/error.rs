@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use address::RowAddr;
 
 use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
-use crate::words::{addresses_said, candidates_said, counted, listed};
+use crate::words::{addresses_said, candidates_said, counted, listed, quoted};
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, LakeError>;
@@ -117,7 +117,7 @@ pub enum LakeError {
         why: String,
     },
     /// A filter that doesn't parse, or names unknown columns, or mixes types.
-    #[error("bad filter `{filter}`: {why}")]
+    #[error("bad filter {}: {why}", quoted(filter))]
     BadFilter {
         /// The filter as given.
         filter: String,
@@ -263,6 +263,15 @@ pub enum LakeError {
         /// The name that is likely meant.
         nearest: Option<&'static str>,
     },
+    /// An endpoint with a user name or password before its host.
+    #[error(
+        "the option `{name}` has a user name or password in its URL; give the endpoint without, and credentials by \
+         options of their own"
+    )]
+    UserInEndpoint {
+        /// The option's name.
+        name: String,
+    },
     /// A table has one key column, and this isn't it.
     #[error(
         "the key column of {uri} is {present:?}, which rows are found by; to have them found by {column:?} instead, \
@@ -311,6 +320,14 @@ pub enum LakeError {
         /// The table.
         uri: String,
         /// What the store said.
+        why: String,
+    },
+    /// The table names a file that it may not read: a base path or an external blob elsewhere, a symbolic link.
+    #[error("{uri} names a file that it may not read: {why}")]
+    OutsideTable {
+        /// The table.
+        uri: String,
+        /// Which file, and why not.
         why: String,
     },
     /// Another writer committed at the same time; trying again may work.

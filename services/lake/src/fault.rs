@@ -20,6 +20,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::BadUri { uri, .. }
         | LakeError::StoreFull { uri, .. }
         | LakeError::StoreRefuses { uri, .. }
+        | LakeError::OutsideTable { uri, .. }
         | LakeError::Conflict { uri, .. }
         | LakeError::Unsupported { uri, .. }
         | LakeError::Corrupt { uri, .. }
@@ -45,9 +46,12 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::UnsupportedType { column, .. }
         | LakeError::ReservedColumn { column }
         | LakeError::SchemaMismatch { column, .. } => fault.with("column", column),
-        LakeError::BadFilter { filter, .. } => fault.with("filter", filter),
-        LakeError::UnknownOption { name, .. } => fault.with("option", name),
-        LakeError::ColumnNotNamed { .. }
+        LakeError::UnknownOption { name, .. } | LakeError::UserInEndpoint { name } => {
+            fault.with("option", name)
+        }
+        // A filter is in the message already.
+        LakeError::BadFilter { .. }
+        | LakeError::ColumnNotNamed { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadIndex { .. } => fault,
         LakeError::BadFile { path, .. } => fault.with("file", path.display()),
@@ -74,6 +78,7 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::AnotherKey { .. }
         | LakeError::NullKeys { .. }
         | LakeError::UnknownOption { .. }
+        | LakeError::UserInEndpoint { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadIndex { .. }
         | LakeError::BadUri { .. }
@@ -86,7 +91,8 @@ fn reason_of(error: &LakeError) -> Reason {
         LakeError::CredentialsMissing { .. }
         | LakeError::CredentialsRefused { .. }
         | LakeError::StoreFull { .. }
-        | LakeError::StoreRefuses { .. } => Reason::StoreRefused,
+        | LakeError::StoreRefuses { .. }
+        | LakeError::OutsideTable { .. } => Reason::StoreRefused,
         LakeError::Corrupt { .. } => Reason::TableDamaged,
         LakeError::Interrupted { .. } => Reason::Cancelled,
         LakeError::Internal { .. } => Reason::Internal,

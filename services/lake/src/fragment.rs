@@ -8,12 +8,20 @@ use tables::FragmentInfo;
 /// Reads the counts from the manifest; touches the store only where an old writer left them out.
 pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
     let metadata = fragment.metadata();
-    Ok(FragmentInfo {
+    let info = FragmentInfo {
         id: u32_of(metadata.id, "fragment id")?,
         physical_rows: u32_of(fragment.physical_rows().await? as u64, "row count")?,
         deleted_rows: u32_of(fragment.count_deletions().await? as u64, "deletion count")?,
         first_file_bytes: first_file_bytes(fragment).await,
-    })
+    };
+    // Live rows are counted by their difference.
+    if info.deleted_rows > info.physical_rows {
+        let FragmentInfo { id, physical_rows, deleted_rows, .. } = info;
+        let why = format!("fragment {id} has {physical_rows} rows, and {deleted_rows} are deleted");
+        let manifest = fragment.dataset().manifest_location().path.clone();
+        return Err(lance::Error::corrupt_file(manifest, why));
+    }
+    Ok(info)
 }
 
 fn u32_of(number: u64, what: &str) -> lance::Result<u32> {

@@ -5,19 +5,22 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryFutureExt;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
 use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
-use tables::{CacheUse, StorePrices};
+use tables::{CacheUse, StorePrices, TableUri};
 use wire::fetch::StoreUse;
 
+use crate::caught::caught;
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
-use crate::options::LakeOptions;
+use crate::options::{AlsoReads, LakeOptions};
+use crate::place::{resolved, resolved_prefix};
 use crate::stop::Stop;
-use crate::store::{Guard, StoreUsage};
+use crate::store::{FENCE_OPTION, Fence, Guard, StoreUsage, TableGuard, registry};
 use crate::table::Table;
 
 /// A way to tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`,
@@ -30,9 +33,9 @@ pub struct Lake {
 struct Inner {
     session: Arc<Session>,
     store_options: HashMap<String, String>,
+    also_reads: Vec<AlsoReads>,
     open_timeout: Duration,
     stop: Stop,
-    /// One for all, by which Lance knows stores that it has from ones that it hasn't.
     guard: Arc<Guard>,
     usage: Arc<StoreUsage>,
     prices: StorePrices,
@@ -51,12 +54,13 @@ impl Lake {
     /// Touches neither disk nor network.
     pub fn new(options: LakeOptions) -> Self {
         let session =
-            Session::new(options.index_cache_bytes, options.metadata_cache_bytes, Arc::default());
+            Session::new(options.index_cache_bytes, options.metadata_cache_bytes, registry());
         let usage = Arc::new(StoreUsage::default());
         Self {
             inner: Arc::new(Inner {
                 session: Arc::new(session),
                 store_options: options.store_options(),
+                also_reads: options.also_reads,
                 open_timeout: options.open_timeout,
                 guard: Arc::new(Guard::new(options.store, Arc::clone(&usage))),
                 usage,
@@ -73,24 +77,42 @@ impl Lake {
     /// Errors: `TableNotFound`, `StoreUnreachable` (within `open_timeout`), `CredentialsRefused`,
     /// `BadUri`, `Corrupt`, `Unsupported`.
     pub async fn open(&self, uri: &str) -> Result<Table> {
-        let dataset = self.dataset(uri).await?;
-        Table::new(self.clone(), dataset).await
+        let uri = self.canonical(uri).await?;
+        let dataset = self.dataset(&uri).await?;
+        let opened = Table::new(self.clone(), uri.clone(), dataset);
+        caught(uri.as_str(), opened).await
+    }
+
+    /// A table's URI in its canonical form: a folder by its absolute path, without symbolic links. Relative paths are
+    /// of the working directory.
+    ///
+    /// Errors: `BadUri`, `StoreRefuses` for a path that this process may not look up.
+    pub async fn canonical(&self, uri: &str) -> Result<TableUri> {
+        let named = TableUri::of_config(uri).map_err(|error| LakeError::BadUri {
+            uri: tables::shown(uri),
+            why: error.to_string(),
+        })?;
+        resolved(&named).await
     }
 
     /// Opens one version of the table at `uri`. Errors: those of [`open`](Self::open), and
     /// `VersionNotFound`.
     pub async fn open_version(&self, uri: &str, version: u64) -> Result<Table> {
-        let uri = normal_uri(uri)?;
-        match self.within(&uri, self.builder(&uri).with_version(version).load()).await {
-            Ok(dataset) => Table::new(self.clone(), dataset).await,
+        let uri = self.canonical(uri).await?;
+        let load = self.builder(&uri).await?.with_version(version).load();
+        match self.within(uri.as_str(), load).await {
+            Ok(dataset) => {
+                let opened = Table::new(self.clone(), uri.clone(), dataset);
+                caught(uri.as_str(), opened).await
+            }
             // A missing version is reported in several ways; the table itself tells them apart
             // from a missing table or a store that doesn't answer.
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),
-            Err(error) => match self.latest_version(&uri).await? {
+            Err(error) => match self.dataset(&uri).await?.version_id() {
                 latest if latest == version => Err(error),
-                latest => Err(LakeError::VersionNotFound { uri, version, latest }),
+                latest => Err(LakeError::VersionNotFound { uri: uri.to_string(), version, latest }),
             },
         }
     }
@@ -98,13 +120,13 @@ impl Lake {
     /// The number of the latest version of the table at `uri`. For a table that is open already,
     /// [`Table::latest_version`] is cheaper. Errors: those of [`open`](Self::open).
     pub async fn latest_version(&self, uri: &str) -> Result<u64> {
-        Ok(self.dataset(uri).await?.version_id())
+        Ok(self.dataset(&self.canonical(uri).await?).await?.version_id())
     }
 
     /// The latest version as Lance sees it.
-    pub(crate) async fn dataset(&self, uri: &str) -> Result<Dataset> {
-        let uri = normal_uri(uri)?;
-        self.within(&uri, self.builder(&uri).load()).await
+    pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
+        let load = self.builder(uri).await?.load();
+        self.within(uri.as_str(), load).await
     }
 
     /// `work` on the table at `uri`, given up after the time that opening may take.
@@ -113,8 +135,9 @@ impl Lake {
         uri: &str,
         work: impl Future<Output = lance::Result<T>>,
     ) -> Result<T> {
+        let work = caught(uri, work.map_err(|error| diagnose_opening(uri, error)));
         match tokio::time::timeout(self.inner.open_timeout, work).await {
-            Ok(done) => done.map_err(|error| diagnose_opening(uri, error)),
+            Ok(done) => done,
             Err(_) => Err(LakeError::StoreUnreachable {
                 uri: uri.to_owned(),
                 why: format!("no answer within {:?}", self.inner.open_timeout),
@@ -153,41 +176,38 @@ impl Lake {
         ]
     }
 
-    /// How Lance reaches the store.
-    pub(crate) fn store_params(&self) -> ObjectStoreParams {
-        let accessor =
-            StorageOptionsAccessor::with_static_options(self.inner.store_options.clone());
-        ObjectStoreParams {
+    /// How Lance reaches the stores of one table.
+    pub(crate) async fn store_params(&self, uri: &TableUri) -> Result<ObjectStoreParams> {
+        let fence = self.fence(uri).await?;
+        let mut options = self.inner.store_options.clone();
+        options.insert(FENCE_OPTION.to_owned(), fence.to_option());
+        let accessor = StorageOptionsAccessor::with_static_options(options);
+        let guard = TableGuard::new(Arc::clone(&self.inner.guard), fence);
+        Ok(ObjectStoreParams {
             storage_options_accessor: Some(Arc::new(accessor)),
-            object_store_wrapper: Some(self.inner.guard.clone()),
+            object_store_wrapper: Some(Arc::new(guard)),
             ..Default::default()
+        })
+    }
+
+    /// What one table may read: its own folder, and what it is allowed besides.
+    async fn fence(&self, uri: &TableUri) -> Result<Fence> {
+        let mut also = Vec::new();
+        for AlsoReads { table, prefixes } in &self.inner.also_reads {
+            if table == uri || resolved(table).await? == *uri {
+                for prefix in prefixes {
+                    also.push(resolved_prefix(prefix).await?);
+                }
+            }
         }
+        Ok(Fence::new(uri, also))
     }
 
-    fn builder(&self, uri: &str) -> DatasetBuilder {
-        DatasetBuilder::from_uri(uri)
+    async fn builder(&self, uri: &TableUri) -> Result<DatasetBuilder> {
+        // Lance keeps the names of stores that nobody has any longer until it is asked for those that somebody has.
+        self.inner.session.store_registry().active_stores();
+        Ok(DatasetBuilder::from_uri(uri.as_str())
             .with_session(self.inner.session.clone())
-            .with_store_params(self.store_params())
-    }
-}
-
-/// One spelling for each table. Errors: `BadUri`.
-pub fn normal_uri(uri: &str) -> Result<String> {
-    tables::normal_uri(uri)
-        .map_err(|error| LakeError::BadUri { uri: uri.to_owned(), why: error.to_string() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_table_has_one_spelling() {
-        assert_eq!(normal_uri("/data/t/").unwrap(), "/data/t");
-        assert_eq!(normal_uri("file:///data/t").unwrap(), "/data/t");
-        assert_eq!(normal_uri("s3://b/t/").unwrap(), "s3://b/t");
-        assert!(normal_uri("t").unwrap().starts_with('/'));
-        assert!(normal_uri("  ").is_err());
-        assert!(normal_uri("/").is_err());
+            .with_store_params(self.store_params(uri).await?))
     }
 }

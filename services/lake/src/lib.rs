@@ -19,8 +19,11 @@
 //! Deliberately not here: caching of rows (that is the I/O node's), refinement of vector searches
 //! by exact distances (likewise), retries beyond those of Lance and of the store's client.
 
+mod caught;
 mod chunk;
 mod columns;
+mod cpu_pool;
+mod deep_stack;
 mod deleted;
 mod diagnose;
 mod error;
@@ -32,6 +35,7 @@ mod ingest;
 mod lake;
 mod option_names;
 mod options;
+mod place;
 mod read;
 mod rows;
 mod schema;
@@ -43,6 +47,8 @@ mod take;
 mod within;
 mod words;
 
+pub use cpu_pool::cpu_pool_drained;
+pub use deep_stack::STACK_BYTES;
 pub use error::{LakeError, Result};
 pub use fault::fault_of;
 pub use index::{
@@ -52,12 +58,13 @@ pub use index::{
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::Lake;
 pub use option_names::check_storage;
-pub use options::LakeOptions;
+pub use options::{AlsoReads, LakeOptions};
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
 pub use table::Table;
 pub use tables::{
-    DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, cache_samples,
-    store_samples,
+    DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, TableUri, UriPrefix,
+    cache_samples, shown, store_samples,
 };
 pub use within::within;
+pub use words::quoted;

@@ -70,8 +70,18 @@ const USUAL: [&str; 37] = [
 /// Whether every option is one that a store may take, of whichever cloud.
 ///
 /// # Errors
-/// [`LakeError::UnknownOption`] for the first that none takes, with the name that it is likely meant for.
+/// [`LakeError::UnknownOption`] for the first that none takes, with the name that it is likely meant for;
+/// [`LakeError::UserInEndpoint`] for an endpoint with a user name or password.
 pub fn check_storage(options: &HashMap<String, String>) -> Result<()> {
+    // A store's client sends nothing of it, and whoever reports a failure may repeat the endpoint.
+    let has_user = |(name, value): &(&String, &String)| {
+        let host = value.split_once("://").map_or(value.as_str(), |(_, rest)| rest);
+        let is_endpoint = name.ends_with("endpoint") || name.ends_with("endpoint_url");
+        is_endpoint && host.split('/').next().is_some_and(|host| host.contains('@'))
+    };
+    if let Some((name, _)) = options.iter().find(has_user) {
+        return Err(LakeError::UserInEndpoint { name: name.clone() });
+    }
     // OpenDAL has names of its own.
     if options.contains_key("use_opendal") {
         return Ok(());
@@ -138,6 +148,10 @@ mod tests {
             let said = checked(&["aws_region", name]).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains(&format!("mean {meant}")), "{said}");
         }
+        let secret = [("aws_endpoint".into(), "http://key:5ecret@minio:9000".into())];
+        let said = check_storage(&secret.into()).unwrap_err().to_string();
+        assert!(said.contains("`aws_endpoint`") && !said.contains("5ecret"), "{said}");
+        check_storage(&[("endpoint".into(), "http://minio:9000/a@b".into())].into()).unwrap();
         let said = checked(&["colour"]).unwrap_err().to_string();
         assert!(said.contains("`colour`") && said.contains("such as aws_endpoint"), "{said}");
         checked(&["colour", "use_opendal"]).unwrap();

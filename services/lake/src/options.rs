@@ -4,9 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use tables::StoreLimits;
+use tables::{StoreLimits, TableUri, UriPrefix};
 
 use crate::stop::Stop;
+
+/// What one table may read beside its own folder: base paths of shallow clones, external blobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlsoReads {
+    /// The table.
+    pub table: TableUri,
+    /// Other tables' folders, or prefixes that end in `/`.
+    pub prefixes: Vec<UriPrefix>,
+}
 
 /// Settings of a [`Lake`](crate::Lake), the same for all its tables.
 #[derive(Clone)]
@@ -16,6 +25,8 @@ pub struct LakeOptions {
     /// `google_service_account`, `azure_storage_account_name` and so on. What is left out comes
     /// from the environment (`AWS_ACCESS_KEY_ID`, ...), as with other tools.
     pub storage: HashMap<String, String>,
+    /// What some tables may read beside their own folders; all others read nothing else.
+    pub also_reads: Vec<AlsoReads>,
     /// Upper bound of the memory that opened indexes and their partitions stay in, in bytes, over
     /// all tables. What a running query holds comes on top.
     pub index_cache_bytes: usize,
@@ -56,6 +67,7 @@ impl Default for LakeOptions {
     fn default() -> Self {
         Self {
             storage: HashMap::new(),
+            also_reads: Vec::new(),
             index_cache_bytes: 1 << 30,
             metadata_cache_bytes: 256 << 20,
             open_timeout: Duration::from_secs(20),

@@ -8,29 +8,36 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{CacheUse, DeletedRows, FragmentInfo};
+use tables::{CacheUse, DeletedRows, FragmentInfo, TableUri};
 use wire::Fault;
 use wire::fetch::StoreUse;
 
 use crate::fault::fault_of;
 use crate::lake::Lake;
+use crate::place::resolved;
 use crate::table::Table;
 
 impl tables::Tables for Lake {
     fn open<'a>(
         &'a self,
-        uri: &'a str,
+        uri: &'a TableUri,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn tables::Table>, Fault>> {
         async move {
-            let table = self.open_version(uri, version).await.map_err(|error| fault_of(&error))?;
+            let table =
+                self.open_version(uri.as_str(), version).await.map_err(|error| fault_of(&error))?;
             Ok(Arc::new(table) as Arc<dyn tables::Table>)
         }
         .boxed()
     }
 
-    fn latest_version<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<u64, Fault>> {
-        self.latest_version(uri).map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>> {
+        let latest = self.latest_version(uri.as_str());
+        latest.map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    }
+
+    fn resolve<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<TableUri, Fault>> {
+        resolved(uri).map(|done| done.map_err(|error| fault_of(&error))).boxed()
     }
 
     fn store_use(&self) -> StoreUse {
@@ -43,8 +50,8 @@ impl tables::Tables for Lake {
 }
 
 impl tables::Table for Table {
-    fn uri(&self) -> &str {
-        self.uri()
+    fn uri(&self) -> &TableUri {
+        self.canonical_uri()
     }
 
     fn identity(&self) -> String {

@@ -21,6 +21,42 @@ use lance_arrow::json::convert_lance_json_to_arrow;
 use lance_arrow::{ARROW_EXT_NAME_KEY, BLOB_META_KEY, BLOB_V2_EXT_NAME};
 use lance_core::datatypes::{BlobHandling, Schema as LanceSchema};
 
+use crate::error::LakeError;
+
+/// Bytes that the fixed-width part of a row takes at most: vectors, above all. A column of nulls takes none of them in
+/// its file, and all in memory, so that a schema alone could ask for any amount.
+const FIXED_ROW_BYTES_MAX: u64 = 16 << 20;
+
+/// Errors: `UnsupportedType`, naming the first column that is too wide.
+pub(crate) fn check_width(schema: &ArrowSchema) -> Result<(), LakeError> {
+    let wide = |field: &&FieldRef| fixed_bytes(field.data_type()) > FIXED_ROW_BYTES_MAX;
+    match schema.fields().iter().find(wide) {
+        None => Ok(()),
+        Some(field) => Err(LakeError::UnsupportedType {
+            column: field.name().clone(),
+            data_type: field.data_type().to_string(),
+            why: format!(
+                "a value takes {} bytes, and at most {FIXED_ROW_BYTES_MAX} are served",
+                fixed_bytes(field.data_type())
+            ),
+        }),
+    }
+}
+
+fn fixed_bytes(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::FixedSizeList(item, size) => {
+            fixed_bytes(item.data_type()).saturating_mul((*size).max(0) as u64)
+        }
+        DataType::FixedSizeBinary(size) => (*size).max(0) as u64,
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add)
+        }
+        // Offsets, views, keys: no more than a number.
+        other => other.primitive_width().unwrap_or(16) as u64,
+    }
+}
+
 /// The served schema of all of `dataset`'s columns.
 pub(crate) fn served_schema(dataset: &Arc<Dataset>) -> Result<SchemaRef, ArrowError> {
     let bare = stored_view(dataset, dataset.schema());
@@ -188,6 +224,21 @@ mod tests {
         assert_eq!(new.column(0).as_list::<i32>().value(1).len(), 2);
         let absent = Arc::new(ArrowSchema::new(vec![Field::new("y", DataType::Int32, true)]));
         assert!(conform(&batch, &absent).is_err());
+    }
+
+    #[test]
+    fn a_row_is_of_bounded_width() {
+        let schema = |data_type| ArrowSchema::new(vec![Field::new("x", data_type, true)]);
+        let vectors = |dimension| DataType::new_fixed_size_list(DataType::Float32, dimension, true);
+        for fine in [DataType::Utf8, vectors(4 << 20), DataType::FixedSizeBinary(16 << 20)] {
+            assert!(check_width(&schema(fine)).is_ok());
+        }
+        let nested = DataType::new_fixed_size_list(vectors(i32::MAX), i32::MAX, true);
+        let wide = Field::new("inner", vectors(i32::MAX), true);
+        for bad in [vectors((4 << 20) + 1), nested, DataType::Struct(vec![wide].into())] {
+            let error = check_width(&schema(bad)).unwrap_err();
+            assert!(matches!(&error, LakeError::UnsupportedType { column, .. } if column == "x"));
+        }
     }
 
     #[test]

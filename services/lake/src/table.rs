@@ -5,17 +5,19 @@
 //! Reading rows is in `chunk.rs` and `take.rs`, searching in `search/`.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
-use tables::{DeletedRows, FragmentInfo};
+use tables::{DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
+use crate::caught::caught;
 use crate::columns;
 use crate::deleted::deleted_rows;
 use crate::diagnose::diagnose;
@@ -23,7 +25,7 @@ use crate::error::{LakeError, Result};
 use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
-use crate::schema::{is_blob, served_schema};
+use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::Direct;
 use crate::within::within;
 
@@ -43,7 +45,7 @@ pub struct Table {
 struct Inner {
     lake: Lake,
     dataset: Arc<Dataset>,
-    uri: String,
+    uri: TableUri,
     schema: SchemaRef,
     positions: HashMap<String, usize>,
     /// Ascending ids; the three lists are parallel.
@@ -64,11 +66,12 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    pub(crate) async fn new(lake: Lake, dataset: Dataset) -> Result<Self> {
-        let uri = dataset.uri().to_owned();
+    /// `uri`: as the dataset was opened.
+    pub(crate) async fn new(lake: Lake, uri: TableUri, dataset: Dataset) -> Result<Self> {
         let dataset = Arc::new(dataset);
-        let blame = |error| diagnose(&uri, error);
+        let blame = |error| diagnose(uri.as_str(), error);
         let schema = served_schema(&dataset).map_err(|error| blame(error.into()))?;
+        check_width(&schema)?;
         let positions = schema
             .fields()
             .iter()
@@ -103,9 +106,13 @@ impl Table {
         })
     }
 
-    /// Where the table is; one spelling per table: a folder's absolute path, or `scheme://...`,
-    /// without a slash at the end.
+    /// Where the table is, in the canonical form.
     pub fn uri(&self) -> &str {
+        self.inner.uri.as_str()
+    }
+
+    /// The same.
+    pub fn canonical_uri(&self) -> &TableUri {
         &self.inner.uri
     }
 
@@ -161,10 +168,9 @@ impl Table {
             vector.map(|vector| Arc::new(deleted_rows(vector.as_deref())))
         };
         self.inner.deleted[at]
-            .get_or_try_init(|| self.within(load.boxed()))
+            .get_or_try_init(|| self.within(self.caught(load).boxed()))
             .await
             .cloned()
-            .map_err(|error| self.blame(error))
     }
 
     /// What this version's rows are made of: a hash of its columns, and of each fragment's files and
@@ -210,7 +216,9 @@ impl Table {
         {
             return Ok(None);
         }
-        self.inner.lake.open(self.uri()).await.map(Some)
+        let (lake, uri) = (&self.inner.lake, &self.inner.uri);
+        let dataset = lake.dataset(uri).await?;
+        Self::new(lake.clone(), uri.clone(), dataset).await.map(Some)
     }
 
     /// The column whose values name rows: recorded by `bireme ingest --key` or `bireme index
@@ -249,7 +257,7 @@ impl Table {
     /// The table's indexes; read from the store at the first call, kept from then on.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
         // Boxed, since its state is large and every search would carry it.
-        let load = || self.within(IndexInfo::load_all(self).boxed());
+        let load = || self.within(caught(self.uri(), IndexInfo::load_all(self)).boxed());
         self.inner.indexes.get_or_try_init(load).await.cloned()
     }
 
@@ -275,6 +283,14 @@ impl Table {
     /// Errors: `FragmentNotFound`.
     pub(crate) fn file_fragment(&self, id: u32) -> Result<&FileFragment> {
         self.position(id).map(|at| &self.inner.fragments[at])
+    }
+
+    /// Awaits what Lance does with this table. Errors: Lance's, diagnosed, and `Corrupt` if it panics.
+    pub(crate) async fn caught<T>(
+        &self,
+        work: impl Future<Output = lance::Result<T>>,
+    ) -> Result<T> {
+        caught(self.uri(), work.map_err(|error| self.blame(error))).await
     }
 
     pub(crate) fn blame(&self, error: lance::Error) -> LakeError {

@@ -5,6 +5,7 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use futures::{StreamExt, TryStreamExt};
 
+use crate::caught::caught;
 use crate::columns::Columns;
 use crate::error::{LakeError, Result};
 use crate::read::{read_offsets, scan_addresses};
@@ -20,7 +21,7 @@ impl Table {
     /// Errors: `RowNotFound` naming all addresses that this version doesn't have,
     /// `ColumnNotFound`, `Corrupt`, and those of the store.
     pub async fn take(&self, addresses: &[RowAddr], columns: &[String]) -> Result<RecordBatch> {
-        let columns = Columns::resolve(self, columns)?;
+        let columns = caught(self.uri(), async { Columns::resolve(self, columns) }).await?;
         let missing = self.missing(addresses).await?;
         if !missing.is_empty() {
             return Err(LakeError::RowNotFound {
@@ -32,7 +33,7 @@ impl Table {
         let mut sorted = addresses.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let batch = self.take_sorted(&sorted, &columns).await?;
+        let batch = caught(self.uri(), self.take_sorted(&sorted, &columns)).await?;
         if sorted == addresses {
             return Ok(batch);
         }

@@ -39,3 +39,53 @@ pub(crate) fn addresses_said(addresses: &[RowAddr]) -> String {
         more => format!("{noun} {} and {more} more", shown.join(", ")),
     }
 }
+
+/// Characters of a caller's text that a message shows.
+const QUOTED_CHARS_MAX: usize = 120;
+
+/// Characters of what a library says of a caller's text, which it may repeat.
+const SAID_CHARS_MAX: usize = 480;
+
+/// `text` in backquotes, shortened if it is long, on one line: what a caller sends must not fill answers and logs, nor
+/// forge lines of them.
+pub fn quoted(text: &str) -> String {
+    match cut(text, QUOTED_CHARS_MAX) {
+        (shown, false) => format!("`{shown}`"),
+        (shown, true) => format!("`{shown}…` ({} bytes)", text.len()),
+    }
+}
+
+/// What a library says, as [`quoted`] has it but without backquotes.
+pub(crate) fn shortened(text: &str) -> String {
+    match cut(text, SAID_CHARS_MAX) {
+        (shown, false) => shown,
+        (shown, true) => format!("{shown}…"),
+    }
+}
+
+/// The first `chars_max` characters, control characters escaped, and whether there are more.
+fn cut(text: &str, chars_max: usize) -> (String, bool) {
+    let mut shown = String::with_capacity(text.len().min(2 * chars_max));
+    for c in text.chars().take(chars_max) {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    (shown, text.chars().nth(chars_max).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_callers_send_is_shown_on_one_line_and_shortened() {
+        assert_eq!(quoted("a > 3"), "`a > 3`");
+        assert_eq!(quoted("a\n\u{1b}[31m\u{9b}é"), "`a\\n\\u{1b}[31m\\u{9b}é`");
+        let long = "é".repeat(5000);
+        assert_eq!(quoted(&long), format!("`{}…` (10000 bytes)", "é".repeat(QUOTED_CHARS_MAX)));
+        assert_eq!(shortened("as it is"), "as it is");
+        assert_eq!(shortened(&long).chars().count(), SAID_CHARS_MAX + 1);
+    }
+}

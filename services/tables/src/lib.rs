@@ -19,4 +19,4 @@ pub use limits::{StoreLimits, StorePrices};
 pub use metrics::{CacheUse, STORE_METRICS, cache_samples, store_samples};
 pub use positions::{FragmentRows, RANGES_MAX, rows_of};
 pub use table::{Table, Tables};
-pub use uri::{NoUri, normal_uri};
+pub use uri::{BadUri, TableUri, UriPrefix, shown};

@@ -12,7 +12,7 @@ use wire::Fault;
 use wire::fetch::StoreUse;
 
 use crate::positions;
-use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows};
+use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows, TableUri};
 
 /// Where tables are.
 pub trait Tables: Send + Sync {
@@ -22,7 +22,7 @@ pub trait Tables: Send + Sync {
     /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND`, and those of the store.
     fn open<'a>(
         &'a self,
-        uri: &'a str,
+        uri: &'a TableUri,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>>;
 
@@ -30,7 +30,15 @@ pub trait Tables: Send + Sync {
     ///
     /// # Errors
     /// `TABLE_NOT_FOUND`, and those of the store.
-    fn latest_version<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<u64, Fault>>;
+    fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>>;
+
+    /// Where a table really is: its URI without symbolic links. Where there are none it is the same.
+    ///
+    /// # Errors
+    /// A path that can't be looked up.
+    fn resolve<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<TableUri, Fault>> {
+        std::future::ready(Ok(uri.clone())).boxed()
+    }
 
     /// What object stores were asked for since the start.
     fn store_use(&self) -> StoreUse;
@@ -43,8 +51,8 @@ pub trait Tables: Send + Sync {
 
 /// One version of a table.
 pub trait Table: Send + Sync {
-    /// Where it is; one spelling per table.
-    fn uri(&self) -> &str;
+    /// Where it is.
+    fn uri(&self) -> &TableUri;
 
     /// What its rows are made of: two tables that had the same URI and version one after the other differ in it.
     fn identity(&self) -> String;
@@ -109,7 +117,7 @@ pub trait Table: Send + Sync {
     /// # Errors
     /// `BAD_ARGUMENT` for positions that the version does not have, and those of the store.
     fn rows_at(&self, positions: Range<u64>) -> BoxFuture<'_, Result<Vec<FragmentRows>, Fault>> {
-        positions::rows_at(self.uri(), self.fragments(), positions, |fragment| {
+        positions::rows_at(self.uri().as_str(), self.fragments(), positions, |fragment| {
             self.deleted(fragment)
         })
         .boxed()

@@ -1,29 +1,356 @@
-//! How tables are named.
+//! Names of tables: one canonical form for each, and prefixes of them.
+//!
+//! ```text
+//! /folder/table                  a folder: absolute, without `file://`
+//! s3://bucket/path/to/table      the same for gs:// and az://
+//! ```
+//!
+//! Caches, quotas and the names of extents are keyed by this form, so two spellings of one table must not both be
+//! accepted as they are. Nothing in a name is percent-decoded, and what a URL parser treats specially (`%`, `?`, `#`,
+//! `\`, userinfo, a port) is refused instead of being interpreted. Symbolic links are resolved elsewhere, as this crate
+//! reads no files.
 
-/// Text that names no table.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NoUri(String);
+use std::fmt;
+use std::sync::Arc;
 
-/// One spelling for each table, because extents on NVMe are named after it: folders as absolute
-/// paths without `file://`, and nothing ends in a slash.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn normal_uri(uri: &str) -> Result<String, NoUri> {
-    let bad = |why: &str| NoUri(why.to_owned());
-    if uri.trim().is_empty() {
-        return Err(bad("it is empty"));
+use serde::{Deserialize, Serialize};
+
+/// The longest URI, in bytes: the longest path that Linux takes.
+const BYTES_MAX: usize = 4096;
+
+/// A table's URI in its canonical form. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct TableUri(Arc<str>);
+
+/// Why a text names no table. The text itself is not repeated, because it may hold a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUri {
+    /// Nothing is there.
+    #[error("it is empty; name a folder, or s3://, gs:// or az:// with a bucket and a path")]
+    Empty,
+    /// It is longer than any path.
+    #[error("it is longer than {BYTES_MAX} bytes")]
+    Long,
+    /// A control character, or one that changes how text is shown.
+    #[error("it has a control or invisible character in it; write it without")]
+    Unprintable,
+    /// White space around it.
+    #[error("it begins or ends with white space; remove that")]
+    Space,
+    /// A scheme that isn't served.
+    #[error(
+        "its scheme is not file, s3, gs or az, in lower case; a table is at a path, or at s3://, gs:// or az://"
+    )]
+    Scheme,
+    /// A user name, a password or a token before the bucket.
+    #[error("it has `@` before its path; credentials belong into the storage options")]
+    Userinfo,
+    /// A query string.
+    #[error(
+        "it has `?` in it; tables have no query strings, and tokens belong into the storage options"
+    )]
+    Query,
+    /// A fragment.
+    #[error("it has `#` in it; tables have no fragments")]
+    Fragment,
+    /// Something that is percent-encoded.
+    #[error("it has `%` in it; nothing is percent-decoded, and a table's path must do without")]
+    Percent,
+    /// A backslash.
+    #[error("it has `\\` in it; parts of a path are separated by `/`")]
+    Backslash,
+    /// No bucket, or one of other characters than buckets have.
+    #[error("its bucket is not made of letters, digits, `-`, `_` and `.`, and has no port")]
+    Bucket,
+    /// A file URI of another machine.
+    #[error("a file:// URI continues with an absolute path, as in file:///data/table")]
+    Host,
+    /// A store or a root folder without a path.
+    #[error("it names a whole bucket or the root folder; add the table's path")]
+    Root,
+    /// `.` or `..` as a part of its path.
+    #[error("it has `.` or `..` as a part of its path; write the path without")]
+    Dots,
+    /// Nothing between two slashes.
+    #[error("it has `//` in its path; write one `/`")]
+    Slashes,
+    /// A relative path where only an absolute one says which folder is meant.
+    #[error("it is a relative path; write the absolute one")]
+    Relative,
+    /// The working directory has no name that can be written.
+    #[error(
+        "it is a relative path, and the working directory can't be named; write the absolute one"
+    )]
+    WorkingDirectory,
+}
+
+impl TableUri {
+    /// Canonicalises what is written in a configuration or on a command line. A relative path is one of the working
+    /// directory; it may begin with `./`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_config(text: &str) -> Result<Self, BadUri> {
+        if text.contains("://") || text.starts_with('/') || text.is_empty() {
+            return Self::parse(text);
+        }
+        check_characters(text)?;
+        let relative = match text.strip_prefix("./") {
+            Some(rest) => rest,
+            None if text == "." => "",
+            None => text,
+        };
+        // A scheme without its slashes: `s3:bucket`. A folder of that name can be written as `./s3:bucket`.
+        let first = text.split('/').next().unwrap_or_default();
+        if first.contains(':') {
+            return Err(BadUri::Scheme);
+        }
+        let folder = std::env::current_dir().map_err(|_| BadUri::WorkingDirectory)?;
+        let folder = folder.to_str().ok_or(BadUri::WorkingDirectory)?;
+        Self::parse(&format!("{}/{relative}", folder.trim_end_matches('/')))
     }
-    let local = match uri.split_once("://") {
-        None => uri,
-        Some(("file", path)) => path,
-        Some(_) => return Ok(uri.trim_end_matches('/').to_owned()),
-    };
-    let absolute = std::path::absolute(local).map_err(|error| NoUri(error.to_string()))?;
-    let text = absolute.to_str().ok_or_else(|| bad("its path isn't UTF-8"))?;
-    match text.trim_end_matches('/') {
-        "" => Err(bad("the root folder can't be a table")),
-        path => Ok(path.to_owned()),
+
+    /// Canonicalises an absolute path, `file://` with one, or the URI of a store. One slash may be at the end.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, BadUri> {
+        check_characters(text)?;
+        let text = text.strip_suffix('/').unwrap_or(text);
+        // Also where a slash stood after it.
+        if text.trim_end() != text {
+            return Err(BadUri::Space);
+        }
+        let (before, path) = match text.split_once("://") {
+            None if text.starts_with('/') => ("", text),
+            None if text.is_empty() => return Err(BadUri::Root),
+            None if text.split('/').next().is_some_and(|first| first.contains(':')) => {
+                return Err(BadUri::Scheme);
+            }
+            None => return Err(BadUri::Relative),
+            Some(("file", "" | "/")) => return Err(BadUri::Root),
+            Some(("file", path)) if path.starts_with('/') => ("", path),
+            Some(("file", _)) => return Err(BadUri::Host),
+            Some(("s3" | "gs" | "az", rest)) => {
+                let (bucket, _) = rest.split_once('/').unwrap_or((rest, ""));
+                check_bucket(bucket)?;
+                text.split_at(text.len() - rest.len() + bucket.len())
+            }
+            Some(_) => return Err(BadUri::Scheme),
+        };
+        check_path(path)?;
+        Ok(Self(format!("{before}{path}").into()))
+    }
+
+    /// Takes what came over the network, which has to be canonical already: `None` if it isn't.
+    pub fn of_wire(text: &str) -> Option<Self> {
+        Self::parse(text).ok().filter(|uri| uri.as_str() == text)
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path of a folder; `None` for a table in an object store.
+    pub fn folder(&self) -> Option<&std::path::Path> {
+        self.0.starts_with('/').then(|| std::path::Path::new(&*self.0))
+    }
+
+    /// The last part of its path.
+    pub fn last_part(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
     }
 }
+
+impl fmt::Debug for TableUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for TableUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One table, or all tables below a place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UriPrefix {
+    /// This table.
+    Table(TableUri),
+    /// Whatever is below this: the text ends in `/`. A bucket may be named as a whole, the root folder may not.
+    Below(Arc<str>),
+}
+
+impl UriPrefix {
+    /// Reads an entry of a configuration: a table's URI, or a prefix that ends in `/`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_config(text: &str) -> Result<Self, BadUri> {
+        if !text.ends_with('/') {
+            return TableUri::of_config(text).map(Self::Table);
+        }
+        match TableUri::of_config(text) {
+            Ok(uri) => Ok(Self::below(&uri)),
+            Err(BadUri::Root) if text.starts_with('/') || text.starts_with("file:") => {
+                Err(BadUri::Root)
+            }
+            Err(BadUri::Root) if text.ends_with("//") => Err(BadUri::Slashes),
+            // `s3://bucket/`.
+            Err(BadUri::Root) => Ok(Self::Below(text.into())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All that is below a table's own folder.
+    pub fn below(uri: &TableUri) -> Self {
+        Self::Below(format!("{uri}/").into())
+    }
+
+    /// Whether a table is meant by it.
+    pub fn covers(&self, uri: &TableUri) -> bool {
+        match self {
+            Self::Table(table) => table == uri,
+            Self::Below(prefix) => uri.as_str().starts_with(&**prefix),
+        }
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Table(table) => table.as_str(),
+            Self::Below(prefix) => prefix,
+        }
+    }
+}
+
+impl fmt::Display for UriPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for UriPrefix {
+    fn deserialize<D: serde::Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(text)?;
+        Self::of_config(&text).map_err(|error| {
+            serde::de::Error::custom(format_args!("`{}` names no tables: {error}", shown(&text)))
+        })
+    }
+}
+
+impl Serialize for UriPrefix {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// Characters of a text that are shown at most.
+const SHOWN_MAX: usize = 120;
+
+/// A text as it may stand in a message: without what may be a secret (before `@`, after `?` or `#`), control
+/// characters escaped, and shortened.
+pub fn shown(text: &str) -> String {
+    let end = text.find(['?', '#']).unwrap_or(text.len());
+    let (seen, cut) = text.split_at(end);
+    let scheme = seen.find("://").map_or(0, |at| at + 3);
+    let start = seen.rfind('@').filter(|&at| at >= scheme).map(|at| at + 1);
+    let mut shown = String::new();
+    if let Some(start) = start {
+        shown.push_str(&seen[..scheme]);
+        shown.push_str("***@");
+        shown.extend(seen[start..].chars().take(SHOWN_MAX).flat_map(escaped));
+    } else {
+        shown.extend(seen.chars().take(SHOWN_MAX).flat_map(escaped));
+    }
+    if seen.chars().count() > SHOWN_MAX {
+        shown.push('…');
+    }
+    if let Some(mark) = cut.chars().next() {
+        shown.push(mark);
+        shown.push_str("***");
+    }
+    shown
+}
+
+fn escaped(character: char) -> impl Iterator<Item = char> {
+    let (escape, plain) = match is_unprintable(character) {
+        true => (Some(character.escape_unicode()), None),
+        false => (None, Some(character)),
+    };
+    escape.into_iter().flatten().chain(plain)
+}
+
+/// Whether a character could forge a line of a log, or hide what a name is.
+fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            // Marks and overrides of direction, joiners, separators of lines, and the byte order mark.
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+}
+
+fn check_characters(text: &str) -> Result<(), BadUri> {
+    if text.trim().is_empty() {
+        return Err(BadUri::Empty);
+    }
+    if text.len() > BYTES_MAX {
+        return Err(BadUri::Long);
+    }
+    // The most telling fault first: a URI with a token has a `?`, and mostly a `%` too.
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest);
+    if authority.split('/').next().is_some_and(|authority| authority.contains('@')) {
+        return Err(BadUri::Userinfo);
+    }
+    let mut found = None;
+    for character in text.chars() {
+        let fault = match character {
+            '?' => BadUri::Query,
+            '#' => BadUri::Fragment,
+            '%' => BadUri::Percent,
+            '\\' => BadUri::Backslash,
+            _ if is_unprintable(character) => return Err(BadUri::Unprintable),
+            _ => continue,
+        };
+        found = found.or(Some(fault));
+    }
+    match found {
+        Some(fault) => Err(fault),
+        None if text.trim() != text => Err(BadUri::Space),
+        None => Ok(()),
+    }
+}
+
+fn check_bucket(bucket: &str) -> Result<(), BadUri> {
+    let is_one = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let begins = bucket.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    match begins && bucket.bytes().all(is_one) && !bucket.contains("..") {
+        true => Ok(()),
+        false => Err(BadUri::Bucket),
+    }
+}
+
+/// `path` is empty, or begins with `/`.
+fn check_path(path: &str) -> Result<(), BadUri> {
+    let Some(parts) = path.strip_prefix('/') else { return Err(BadUri::Root) };
+    if parts.is_empty() {
+        return Err(BadUri::Root);
+    }
+    for part in parts.split('/') {
+        match part {
+            "" => return Err(BadUri::Slashes),
+            "." | ".." => return Err(BadUri::Dots),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "uri_tests.rs"]
+mod tests;

@@ -107,7 +107,7 @@ impl Table {
     /// searches don't wait for the store. Errors: those of the store.
     pub async fn prewarm(&self) -> Result<()> {
         for index in self.indexes().await?.iter() {
-            self.dataset().prewarm_index(&index.name).await.map_err(|error| self.blame(error))?;
+            self.caught(self.dataset().prewarm_index(&index.name)).await?;
         }
         Ok(())
     }

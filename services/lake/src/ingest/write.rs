@@ -18,7 +18,7 @@ use super::target::Target;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
 use crate::index::IndexInfo;
-use crate::lake::{Lake, normal_uri};
+use crate::lake::Lake;
 use crate::table::{KEY_COLUMN_CONFIG, Table};
 
 /// Writes the rows of `files`, one file after another, into the table at `uri`, as one new
@@ -36,11 +36,13 @@ pub async fn ingest(
     progress: impl Fn(IngestProgress) + Send + Sync + 'static,
 ) -> Result<IngestSummary> {
     let started = Instant::now();
-    let uri = normal_uri(uri)?;
+    let canonical = lake.canonical(uri).await?;
+    let uri = canonical.to_string();
     let stop = lake.stop();
     let existing = stop.unless(&uri, existing(lake, &uri, options.mode)).await?;
     let (sources, target) = stop.unless(&uri, prepared(files, existing.as_ref(), options)).await?;
-    let params = write_params(lake, existing.as_ref(), options)?;
+    let mut params = write_params(lake, existing.as_ref(), options)?;
+    params.store_params = Some(lake.store_params(&canonical).await?);
     let dropped_indexes = match (&existing, options.mode) {
         (Some(table), IngestMode::Overwrite) => indexes_of(table).await,
         _ => Vec::new(),
@@ -63,7 +65,7 @@ pub async fn ingest(
         }
         (Ok(_), Some(fault)) => return Err(fault),
     };
-    let table = Table::new(lake.clone(), dataset.clone()).await?;
+    let table = Table::new(lake.clone(), canonical, dataset.clone()).await?;
     let key = options.key.as_deref().or(table.key_column());
     // A new table has it in the schema already; an older one may name another in its configuration,
     // which would win.
@@ -164,7 +166,6 @@ fn write_params(
         data_storage_version: storage_version,
         enable_stable_row_ids: options.stable_row_ids,
         session: Some(lake.session()),
-        store_params: Some(lake.store_params()),
         ..Default::default()
     })
 }

@@ -8,6 +8,10 @@ use lance_core::{Error, ROW_ADDR, ROW_ID, Result};
 
 use crate::table::Table;
 
+/// Rows that a filter is evaluated over at a time. A kernel that runs can't be interrupted, so this bounds how long a
+/// search goes on after its deadline, and what its intermediate results take.
+const BATCH_ROWS: usize = 1024;
+
 /// A row near the query vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DistanceHit {
@@ -33,6 +37,7 @@ pub struct ScoreHit {
 /// Without stable row ids a row's id *is* its address, and asking for the id keeps the scanner from
 /// planning a take; with them only the address will do.
 pub(crate) fn only_addresses(table: &Table, scanner: &mut Scanner, extra: &[&str]) -> Result<()> {
+    scanner.batch_size(BATCH_ROWS);
     scanner.disable_scoring_autoprojection().project(extra)?;
     if table.dataset().manifest().uses_stable_row_ids() {
         scanner.with_row_address();

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use super::hit::addresses;
 use super::key::parse_key;
 use super::keys::{KEYS_MAX, Keys};
+use crate::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
@@ -49,9 +50,8 @@ impl Table {
         let values = self.parsed(position, keys)?;
         let mut found = HashMap::with_capacity(values.len());
         for group in values.chunks(KEYS_PER_QUERY_MAX) {
-            self.lookup_group(self.schema().field(position).name(), group, &mut found)
-                .await
-                .map_err(|error| self.blame(error))?;
+            let name = self.schema().field(position).name();
+            self.caught(self.lookup_group(name, group, &mut found)).await?;
         }
         Ok(values.iter().map(|value| found.get(value).copied()).collect())
     }
@@ -75,7 +75,7 @@ impl Table {
         let values = self.parsed(position, keys)?;
         let table = self.clone();
         let lookup = async move {
-            let found = index.first_rows(&table, &values);
+            let found = caught(table.uri(), index.first_rows(&table, &values));
             table.within(found.boxed()).await
         };
         Ok(Some(lookup.boxed()))
@@ -107,7 +107,7 @@ impl Table {
     async fn open_keys(&self, position: usize) {
         let direct = self.direct_of(position);
         // Boxed, since its state is large and every look-up would carry it.
-        let open = || self.within(Keys::open(self, position).boxed());
+        let open = || self.within(self.caught(Keys::open(self, position)).boxed());
         if let Err(error) = direct.keys.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
             if !direct.keys_failed.swap(true, Ordering::Relaxed) {

@@ -1,14 +1,29 @@
 //! Full-text search.
 
+use std::collections::HashSet;
+
 use arrow::datatypes::DataType;
+use futures::FutureExt;
 use lance_index::scalar::FullTextSearchQuery;
 
 use super::hit::{ScoreHit, addresses, numbers, only_addresses};
+use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
 /// Lance's name for the column of BM25 scores.
 const SCORE: &str = "_score";
+
+/// Different words of a search, in letters and digits. Lance takes about 16 KiB for each, of one word over and over too:
+/// 400,000 took 6.5 GB.
+const WORDS_MAX: usize = 512;
+
+/// Bytes of the words of a search, each word once: what has few spaces may still be many words to a tokenizer that
+/// makes n-grams, or knows Chinese.
+const WORDS_BYTES_MAX: usize = 8 << 10;
+
+/// With no more words than this their repetitions stay, which count as weight.
+const REPEATED_WORDS_MAX: usize = 64;
 
 /// A question to the full-text index.
 #[derive(Clone, Debug, Default)]
@@ -34,18 +49,14 @@ impl Table {
         if query.k == 0 {
             return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
         }
-        if !query.words.contains(char::is_alphanumeric) {
-            return Err(LakeError::BadQuery { why: "no words to search for".into() });
-        }
+        let words = bounded_words(&query.words).map_err(|why| LakeError::BadQuery { why })?;
         let columns = self.text_columns(query.column.as_deref()).await?;
         let mut scanner = self.dataset().scan();
-        only_addresses(self, &mut scanner, &[SCORE]).map_err(|error| self.blame(error))?;
+        self.caught(async { only_addresses(self, &mut scanner, &[SCORE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
         let k = i64::try_from(query.k).unwrap_or(i64::MAX);
         let search = async {
-            let words = FullTextSearchQuery::new(query.words.clone())
-                .with_columns(&columns)?
-                .limit(Some(k));
+            let words = FullTextSearchQuery::new(words).with_columns(&columns)?.limit(Some(k));
             scanner.prefilter(true).full_text_search(words)?.limit(Some(k), None)?;
             let batch = scanner.try_into_batch().await?;
             let scores = numbers(&batch, SCORE)?.iter();
@@ -57,7 +68,7 @@ impl Table {
             hits.truncate(query.k);
             Ok(hits)
         };
-        search.await.map_err(|error| self.blame(error))
+        self.caught(polled_on_deep_stack(search.boxed())).await
     }
 
     async fn text_columns(&self, wanted: Option<&str>) -> Result<Vec<String>> {
@@ -101,6 +112,35 @@ impl Table {
     }
 }
 
+/// The words of a search as the index gets them: each once, if there are many.
+fn bounded_words(words: &str) -> std::result::Result<String, String> {
+    if !words.contains(char::is_alphanumeric) {
+        return Err("no words to search for".into());
+    }
+    let count = |words: &str| {
+        words.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).count()
+    };
+    let bounded = if words.split_whitespace().nth(REPEATED_WORDS_MAX).is_none() {
+        words.to_owned()
+    } else {
+        let mut seen = HashSet::new();
+        let mut distinct = words.split_whitespace().filter(|word| seen.insert(*word));
+        // One more than may be: the rest needn't be looked at.
+        distinct.by_ref().take(WORDS_MAX + 1).collect::<Vec<_>>().join(" ")
+    };
+    let (bytes, number) = (bounded.len(), count(&bounded));
+    let hint = "search for fewer words";
+    if number > WORDS_MAX {
+        return Err(format!("it has more than {WORDS_MAX} different words; {hint}"));
+    }
+    if bytes > WORDS_BYTES_MAX {
+        return Err(format!(
+            "its words have {bytes} bytes, and {WORDS_BYTES_MAX} is the most; {hint}"
+        ));
+    }
+    Ok(bounded)
+}
+
 /// Whether a column of `data_type` can have a full-text index: strings or lists of strings.
 pub(crate) fn can_be_searched(data_type: &DataType) -> bool {
     match data_type {
@@ -111,4 +151,31 @@ pub(crate) fn can_be_searched(data_type: &DataType) -> bool {
 
 fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_bounded_and_repetitions_of_many_are_dropped() {
+        for words in ["hot soup", "  large animal, of Africa ", "C++ C++", &"ab ".repeat(64)] {
+            assert_eq!(bounded_words(words).as_deref(), Ok(words));
+        }
+        assert_eq!(bounded_words(&"willow ".repeat(400_000)).as_deref(), Ok("willow"));
+        assert_eq!(bounded_words(&"a b a c ".repeat(1000)).as_deref(), Ok("a b c"));
+        let different: Vec<_> = (0..WORDS_MAX).map(|n| n.to_string()).collect();
+        assert_eq!(bounded_words(&different.join(" ")), Ok(different.join(" ")));
+        let more = format!("{} more", different.join(" "));
+        assert_eq!(
+            bounded_words(&more).unwrap_err(),
+            "it has more than 512 different words; search for fewer words"
+        );
+        // Without spaces they are as many to the index.
+        let error = bounded_words(&"a,".repeat(1_000_000)).unwrap_err();
+        assert!(error.contains("more than 512"), "{error}");
+        let error = bounded_words(&"x".repeat(2_000_000)).unwrap_err();
+        assert!(error.contains("2000000 bytes, and 8192 is the most"), "{error}");
+        assert_eq!(bounded_words(" ,- "), Err("no words to search for".into()));
+    }
 }

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 
 use super::hit::{DistanceHit, addresses, numbers, only_addresses};
 use super::partitions::Partitions;
+use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::index::metric::Metric;
 use crate::table::Table;
@@ -56,7 +57,7 @@ impl Table {
     pub async fn planned_search(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
         let (column, vector) = self.checked(query).await?;
         let mut scanner = self.dataset().scan();
-        only_addresses(self, &mut scanner, &[DISTANCE]).map_err(|error| self.blame(error))?;
+        self.caught(async { only_addresses(self, &mut scanner, &[DISTANCE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
         let search = async {
             scanner.prefilter(true).nearest(&column, &vector, query.k)?;
@@ -70,7 +71,7 @@ impl Table {
             }
             nearest(&[scanner.try_into_batch().await?], query.k)
         };
-        search.await.map_err(|error| self.blame(error))
+        self.caught(polled_on_deep_stack(search.boxed())).await
     }
 
     /// Opens what `direct_search` goes by, if `query` needs nothing beside and it wasn't opened before.
@@ -98,8 +99,11 @@ impl Table {
         let Some(Some(partitions)) = direct.partitions.get() else { return Ok(None) };
         let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
         let search = async move {
-            let found = partitions.search(vector, k, nprobes, ef).await;
-            found.and_then(|found| nearest(&found, k)).map_err(|error| self.blame(error))
+            let found = async {
+                let found = partitions.search(vector, k, nprobes, ef).await;
+                found.and_then(|found| nearest(&found, k))
+            };
+            self.caught(found).await
         };
         Ok(Some(search.boxed()))
     }
@@ -125,9 +129,7 @@ impl Table {
         let open = async {
             let indexes = self.indexes().await?;
             match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
-                Some(index) => Partitions::open(self, column, &index.name)
-                    .await
-                    .map_err(|error| self.blame(error)),
+                Some(index) => self.caught(Partitions::open(self, column, &index.name)).await,
                 None => Ok(None),
             }
         };

@@ -7,6 +7,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use futures::future::{Either, select};
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -19,21 +20,24 @@ use super::body::watched;
 use super::gate::Gate;
 use super::streams::guarded;
 use super::usage::count;
+use super::wrapper::Within;
 
 /// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
 #[derive(Debug)]
 pub struct GuardedStore {
     inner: Arc<dyn ObjectStore>,
     gate: Arc<Gate>,
+    within: Within,
     /// Connections that reads open belong to it, whoever asked: others' requests go over them later, and must not wait
     /// for threads that step back. One that a broken body opens anew is its reader's.
     runtime: Option<Handle>,
 }
 
 impl GuardedStore {
-    /// The store behind `gate`; connections belong to the runtime that this is called within.
-    pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>) -> Self {
-        Self { inner, gate, runtime: Handle::try_current().ok() }
+    /// The store behind `gate`, `within` what a table may ask it for; connections belong to the runtime that this is
+    /// called within.
+    pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>, within: Within) -> Self {
+        Self { inner, gate, within, runtime: Handle::try_current().ok() }
     }
 
     /// The counters of its gate, at list prices.
@@ -56,8 +60,12 @@ impl GuardedStore {
 
     fn listing(
         &self,
+        prefix: Option<&Path>,
         inner: BoxStream<'static, Result<ObjectMeta>>,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
+        if let Err(outside) = self.within.check(prefix.unwrap_or(&Path::default())) {
+            return futures::stream::once(async { Err(outside) }).boxed();
+        }
         count(&self.gate.usage.writes, 1);
         let gate = Arc::clone(&self.gate);
         guarded(async move { gate.enter().await }, inner)
@@ -115,6 +123,7 @@ impl ObjectStore for GuardedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
+        self.within.check(location)?;
         let mut pass = self.gate.enter().await?;
         count(&self.gate.usage.writes, 1);
         count(&self.gate.usage.bytes_written, payload.content_length() as u64);
@@ -128,6 +137,7 @@ impl ObjectStore for GuardedStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
+        self.within.check(location)?;
         let mut pass = self.gate.enter().await?;
         count(&self.gate.usage.writes, 1);
         let upload = self.inner.put_multipart_opts(location, options).await;
@@ -137,6 +147,7 @@ impl ObjectStore for GuardedStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.within.check(location)?;
         let mut pass = self.gate.enter().await?;
         let has_body = !options.head;
         match self.first_answer(location, options).await {
@@ -153,12 +164,15 @@ impl ObjectStore for GuardedStore {
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
         // Fed by a listing of this store, mostly, which has the place.
-        let gate = Arc::clone(&self.gate);
-        guarded(async move { gate.enter_beside() }, self.inner.delete_stream(locations))
+        let (gate, within) = (Arc::clone(&self.gate), self.within.clone());
+        let locations = locations.and_then(move |location| {
+            std::future::ready(within.check(&location).map(|()| location))
+        });
+        guarded(async move { gate.enter_beside() }, self.inner.delete_stream(locations.boxed()))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.listing(self.inner.list(prefix))
+        self.listing(prefix, self.inner.list(prefix))
     }
 
     fn list_with_offset(
@@ -166,10 +180,11 @@ impl ObjectStore for GuardedStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.listing(self.inner.list_with_offset(prefix, offset))
+        self.listing(prefix, self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.within.check(prefix.unwrap_or(&Path::default()))?;
         let mut pass = self.gate.enter().await?;
         count(&self.gate.usage.writes, 1);
         let list = self.inner.list_with_delimiter(prefix).await;
@@ -178,6 +193,8 @@ impl ObjectStore for GuardedStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.within.check(from)?;
+        self.within.check(to)?;
         let mut pass = self.gate.enter().await?;
         count(&self.gate.usage.writes, 1);
         let copied = self.inner.copy_opts(from, to, options).await;
@@ -226,7 +243,6 @@ impl MultipartUpload for GuardedUpload {
 mod tests {
     use std::time::Duration;
 
-    use futures::{StreamExt, TryStreamExt};
     use object_store::{Error, ObjectStoreExt};
     use wire::fetch::StoreUse;
 
@@ -264,7 +280,8 @@ mod tests {
         let store = opened.block_on(async {
             let gate =
                 Gate::new("scripted", &StoreLimits::default(), Arc::new(StoreUsage::default()));
-            let store = GuardedStore::new(Arc::clone(&inner) as _, Arc::new(gate));
+            let store =
+                GuardedStore::new(Arc::clone(&inner) as _, Arc::new(gate), Within::everything());
             store.put(&Path::from("x"), BYTES.into()).await.unwrap();
             store
         });

@@ -8,17 +8,19 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedLis
 
 use super::gate::Gate;
 use super::usage::count;
+use super::wrapper::Within;
 
 /// A store's pages of names.
 pub struct CountedListing {
     inner: Arc<dyn PaginatedListStore>,
     gate: Arc<Gate>,
+    within: Within,
 }
 
 impl CountedListing {
-    /// Of the store behind `gate`.
-    pub fn new(inner: Arc<dyn PaginatedListStore>, gate: Arc<Gate>) -> Self {
-        Self { inner, gate }
+    /// Of the store behind `gate`, `within` what a table may ask it for.
+    pub fn new(inner: Arc<dyn PaginatedListStore>, gate: Arc<Gate>, within: Within) -> Self {
+        Self { inner, gate, within }
     }
 }
 
@@ -29,6 +31,7 @@ impl PaginatedListStore for CountedListing {
         prefix: Option<&str>,
         options: PaginatedListOptions,
     ) -> Result<PaginatedListResult> {
+        self.within.check_prefix(prefix.unwrap_or_default())?;
         let mut pass = self.gate.enter().await?;
         count(&self.gate.usage.writes, 1);
         let page = self.inner.list_paginated(prefix, options).await;

@@ -21,6 +21,7 @@ use tokio::runtime::{Handle, Id};
 use super::gate::Gate;
 use super::guarded::GuardedStore;
 use super::usage::StoreUsage;
+use super::wrapper::Within;
 
 /// What a store does with a read.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +153,8 @@ pub const BYTES: &[u8] = b"0123456789";
 pub async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
     let inner = Scripted::new(script);
     let gate = Gate::new("s3$bucket", &limits, Arc::new(StoreUsage::default()));
-    let (store, path) = (GuardedStore::new(Arc::new(inner), Arc::new(gate)), Path::from("x"));
+    let (store, path) =
+        (GuardedStore::new(Arc::new(inner), Arc::new(gate), Within::everything()), Path::from("x"));
     store.put(&path, BYTES.into()).await.unwrap();
     (store, path)
 }

@@ -3,7 +3,12 @@
 mod fixture;
 
 mod blobs;
+mod damaged;
+mod deep_filters;
+mod fences;
+mod filter_functions;
 mod filters;
+mod fuzz_filters;
 mod ingest;
 mod ingest_faults;
 mod ingest_text;

@@ -1,0 +1,93 @@
+//! Where a table really is: canonical URIs of folders, with symbolic links resolved.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use tables::{TableUri, UriPrefix};
+
+use crate::error::{LakeError, Result};
+
+/// A table's URI without symbolic links in its path. Of a folder that isn't there, as before it is made, as much is
+/// resolved as there is. Those of object stores stay as they are.
+///
+/// Errors: `StoreRefuses` for a path that this process may not look up, `BadUri` for one that leads to a name which is
+/// none of a table.
+pub(crate) async fn resolved(uri: &TableUri) -> Result<TableUri> {
+    let Some(folder) = uri.folder() else { return Ok(uri.clone()) };
+    let real = real_path(folder.to_owned()).await.map_err(|error| {
+        let (uri, why) = (uri.to_string(), error.to_string());
+        match error.kind() {
+            ErrorKind::NotADirectory => {
+                LakeError::BadUri { uri, why: "a part of the path is a file, not a folder".into() }
+            }
+            _ => LakeError::StoreRefuses { uri, why },
+        }
+    })?;
+    let bad = |why: String| LakeError::BadUri { uri: uri.to_string(), why };
+    let text =
+        real.to_str().ok_or_else(|| bad("its links lead to a path that isn't UTF-8".into()))?;
+    TableUri::parse(text).map_err(|error| bad(format!("of where its links lead to: {error}")))
+}
+
+/// The same for a prefix.
+pub(crate) async fn resolved_prefix(prefix: &UriPrefix) -> Result<UriPrefix> {
+    match prefix {
+        UriPrefix::Table(uri) => resolved(uri).await.map(UriPrefix::Table),
+        UriPrefix::Below(text) => match TableUri::parse(text) {
+            Ok(uri) => Ok(UriPrefix::below(&resolved(&uri).await?)),
+            // A whole bucket.
+            Err(_) => Ok(prefix.clone()),
+        },
+    }
+}
+
+async fn real_path(path: PathBuf) -> std::io::Result<PathBuf> {
+    // On a thread that may wait: a filesystem of the network may not answer.
+    tokio::task::spawn_blocking(move || longest_real(&path)).await.map_err(std::io::Error::other)?
+}
+
+/// The longest part of a path that is there, resolved, and the rest of it.
+fn longest_real(path: &Path) -> std::io::Result<PathBuf> {
+    let mut missing = Vec::new();
+    for part in path.ancestors() {
+        match part.canonicalize() {
+            Ok(real) => return Ok(missing.iter().rev().fold(real, |real, name| real.join(name))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                missing.extend(part.file_name());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn links_are_resolved_also_of_what_is_not_there_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir(&real).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let of = async |path: PathBuf| {
+            let uri = TableUri::parse(path.to_str().unwrap()).unwrap();
+            resolved(&uri).await.map(|uri| uri.folder().unwrap().to_owned())
+        };
+        assert_eq!(of(link.clone()).await.unwrap(), real);
+        assert_eq!(of(link.join("new/table")).await.unwrap(), real.join("new/table"));
+        assert_eq!(of(real.clone()).await.unwrap(), real);
+        std::fs::write(real.join("file"), "x").unwrap();
+        let error = of(link.join("file/table")).await.unwrap_err();
+        assert!(matches!(error, LakeError::BadUri { .. }), "{error:?}");
+        let prefix = UriPrefix::of_config(&format!("{}/", link.display())).unwrap();
+        let real = format!("{}/", real.display());
+        assert_eq!(resolved_prefix(&prefix).await.unwrap().as_str(), real);
+        for kept in ["s3://b/", "s3://b/t"] {
+            let prefix = UriPrefix::of_config(kept).unwrap();
+            assert_eq!(resolved_prefix(&prefix).await.unwrap(), prefix);
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! Checks a filter's tokens before any parser sees them.
+//!
+//! The SQL parser, Lance's planner and DataFusion's recurse once for each level of an expression (lance#7510,
+//! datafusion#22229, datafusion#22936), and `a + a + a` is as deep as it has operators: 948 bytes overflowed a stack of
+//! 2 MiB, which ends the process. This check reads the parser's own tokens from left to right, without recursion, in
+//! time and memory linear in the filter's bytes, and refuses what is too deep, too long, or costs more than its length
+//! shows. It knows the grammar that Lance's planner accepts and nothing else: operands and operators in turn, groups,
+//! calls of [allowed](super::functions) functions, casts, lists. What it doesn't know is refused by name, so that a
+//! construct that a new parser brings doesn't get past it.
+//!
+//! The height of an expression is counted as the parser makes it: an operator adds one to what it stands with, `AND`
+//! and `OR` the logarithm of their number (Lance makes balanced trees of them), a group one. `IS DISTINCT FROM` takes
+//! all that follows for its right side, `AND` and `OR` included.
+
+use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace, Word};
+
+use super::functions::{Arguments, allowed, why_refused};
+use super::group::{Group, Kind};
+use super::limits::*;
+use crate::words::quoted;
+
+/// The types that Lance's planner casts to.
+const TYPES: [&str; 14] = [
+    "bigint",
+    "binary",
+    "boolean",
+    "date",
+    "datetime",
+    "decimal",
+    "double",
+    "float",
+    "int",
+    "integer",
+    "smallint",
+    "string",
+    "timestamp",
+    "tinyint",
+];
+
+/// Of decimals, as Arrow has them.
+const DECIMAL_DIGITS_MAX: u8 = 38;
+
+/// What follows `write it like`.
+pub(super) const EXAMPLE: &str = "write it like `price > 3 AND name = 'x'`";
+
+/// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how tokens are made.
+#[derive(Debug)]
+struct LanceDialect;
+
+impl Dialect for LanceDialect {
+    fn is_identifier_start(&self, c: char) -> bool {
+        GenericDialect.is_identifier_start(c)
+    }
+
+    fn is_identifier_part(&self, c: char) -> bool {
+        GenericDialect.is_identifier_part(c)
+    }
+
+    fn is_delimited_identifier_start(&self, c: char) -> bool {
+        c == '`'
+    }
+
+    fn supports_bitwise_shift_operators(&self) -> bool {
+        GenericDialect.supports_bitwise_shift_operators()
+    }
+
+    fn dialect(&self) -> std::any::TypeId {
+        GenericDialect.dialect()
+    }
+}
+
+/// Whether `filter` may be parsed, planned and evaluated; otherwise what is wrong with it.
+pub(super) fn check(filter: &str) -> Result<(), String> {
+    if filter.len() > BYTES_MAX {
+        return Err(format!("it has {} bytes, and {BYTES_MAX} is the most", filter.len()));
+    }
+    let mut tokens = Tokenizer::new(&LanceDialect, filter)
+        .tokenize()
+        .map_err(|error| format!("{}; {EXAMPLE}", error.message))?;
+    tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
+    if tokens.len() > TOKENS_MAX {
+        let count = tokens.len();
+        return Err(format!("it has {count} words and signs, and {TOKENS_MAX} is the most"));
+    }
+    Checker::new(tokens).check()
+}
+
+struct Checker {
+    tokens: Vec<Token>,
+    /// The next token.
+    at: usize,
+    groups: Vec<Group>,
+    passes: usize,
+    calls: usize,
+    terms: usize,
+    joins: usize,
+    pattern_bytes: usize,
+}
+
+impl Checker {
+    fn new(tokens: Vec<Token>) -> Self {
+        let groups = vec![Group::new(Kind::Whole, "")];
+        Self { tokens, at: 0, groups, passes: 0, calls: 0, terms: 0, joins: 0, pattern_bytes: 0 }
+    }
+
+    fn check(mut self) -> Result<(), String> {
+        let mut wants_operand = true;
+        while self.at < self.tokens.len() {
+            wants_operand = match wants_operand {
+                true => self.operand()?,
+                false => self.operator()?,
+            };
+            self.check_counts()?;
+        }
+        if wants_operand {
+            return Err(expected("an expression", None));
+        }
+        let group = self.groups.pop().filter(|group| group.kind == Kind::Whole);
+        let mut whole = group.ok_or_else(|| expected("`)` or `]`", None))?;
+        whole.end_piece()?;
+        check_copies(whole.total_copies())?;
+        check_height(whole.total())
+    }
+
+    fn check_counts(&self) -> Result<(), String> {
+        // What is open, and what stands before it, is below all that it has in common with what follows.
+        check_height(self.groups.iter().map(|group| 1 + group.operators + group.distincts).sum())?;
+        for (count, max, what) in [
+            (self.passes, PASSES_MAX, "operators and calls"),
+            (self.calls, CALLS_MAX, "calls of functions and `LIKE`s"),
+            (self.terms, TERMS_MAX, "terms joined by `AND` and `OR`"),
+            (self.joins, JOINS_MAX, "texts joined by `||` and `concat`"),
+            (self.pattern_bytes, PATTERN_BYTES_MAX, "bytes in patterns and texts to look for"),
+        ] {
+            if count > max {
+                return Err(format!(
+                    "it has more than {max} {what}; give many values as a list: `column IN (1, 2, 3)`"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn peek(&self, ahead: usize) -> Option<&Token> {
+        self.tokens.get(self.at + ahead)
+    }
+
+    /// The unquoted word at `ahead`, in upper case; empty if there is none.
+    fn word(&self, ahead: usize) -> String {
+        match self.peek(ahead) {
+            Some(Token::Word(Word { value, quote_style: None, .. })) => value.to_ascii_uppercase(),
+            _ => String::new(),
+        }
+    }
+
+    fn group(&mut self) -> &mut Group {
+        // The whole filter is closed only at its end.
+        self.groups.last_mut().expect("a group is open")
+    }
+
+    /// Steps over `count` tokens.
+    fn step(&mut self, count: usize) {
+        self.at += count;
+    }
+
+    fn add_operator(&mut self) {
+        self.passes += 1;
+        self.group().operators += 1;
+    }
+
+    /// Adds an operator that the optimiser may write as several of the same operand.
+    fn add_copying_operator(&mut self) {
+        self.add_operator();
+        self.group().copies += 1;
+    }
+
+    /// Takes an operand, or what stands before one. Whether an operand is still wanted.
+    fn operand(&mut self) -> Result<bool, String> {
+        if self.closes_empty() {
+            self.close()?;
+            return Ok(false);
+        }
+        self.group().is_empty = false;
+        match self.peek(0) {
+            Some(
+                Token::Number(..) | Token::SingleQuotedString(_) | Token::DoubleQuotedString(_),
+            )
+            | Some(Token::HexStringLiteral(_)) => self.step(1),
+            Some(Token::Minus | Token::Plus) => {
+                self.add_operator();
+                self.step(1);
+                return Ok(true);
+            }
+            Some(Token::LParen) => return self.open(1, Kind::Nested, ""),
+            Some(Token::LBracket) => return self.open(1, Kind::List, ""),
+            Some(Token::Word(word)) if word.quote_style.is_some() => self.step(1),
+            Some(Token::Word(_)) => return self.word_operand(),
+            other => return Err(expected("an expression", other)),
+        }
+        Ok(false)
+    }
+
+    /// Whether `)` or `]` follows right after what it closes, of what may be empty.
+    fn closes_empty(&mut self) -> bool {
+        let is_closed = matches!(self.peek(0), Some(Token::RParen | Token::RBracket));
+        let group = self.group();
+        is_closed && group.is_empty && matches!(group.kind, Kind::Call(_) | Kind::List)
+    }
+
+    fn word_operand(&mut self) -> Result<bool, String> {
+        let word = self.word(0);
+        let is_called = matches!(self.peek(1), Some(Token::LParen));
+        match word.as_str() {
+            "NOT" => {
+                self.add_operator();
+                self.step(1);
+                Ok(true)
+            }
+            "AND" | "OR" | "IN" | "IS" | "LIKE" | "ILIKE" | "BETWEEN" | "ESCAPE" | "AS" => {
+                Err(expected("an expression", self.peek(0)))
+            }
+            "CAST" | "TRY_CAST" | "SAFE_CAST" if is_called => {
+                self.add_operator();
+                self.open(2, Kind::Cast, "")
+            }
+            _ if is_called => self.call(&word.to_ascii_lowercase()),
+            "DATE" | "TIMESTAMP" | "DATETIME"
+                if matches!(self.peek(1), Some(Token::SingleQuotedString(_))) =>
+            {
+                self.add_operator();
+                self.step(2);
+                Ok(false)
+            }
+            _ => {
+                self.step(1);
+                Ok(false)
+            }
+        }
+    }
+
+    fn call(&mut self, name: &str) -> Result<bool, String> {
+        let arguments = allowed(name).ok_or_else(|| why_refused(name))?;
+        self.calls += 1;
+        self.add_operator();
+        self.joins += usize::from(arguments == Arguments::Joined);
+        if !matches!(arguments, Arguments::Count(_, 0 | 1)) {
+            self.group().copies += 1;
+        }
+        self.open(2, Kind::Call(arguments), name)
+    }
+
+    /// Opens a group that begins with `tokens` tokens.
+    fn open(&mut self, tokens: usize, kind: Kind, name: &str) -> Result<bool, String> {
+        self.step(tokens);
+        self.groups.push(Group::new(kind, name));
+        Ok(true)
+    }
+
+    /// Closes the innermost group by the next token.
+    fn close(&mut self) -> Result<(), String> {
+        let is_bracket = matches!(self.peek(0), Some(Token::RBracket));
+        let closes = |kind| match kind {
+            Kind::Whole | Kind::Cast => false,
+            Kind::Nested | Kind::Call(_) | Kind::In => !is_bracket,
+            Kind::List | Kind::Subscript => is_bracket,
+        };
+        let closing = if is_bracket { "]" } else { ")" };
+        if !closes(self.group().kind) {
+            return Err(format!("a `{closing}` closes nothing; {EXAMPLE}"));
+        }
+        self.step(1);
+        self.end_group()
+    }
+
+    fn end_group(&mut self) -> Result<(), String> {
+        let mut group = self.groups.pop().expect("a group is open");
+        group.end_piece()?;
+        if let Kind::Call(arguments) = group.kind {
+            let count = if group.is_empty { 0 } else { group.commas + 1 };
+            check_count(&group.name, arguments, count)?;
+        }
+        let (total, copies) = (group.total(), group.total_copies());
+        let around = self.group();
+        around.inner = around.inner.max(total);
+        around.inner_copies = around.inner_copies.max(copies);
+        Ok(())
+    }
+
+    /// Takes what may follow an operand. Whether an operand is wanted next.
+    fn operator(&mut self) -> Result<bool, String> {
+        use Token as T;
+        match self.peek(0) {
+            Some(T::StringConcat) => {
+                self.joins += 1;
+                self.add_operator();
+                self.step(1);
+                Ok(true)
+            }
+            Some(T::Eq | T::DoubleEq | T::Neq | T::Lt | T::Gt | T::LtEq | T::GtEq) => {
+                self.add_copying_operator();
+                self.step(1);
+                Ok(true)
+            }
+            Some(T::Plus | T::Minus | T::Mul | T::Div | T::Mod | T::ShiftLeft | T::ShiftRight) => {
+                self.add_operator();
+                self.step(1);
+                Ok(true)
+            }
+            Some(T::RParen | T::RBracket) => self.close().map(|()| false),
+            Some(T::Comma) => self.comma().map(|()| true),
+            Some(T::LBracket) => {
+                self.add_operator();
+                self.open(1, Kind::Subscript, "")
+            }
+            Some(T::Period) if matches!(self.peek(1), Some(T::Word(_))) => {
+                if matches!(self.peek(2), Some(T::LParen)) {
+                    return Err(expected("an operator", self.peek(2)));
+                }
+                self.add_operator();
+                self.step(2);
+                Ok(false)
+            }
+            Some(T::DoubleColon) => {
+                self.add_operator();
+                self.step(1);
+                self.data_type().map(|()| false)
+            }
+            Some(T::Word(_)) => self.word_operator(),
+            other => Err(expected("an operator", other)),
+        }
+    }
+
+    fn comma(&mut self) -> Result<(), String> {
+        self.step(1);
+        self.group().end_piece()?;
+        match self.group().kind {
+            Kind::In | Kind::List => {}
+            Kind::Call(arguments) => {
+                self.joins += usize::from(arguments == Arguments::Joined);
+                self.group().commas += 1;
+                self.check_argument(arguments)?;
+            }
+            Kind::Whole | Kind::Nested | Kind::Subscript | Kind::Cast => {
+                return Err(expected("an operator", Some(&Token::Comma)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the second argument of a call is a short text in quotes or a short list, where it has to be.
+    fn check_argument(&mut self, arguments: Arguments) -> Result<(), String> {
+        let name = self.group().name.clone();
+        let is_path = match arguments {
+            Arguments::Count(..) | Arguments::Joined => return Ok(()),
+            Arguments::List => return self.check_list(&name),
+            Arguments::Text => false,
+            Arguments::Path => true,
+        };
+        let text = self.pattern(&format!("the second argument of `{name}`"), &[Token::RParen])?;
+        let is_plain = |c: char| c.is_alphanumeric() || "_$.[]\"-: ".contains(c);
+        if is_path && (!text.chars().all(is_plain) || text.contains("..")) {
+            return Err(format!(
+                "the path {} of `{name}` may select by names and positions only, like `$.a[0].b`",
+                quoted(&text)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether a list of a few values comes next, and ends the call.
+    fn check_list(&self, name: &str) -> Result<(), String> {
+        let is_value = |token: &Token| match token {
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::DoubleQuotedString(_) => true,
+            Token::Word(word) => {
+                ["TRUE", "FALSE", "NULL"].iter().any(|it| word.value.eq_ignore_ascii_case(it))
+            }
+            token => matches!(token, Token::Minus | Token::Comma),
+        };
+        let rest = &self.tokens[self.at..];
+        let inside = match rest.split_first() {
+            Some((Token::LBracket, after)) => after.split(|token| *token == Token::RBracket).next(),
+            _ => None,
+        };
+        let ends = |inside: &&[Token]| {
+            let then = rest.get(inside.len() + 1..inside.len() + 3);
+            inside.iter().all(is_value) && then == Some(&[Token::RBracket, Token::RParen])
+        };
+        let Some(inside) = inside.filter(ends) else {
+            return Err(format!(
+                "the second argument of `{name}` has to be a list of values, like `['a', 'b']`"
+            ));
+        };
+        let items = 1 + inside.iter().filter(|token| **token == Token::Comma).count();
+        match items > LIST_ITEMS_MAX {
+            true => Err(format!(
+                "the list of `{name}` has {items} values, and {LIST_ITEMS_MAX} is the most"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// A short text in quotes that comes next, and before one of `then` or the end.
+    fn pattern(&mut self, what: &str, then: &[Token]) -> Result<String, String> {
+        let text = match self.peek(0) {
+            Some(Token::SingleQuotedString(text) | Token::DoubleQuotedString(text)) => text.clone(),
+            _ => return Err(format!("{what} has to be a text in quotes")),
+        };
+        let is_end = match self.peek(1) {
+            Some(Token::Word(_)) => ["AND", "OR", "ESCAPE", "IS"].contains(&self.word(1).as_str()),
+            Some(token) => then.contains(token),
+            None => true,
+        };
+        if !is_end {
+            return Err(format!("{what} has to be a text in quotes and nothing else"));
+        }
+        self.pattern_bytes += text.len();
+        Ok(text)
+    }
+
+    fn word_operator(&mut self) -> Result<bool, String> {
+        match self.word(0).as_str() {
+            "AND" if self.group().betweens > 0 => {
+                self.group().betweens -= 1;
+                self.step(1);
+                Ok(true)
+            }
+            "AND" | "OR" => {
+                (self.terms, self.passes) = (self.terms + 1, self.passes + 1);
+                self.step(1);
+                let group = self.group();
+                group.terms += 1;
+                group.end_piece().map(|()| true)
+            }
+            "IS" => self.is(),
+            "NOT" if self.word(1) == "NULL" => {
+                self.add_operator();
+                self.step(2);
+                Ok(false)
+            }
+            "NOT" => {
+                self.add_operator();
+                self.step(1);
+                self.set_operator()
+            }
+            "AS" if self.group().kind == Kind::Cast => {
+                self.step(1);
+                self.data_type()?;
+                if self.peek(0) != Some(&Token::RParen) {
+                    return Err(expected("`)`", self.peek(0)));
+                }
+                self.step(1);
+                self.end_group().map(|()| false)
+            }
+            _ => self.set_operator(),
+        }
+    }
+
+    /// `IS [NOT] NULL` and its like.
+    fn is(&mut self) -> Result<bool, String> {
+        self.add_operator();
+        self.step(1);
+        if self.word(0) == "NOT" {
+            self.step(1);
+        }
+        match self.word(0).as_str() {
+            "NULL" | "TRUE" | "FALSE" => {
+                self.step(1);
+                Ok(false)
+            }
+            "DISTINCT" if self.word(1) == "FROM" => {
+                self.step(2);
+                self.group().distincts += 1;
+                Ok(true)
+            }
+            _ => Err(expected("`NULL`, `TRUE`, `FALSE` or `DISTINCT FROM`", self.peek(0))),
+        }
+    }
+
+    /// `IN`, `LIKE`, `BETWEEN`, which may have a `NOT` before them.
+    fn set_operator(&mut self) -> Result<bool, String> {
+        match self.word(0).as_str() {
+            "IN" => {
+                if self.peek(1) != Some(&Token::LParen) {
+                    return Err(expected("`(`", self.peek(1)));
+                }
+                self.add_copying_operator();
+                self.open(2, Kind::In, "")
+            }
+            "LIKE" | "ILIKE" => {
+                self.add_operator();
+                self.calls += 1;
+                self.step(1);
+                self.pattern("the pattern of `LIKE`", &[Token::RParen, Token::Comma])?;
+                self.step(1);
+                if self.word(0) == "ESCAPE" {
+                    if !matches!(self.peek(1), Some(Token::SingleQuotedString(_))) {
+                        return Err(expected("a text in quotes", self.peek(1)));
+                    }
+                    self.step(2);
+                }
+                Ok(false)
+            }
+            "BETWEEN" => {
+                self.add_copying_operator();
+                self.group().betweens += 1;
+                self.step(1);
+                Ok(true)
+            }
+            _ => Err(expected("an operator", self.peek(0))),
+        }
+    }
+
+    /// A type to cast to.
+    fn data_type(&mut self) -> Result<(), String> {
+        let name = self.word(0).to_ascii_lowercase();
+        if !TYPES.contains(&name.as_str()) {
+            return Err(expected(&format!("one of the types {}", TYPES.join(", ")), self.peek(0)));
+        }
+        self.step(1);
+        if name.ends_with("int") || name == "integer" {
+            self.step(usize::from(self.word(0) == "UNSIGNED"));
+        }
+        match name.as_str() {
+            "decimal" => self.digits(),
+            "timestamp" | "datetime" if self.peek(0) == Some(&Token::LParen) => {
+                match (self.peek(1), self.peek(2)) {
+                    (Some(Token::Number(..)), Some(Token::RParen)) => {
+                        self.step(3);
+                        Ok(())
+                    }
+                    (other, _) => Err(expected("0, 3, 6 or 9 and a `)`", other)),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The precision and scale of a decimal. Lance takes their last eight bits and leaves the rest to Arrow.
+    fn digits(&mut self) -> Result<(), String> {
+        let number = |token: Option<&Token>| match token {
+            Some(Token::Number(digits, _)) => digits.parse::<u8>().ok(),
+            _ => None,
+        };
+        let signs = [self.peek(0), self.peek(2), self.peek(4)];
+        let are_signs = signs == [Some(&Token::LParen), Some(&Token::Comma), Some(&Token::RParen)];
+        match (number(self.peek(1)), number(self.peek(3))) {
+            (Some(digits), Some(scale))
+                if are_signs && (1..=DECIMAL_DIGITS_MAX).contains(&digits) && scale <= digits =>
+            {
+                self.step(5);
+                Ok(())
+            }
+            _ => Err(format!(
+                "a decimal is written like `decimal(10, 2)`, with 1 to {DECIMAL_DIGITS_MAX} digits"
+            )),
+        }
+    }
+}
+
+fn check_count(name: &str, arguments: Arguments, count: usize) -> Result<(), String> {
+    let (least, most) = match arguments {
+        Arguments::Count(least, most) => (least, most),
+        Arguments::Joined => (1, JOINS_MAX),
+        Arguments::Text | Arguments::List | Arguments::Path => (2, 2),
+    };
+    match (least..=most).contains(&count) {
+        true => Ok(()),
+        false if least == most => Err(format!("`{name}` takes {least} arguments, not {count}")),
+        false => Err(format!("`{name}` takes {least} to {most} arguments, not {count}")),
+    }
+}
+
+/// What the parser would say, whose words users know from other SQL.
+fn expected(what: &str, found: Option<&Token>) -> String {
+    let found = match found {
+        None => "its end".to_owned(),
+        Some(Token::Whitespace(Whitespace::Space)) => "a space".to_owned(),
+        Some(token) => match token.to_string() {
+            text if text.len() < 24 && !text.contains(char::is_control) => text,
+            text => quoted(&text),
+        },
+    };
+    format!("expected {what}, found {found}; {EXAMPLE}")
+}

@@ -1,0 +1,220 @@
+//! Files of data and of indexes, from version 2 on.
+//!
+//! ```text
+//! pages, buffers of columns, global buffers, of which the first is the schema's
+//! ColumnMetadata …                     from `columns`
+//! (u64 place, u64 length) of each      from `offsets`
+//! (u64 place, u64 length) of each global buffer, from `globals`
+//! u64 columns │ u64 offsets │ u64 globals │ u32 global buffers │ u32 columns │ u16, u16 version │ "LANC"
+//! ```
+//!
+//! A file of version 1 has a footer of 16 bytes, which leads to a message that Lance bounds by the file's size.
+
+use std::ops::Range;
+
+use super::message::{Field, Fields, Schema, packed};
+use super::{Checked, place, u32_at, u64_at};
+
+/// Schema, columns' metadata and the tables of both, at most: Lance reads all of it to open a file. A page takes some 50
+/// bytes of it, and holds some megabytes: enough for five million pages.
+const METADATA_BYTES_MAX: u64 = 256 << 20;
+
+/// How often a byte of a file may be in a buffer of a page. Lance writes each once; a file in which many pages are the
+/// same bytes takes many times its size in memory.
+const OVERLAP_MAX: u64 = 4;
+
+/// Rows of a page, at most: no fragment has more.
+const PAGE_ROWS_MAX: u64 = 1 << 32;
+
+const FOOTER_LEN: usize = 40;
+
+/// A place and a length in the tables.
+const ENTRY_LEN: u64 = 16;
+
+struct Footer {
+    columns: u64,
+    offsets: u64,
+    globals: u64,
+    globals_len: u32,
+    columns_len: u32,
+}
+
+impl Footer {
+    /// `None` for a file of version 1.
+    fn of(tail: &[u8], size: u64) -> Checked<Option<Self>> {
+        let version_at = tail.len().checked_sub(8).ok_or("it is shorter than a footer")?;
+        let version = u32_at(tail, version_at).unwrap_or_default();
+        let (major, minor) = (version as u16, (version >> 16) as u16);
+        if major == 0 && minor < 3 {
+            return Ok(None);
+        }
+        let at = tail.len().checked_sub(FOOTER_LEN).ok_or("it is shorter than a footer")?;
+        let offset = |number: usize| u64_at(tail, at + 8 * number).unwrap_or(u64::MAX);
+        let count = |number: usize| u32_at(tail, at + 24 + 4 * number).unwrap_or(u32::MAX);
+        let footer = Self {
+            columns: offset(0),
+            offsets: offset(1),
+            globals: offset(2),
+            globals_len: count(0),
+            columns_len: count(1),
+        };
+        footer.check(size - FOOTER_LEN as u64).map(|()| Some(footer))
+    }
+
+    /// Whether all of it is in its order before `end`.
+    fn check(&self, end: u64) -> Checked {
+        let Self { columns, offsets, globals, globals_len, columns_len } = *self;
+        if columns > offsets || offsets > globals || globals > end {
+            return Err(format!(
+                "its footer has columns at {columns}, their places at {offsets} and those of buffers at {globals}, of \
+                 {end} bytes"
+            ));
+        }
+        if u64::from(columns_len) * ENTRY_LEN != globals - offsets {
+            return Err(format!(
+                "its footer has {columns_len} columns, and {} bytes for their places",
+                globals - offsets
+            ));
+        }
+        if u64::from(globals_len) * ENTRY_LEN > end - globals {
+            return Err(format!(
+                "its footer has {globals_len} global buffers, and {} bytes for their places",
+                end - globals
+            ));
+        }
+        match end - columns <= METADATA_BYTES_MAX {
+            true => Ok(()),
+            false => Err(format!("its metadata has more than {METADATA_BYTES_MAX} bytes")),
+        }
+    }
+}
+
+/// Where its metadata begins: that of its columns, and its schema once the tail has the table that says where.
+pub fn wanted(tail: &[u8], size: u64) -> Checked<Option<u64>> {
+    let Some(footer) = Footer::of(tail, size)? else { return Ok(None) };
+    let mut from = footer.columns;
+    if let Some(at) = footer.globals.checked_sub(size - tail.len() as u64)
+        && footer.globals_len > 0
+        && let Some(schema) = u64_at(tail, at as usize)
+    {
+        from = from.min(schema);
+    }
+    match size - from <= METADATA_BYTES_MAX + FOOTER_LEN as u64 {
+        true => Ok(Some(from)),
+        false => Err(format!("its metadata has more than {METADATA_BYTES_MAX} bytes")),
+    }
+}
+
+/// Checks what begins where [`wanted`] says.
+pub fn check(metadata: &[u8], size: u64) -> Checked {
+    let Some(footer) = Footer::of(metadata, size)? else { return Ok(()) };
+    let from = size - metadata.len() as u64;
+    let within = |range: Range<u64>| -> &[u8] {
+        let at = |offset: u64| usize::try_from(offset.saturating_sub(from)).unwrap_or(usize::MAX);
+        metadata.get(at(range.start)..at(range.end)).unwrap_or_default()
+    };
+    let entry = |table: u64, number: u32| {
+        let bytes = within(table + u64::from(number) * ENTRY_LEN..size);
+        (u64_at(bytes, 0).unwrap_or(u64::MAX), u64_at(bytes, 8).unwrap_or(u64::MAX))
+    };
+    for number in 0..footer.globals_len {
+        let (offset, len) = entry(footer.globals, number);
+        let buffer = place("a global buffer", offset, len, size)?;
+        if number == 0 {
+            if size - buffer.start > METADATA_BYTES_MAX + FOOTER_LEN as u64 {
+                return Err(format!("its metadata has more than {METADATA_BYTES_MAX} bytes"));
+            }
+            if buffer.start > footer.columns {
+                return Err("its schema is behind its columns".into());
+            }
+            schema(within(buffer))?;
+        }
+    }
+    let mut paged = 0;
+    for number in 0..footer.columns_len {
+        let (offset, len) = entry(footer.offsets, number);
+        let place = place("a column's metadata", offset, len, footer.offsets)?;
+        if place.start < footer.columns {
+            return Err("a column's metadata is before that of all columns".into());
+        }
+        column(within(place), size, &mut paged)?;
+    }
+    Ok(())
+}
+
+/// A `FileDescriptor`.
+fn schema(descriptor: &[u8]) -> Checked {
+    let mut seen = Schema::default();
+    for field in Fields(descriptor) {
+        let Field::Bytes(1, schema) = field? else { continue };
+        for field in Fields(schema) {
+            if let Field::Bytes(1, field) = field? {
+                seen.add(field)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A `ColumnMetadata`, of a file of `size` bytes. `paged`: the bytes of all buffers that were seen before.
+fn column(metadata: &[u8], size: u64, paged: &mut u64) -> Checked {
+    let mut buffers = Buffers::default();
+    for field in Fields(metadata) {
+        match field? {
+            Field::Bytes(2, page) => self::page(page, size, paged)?,
+            field => buffers.add(&field, 3)?,
+        }
+    }
+    buffers.check(size, paged)
+}
+
+fn page(page: &[u8], size: u64, paged: &mut u64) -> Checked {
+    let mut buffers = Buffers::default();
+    for field in Fields(page) {
+        match field? {
+            Field::Number(3, rows) if rows > PAGE_ROWS_MAX => {
+                return Err(format!(
+                    "a page has {rows} rows, and at most {PAGE_ROWS_MAX} are read"
+                ));
+            }
+            field => buffers.add(&field, 1)?,
+        }
+    }
+    buffers.check(size, paged)
+}
+
+/// The places of buffers, and their lengths.
+#[derive(Default)]
+struct Buffers {
+    offsets: Vec<u64>,
+    sizes: Vec<u64>,
+}
+
+impl Buffers {
+    /// A field, which may be their offsets, `number`, or their sizes, the one behind it: packed, or one by one.
+    fn add(&mut self, field: &Field<'_>, number: u32) -> Checked {
+        match field {
+            Field::Bytes(it, bytes) if *it == number => self.offsets.extend(packed(bytes)?),
+            Field::Bytes(it, bytes) if *it == number + 1 => self.sizes.extend(packed(bytes)?),
+            Field::Number(it, offset) if *it == number => self.offsets.push(*offset),
+            Field::Number(it, size) if *it == number + 1 => self.sizes.push(*size),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self, size: u64, paged: &mut u64) -> Checked {
+        if self.offsets.len() != self.sizes.len() {
+            let (offsets, sizes) = (self.offsets.len(), self.sizes.len());
+            return Err(format!("a page has {offsets} buffers with {sizes} sizes"));
+        }
+        for (&offset, &len) in self.offsets.iter().zip(&self.sizes) {
+            place("a buffer", offset, len, size)?;
+            *paged = paged.saturating_add(len);
+        }
+        match *paged <= size.saturating_mul(OVERLAP_MAX) {
+            true => Ok(()),
+            false => Err("its buffers overlap".into()),
+        }
+    }
+}

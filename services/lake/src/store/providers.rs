@@ -1,0 +1,123 @@
+//! The object stores that Lance may make: folders, and those of the three clouds.
+//!
+//! Lance's own registry knows a dozen schemes, among them some that read memory, other services, or files past the
+//! object store API. Here each store is made for one table, after the URI has passed its [`Fence`]; a table that names
+//! another bucket causes no request to it, not even the one that finds out a bucket's region. The clients are shared: one
+//! for each bucket, as many as configured tables and prefixes have.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use lance::Error as LanceError;
+use lance::Result as LanceResult;
+use lance_io::object_store::providers::aws::AwsStoreProvider;
+use lance_io::object_store::providers::azure::AzureBlobStoreProvider;
+use lance_io::object_store::providers::gcp::GcsStoreProvider;
+use lance_io::object_store::providers::local::FileStoreProvider;
+use lance_io::object_store::{
+    ObjectStore, ObjectStoreParams, ObjectStoreProvider, ObjectStoreRegistry,
+    StorageOptionsAccessor,
+};
+use object_store::path::Path;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use super::fence::{Fence, Outside};
+
+/// The storage option that carries a table's [`Fence`]. No store has one of this name.
+pub const FENCE_OPTION: &str = "bireme_fence";
+
+/// What Lance calls the store of all folders. Any name but `file`: with that one Lance opens files by itself, past what
+/// stands before the store.
+pub const FOLDERS: &str = "file$fenced";
+
+/// A registry of the stores that tables may be in.
+pub fn registry() -> Arc<ObjectStoreRegistry> {
+    let registry = ObjectStoreRegistry::empty();
+    registry.insert("file", Arc::new(Fenced::new(FileStoreProvider)));
+    registry.insert("s3", Arc::new(Fenced::new(AwsStoreProvider)));
+    registry.insert("gs", Arc::new(Fenced::new(GcsStoreProvider)));
+    registry.insert("az", Arc::new(Fenced::new(AzureBlobStoreProvider)));
+    Arc::new(registry)
+}
+
+/// Makes the stores of one scheme.
+#[derive(Debug)]
+struct Fenced<P> {
+    inner: P,
+    /// By Lance's name for the store. No more than there are buckets that some table may read.
+    stores: Mutex<HashMap<String, Arc<OnceCell<ObjectStore>>>>,
+}
+
+impl<P: ObjectStoreProvider> Fenced<P> {
+    fn new(inner: P) -> Self {
+        Self { inner, stores: Mutex::default() }
+    }
+
+    fn check(&self, url: &Url, options: Option<&HashMap<String, String>>) -> LanceResult<()> {
+        let refused = |outside: Outside| LanceError::io_source(Box::new(outside));
+        let fence = options.and_then(|options| options.get(FENCE_OPTION));
+        let fence = fence.ok_or_else(|| refused(Outside::new(url.as_str())))?;
+        let host = url.host_str().unwrap_or_default();
+        let is_plain = url.username().is_empty()
+            && url.password().is_none()
+            && url.port().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && (url.scheme() == "file") == host.is_empty();
+        if !is_plain {
+            return Err(refused(Outside::new(url.as_str())));
+        }
+        let path = self.inner.extract_path(url)?;
+        let place = match url.scheme() {
+            "file" => format!("/{path}"),
+            scheme => format!("{scheme}://{host}/{path}"),
+        };
+        Fence::of_option(fence).check(place.trim_end_matches('/')).map_err(refused)
+    }
+
+    fn prefix(&self, url: &Url, options: Option<&HashMap<String, String>>) -> LanceResult<String> {
+        match url.scheme() {
+            "file" => Ok(FOLDERS.to_owned()),
+            _ => self.inner.calculate_object_store_prefix(url, options),
+        }
+    }
+}
+
+#[async_trait]
+impl<P: ObjectStoreProvider> ObjectStoreProvider for Fenced<P> {
+    async fn new_store(&self, url: Url, params: &ObjectStoreParams) -> LanceResult<ObjectStore> {
+        self.check(&url, params.storage_options())?;
+        let prefix = self.prefix(&url, params.storage_options())?;
+        let cell = {
+            let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(stores.entry(prefix.clone()).or_default())
+        };
+        let make = || async {
+            let mut options = params.storage_options().cloned().unwrap_or_default();
+            options.remove(FENCE_OPTION);
+            let accessor = StorageOptionsAccessor::with_static_options(options);
+            let accessor = Some(Arc::new(accessor));
+            let params = ObjectStoreParams { storage_options_accessor: accessor, ..params.clone() };
+            let mut store = self.inner.new_store(url, &params).await?;
+            store.store_prefix = prefix;
+            Ok::<_, LanceError>(store)
+        };
+        cell.get_or_try_init(make).await.cloned()
+    }
+
+    fn extract_path(&self, url: &Url) -> LanceResult<Path> {
+        self.inner.extract_path(url)
+    }
+
+    /// Asked for whenever Lance wants a store, also one that it has already: so no table gets another's.
+    fn calculate_object_store_prefix(
+        &self,
+        url: &Url,
+        options: Option<&HashMap<String, String>>,
+    ) -> LanceResult<String> {
+        self.check(url, options)?;
+        self.prefix(url, options)
+    }
+}

@@ -1,0 +1,61 @@
+//! The process that cases run in.
+
+use std::io::Write;
+use std::path::Path;
+
+use fuzz::rand::SeedableRng;
+use fuzz::rand::rngs::StdRng;
+use nix::sys::resource::{Resource, setrlimit};
+
+use super::{corpus, harm, visit};
+
+/// The test that a child runs.
+pub const CHILD: &str = "damaged::child::runs_cases";
+/// The environment's variables that tell it where the tables are, and in which file its cases.
+pub const FOLDER: &str = "BIREME_DAMAGED_FOLDER";
+pub const NUMBERS: &str = "BIREME_DAMAGED_CASES";
+
+/// What a child may map beyond what it has at its start: threads' stacks and heaps take some 300 MiB of it, and a
+/// table of 600 rows with all its indexes a few.
+const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
+
+#[test]
+#[ignore = "runs in children of fuzz_damaged_tables"]
+fn runs_cases() {
+    let (Ok(folder), Ok(list)) = (std::env::var(FOLDER), std::env::var(NUMBERS)) else { return };
+    let limit = mapped_bytes() + ADDRESS_SPACE_BYTES;
+    setrlimit(Resource::RLIMIT_AS, limit, limit).unwrap();
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).unwrap();
+    visit::note_panics();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let folder = Path::new(&folder);
+    for case in std::fs::read_to_string(list).unwrap().split(' ') {
+        let (number, seed) = case.split_once(':').unwrap();
+        say(&format!("begins {number}"));
+        let mut rng = StdRng::seed_from_u64(seed.parse().unwrap());
+        let copy = tempfile::tempdir_in(folder).unwrap();
+        let table = corpus::copy(folder, copy.path(), &mut rng);
+        let harmed = harm::harm(&mut rng, folder, &table);
+        if std::env::var("BIREME_FUZZ_CASE").is_ok() {
+            eprintln!("{number}: {harmed:?}");
+        }
+        let uri = table.to_str().unwrap().to_owned();
+        match runtime.block_on(visit::visit(uri)) {
+            None => say(&format!("ends {number}")),
+            Some(what) => say(&format!("ends {number} {what}")),
+        }
+    }
+}
+
+fn say(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "\n{}", line.replace('\n', " ")).unwrap();
+    stdout.flush().unwrap();
+}
+
+/// The address space in use.
+fn mapped_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
