@@ -26,7 +26,13 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let fault = |why: &str| EndpointError { text: text.into(), why: why.into() };
+        // What is before an `@` may be a password.
+        let shown =
+            text.rsplit_once('@').map_or(text.to_owned(), |(_, host)| format!("***@{host}"));
+        let fault = |why: &str| EndpointError { text: shown.clone(), why: why.into() };
+        if text.contains('@') {
+            return Err(fault("it has a user name, which nodes do not ask for"));
+        }
         let spelled = match text.split_once("://") {
             None => format!("http://{text}"),
             Some(("http" | "https", _)) => text.to_owned(),
@@ -153,5 +159,7 @@ mod tests {
             let message = shown(text).unwrap_err().to_string();
             assert!(message.contains(why) && message.contains(text), "{message}");
         }
+        let message = shown("http://key:5ecret@io-0:7071").unwrap_err().to_string();
+        assert!(message.contains("***@io-0:7071") && !message.contains("5ecret"), "{message}");
     }
 }

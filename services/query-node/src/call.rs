@@ -4,17 +4,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use telemetry::{Attribute, Recording};
+use traffic::HeldBytes;
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, query};
 
 use crate::counted::counted;
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 use crate::metrics::{Rpc, Stage};
 use crate::stages::Cost;
 use crate::state::State;
 use crate::tables::OpenTable;
 use crate::terms::Terms;
 use crate::trace::{Kept, Within};
+
+/// Rows are there twice while they become an answer.
+const ROW_COPIES: u64 = 2;
 
 /// What is said of one, at most.
 const ATTRIBUTES: usize = 5;
@@ -34,6 +38,8 @@ pub struct Call {
     /// For the recording, if there is one.
     kept: Kept,
     attributes: Vec<Attribute>,
+    /// Memory for its rows.
+    held: HeldBytes,
     is_answered: bool,
 }
 
@@ -55,8 +61,22 @@ impl Call {
             recording,
             kept: Kept::default(),
             attributes: Vec::new(),
+            held: HeldBytes::default(),
             is_answered: false,
         }
+    }
+
+    /// Takes memory for rows of `bytes`, as they come and as they are made an answer of; what it took before counts.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`].
+    pub fn hold_rows(&mut self, bytes: usize) -> Result<()> {
+        let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
+        let own = self.held.bytes();
+        let Some(more) = wanted.checked_sub(own).filter(|&more| more > 0) else { return Ok(()) };
+        let held = self.state.memory.hold(more, own).ok_or(QueryError::OutOfMemory)?;
+        self.held = std::mem::take(&mut self.held).and(held);
+        Ok(())
     }
 
     /// Collects stages for the caller, who asked for them.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use connections::idle;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
-use lake::{LakeOptions, StoreLimits};
+use lake::{AlsoReads, LakeOptions, StoreLimits, TableUri, UriPrefix, shown};
 use membership::{IoNodeConfig, MemberList, Source};
 use serde::{Deserialize, Serialize};
 use telemetry::{Identity, TelemetryConfig};
@@ -64,15 +64,19 @@ pub struct QueryConfig {
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
-    /// Memory for index partitions, over all tables.
+    /// What the node may take of memory, all of it: what the caches leave of it is for callers' requests and their
+    /// answers, and for what searches compute with; callers over their part are refused. 0 for 80 % of what the machine,
+    /// or the control group, has.
+    pub memory: ByteSize,
+    /// Of that for index partitions, over all tables.
     pub index_cache: ByteSize,
-    /// Memory for manifests and file footers, over all tables.
+    /// Of that for manifests and file footers, over all tables.
     pub metadata_cache: ByteSize,
     /// Versions other than the latest that are kept open, over all tables.
     pub versions_max: u64,
-    /// Searches that run at the same time; 0 for as many as there are cores.
+    /// Searches that run at the same time: so many that Lance plans, and so many others; 0 for as many as there are cores.
     pub search_concurrency: usize,
-    /// Searches that wait for that at most; one more is refused.
+    /// Searches of either kind that wait for that at most; one more is refused.
     pub search_queue_max: usize,
     /// How often a table is looked at for a new version.
     #[serde(with = "humantime_serde")]
@@ -108,6 +112,10 @@ pub struct TableConfig {
     /// The only version to serve; left out, the latest is followed.
     #[serde(default)]
     pub version: Option<u64>,
+    /// What it may read beside its own folder: other tables, or prefixes that end in `/`, such as base paths of a
+    /// shallow clone and external blobs.
+    #[serde(default)]
+    pub also_reads: Vec<UriPrefix>,
 }
 
 /// What one request may ask for.
@@ -150,6 +158,7 @@ impl Default for QueryConfig {
             ejection_time_max: Duration::from_secs(60),
             store: StoreLimits::default(),
             storage: HashMap::new(),
+            memory: ByteSize::b(0),
             index_cache: ByteSize::gib(1),
             metadata_cache: ByteSize::mib(256),
             versions_max: 16,
@@ -249,6 +258,10 @@ impl QueryConfig {
             if table.uri.trim().is_empty() {
                 return Err(bad(&field, "has no uri; say where the table is".into()));
             }
+            if let Err(error) = TableUri::of_config(&table.uri) {
+                let problem = format!("has the uri `{}`: {error}", shown(&table.uri));
+                return Err(bad(&field, problem));
+            }
             if table.version == Some(0) {
                 let problem = "pins version 0, which is none; leave it out to follow the latest";
                 return Err(bad(&field, problem.into()));
@@ -270,8 +283,14 @@ impl QueryConfig {
     /// How this node's tables are reached, for the [`lake::Lake`] that it is started with.
     pub fn lake_options(&self) -> LakeOptions {
         let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+        let also_reads = self.tables.values().filter_map(|table| {
+            // One that names no table is refused before it is opened.
+            let uri = TableUri::of_config(&table.uri).ok()?;
+            Some(AlsoReads { table: uri, prefixes: table.also_reads.clone() })
+        });
         LakeOptions {
             storage: self.storage.clone(),
+            also_reads: also_reads.collect(),
             index_cache_bytes: bytes(self.index_cache),
             metadata_cache_bytes: bytes(self.metadata_cache),
             store: self.store,

@@ -7,28 +7,25 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use connections::{Carrier, idle};
+use connections::{Accepted, ServeOptions, idle};
 use membership::View;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
+use traffic::TrafficMemory;
 use wire::query::query_service_server::QueryServiceServer;
 use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
+use crate::message_limits::MessageLimits;
 use crate::metrics::CoreMetrics;
 use crate::service::Service;
 use crate::state::{Shared, State};
 
 /// The service's name, for health and reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
-
-/// HTTP/2 windows, in bytes.
-const WINDOW_BYTES: u32 = 8 << 20;
 
 /// Requests that one connection may have outstanding.
 const CONNECTION_REQUESTS_MAX: u32 = 4096;
@@ -60,7 +57,7 @@ pub struct CoreStart<H> {
 }
 
 /// A core that runs: what takes the connections that it is dealt, and what its requests share.
-pub type Started = (mpsc::UnboundedSender<std::net::TcpStream>, Weak<State>);
+pub type Started = (mpsc::UnboundedSender<Accepted>, Weak<State>);
 
 /// Starts a core's thread.
 ///
@@ -104,13 +101,14 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
     };
     let handle = runtime.handle().clone();
     let (metrics, stirs) = (CoreMetrics::default(), Arc::default());
-    let state = State { shared, tier, metrics, stirs, runtime: handle };
+    let memory = TrafficMemory::new(shared.core_traffic);
+    let state = State { shared, tier, metrics, stirs, memory, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 
 fn run<H: Health>(
     prepared: Prepared,
-    connections: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    connections: mpsc::UnboundedReceiver<Accepted>,
     start: CoreStart<H>,
 ) {
     let (runtime, state, views) = prepared;
@@ -131,7 +129,7 @@ fn run<H: Health>(
 
 async fn serve<H: Health>(
     state: Arc<State>,
-    connections: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    mut connections: mpsc::UnboundedReceiver<Accepted>,
     mut phase: watch::Receiver<Phase>,
     health: HealthServer<H>,
 ) -> Result<()> {
@@ -142,22 +140,31 @@ async fn serve<H: Health>(
         .with_service_name("grpc.health.v1.Health")
         .build_v1()
         .map_err(|error| QueryError::Server(error.to_string()))?;
-    let tls = state.shared.tls.clone();
+    let memory = Arc::clone(&state.memory);
+    let limits = MessageLimits::of(&state.shared.config.limits);
     let service = QueryServiceServer::new(Service(state))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(limits.largest())
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let router = Server::builder()
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(2 * WINDOW_BYTES)
-        .max_concurrent_streams(CONNECTION_REQUESTS_MAX)
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .add_service(health)
-        .add_service(reflection)
-        .add_service(service);
-    let adopt = |stream| connections::adopt(stream).map(|it| Box::new(it) as Box<dyn Carrier>);
-    let adopted = UnboundedReceiverStream::new(connections).filter_map(adopt);
-    let adopted = connections::secured(adopted, tls).map(Ok::<_, io::Error>);
+    let routes = Routes::new(health).add_service(reflection).add_service(service);
+    let options = ServeOptions {
+        memory,
+        rules: Arc::new(move |path| limits.rule(path)),
+        frame_bytes: None,
+        streams_max: CONNECTION_REQUESTS_MAX,
+        give_back: Some(process::give_back_memory),
+        keep_alive: Some(KEEP_ALIVE),
+    };
+    let (adopted, served) = mpsc::unbounded_channel();
+    let adopting = async move {
+        while let Some(accepted) = connections.recv().await {
+            accepted.adopt().into_iter().for_each(|it| drop(adopted.send(it)));
+        }
+        // The node has ended.
+        std::future::pending::<()>().await;
+    };
     let draining = async move { drop(phase.wait_for(|&phase| phase != Phase::Serving).await) };
-    let served = router.serve_with_incoming_shutdown(adopted, draining).await;
-    served.map_err(|error| QueryError::Server(error.to_string()))
+    tokio::select! {
+        () = connections::serve(served, routes, options, draining) => Ok(()),
+        () = adopting => Ok(()),
+    }
 }

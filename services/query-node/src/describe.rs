@@ -22,7 +22,6 @@ pub fn list_tables(state: &State) -> ListTablesResponse {
 pub fn summaries(state: &State) -> Vec<TableSummary> {
     let summary = |listed: Listed<'_>| TableSummary {
         name: listed.name.to_owned(),
-        uri: listed.uri.to_owned(),
         version: listed.current.as_ref().map_or(0, |open| open.version()),
         rows: listed.current.as_ref().map_or(0, |open| open.table.row_count()),
         error: match (listed.current, listed.fault) {
@@ -70,7 +69,6 @@ pub async fn describe_table(
     });
     Ok(DescribeTableResponse {
         name: open.name.clone(),
-        uri: open.table.uri().to_owned(),
         version: open.version(),
         rows: open.table.row_count(),
         fragments: open.table.fragments().len() as u32,

@@ -109,6 +109,9 @@ pub enum QueryError {
         /// How many.
         waiting: usize,
     },
+    /// Callers hold all memory that there is for them.
+    #[error("others' requests and replies hold all memory for them; try again a little later")]
+    OutOfMemory,
     /// The deadline had passed before the work was done.
     #[error("the deadline passed during {during}; allow more time")]
     DeadlinePassed {
@@ -172,7 +175,7 @@ impl From<QueryError> for Fault {
                 .with("table", table)
                 .with("column", column)
                 .with("key", key),
-            QueryError::Overloaded { .. } => fault(Reason::Overloaded),
+            QueryError::Overloaded { .. } | QueryError::OutOfMemory => fault(Reason::Overloaded),
             QueryError::DeadlinePassed { .. } => fault(Reason::DeadlineExceeded),
             QueryError::TooLarge { .. } => fault(Reason::TooLarge),
             QueryError::Json(_) => fault(Reason::UnsupportedType),

@@ -45,7 +45,9 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     let wanted = open.project(&wanted)?;
     let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
     let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
+    call.hold_rows(wanted.bytes_of(addrs.len()))?;
     let mut fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
+    call.hold_rows(fetched.rows.get_array_memory_size())?;
     call.io_stage(Stage::Fetch, addrs.len(), std::mem::take(&mut fetched.cost));
     let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;
 

@@ -23,6 +23,8 @@ mod get;
 mod io_nodes;
 mod io_tier;
 mod ipc;
+mod memory;
+mod message_limits;
 mod metrics;
 mod node;
 mod owners;

@@ -21,8 +21,14 @@ telemetry::metrics! {
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that a search's index named";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was to look into";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets that have come and are not answered, wherever they wait: for a core, their turn, an index, or rows. It grows when a node has more to do than it can; the long ones, Take and Warm, are not counted";
-    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, table reads and looks at placement that wait for their turn";
+    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, table reads and looks at placement that wait, in the longer of the two queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "How many may wait; one more is refused";
+    TRAFFIC_MEMORY = Gauge "bireme.query.traffic_memory.usage" "By" [] "Memory held for callers: connections, requests as they arrive, their rows, and replies until they are sent";
+    TRAFFIC_MEMORY_LIMIT = Gauge "bireme.query.traffic_memory.limit" "By" [] "What it may come to";
+    CONNECTIONS = Gauge "bireme.query.connections" "{connection}" [] "Connections of callers";
+    CONNECTIONS_LIMIT = Gauge "bireme.query.connections.limit" "{connection}" [] "How many there may be; a newcomer has the place of one that is idle";
+    CONNECTIONS_EVICTED = Counter "bireme.query.connections.evicted" "{connection}" [] "Idle connections that were closed for newcomers";
+    CONNECTIONS_REFUSED = Counter "bireme.query.connections.refused" "{connection}" [] "Newcomers that were refused: all connections had streams, or half of them were their address's";
     FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "From asking an I/O node for a request's share of rows to its answer";
     FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows of such a share";
     FALLBACK_ROWS = Counter "bireme.query.fallback.rows" "{row}" [] "Rows answered from the table, because an I/O node could not";
@@ -377,6 +383,17 @@ fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
     samples.add(&UNDER_WAY, &[], count(cores, |core| &core.under_way));
     samples.add(&QUEUE, &[], shared.turns.waiting() as u64);
     samples.add(&QUEUE_LIMIT, &[], shared.config.search_queue_max as u64);
+    samples.add(&TRAFFIC_MEMORY, &[], cores.iter().map(|core| core.memory.used()).sum::<u64>());
+    samples.add(
+        &TRAFFIC_MEMORY_LIMIT,
+        &[],
+        cores.iter().map(|core| core.memory.max()).sum::<u64>(),
+    );
+    let connections = shared.places.counts();
+    samples.add(&CONNECTIONS, &[], connections.open as u64);
+    samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
+    samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
+    samples.add(&CONNECTIONS_REFUSED, &[], connections.refused);
     samples.add(&FETCH_DURATION, &[], together(cores, |core| Some(&core.fetch_times)));
     samples.add(&FETCH_ROWS, &[], together(cores, |core| Some(&core.fetch_rows)));
     samples.add(&FALLBACK_ROWS, &[], shared.fallback_rows());

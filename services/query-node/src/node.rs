@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connections::{AcceptOptions, Acceptor, Lifetimes};
 use lake::Lake;
 use telemetry::Telemetry;
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ pub struct QueryNode {
     phase: watch::Sender<Phase>,
     /// Brings each core's end.
     ended: mpsc::UnboundedReceiver<Result<()>>,
-    dealer: JoinHandle<()>,
+    acceptor: Option<Acceptor>,
     follower: JoinHandle<()>,
     telemetry: Telemetry,
 }
@@ -58,7 +58,7 @@ impl QueryNode {
         let refresh_interval = config.refresh_interval;
         let shared = Arc::new(Shared::new(config, lake, Handle::current()).await?);
         let refused = |source| QueryError::Listen { address: listen.to_string(), source };
-        let listener = TcpListener::bind(listen).await.map_err(refused)?;
+        let listener = std::net::TcpListener::bind(listen).map_err(refused)?;
         let local_addr = listener.local_addr().map_err(refused)?;
         let (health, health_service) = tonic_health::server::health_reporter();
         report(&shared, &health, ServingStatus::NotServing).await;
@@ -78,8 +78,14 @@ impl QueryNode {
             NodeMetrics(Arc::clone(&shared)),
             &Handle::current(),
         )?;
-        let give = move |core: usize, stream| drop(dealt[core].send(stream));
-        let dealer = tokio::spawn(connections::deal(listener, cores, give));
+        let options = AcceptOptions {
+            tls: shared.tls.clone(),
+            places: Arc::clone(&shared.places),
+            lifetimes: Lifetimes::default(),
+        };
+        let give = move |core: usize, accepted| drop(dealt[core].send(accepted));
+        let acceptor = connections::accept(listener, options, give);
+        let acceptor = Some(acceptor.map_err(|error| QueryError::Server(error.to_string()))?);
         let (is_ready, ready) = watch::channel(false);
         let follower = tokio::spawn({
             let (shared, health) = (Arc::clone(&shared), health.clone());
@@ -90,7 +96,7 @@ impl QueryNode {
             }
         });
         info!(%local_addr, cores, "the query node listens");
-        Ok(Self { local_addr, shared, health, ready, phase, ended, dealer, follower, telemetry })
+        Ok(Self { local_addr, shared, health, ready, phase, ended, acceptor, follower, telemetry })
     }
 
     /// Where it listens.
@@ -136,7 +142,7 @@ impl QueryNode {
         // Not before it has ended: it might say that the node is ready.
         let _ = (&mut self.follower).await;
         report(&self.shared, &self.health, ServingStatus::NotServing).await;
-        self.dealer.abort();
+        drop(self.acceptor.take());
         self.phase.send_replace(Phase::Draining);
         let all_ended = async {
             let mut all = Ok(());
@@ -163,7 +169,6 @@ impl QueryNode {
 impl Drop for QueryNode {
     fn drop(&mut self) {
         self.follower.abort();
-        self.dealer.abort();
         self.phase.send_replace(Phase::Stopped);
     }
 }

@@ -100,8 +100,12 @@ async fn answer(
     let fetched = match projection.columns.as_slice() {
         // Whether rows are live, index and I/O nodes have seen already.
         [] => Fetched::of_no_columns(addrs.len())?,
-        _ => fetch_rows(state, open, &addrs, projection, call.terms).await?,
+        _ => {
+            call.hold_rows(projection.bytes_of(addrs.len()))?;
+            fetch_rows(state, open, &addrs, projection, call.terms).await?
+        }
     };
+    call.hold_rows(fetched.rows.get_array_memory_size())?;
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
     let there = present(winners.len(), &fetched.missing).map(|at| winners[at]);
     let (addrs, mut numbers): (Vec<u64>, Vec<f32>) =

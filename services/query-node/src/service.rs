@@ -8,9 +8,10 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+use traffic::Arriving;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
-use wire::{Fault, query};
+use wire::{Fault, asked_timeout, query};
 
 use crate::call::Call;
 use crate::describe::{describe_table, list_tables};
@@ -21,7 +22,7 @@ use crate::search::search;
 use crate::state::State;
 use crate::status::status;
 use crate::take::Take;
-use crate::terms::{Terms, asked_timeout};
+use crate::terms::Terms;
 use crate::warm::Warm;
 
 /// Messages of a stream that wait for the connection: the next one is made meanwhile.
@@ -70,12 +71,14 @@ impl QueryService for Service {
     ) -> Result<Response<Self::GetStreamStream>, Status> {
         let of_stream = StreamTerms::of(&request, self.0.shared.config.timeout);
         let state = Arc::clone(&self.0);
+        let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
         let answers = request.into_inner().map(move |request| {
-            let state = Arc::clone(&state);
+            let (state, arriving) = (Arc::clone(&state), arriving.clone());
             async move {
                 let request = request?;
                 let mut call = Call::begin(&state, Rpc::GetStream, of_stream.of_piece());
                 let rows = get(&state, request, &mut call).await;
+                arriving.taken();
                 Ok(call.end(rows).unwrap_or_else(|fault| GetResponse {
                     error: Some(query::Error::from(fault)),
                     ..Default::default()
@@ -197,7 +200,7 @@ struct StreamTerms {
 impl StreamTerms {
     fn of<T>(request: &Request<T>, timeout: Duration) -> Self {
         let whole = Terms::of(request.metadata(), timeout);
-        Self { whole, is_bound: asked_timeout(request.metadata()).is_some(), timeout }
+        Self { whole, is_bound: asked_timeout(request.metadata().as_ref()).is_some(), timeout }
     }
 
     fn of_piece(self) -> Terms {

@@ -5,14 +5,17 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use connections::idle::Stirs;
 use connections::tls::ServerTls;
+use connections::{Caps, Places, connections_by_memory};
 use lake::Lake;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
+use traffic::TrafficMemory;
 
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::io_nodes::IoNodes;
 use crate::io_tier::IoTier;
+use crate::memory::core_traffic;
 use crate::metrics::CoreMetrics;
 use crate::tables::Catalog;
 use crate::turns::Turns;
@@ -27,6 +30,8 @@ pub struct State {
     pub metrics: CoreMetrics,
     /// Requests that came and were answered, for a thread that polls.
     pub stirs: Arc<Stirs>,
+    /// What its callers may hold.
+    pub memory: Arc<TrafficMemory>,
     /// Runs on the core's own thread.
     pub runtime: Handle,
 }
@@ -39,6 +44,10 @@ pub struct Shared {
     pub io_nodes: IoNodes,
     /// How clients connect, if not in the clear.
     pub tls: Option<Arc<ServerTls>>,
+    /// Places for their connections.
+    pub places: Arc<Places>,
+    /// What callers of one core may hold, in bytes.
+    pub core_traffic: u64,
     /// Where requests' spans go.
     pub tracer: Tracer,
     cores: OnceLock<Vec<Weak<State>>>,
@@ -56,10 +65,14 @@ impl Shared {
         config.validate()?;
         let tls = config.tls.as_ref().map(ServerTls::load).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
+        let cores = config.core_count();
+        let core_traffic = core_traffic(&config, cores, process::memory_bytes())?;
+        let connections = connections_by_memory(cores, core_traffic);
+        let places = Places::new(Caps::new(connections, process::descriptors()), cores);
         let io_nodes = IoNodes::start(&config).await?;
         let tracer = Tracer::start(&config.telemetry, &config.identity(), &background)?;
         let concurrency = match config.search_concurrency {
-            0 => config.core_count(),
+            0 => cores,
             concurrency => concurrency,
         };
         Ok(Self {
@@ -67,6 +80,8 @@ impl Shared {
             turns: Turns::new(concurrency, config.search_queue_max, background),
             io_nodes,
             tls,
+            places,
+            core_traffic,
             tracer,
             cores: OnceLock::new(),
             fallback_rows: AtomicU64::new(0),

@@ -117,7 +117,9 @@ impl Take {
         let mut missing = Vec::new();
         if !addrs.is_empty() {
             let terms = terms.with_priority(self.priority)?;
+            call.hold_rows(self.projection.bytes_of(addrs.len()))?;
             let fetched = fetch_rows(state, &self.open, addrs, &self.projection, terms).await?;
+            call.hold_rows(fetched.rows.get_array_memory_size())?;
             call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
             missing = fetched.missing;
             if !self.skip {

@@ -6,8 +6,8 @@ use client::fetch;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 use tonic::metadata::MetadataMap;
-use wire::ParentSpan;
 use wire::fetch::Priority;
+use wire::{DEADLINE_MAX, ParentSpan, asked_timeout};
 
 use crate::error::{QueryError, Result};
 
@@ -24,9 +24,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// `timeout` from now.
+    /// `timeout` from now, at most [`DEADLINE_MAX`].
     pub fn after(timeout: Duration) -> Self {
-        Self { deadline: Instant::now() + timeout, priority: Priority::Interactive, span: None }
+        let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
+        Self { deadline, priority: Priority::Interactive, span: None }
     }
 
     /// From a request's `grpc-timeout` and `traceparent`; `timeout` from now if it brings no deadline.
@@ -34,7 +35,7 @@ impl Terms {
     /// A little before the caller's own, because what is answered then still gets there: after it
     /// tonic says no more than "cancelled".
     pub fn of(metadata: &MetadataMap, timeout: Duration) -> Self {
-        let timeout = match asked_timeout(metadata) {
+        let timeout = match asked_timeout(metadata.as_ref()) {
             Some(asked) => asked - (asked / 10).min(Duration::from_millis(20)),
             None => timeout,
         };
@@ -52,9 +53,9 @@ impl Terms {
         Self { span, ..self }
     }
 
-    /// The same within `timeout` from now.
+    /// The same within `timeout` from now, at most [`DEADLINE_MAX`].
     pub fn within(self, timeout: Duration) -> Self {
-        Self { deadline: Instant::now() + timeout, ..self }
+        Self { deadline: Instant::now() + timeout.min(DEADLINE_MAX), ..self }
     }
 
     /// The same for a request of this priority, as it came over the wire.
@@ -106,25 +107,6 @@ impl Terms {
     }
 }
 
-/// `grpc-timeout`: up to eight digits and a unit.
-pub fn asked_timeout(metadata: &MetadataMap) -> Option<Duration> {
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 {
-        return None;
-    }
-    let count: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => Some(Duration::from_secs(count * 3600)),
-        "M" => Some(Duration::from_secs(count * 60)),
-        "S" => Some(Duration::from_secs(count)),
-        "m" => Some(Duration::from_millis(count)),
-        "u" => Some(Duration::from_micros(count)),
-        "n" => Some(Duration::from_nanos(count)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,17 +122,18 @@ mod tests {
         assert!(of(7).unwrap_err().to_string().contains("priority"));
     }
 
-    #[test]
-    fn timeouts_are_read_in_every_unit() {
-        let read = |text: &str| {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            asked_timeout(&metadata)
-        };
-        assert_eq!(read("2H"), Some(Duration::from_secs(7200)));
-        assert_eq!(read("5S"), Some(Duration::from_secs(5)));
-        assert_eq!(read("99999999u"), Some(Duration::from_micros(99_999_999)));
-        assert_eq!([read("5"), read("S"), read("5x"), read("999999999S")], [None; 4]);
-        assert_eq!(asked_timeout(&MetadataMap::new()), None);
+    #[tokio::test(start_paused = true)]
+    async fn no_deadline_is_further_away_than_the_longest() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("grpc-timeout", "99999999H".parse().unwrap());
+        let now = Instant::now();
+        for terms in [
+            Terms::of(&metadata, Duration::from_secs(30)),
+            Terms::after(Duration::MAX),
+            Terms::after(Duration::ZERO).within(Duration::MAX),
+        ] {
+            let left = terms.deadline - now;
+            assert!(left <= DEADLINE_MAX && left > DEADLINE_MAX * 9 / 10, "{left:?}");
+        }
     }
 }

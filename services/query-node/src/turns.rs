@@ -19,16 +19,25 @@ use crate::terms::Terms;
 /// One turn in so many is batch work's while interactive work waits, as on I/O nodes.
 const BATCH_TURN: usize = 8;
 
-/// As many at the same time as there are permits; a bounded number waits, in order of priority and arrival.
+/// Two queues: one for work that begins on a core, such as a look-up by key or a search of open index partitions, and
+/// one for work that Lance plans in the background. A filter may read a whole table, so one queue for both would let a
+/// few of them keep every look-up waiting.
 ///
 /// A search keeps its permit while it waits for index partitions that aren't cached: they are read
-/// within Lance's search.
+/// within Lance's search. Work that is abandoned keeps its permit until it has ended ([`Running`]).
 pub struct Turns {
+    on_core: Lane,
+    planned: Lane,
+    background: Handle,
+}
+
+/// One queue. As many requests run at the same time as there are permits; a bounded number waits, in order of priority and
+/// arrival.
+struct Lane {
     permits: Arc<Permits>,
     waiting: AtomicUsize,
     batch_waiting: AtomicUsize,
     waiting_max: usize,
-    background: Handle,
 }
 
 /// How many may begin, and who waits to.
@@ -119,19 +128,17 @@ impl Drop for Permit {
 }
 
 impl Turns {
-    /// `concurrency` run, `waiting_max` wait, of them half at most for batch work. `background` has threads for
-    /// what would keep a core from its connections.
+    /// Of each queue `concurrency` run and `waiting_max` wait, of them half at most for batch work. `background` has
+    /// threads for what would keep a core from its connections.
     pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
-        let (interactive, batch) = Default::default();
-        let queue = Queue { free: concurrency, interactive, batch, turn: 0 };
-        let permits = Arc::new(Permits(Mutex::new(queue)));
-        let (waiting, batch_waiting) = Default::default();
-        Self { permits, waiting, batch_waiting, waiting_max, background }
+        let lane = || Lane::new(concurrency, waiting_max);
+        Self { on_core: lane(), planned: lane(), background }
     }
 
-    /// How many wait now.
+    /// How many wait now in the longer queue, to be held against the most that may.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        let waiting = |lane: &Lane| lane.waiting.load(Ordering::Relaxed);
+        waiting(&self.on_core).max(waiting(&self.planned))
     }
 
     /// Runs `work` on this core when its turn comes; work past its deadline isn't begun.
@@ -144,8 +151,12 @@ impl Turns {
         terms: Terms,
         work: BoxFuture<'_, Result<T>>,
     ) -> Result<T> {
-        let _permit = self.permit(during, terms).await?;
-        terms.bound(during, work).await
+        let running = Running::new(self, self.on_core.permit(during, terms).await?);
+        let done = terms.bound(during, work).await;
+        if !matches!(done, Err(QueryError::DeadlinePassed { .. })) {
+            running.ended();
+        }
+        done
     }
 
     /// The same in the background: for what Lance plans, and whatever else may take milliseconds of CPU.
@@ -158,7 +169,7 @@ impl Turns {
         terms: Terms,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.permit(during, terms).await?;
+        let permit = self.planned.permit(during, terms).await?;
         terms.bound(during, self.beside(permit, work).boxed()).await
     }
 
@@ -174,7 +185,7 @@ impl Turns {
         terms: Terms,
         mut work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.permit(during, terms).await?;
+        let permit = self.on_core.permit(during, terms).await?;
         // Whoever polls it next is woken.
         match AssertUnwindSafe(&mut work).catch_unwind().now_or_never() {
             Some(done) => done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
@@ -188,12 +199,13 @@ impl Turns {
         permit: Permit,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
+        let running = Running::new(self, permit);
         let work = async move {
-            let done = work.await;
-            drop(permit);
-            done
+            let done = AssertUnwindSafe(work).catch_unwind().await;
+            running.ended();
+            done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
         };
-        // Dropped with the set when the caller goes.
+        // Aborted with the set when the caller goes.
         let mut task = JoinSet::new();
         task.spawn_on(work, &self.background);
         match task.join_next().await {
@@ -201,6 +213,16 @@ impl Turns {
             Some(Err(error)) => Err(QueryError::Server(error.to_string())),
             None => Err(QueryError::Server("a task is gone".into())),
         }
+    }
+}
+
+impl Lane {
+    fn new(concurrency: usize, waiting_max: usize) -> Self {
+        let (interactive, batch) = Default::default();
+        let queue = Queue { free: concurrency, interactive, batch, turn: 0 };
+        let permits = Arc::new(Permits(Mutex::new(queue)));
+        let (waiting, batch_waiting) = Default::default();
+        Self { permits, waiting, batch_waiting, waiting_max }
     }
 
     async fn permit(&self, during: &'static str, terms: Terms) -> Result<Permit> {
@@ -220,6 +242,38 @@ impl Turns {
     }
 }
 
+/// The permit of work that was begun, dropped with the work. If that happens before [`ended`](Self::ended), because the
+/// deadline passed or the caller went, the permit is given back only when the work has really ended.
+///
+/// A kernel that computes can't be interrupted: a task that is aborted goes on until it next waits, and what it has
+/// given to Lance's CPU pool is run to its end. With a permit given back earlier, callers with short deadlines would
+/// make any number of them.
+struct Running {
+    background: Handle,
+    permit: Option<Permit>,
+}
+
+impl Running {
+    fn new(turns: &Turns, permit: Permit) -> Self {
+        Self { background: turns.background.clone(), permit: Some(permit) }
+    }
+
+    fn ended(mut self) {
+        self.permit = None;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.background.spawn(async move {
+                lake::cpu_pool_drained().await;
+                drop(permit);
+            });
+        }
+    }
+}
+
 /// What panicked work is answered with.
 fn panicked(panic: &(dyn Any + Send)) -> QueryError {
     let said = panic.downcast_ref::<&str>().copied();
@@ -229,26 +283,26 @@ fn panicked(panic: &(dyn Any + Send)) -> QueryError {
 
 /// A place in the queue, given up when dropped.
 struct Place<'a> {
-    turns: &'a Turns,
+    lane: &'a Lane,
     is_batch: bool,
 }
 
 impl<'a> Place<'a> {
-    fn take(turns: &'a Turns, priority: Priority) -> Result<Self> {
+    fn take(lane: &'a Lane, priority: Priority) -> Result<Self> {
         let is_batch = priority == Priority::Batch;
-        let waiting = turns.waiting.fetch_add(1, Ordering::Relaxed);
-        let batch = turns.batch_waiting.fetch_add(usize::from(is_batch), Ordering::Relaxed);
-        let place = Self { turns, is_batch };
+        let waiting = lane.waiting.fetch_add(1, Ordering::Relaxed);
+        let batch = lane.batch_waiting.fetch_add(usize::from(is_batch), Ordering::Relaxed);
+        let place = Self { lane, is_batch };
         let has_room =
-            waiting < turns.waiting_max && (!is_batch || batch < turns.waiting_max.div_ceil(2));
+            waiting < lane.waiting_max && (!is_batch || batch < lane.waiting_max.div_ceil(2));
         if has_room { Ok(place) } else { Err(QueryError::Overloaded { waiting }) }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.turns.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.turns.batch_waiting.fetch_sub(usize::from(self.is_batch), Ordering::Relaxed);
+        self.lane.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.lane.batch_waiting.fetch_sub(usize::from(self.is_batch), Ordering::Relaxed);
     }
 }
 
@@ -258,8 +312,65 @@ mod tests {
     use std::time::Duration;
 
     use tokio::runtime::Builder;
+    use tokio::time::Instant;
 
     use super::*;
+
+    async fn becomes_free(lane: &Lane) {
+        while lane.permits.locked().free == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn abandoned_work_keeps_its_permit_until_it_has_ended() {
+        let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let turns = Turns::new(1, 1, background.handle().clone());
+        let soon = || Terms::after(Duration::from_millis(50));
+        let began = Instant::now();
+        // It computes, and looks at nothing meanwhile.
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let computing = async move {
+            held.recv().unwrap();
+            Ok(1)
+        };
+        let late = turns.in_background("search", soon(), computing.boxed()).await;
+        assert!(matches!(late, Err(QueryError::DeadlinePassed { during: "search" })), "{late:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "answered after {:?}", began.elapsed());
+        // Newcomers wait within their own deadlines, and the queue stays bounded.
+        let next = || turns.in_background("search", soon(), async { Ok(2) }.boxed());
+        let (waited, refused) = tokio::join!(next(), next());
+        assert!(matches!(waited, Err(QueryError::DeadlinePassed { .. })), "{waited:?}");
+        assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
+        assert_eq!((turns.planned.permits.locked().free, turns.waiting()), (0, 0));
+        // What begins on a core does not wait for planned work.
+        assert_eq!(turns.here("search", soon(), async { Ok(3) }.boxed()).await.unwrap(), 3);
+        hold.send(()).unwrap();
+        becomes_free(&turns.planned).await;
+        assert_eq!(next().await.unwrap(), 2);
+        background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn work_that_its_caller_leaves_is_aborted_and_gives_its_permit_back() {
+        let turns = Turns::new(1, 1, Handle::current());
+        let later = Terms::after(Duration::from_secs(10));
+        for is_here in [true, false] {
+            let (alive, mut ended) = oneshot::channel::<()>();
+            let endless = async move {
+                let _alive = alive;
+                std::future::pending::<Result<()>>().await
+            };
+            let endless = endless.boxed();
+            let begun = match is_here {
+                true => turns.here("search", later, endless).now_or_never(),
+                false => turns.in_background("search", later, endless).now_or_never(),
+            };
+            assert!(begun.is_none());
+            becomes_free(if is_here { &turns.on_core } else { &turns.planned }).await;
+            assert!(ended.try_recv().is_err_and(|it| it == oneshot::error::TryRecvError::Closed));
+        }
+    }
 
     #[tokio::test]
     async fn what_is_over_the_queue_is_refused_and_what_waits_too_long_is_dropped() {
@@ -269,7 +380,7 @@ mod tests {
         let endless = std::future::pending::<Result<()>>().boxed();
         let (running, waiting, refused) = tokio::join!(
             turns.in_background("search", late, endless),
-            turns.here("search", soon, async { Ok(1) }.boxed()),
+            turns.in_background("search", soon, async { Ok(1) }.boxed()),
             turns.in_background("search", soon, async { Ok(2) }.boxed()),
         );
         assert!(matches!(running, Err(QueryError::DeadlinePassed { .. })));
@@ -298,7 +409,7 @@ mod tests {
         let (begun, ended) = turns.begun_here("lookup", later, waits.boxed()).await.unwrap();
         assert_eq!(begun, thread());
         assert_ne!(ended, thread());
-        assert_eq!(turns.permits.locked().free, 1);
+        assert_eq!(turns.on_core.permits.locked().free, 1);
         let soon = Terms::after(Duration::from_millis(50));
         let endless =
             turns.begun_here("lookup", soon, std::future::pending::<Result<()>>().boxed());
@@ -331,7 +442,7 @@ mod tests {
         let later = Terms::after(Duration::from_secs(10));
         assert_eq!(turns.begun_here("lookup", later, waits.boxed()).await.unwrap(), 7);
         answering.join().unwrap();
-        assert_eq!(turns.permits.locked().free, 1);
+        assert_eq!(turns.on_core.permits.locked().free, 1);
         background.shutdown_background();
     }
 
@@ -349,7 +460,7 @@ mod tests {
                 Err(QueryError::Server(said)) => assert!(said.contains(word), "{said}"),
                 other => panic!("{other:?}"),
             }
-            assert_eq!(turns.permits.locked().free, 1);
+            assert_eq!(turns.on_core.permits.locked().free, 1);
         }
     }
 
@@ -358,7 +469,7 @@ mod tests {
         let turns = Arc::new(Turns::new(1, 64, Handle::current()));
         let later = Terms::after(Duration::from_secs(10));
         let batch = later.with_priority(Priority::Batch.into()).unwrap();
-        let first = turns.permits.take().unwrap();
+        let first = turns.on_core.permits.take().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         for (terms, name) in [(batch, "batch"); 3].into_iter().chain([(later, "now"); 16]) {
@@ -374,14 +485,14 @@ mod tests {
             tokio::task::yield_now().await;
         }
         // One that gives up is passed over.
-        let gone = turns.permits.wait(Priority::Interactive);
+        let gone = turns.on_core.permits.wait(Priority::Interactive);
         drop(gone);
         drop(first);
         tasks.join_all().await;
         let order = order.lock().unwrap().clone();
         let places: Vec<_> = (0..19).filter(|&at| order[at] == "batch").collect();
         assert_eq!(places, [7, 15, 18], "{order:?}");
-        assert_eq!((turns.waiting(), turns.permits.locked().free), (0, 1));
+        assert_eq!((turns.waiting(), turns.on_core.permits.locked().free), (0, 1));
     }
 
     #[tokio::test]
@@ -389,7 +500,7 @@ mod tests {
         let turns = Turns::new(1, 3, Handle::current());
         let soon = Terms::after(Duration::from_millis(50));
         let batch = soon.with_priority(Priority::Batch.into()).unwrap();
-        let _running = turns.permits.take().unwrap();
+        let _running = turns.on_core.permits.take().unwrap();
         let wait = |terms| turns.here("search", terms, async { Ok(()) }.boxed());
         let (one, two, three, now) =
             tokio::join!(wait(batch), wait(batch), wait(batch), wait(soon));

@@ -1,8 +1,8 @@
-//! Arrow record batches inside gRPC messages.
+//! Arrow record batches in gRPC messages.
 //!
-//! `ArrowBatch` is a protobuf message like the generated ones (`proto/bireme/fetch/v1`), written by
-//! hand for one reason: when sent, its body is a list of Arrow buffers, which are never joined
-//! (`pieces.rs`); when received, the body stays where the frame was, and Arrow arrays point into it.
+//! `ArrowBatch` is a protobuf message of `proto/bireme/fetch/v1`. It is written by hand to avoid copies. When it is
+//! sent, its body is a list of Arrow buffers, which are never joined (`pieces.rs`). When it is received, the body
+//! stays in the received message, and Arrow arrays point into it.
 //!
 //! ```text
 //! field 1  header  flatbuffer Message { RecordBatch { nodes, buffers } }
@@ -23,16 +23,17 @@ use flatbuffers::FlatBufferBuilder;
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 
-/// Each buffer of a body begins at a multiple of this.
+/// The alignment of each buffer within a body.
 const BUFFER_ALIGNMENT: usize = 8;
 
-/// Smaller buffers are copied: a piece costs about as much as copying so many bytes.
+/// The minimum size of a buffer that is sent without a copy. Sending one more piece costs about as much as copying this
+/// many bytes.
 const PIECE_BYTES_MIN: usize = 16 << 10;
 
 const HEADER_TAG: u32 = 1;
 const BODY_TAG: u32 = 2;
 
-/// One record batch, without its schema.
+/// A record batch without its schema.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArrowBatch {
     header: Bytes,
@@ -41,48 +42,51 @@ pub struct ArrowBatch {
 
 #[derive(Clone, Debug)]
 enum Body {
-    /// To be sent: buffers, each padded on the way, and the padded total in bytes.
+    /// A body to send: its buffers, and their total length with padding. The padding is added during encoding.
     Parts(Vec<Buffer>, usize),
-    /// As received.
+    /// A received body.
     Whole(Bytes),
 }
 
-/// A received batch is not what its schema says.
+/// The error for a batch that can't be sent, or a received batch that does not match its schema.
 #[derive(Debug, thiserror::Error)]
 #[error("the record batch on the wire is damaged: {0}")]
 pub struct BatchError(String);
 
 impl ArrowBatch {
-    /// The batch of `columns`, each of `rows` rows and without an offset.
+    /// Creates a batch of `columns`, each of which has `rows` rows and no offset.
     ///
-    /// A column may have the physical type of what its schema declares (binary for text): their
-    /// bytes are the same, and the receiver validates.
+    /// A column may have the physical type of the type that its schema declares (binary for text). The bytes are the
+    /// same, and the receiver validates the text.
     ///
     /// # Errors
-    /// For types whose buffers do not stand alone (dictionaries, views, unions, run-end encoding).
+    /// If a column has an offset or an unsupported type: dictionaries, views, unions and run-end encoding.
     pub fn from_columns(rows: usize, columns: &[ArrayData]) -> Result<Self, BatchError> {
-        let mut layout = Layout::default();
+        let mut layout = BatchLayout::default();
         for column in columns {
             layout.add(column)?;
         }
         Ok(Self { header: layout.header(rows), body: Body::Parts(layout.buffers, layout.bytes) })
     }
 
-    /// The same from a record batch.
+    /// Creates a batch of a record batch's columns.
+    ///
+    /// # Errors
+    /// As [`from_columns`](Self::from_columns).
     pub fn from_record_batch(batch: &RecordBatch) -> Result<Self, BatchError> {
         let columns: Vec<_> = batch.columns().iter().map(|c| c.to_data()).collect();
         Self::from_columns(batch.num_rows(), &columns)
     }
 
-    /// Bytes that it takes in a message, about.
+    /// Returns the approximate length of the encoded batch in bytes.
     pub fn bytes(&self) -> usize {
         self.header.len() + self.body.len()
     }
 
-    /// The batch as Arrow arrays of `schema`, which point into the message where alignment allows.
+    /// Decodes the batch to Arrow arrays of `schema`. The arrays point into the message if the alignment allows it.
     ///
     /// # Errors
-    /// When the bytes are not a record batch of `schema`; text is checked to be UTF-8.
+    /// If the bytes are not a record batch of `schema`, or text is not valid UTF-8.
     pub fn to_record_batch(&self, schema: &SchemaRef) -> Result<RecordBatch, BatchError> {
         let damaged = |e: &dyn std::fmt::Display| BatchError(e.to_string());
         let message = ipc::root_as_message(&self.header).map_err(|e| damaged(&e))?;
@@ -91,7 +95,7 @@ impl ArrowBatch {
             .ok_or_else(|| BatchError("its header is no RecordBatch".into()))?;
         let body = Buffer::from(self.body_bytes());
         check_bounds(&batch, body.len())?;
-        Nodes::of(&batch).check(schema.fields())?;
+        NodeChecker::of(&batch).check(schema.fields())?;
         read_record_batch(
             &body,
             batch,
@@ -103,12 +107,12 @@ impl ArrowBatch {
         .map_err(|e| damaged(&e))
     }
 
-    /// Bytes of its body, which ends the message.
+    /// Returns the length of the body, which is the last field of the message.
     pub(crate) fn body_len(&self) -> usize {
         self.body.len()
     }
 
-    /// Encodes everything but the body's bytes, which come last. Empty fields are left out.
+    /// Encodes everything up to the body's bytes. Omits empty fields.
     fn put_up_to_body(&self, out: &mut impl BufMut) {
         if !self.header.is_empty() {
             begin_field(HEADER_TAG, self.header.len(), out);
@@ -119,8 +123,8 @@ impl ArrowBatch {
         }
     }
 
-    /// Encodes the batch behind `head`: buffers of `PIECE_BYTES_MIN` or more are pieces of their own,
-    /// as `piece_of` makes them.
+    /// Encodes the batch after `head`. Each buffer of at least `PIECE_BYTES_MIN` becomes a piece of its own,
+    /// converted by `piece_of`.
     pub(crate) fn into_pieces(
         self,
         mut head: BytesMut,
@@ -160,7 +164,7 @@ impl ArrowBatch {
     }
 }
 
-/// Arrow's reader slices buffers without asking whether they are there.
+/// Checks that all buffers lie within the body. Arrow's reader slices them without this check.
 fn check_bounds(batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), BatchError> {
     for buffer in batch.buffers().iter().flatten() {
         let (start, len) = (usize::try_from(buffer.offset()), usize::try_from(buffer.length()));
@@ -172,15 +176,15 @@ fn check_bounds(batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), BatchEr
     Ok(())
 }
 
-/// Walks a received batch's nodes along its schema: Arrow's reader panics on a validity bitmap that is
-/// too short for its rows, and on counts that are negative; every other misfit is an error there.
-struct Nodes<'a> {
+/// Checks a received batch's nodes and buffers against its schema. Arrow's reader panics if a validity bitmap is too
+/// short for its rows, or a count is negative. It reports all other mismatches as errors.
+struct NodeChecker<'a> {
     nodes: Vec<&'a ipc::FieldNode>,
     buffers: Vec<&'a ipc::Buffer>,
 }
 
-impl<'a> Nodes<'a> {
-    /// The batch's nodes and buffers, the first ones last.
+impl<'a> NodeChecker<'a> {
+    /// Collects the batch's nodes and buffers in reverse order, so that `pop` returns them in the schema's order.
     fn of(batch: &ipc::RecordBatch<'a>) -> Self {
         Self {
             nodes: batch.nodes().iter().flatten().rev().collect(),
@@ -237,16 +241,17 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Collects the flatbuffer's nodes and the body's buffers, depth first, as the format wants them.
+/// Collects the nodes and buffers of columns depth first, which is the order of the IPC format.
 #[derive(Default)]
-struct Layout {
+struct BatchLayout {
     nodes: Vec<ipc::FieldNode>,
-    places: Vec<ipc::Buffer>,
+    /// The offset and length of each buffer in the body.
+    locations: Vec<ipc::Buffer>,
     buffers: Vec<Buffer>,
     bytes: usize,
 }
 
-impl Layout {
+impl BatchLayout {
     fn add(&mut self, data: &ArrayData) -> Result<(), BatchError> {
         if data.offset() != 0 {
             return Err(BatchError("a column with an offset can't be sent".into()));
@@ -279,7 +284,7 @@ impl Layout {
     }
 
     fn push(&mut self, buffer: Buffer) {
-        self.places.push(ipc::Buffer::new(self.bytes as i64, buffer.len() as i64));
+        self.locations.push(ipc::Buffer::new(self.bytes as i64, buffer.len() as i64));
         self.bytes += buffer.len().next_multiple_of(BUFFER_ALIGNMENT);
         self.buffers.push(buffer);
     }
@@ -287,7 +292,7 @@ impl Layout {
     fn header(&self, rows: usize) -> Bytes {
         let mut fbb = FlatBufferBuilder::new();
         let nodes = fbb.create_vector(&self.nodes);
-        let buffers = fbb.create_vector(&self.places);
+        let buffers = fbb.create_vector(&self.locations);
         let batch = {
             let mut b = ipc::RecordBatchBuilder::new(&mut fbb);
             b.add_length(rows as i64);
@@ -331,19 +336,19 @@ fn padding(len: usize) -> usize {
     len.next_multiple_of(BUFFER_ALIGNMENT) - len
 }
 
-/// What comes before the `len` bytes of a field: of bytes, or of a message.
+/// Writes the tag and length of a bytes or message field of `len` bytes.
 pub(crate) fn begin_field(tag: u32, len: usize, out: &mut impl BufMut) {
     encoding::encode_key(tag, WireType::LengthDelimited, out);
     encoding::encode_varint(len as u64, out);
 }
 
-/// Bytes of such a field, with what comes before.
+/// Returns the encoded length of a bytes or message field of `len` bytes, including its tag and length.
 pub(crate) fn field_len(tag: u32, len: usize) -> usize {
     encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len
 }
 
-/// The same of a field that is left out when empty.
-fn present_len(tag: u32, len: usize) -> usize {
+/// Returns the encoded length of a field that is omitted if it is empty.
+fn omittable_len(tag: u32, len: usize) -> usize {
     if len == 0 { 0 } else { field_len(tag, len) }
 }
 
@@ -390,7 +395,7 @@ impl Message for ArrowBatch {
     }
 
     fn encoded_len(&self) -> usize {
-        present_len(HEADER_TAG, self.header.len()) + present_len(BODY_TAG, self.body.len())
+        omittable_len(HEADER_TAG, self.header.len()) + omittable_len(BODY_TAG, self.body.len())
     }
 
     fn clear(&mut self) {
@@ -438,21 +443,21 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_comes_back_over_the_wire() {
+    fn a_batch_round_trips() {
         let batch = example();
         let received = sent(&ArrowBatch::from_record_batch(&batch).unwrap());
         assert_eq!(received.to_record_batch(&batch.schema()).unwrap(), batch);
     }
 
     #[test]
-    fn an_empty_batch_comes_back() {
+    fn an_empty_batch_round_trips() {
         let batch = RecordBatch::new_empty(example().schema());
         let received = sent(&ArrowBatch::from_record_batch(&batch).unwrap());
         assert_eq!(received.to_record_batch(&batch.schema()).unwrap(), batch);
     }
 
     #[test]
-    fn binary_is_read_as_the_text_that_the_schema_declares_and_checked() {
+    fn binary_is_read_as_the_schemas_text_type_and_validated() {
         let schema = Arc::new(Schema::new(vec![Field::new("s", DataType::Utf8, true)]));
         let column = |bytes: &'static [u8]| {
             arrow_array::Array::to_data(&arrow_array::BinaryArray::from_vec(vec![bytes]))
@@ -465,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_are_an_error_and_never_a_panic() {
+    fn damaged_bytes_never_cause_a_panic() {
         let batch = example();
         let bytes = ArrowBatch::from_record_batch(&batch).unwrap().encode_to_vec();
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,4 @@
-//! How messages of the generated services are encoded.
+//! The gRPC codec of the generated services.
 
 use std::marker::PhantomData;
 
@@ -9,12 +9,14 @@ use tonic::codec::{self, DecodeBuf, EncodeBuf};
 
 use crate::{Fault, Reason};
 
-/// Larger messages are mostly bytes of rows, which are not to be copied twice.
+/// The largest message that is encoded to a flat buffer first. Larger messages consist mostly of row bytes, which
+/// should not be copied twice.
 const FLAT_BYTES_MAX: usize = 64 << 10;
 
-/// prost's, but cheaper for lists of numbers, such as row addresses: prost puts each number into tonic's
-/// buffer, and takes it out, as a call of its own. Here a message lies flat before, and a number is one
-/// store or load.
+/// A prost codec that is faster than tonic's for lists of numbers, such as row addresses.
+///
+/// tonic's codec writes each number to tonic's buffer, and reads it, with a separate call. This codec uses contiguous
+/// memory, where a number takes one store or load.
 #[derive(Debug)]
 pub struct Codec<T, U>(PhantomData<(T, U)>);
 
@@ -35,7 +37,7 @@ where
     type Decoder = Decoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        Encoder { flat: Vec::new(), of: PhantomData }
+        Encoder { flat: Vec::new(), marker: PhantomData }
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -43,17 +45,18 @@ where
     }
 }
 
-/// Whoever sent it is at fault, not who reads it.
+/// Returns the status for a message that can't be decoded. It blames the sender, where tonic's codec would blame the
+/// receiver with INTERNAL.
 fn undecodable(error: &prost::DecodeError) -> Status {
     Fault::new(Reason::BadProtocol, format!("a message can't be decoded: {error}")).into()
 }
 
-/// See [`Codec`].
+/// The encoder of [`Codec`].
 #[derive(Debug)]
 pub struct Encoder<T> {
-    /// Kept for its allocation.
+    /// A scratch buffer, kept to reuse its allocation.
     flat: Vec<u8>,
-    of: PhantomData<T>,
+    marker: PhantomData<T>,
 }
 
 impl<T: Message> codec::Encoder for Encoder<T> {
@@ -72,7 +75,7 @@ impl<T: Message> codec::Encoder for Encoder<T> {
     }
 }
 
-/// See [`Codec`].
+/// The decoder of [`Codec`].
 #[derive(Debug)]
 pub struct Decoder<U>(PhantomData<U>);
 
@@ -81,7 +84,7 @@ impl<U: Message + Default> codec::Decoder for Decoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // All of one message, without copying it.
+        // `copy_to_bytes` of tonic's buffer takes the message out without a copy.
         let message = buf.copy_to_bytes(buf.remaining());
         U::decode(message).map(Some).map_err(|error| undecodable(&error))
     }

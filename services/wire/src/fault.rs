@@ -1,4 +1,4 @@
-//! Errors as both services speak them: a gRPC code, a sentence, and an `ErrorInfo` reason.
+//! Errors of both services: a gRPC code, a message, and an `ErrorInfo` reason.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,37 @@ use crate::{fetch, query};
 /// The domain of every `ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "bireme";
 
-/// What an overloaded node tells callers to wait (`RetryInfo`), to which they add some jitter: a full queue
-/// takes about as long to be worked off.
+/// The delay that an overloaded node asks callers to wait before a retry (`RetryInfo`). Callers add some jitter. A full
+/// queue takes about this long to drain.
 pub const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Bytes of a message. It travels in a header, twice, where a byte may take three, and clients take 16 KiB of headers.
+pub const MESSAGE_BYTES_SHOWN: usize = 2048;
+
+/// Bytes of a metadatum. A URI has less.
+pub const METADATUM_BYTES_SHOWN: usize = 1024;
+
+/// Returns the beginning of `text` on one line: with control characters in it, its white space becomes
+/// single spaces, and the others are escaped.
+fn shown(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let escaped = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().map(escaped).collect()
+}
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $text:literal => $code:ident,)*) => {
-        /// Why a request failed. Clients decide by matching on this, never on text.
+        /// The reason why a request failed. Clients match on this, never on the text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[$doc])* $variant,)* }
 
@@ -28,17 +52,17 @@ macro_rules! reasons {
             /// Every reason.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// As it stands in `ErrorInfo.reason`.
+            /// Returns the text of this reason in `ErrorInfo.reason`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// The gRPC code that goes with it.
+            /// Returns the gRPC code of errors with this reason.
             pub const fn code(self) -> Code {
                 match self { $(Self::$variant => Code::$code,)* }
             }
 
-            /// From `ErrorInfo.reason`; `None` for one that this version does not know.
+            /// Parses `ErrorInfo.reason`. Returns `None` for a reason that this version does not know.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|r| r.as_str() == text)
             }
@@ -47,8 +71,10 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// No table has that name or lies at that URI.
+    /// There is no table with that name or at that URI.
     TableNotFound = "TABLE_NOT_FOUND" => NotFound,
+    /// The node is not configured to serve the table, which may or may not exist.
+    TableNotServed = "TABLE_NOT_SERVED" => PermissionDenied,
     /// The table has no such version.
     VersionNotFound = "VERSION_NOT_FOUND" => NotFound,
     /// The table has no such column.
@@ -61,58 +87,60 @@ reasons! {
     BadVector = "BAD_VECTOR" => InvalidArgument,
     /// The filter is not a predicate over the table's columns.
     BadFilter = "BAD_FILTER" => InvalidArgument,
-    /// A number or a combination of fields is out of its bounds.
+    /// A number is out of bounds, or the fields can't be combined.
     BadArgument = "BAD_ARGUMENT" => InvalidArgument,
-    /// What was asked for needs an index or a key that the table lacks.
+    /// The request needs an index or a key that the table lacks.
     NoIndex = "NO_INDEX" => FailedPrecondition,
-    /// A column's type is not one that this can be done with.
+    /// The operation does not support the column's type.
     UnsupportedType = "UNSUPPORTED_TYPE" => FailedPrecondition,
     /// The object store does not answer.
     StoreUnreachable = "STORE_UNREACHABLE" => Unavailable,
-    /// The object store refuses the credentials.
+    /// The object store refuses the credentials, or the table names a file that it may not read.
     StoreRefused = "STORE_REFUSED" => PermissionDenied,
-    /// The table's files are damaged, or gone.
+    /// The table's files are damaged or missing.
     TableDamaged = "TABLE_DAMAGED" => DataLoss,
     /// The stream's protocol was broken.
     BadProtocol = "BAD_PROTOCOL" => InvalidArgument,
-    /// A queue is full; try again a little later.
+    /// A queue is full. The caller should retry later.
     Overloaded = "OVERLOADED" => ResourceExhausted,
-    /// The answer would be larger than a message may be.
+    /// The response would exceed the maximum message size.
     TooLarge = "TOO_LARGE" => ResourceExhausted,
-    /// The deadline had passed before the work was done.
+    /// The deadline passed before the work was done.
     DeadlineExceeded = "DEADLINE_EXCEEDED" => DeadlineExceeded,
-    /// The caller no longer wants the answer.
+    /// The caller cancelled the request.
     Cancelled = "CANCELLED" => Cancelled,
     /// The node is shutting down, or a node behind it can't be reached.
     NodeUnavailable = "NODE_UNAVAILABLE" => Unavailable,
-    /// A defect of Bireme or of a library below it.
+    /// A defect of Bireme or of a library that it uses.
     Internal = "INTERNAL" => Internal,
 }
 
-/// What is wrong with a request.
+/// An error of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// What is at fault and how to mend it, in one sentence.
+    /// A message for people: what is wrong and how to fix it, in one sentence.
     pub message: String,
-    /// What is at fault, for programs: names of tables, columns, addresses.
+    /// The offending values, for programs: names of tables and columns, row addresses.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Fault {
-    /// A fault without metadata.
+    /// Creates a fault without metadata. A message may repeat what a request sent, of any length and with any
+    /// characters: it is shortened to [`MESSAGE_BYTES_SHOWN`], and becomes one line without control characters.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), metadata: BTreeMap::new() }
+        let message = shown(message.into(), MESSAGE_BYTES_SHOWN);
+        Self { reason, message, metadata: BTreeMap::new() }
     }
 
-    /// The same with one more metadatum.
+    /// Adds an entry to the metadata, shortened to [`METADATUM_BYTES_SHOWN`].
     pub fn with(mut self, name: &str, value: impl fmt::Display) -> Self {
-        self.metadata.insert(name.into(), value.to_string());
+        self.metadata.insert(name.into(), shown(value.to_string(), METADATUM_BYTES_SHOWN));
         self
     }
 
-    /// From a gRPC status: one of Bireme's own keeps its reason, any other gets the nearest.
+    /// Converts a gRPC status. A status of Bireme keeps its reason; any other status gets the nearest reason.
     pub fn from_status(status: &Status) -> Self {
         if let Some(info) = status.get_details_error_info()
             && info.domain == ERROR_DOMAIN
@@ -152,9 +180,9 @@ fn nearest(code: Code) -> Reason {
     }
 }
 
-/// The status that a call's headers or trailers say; `None` if they say none.
+/// Returns the status in a call's headers or trailers, if there is one.
 ///
-/// tonic panics on details that are not base64, so that those are left out.
+/// Details that are not valid base64 are ignored, because tonic panics on them.
 pub fn status_of(headers: &HeaderMap) -> Option<Status> {
     let metadata = MetadataMap::from_headers(headers.clone());
     let are_readable = metadata.get_bin(DETAILS).is_none_or(|details| details.to_bytes().is_ok());
@@ -166,7 +194,7 @@ pub fn status_of(headers: &HeaderMap) -> Option<Status> {
     Status::from_header_map(&headers)
 }
 
-/// Where a status has its details.
+/// The header with the details of a status.
 const DETAILS: &str = "grpc-status-details-bin";
 
 impl fmt::Display for Fault {
@@ -184,8 +212,7 @@ impl From<Fault> for Status {
             ERROR_DOMAIN,
             fault.metadata.into_iter().collect::<Metadata>(),
         );
-        // What is too large ends in RESOURCE_EXHAUSTED too, and is so the next time: only this says when to
-        // try again.
+        // TOO_LARGE has the code RESOURCE_EXHAUSTED too, but a retry would fail again. RetryInfo tells them apart.
         if fault.reason == Reason::Overloaded {
             details.set_retry_info(Some(RETRY_AFTER));
         }
@@ -228,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_survives_every_form_it_travels_in() {
+    fn a_fault_survives_each_conversion() {
         for &reason in Reason::ALL {
             let fault = Fault::new(reason, "no column `x`").with("column", "x");
             let status = Status::from(fault.clone());
@@ -242,7 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_status_gets_the_nearest_reason() {
+    fn what_a_request_sent_is_shortened_and_on_one_line() {
+        let fault = Fault::new(Reason::BadFilter, "x\n\u{1b}[31m".to_owned() + &"é".repeat(5000))
+            .with("key", "k".repeat(5000));
+        assert!(fault.message.starts_with("x \\u{1b}[31mé"), "{fault}");
+        assert!(fault.message.len() <= MESSAGE_BYTES_SHOWN + 16 && fault.message.ends_with('…'));
+        assert_eq!(fault.metadata["key"].len(), METADATUM_BYTES_SHOWN + '…'.len_utf8());
+    }
+
+    #[test]
+    fn a_status_without_error_info_gets_the_nearest_reason() {
         let fault = Fault::from_status(&Status::unavailable("connection refused"));
         assert_eq!(fault.reason, Reason::NodeUnavailable);
         assert_eq!(fault.message, "connection refused");

@@ -1,11 +1,10 @@
-//! The wire: services generated from `proto/`, Arrow record batches inside their messages, and
-//! errors that say what is at fault.
+//! The wire protocol: services generated from `proto/`, Arrow record batches inside messages, and errors.
 //!
-//! Messages are turned into domain types once, at the edge of each node; nothing here knows how
-//! they are served.
+//! Each node validates messages into domain types once, at its edge. This crate does not know how requests are served.
 
 mod arrow_batch;
 mod codec;
+mod deadline;
 mod fault;
 mod parent_span;
 mod pieces;
@@ -16,6 +15,7 @@ mod spares;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use codec::Codec;
+pub use deadline::{DEADLINE_MAX, asked_timeout};
 pub use fault::{ERROR_DOMAIN, Fault, Reason, status_of};
 pub use parent_span::ParentSpan;
 pub use pieces::grpc_pieces;
@@ -27,7 +27,8 @@ pub use spares::Spares;
 pub use bireme::fetch::v1 as fetch;
 pub use bireme::query::v1 as query;
 
-/// Nested as the packages are, so that one can name messages of the other.
+// The modules are nested like the packages, because the generated code of one package refers to messages of the other
+// by relative paths.
 #[allow(missing_docs, clippy::all)]
 mod bireme {
     pub mod fetch {
@@ -48,11 +49,12 @@ mod bireme {
 /// The descriptors of both services, for gRPC server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// Where Fetch is called: both sides do without tonic's codec of its messages.
+/// The HTTP path of the Fetch method. Both sides need it, because they do not encode its messages with tonic's codec.
 pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
-/// The stages of a batch, as metrics and traces of both tiers name them: until its rows were located; until its first
-/// read was asked of a drive; until its last row was there; gathering its columns, or scoring.
+/// The names of a batch's stages in the metrics and traces of both tiers. The stages end when its rows are located,
+/// when its first read is submitted, when its last row has arrived, and when its columns are gathered or its vectors
+/// scored.
 pub const BATCH_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 
 /// The largest message of a Fetch stream that an I/O node accepts, in bytes: a batch with its query vector is

@@ -1,48 +1,48 @@
-//! The span that another one is within, as it travels: W3C Trace Context's `traceparent`.
+//! The parent span of a request, in the `traceparent` format of W3C Trace Context.
 
 use std::fmt;
 
-/// Bytes of one of the version that is written here.
-const WRITTEN: usize = 55;
+/// The length of a `traceparent` of version 00, in bytes.
+const VERSION_00_BYTES: usize = 55;
 
-/// A span of a trace.
+/// A span of a trace, as the parent of other spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentSpan {
-    /// The trace; not 0.
+    /// The id of the trace; not 0.
     pub trace: u128,
-    /// The span; not 0.
+    /// The id of the span; not 0.
     pub span: u64,
-    /// Whether the trace is told of, by who began it.
+    /// Whether the process that began the trace samples it.
     pub is_sampled: bool,
 }
 
 impl ParentSpan {
-    /// Reads a `traceparent`: `00-<32 hexadecimal digits>-<16>-<2>`, of this or a later version. `None` for anything
-    /// else, which is as good as nothing.
+    /// Parses a `traceparent` of version 00 or later: `00-<32 hexadecimal digits>-<16>-<2>`. Returns `None` for any
+    /// other text, which W3C Trace Context says to ignore.
     pub fn parse(text: &str) -> Option<Self> {
-        let (known, rest) = text.trim().as_bytes().split_at_checked(WRITTEN)?;
+        let (known, rest) = text.trim().as_bytes().split_at_checked(VERSION_00_BYTES)?;
         let version = hex(&known[..2])?;
         let trace = hex(&known[3..35])?;
         let span = hex(&known[36..52])? as u64;
         let flags = hex(&known[53..])?;
         let is_divided = [2, 35, 52].iter().all(|&at| known[at] == b'-');
-        // A later version may have more to say.
+        // A later version may append more fields.
         let is_whole = rest.is_empty() || version > 0 && rest[0] == b'-';
         let is_known = is_divided && is_whole && version < 0xff;
         let is_sampled = flags & 1 == 1;
         (is_known && trace != 0 && span != 0).then_some(Self { trace, span, is_sampled })
     }
 
-    /// The trace, as logs and tracing backends name it.
+    /// Returns the id of the trace in the form that logs and tracing backends use.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
 }
 
-/// As `traceparent`.
+/// Writes a `traceparent` of version 00.
 impl fmt::Display for ParentSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each batch has one: digit by digit, and written at once, for half of what formatting costs.
+        // Each batch has a `traceparent`. Filling in the digits takes half the time of the formatting macros.
         let mut text = *b"00-________________________________-________________-__";
         write_hex(self.trace, &mut text[3..35]);
         write_hex(self.span.into(), &mut text[36..52]);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_traceparent_round_trips() {
         let parent = ParentSpan { trace: 0x0af7_6519, span: 0xb7ad, is_sampled: true };
         let text = parent.to_string();
         assert_eq!(text, "00-0000000000000000000000000af76519-000000000000b7ad-01");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_none() {
+    fn invalid_text_is_ignored() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
         assert!(ParentSpan::parse(good).is_some_and(|it| !it.is_sampled));
         assert!(ParentSpan::parse(&format!("cc{}-what-follows", &good[2..])).is_some());

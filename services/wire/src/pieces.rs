@@ -1,16 +1,17 @@
-//! A response on its way out, in pieces that are never joined.
+//! Encodes a response as a list of pieces that are sent without being joined.
 //!
-//! tonic encodes a message into one buffer of its own: for rows that is a second copy of all of them, into
-//! memory that was never touched before (0.7 µs for each row of 3 KiB). Here the message is a list: what
-//! goes around the rows is encoded, and the rows' large Arrow buffers are pieces as they are.
+//! tonic encodes a message into one buffer. For a reply with rows that is a second copy of all rows, into memory that
+//! was never touched before (0.7 µs for each row of 3 KiB). Here the message is a list of pieces: the large Arrow
+//! buffers of the rows are sent as they are, and only the fields around them are encoded.
 //!
 //! ```text
 //! gRPC: compressed? (1) · length (4) · FetchResponse { padding · reply { id, missing, times, rows {
 //!     header · body: buffer │ pad · buffer │ pad · ... } } }
 //! ```
 //!
-//! Fields of a protobuf message may come in any order; the rows come last, behind padding that lets them
-//! begin at a multiple of 64 bytes of the message: who joins it in aligned memory can leave them there.
+//! Fields of a protobuf message may be in any order. The rows come last, and the padding lets them begin at a
+//! multiple of 64 bytes of the message. A receiver that joins the message in aligned memory can then use the rows in
+//! place.
 
 use arrow_buffer::Buffer;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -21,24 +22,24 @@ use crate::fetch::fetch_response::Kind;
 use crate::fetch::reply::Outcome;
 use crate::fetch::{FetchResponse, Reply};
 
-/// Tags of `proto/bireme/fetch/v1`: FetchResponse.reply and Reply.rows.
+/// The field numbers of FetchResponse.reply and Reply.rows in `proto/bireme/fetch/v1`.
 const REPLY_TAG: u32 = 3;
 const ROWS_TAG: u32 = 2;
 
-/// A field that FetchResponse reserves, and receivers skip.
+/// The field number that FetchResponse reserves for padding. Receivers skip it as an unknown field.
 const PADDING_TAG: u32 = 15;
 
-/// Where rows begin, as a multiple; Arrow's own alignment.
+/// The alignment of the rows in a message: that of Arrow's buffers.
 const ROWS_ALIGNMENT: usize = 64;
 
 /// The shortest padding: a field of no bytes.
 const PADDING_BYTES_MIN: usize = 2;
 
-/// What a gRPC message begins with.
+/// The length of a gRPC message's prefix: a flag for compression and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// A response as a gRPC message, uncompressed, in pieces that follow each other. `piece_of` gives the bytes
-/// of a large buffer, which it may take back once they are sent.
+/// Encodes a response as an uncompressed gRPC message, in consecutive pieces. `piece_of` converts a large buffer to
+/// bytes. It may reuse the buffer once the bytes are dropped.
 pub fn grpc_pieces(response: FetchResponse, piece_of: impl Fn(Buffer) -> Bytes) -> Vec<Bytes> {
     match response.kind {
         Some(Kind::Reply(Reply { id, outcome: Some(Outcome::Rows(rows)), missing, times })) => {
@@ -63,24 +64,24 @@ pub fn grpc_pieces(response: FetchResponse, piece_of: impl Fn(Buffer) -> Bytes) 
     }
 }
 
-/// Bytes of padding, its tag and length included, before what takes `len` bytes up to the rows.
+/// Returns the length of the padding field if the fields between it and the rows take `len` bytes.
 fn padding_before(len: usize) -> usize {
     let end = (len + PADDING_BYTES_MIN).next_multiple_of(ROWS_ALIGNMENT);
     end - len
 }
 
 fn put_padding(bytes: usize, head: &mut BytesMut) {
-    // Of less than 128 bytes, so that the length is one.
+    // The padding is shorter than 128 bytes, so its length takes one byte.
     let zeros = bytes - PADDING_BYTES_MIN;
     begin_field(PADDING_TAG, zeros, head);
     head.put_bytes(0, zeros);
 }
 
-/// The beginning of a message of `len` bytes, with room for what follows in the first piece.
-fn prefix(len: usize, room: usize) -> BytesMut {
-    let mut head = BytesMut::with_capacity(PREFIX_BYTES + room);
+/// Returns a buffer with the prefix of a message of `len` bytes, and `capacity` for the rest of the first piece.
+fn prefix(len: usize, capacity: usize) -> BytesMut {
+    let mut head = BytesMut::with_capacity(PREFIX_BYTES + capacity);
     head.put_u8(0);
-    // Replies are bounded far below 4 GiB.
+    // The cast loses nothing, because replies are far smaller than 4 GiB.
     head.put_u32(len as u32);
     head
 }
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_and_only_their_small_parts_are_joined() {
+    fn rows_round_trip_and_their_large_buffers_are_not_joined() {
         for rows in [0, 3, 10_000] {
             let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
             let texts: ArrayRef =
@@ -121,7 +122,7 @@ mod tests {
             let response = FetchResponse { kind: Some(Kind::Reply(reply)) };
             let (pieces, back) = joined(response.clone());
             assert_eq!(back, response);
-            // Numbers, offsets and characters, and what is between.
+            // The three large buffers (numbers, offsets and characters), and a small piece before or after each.
             assert_eq!(pieces, if rows < 10 { 1 } else { 6 }, "{rows}");
             let Some(Kind::Reply(Reply { outcome: Some(Outcome::Rows(rows)), .. })) = back.kind
             else {

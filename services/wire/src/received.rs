@@ -1,9 +1,9 @@
-//! Responses on their way in, each joined in the memory that its rows stay in.
+//! Receives responses. Each message is joined in the memory in which its rows stay.
 //!
-//! tonic's decoder joins a message in new memory, wherever that puts its rows, and Arrow then copies them
-//! to where they are aligned: two copies, and the kernel zeroes the pages of both. Here what a frame
-//! brings is copied at once, while the cache has it, to a buffer that was used before; the sender sees to
-//! it that the rows are aligned there (`pieces.rs`).
+//! tonic's decoder joins a message in new memory without regard to the alignment of its rows, and Arrow then copies
+//! them to aligned memory. That makes two copies, and the kernel zeroes the pages of both. Here each frame's bytes
+//! are copied at once, while they are in the CPU's cache, to a reused buffer. The sender aligns the rows within the
+//! message (`pieces.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::fetch::FetchResponse;
 use crate::pieces::PREFIX_BYTES;
 use crate::spares::Spares;
 
-/// What has come of a response body.
+/// A decoder of a response body, which returns messages once they are complete.
 #[derive(Debug)]
 pub struct Received {
     spares: Arc<Spares>,
-    /// Of a prefix that isn't whole yet.
+    /// The bytes received of a message prefix that is still incomplete.
     prefix: Vec<u8>,
     coming: Option<Coming>,
     messages: VecDeque<FetchResponse>,
@@ -31,39 +31,39 @@ pub struct Received {
 /// so that who announces much and sends little takes no memory.
 const ROOM_AT_FIRST: usize = 8 << 20;
 
-/// A message of which a part has come.
+/// A message that is partly received.
 #[derive(Debug)]
 struct Coming {
     len: usize,
-    /// Room for all of it, or for what has come and as much again.
+    /// Memory for the whole message, or for a part of it: the buffer doubles when it is full.
     buffer: MutableBuffer,
     filled: usize,
 }
 
-/// Data that are no message.
+/// The error for data that is not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceivedError {
-    /// Nobody asked for it.
+    /// A message is compressed, which the client did not offer to accept.
     #[error("a message is compressed")]
     Compressed,
-    /// More than `MESSAGE_BYTES_MAX`.
+    /// A message is larger than `MESSAGE_BYTES_MAX`.
     #[error("a message of {0} bytes is larger than any may be")]
     TooLarge(usize),
-    /// Not what its bytes should be.
+    /// A message can't be decoded.
     #[error("a message can't be decoded: {0}")]
     Damaged(#[from] DecodeError),
 }
 
 impl Received {
-    /// Nothing yet; large messages will lie in memory of `spares`.
+    /// Creates a decoder that takes the memory for messages from `spares`.
     pub fn new(spares: Arc<Spares>) -> Self {
         Self { spares, prefix: Vec::new(), coming: None, messages: VecDeque::new() }
     }
 
-    /// Takes what one frame brought.
+    /// Takes the data of one frame.
     ///
     /// # Errors
-    /// [`ReceivedError`]; nothing that follows can be made sense of then.
+    /// [`ReceivedError`] if the data is invalid. The rest of the body can't be decoded then.
     pub fn push(&mut self, mut data: Bytes) -> Result<(), ReceivedError> {
         loop {
             match &mut self.coming {
@@ -99,12 +99,12 @@ impl Received {
         }
     }
 
-    /// The next message that is whole.
+    /// Returns the next complete message.
     pub fn next_message(&mut self) -> Option<FetchResponse> {
         self.messages.pop_front()
     }
 
-    /// Whether nothing is left, not even a part of a message.
+    /// Returns whether neither a message nor a part of one is left.
     pub fn is_empty(&self) -> bool {
         self.prefix.is_empty() && self.coming.is_none() && self.messages.is_empty()
     }
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_back_however_they_were_cut(
+        fn messages_round_trip_whatever_the_frames(
             rows in prop::collection::vec(0i64..3000, 0..4),
             cuts in prop::collection::vec(1usize..9000, 1..40),
         ) {
@@ -180,22 +180,22 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_messages_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_messages_or_an_error_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut received = Received::new(Arc::default());
             let mut push = |data| received.push(Bytes::copy_from_slice(data));
             let _ = bytes.chunks(7).try_for_each(&mut push);
         }
     }
 
-    /// Rows of several megabytes are where Arrow wants them, and their memory is used again.
+    /// Checks that large rows are aligned where they were received, and that their memory is reused.
     #[test]
-    fn large_rows_stay_where_they_were_joined() {
+    fn large_rows_stay_where_they_were_received() {
         for missing in 0..40 {
             let spares = Arc::new(Spares::default());
             let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..100_000));
             let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
             let rows = ArrowBatch::from_record_batch(&batch).unwrap();
-            // Makes what comes before the rows longer, byte by byte.
+            // Lengthen the fields before the rows byte by byte.
             let (outcome, missing) = (Some(Outcome::Rows(rows)), (0..missing).collect());
             let kind = Kind::Reply(Reply { id: 7, outcome, missing, ..Default::default() });
             let sent = FetchResponse { kind: Some(kind) };
@@ -210,7 +210,8 @@ mod tests {
             let Some(Outcome::Rows(rows)) = reply.outcome else { panic!("no rows") };
             let back = rows.to_record_batch(&batch.schema()).unwrap();
             assert_eq!(back, batch);
-            // They would not be, had Arrow copied them elsewhere.
+            // `back` still refers to the buffer. If Arrow had copied the rows, the buffer would return to the pool
+            // here.
             drop(rows);
             assert_eq!(spares.bytes(), 0);
             drop(back);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_said() {
+    fn errors_describe_invalid_messages() {
         let problem = |bytes: &'static [u8]| {
             let mut received = Received::new(Arc::default());
             received.push(Bytes::from_static(bytes)).unwrap_err().to_string()
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_message_is_not_nothing() {
+    fn a_partial_message_is_not_empty() {
         for part in [&[0][..], &[0, 0, 0, 0, 2, 0]] {
             let mut received = Received::new(Arc::default());
             assert!(received.is_empty());

@@ -1,4 +1,4 @@
-//! Rows out of an Arrow IPC stream, as its bytes come in.
+//! Decodes an Arrow IPC stream incrementally.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -6,29 +6,29 @@ use arrow_ipc::reader::StreamDecoder;
 use arrow_schema::{ArrowError, SchemaRef};
 use bytes::Bytes;
 
-use crate::schema::unless_it_panics;
+use crate::schema::catch_panic;
 
-/// One stream. Nothing is allocated for bytes that are announced before they are there, and rows point into those that
-/// came whole.
+/// A decoder of one stream. It allocates no memory for an announced length before the bytes have arrived. Rows point
+/// into the received bytes if these contain a whole message.
 #[derive(Debug, Default)]
 pub struct RowStream {
     decoder: StreamDecoder,
-    /// Nothing can be made of what follows.
+    /// Set after an error: the rest of the stream can't be decoded.
     is_broken: bool,
 }
 
 impl RowStream {
-    /// Takes the next bytes: the record batches that they complete.
+    /// Decodes the next bytes. Returns the record batches that they complete.
     ///
     /// # Errors
-    /// When they are no such stream; then nothing more comes of it.
+    /// If the bytes are not a valid stream. All later calls fail too.
     pub fn push(&mut self, bytes: Bytes) -> Result<Vec<RecordBatch>, ArrowError> {
         if self.is_broken {
             return Err(broken());
         }
         let mut bytes = Buffer::from(bytes);
         let mut batches = Vec::new();
-        let read = unless_it_panics(|| {
+        let read = catch_panic(|| {
             while let Some(batch) = self.decoder.decode(&mut bytes)? {
                 batches.push(batch);
             }
@@ -38,15 +38,15 @@ impl RowStream {
         read.map(|()| batches)
     }
 
-    /// The schema, once it has come.
+    /// Returns the schema once it has arrived.
     pub fn schema(&self) -> Option<SchemaRef> {
         self.decoder.schema()
     }
 
-    /// Ends it: the schema.
+    /// Ends the stream and returns its schema.
     ///
     /// # Errors
-    /// When it is not whole.
+    /// If the stream is incomplete or was invalid.
     pub fn finish(mut self) -> Result<SchemaRef, ArrowError> {
         if self.is_broken {
             return Err(broken());
@@ -58,5 +58,5 @@ impl RowStream {
 }
 
 fn broken() -> ArrowError {
-    ArrowError::IpcError("the stream was damaged before".into())
+    ArrowError::IpcError("the stream failed to decode before".into())
 }

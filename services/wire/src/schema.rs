@@ -1,4 +1,4 @@
-//! Schemas as encapsulated Arrow IPC messages.
+//! Encodes and decodes schemas as encapsulated Arrow IPC messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, wr
 use arrow_schema::{ArrowError, Schema};
 use bytes::Bytes;
 
-/// The schema as an encapsulated IPC message: continuation, length, flatbuffer, padding.
+/// Encodes a schema as an encapsulated IPC message: continuation marker, length, flatbuffer, padding.
 pub fn schema_to_bytes(schema: &Schema) -> Result<Bytes, ArrowError> {
     let options = IpcWriteOptions::default();
     let mut dictionaries = DictionaryTracker::new(false);
@@ -21,24 +21,25 @@ pub fn schema_to_bytes(schema: &Schema) -> Result<Bytes, ArrowError> {
     Ok(out.into())
 }
 
-/// The schema of an encapsulated IPC message.
+/// Decodes the schema of an encapsulated IPC message.
 ///
 /// # Errors
-/// When the bytes are none, or one of types that there aren't.
+/// If the bytes are not such a message, or have types that Arrow does not know.
 pub fn schema_from_bytes(bytes: &[u8]) -> Result<Schema, ArrowError> {
-    unless_it_panics(|| try_schema_from_ipc_buffer(bytes))
+    catch_panic(|| try_schema_from_ipc_buffer(bytes))
 }
 
-/// What Arrow makes of bytes of somebody else's. It panics on what a flatbuffer can say and Arrow doesn't know: integers
-/// of 7 bits, lists without items, buffers beyond the end. It works on nothing but what it is given, so that its panic
-/// leaves nothing behind, and is that message's fault.
-pub(crate) fn unless_it_panics<T>(
+/// Runs one of Arrow's decoders on untrusted bytes, and converts a panic to an error.
+///
+/// Arrow panics on messages that are valid flatbuffers but not valid Arrow data: integers of 7 bits, lists without
+/// items, buffers beyond the end. Unwinding is safe, because the decoder changes nothing but its own data.
+pub(crate) fn catch_panic<T>(
     read: impl FnOnce() -> Result<T, ArrowError>,
 ) -> Result<T, ArrowError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-        Err(ArrowError::IpcError(format!("the message makes no sense to Arrow: {text}")))
+        Err(ArrowError::IpcError(format!("the message is not valid Arrow data: {text}")))
     })
 }
 
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schema_comes_back_with_its_metadata() {
+    fn a_schema_round_trips_with_its_metadata() {
         let field = Field::new("v", DataType::Int8, true)
             .with_metadata([("a".to_string(), "b".to_string())].into());
         let schema = Schema::new(vec![field]);

@@ -1,7 +1,7 @@
-//! Large buffers that are used again as they are.
+//! A pool of large buffers that are reused without being cleared.
 //!
-//! A reply is a megabyte or two, and comes and goes a thousand times a second: new memory for each would
-//! have to be zeroed by the kernel, page by page, and costs as much as copying the rows.
+//! A reply takes one or two megabytes, and a thousand replies a second are allocated and freed. The kernel would zero
+//! new memory page by page, which costs as much as copying the rows.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,51 +9,53 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_buffer::{Buffer, MutableBuffer};
 use bytes::Bytes;
 
-/// Smaller buffers are not kept.
+/// The minimum size of a buffer in the pool.
 pub(crate) const SPARE_BYTES_MIN: usize = 64 << 10;
 
-/// What is kept at most: bytes, and buffers.
+/// The maximum total size of the buffers in the pool.
 const BYTES_MAX: usize = 32 << 20;
+/// The maximum number of buffers in the pool.
 const COUNT_MAX: usize = 64;
 
-/// Buffers that nobody uses. Belongs to one core or connection, so that its lock is never waited for;
-/// what is lent comes back from wherever it is dropped.
+/// A pool of unused buffers. Each core or connection has its own pool, so its lock is rarely contended. Lent buffers
+/// return to the pool on any thread on which they are dropped.
 #[derive(Debug, Default)]
-pub struct Spares(Mutex<Kept>);
+pub struct Spares(Mutex<Pool>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// The oldest first.
+struct Pool {
+    /// The unused buffers, in the order in which they returned.
     buffers: VecDeque<MutableBuffer>,
+    /// The total capacity of the buffers.
     bytes: usize,
 }
 
 impl Spares {
-    /// A buffer of `len` bytes. It holds what it held before.
+    /// Returns a buffer of `len` bytes. A reused buffer still has its previous contents.
     pub fn take(&self, len: usize) -> MutableBuffer {
-        let spare = (len >= SPARE_BYTES_MIN).then(|| self.with(|kept| kept.take(len))).flatten();
+        let spare = (len >= SPARE_BYTES_MIN).then(|| self.with(|pool| pool.take(len))).flatten();
         let mut buffer = spare.unwrap_or_else(|| MutableBuffer::with_capacity(len));
         buffer.resize(len, 0);
         buffer
     }
 
-    /// The bytes of `buffer`, which comes back here once they are no longer used.
+    /// Converts `buffer` to bytes. The buffer returns to the pool when the last reference to them is dropped.
     pub fn lend(self: &Arc<Self>, buffer: Buffer) -> Bytes {
-        Bytes::from_owner(Lent { buffer, to: Arc::clone(self) })
+        Bytes::from_owner(Lent { buffer, pool: Arc::clone(self) })
     }
 
-    /// Bytes kept for the next one.
+    /// Returns the total size of the buffers in the pool.
     pub fn bytes(&self) -> usize {
-        self.with(|kept| kept.bytes)
+        self.with(|pool| pool.bytes)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Pool) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Kept {
-    /// The last one that fits, and isn't far too large.
+impl Pool {
+    /// Takes the buffer that returned last among those with a capacity of one to two times `len`.
     fn take(&mut self, len: usize) -> Option<MutableBuffer> {
         let fits = |buffer: &MutableBuffer| (len..=len * 2).contains(&buffer.capacity());
         let at = self.buffers.iter().rposition(fits)?;
@@ -67,7 +69,7 @@ impl Kept {
         if !(SPARE_BYTES_MIN..=BYTES_MAX).contains(&bytes) {
             return;
         }
-        // Those that nobody took for longest go: replies may be of another size now.
+        // Make room by dropping the buffers that have been unused for longest. Replies may have another size by now.
         while self.bytes + bytes > BYTES_MAX || self.buffers.len() == COUNT_MAX {
             let Some(oldest) = self.buffers.pop_front() else { break };
             self.bytes -= oldest.capacity();
@@ -77,9 +79,10 @@ impl Kept {
     }
 }
 
+/// A lent buffer, which returns to its pool when it is dropped.
 struct Lent {
     buffer: Buffer,
-    to: Arc<Spares>,
+    pool: Arc<Spares>,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -90,9 +93,9 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Others may still look at it.
+        // If other Arrow arrays still refer to the buffer, it is freed instead of reused.
         if let Ok(buffer) = std::mem::take(&mut self.buffer).into_mutable() {
-            self.to.with(|kept| kept.put(buffer));
+            self.pool.with(|pool| pool.put(buffer));
         }
     }
 }
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_used_again_as_it_is_where_it_fits() {
+    fn a_buffer_of_a_fitting_size_is_reused_with_its_contents() {
         let spares = Arc::new(Spares::default());
         let mut buffer = spares.take(100_000);
         assert!(buffer.iter().all(|&byte| byte == 0));
@@ -114,22 +117,25 @@ mod tests {
         drop(clone);
         assert!(spares.bytes() >= 100_000);
         assert!(spares.take(150_000).iter().all(|&byte| byte == 0), "too small");
-        assert!(spares.take(SPARE_BYTES_MIN - 1).iter().all(|&byte| byte == 0), "not worth it");
+        assert!(
+            spares.take(SPARE_BYTES_MIN - 1).iter().all(|&byte| byte == 0),
+            "below the minimum"
+        );
         let again = spares.take(90_000);
         assert!(again.len() == 90_000 && again.iter().all(|&byte| byte == 7));
         assert_eq!(spares.bytes(), 0);
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_pool_is_bounded() {
         let spares = Arc::new(Spares::default());
         for len in [BYTES_MAX / 10, SPARE_BYTES_MIN] {
             let lent: Vec<_> = (0..100).map(|_| spares.lend(spares.take(len).into())).collect();
             drop(lent);
             assert!(spares.bytes() <= BYTES_MAX);
-            assert!(spares.with(|kept| kept.buffers.len()) <= COUNT_MAX);
-            // What came last is there, whatever came before.
-            assert!(spares.with(|kept| kept.take(len)).is_some());
+            assert!(spares.with(|pool| pool.buffers.len()) <= COUNT_MAX);
+            // The buffer that returned last is in the pool.
+            assert!(spares.with(|pool| pool.take(len)).is_some());
         }
     }
 }

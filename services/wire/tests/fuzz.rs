@@ -1,6 +1,8 @@
-//! Every message of both services, and what travels inside of them: schemas, record batches, streams of rows, faults in
-//! trailers. Arbitrary bytes, good ones damaged, and messages of every shape that the descriptors allow: what comes of
-//! them is a value or an error that says why, and no length is believed before its bytes are there.
+//! Fuzz tests of the decoders of every message of both services, and of their contents: schemas, record batches,
+//! streams of rows, and errors in trailers.
+//!
+//! The inputs are arbitrary bytes, damaged valid messages, and random messages that the descriptors allow. Each must
+//! decode or give an error with a reason, and no memory is allocated for a length before its bytes are there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,29 +29,29 @@ use wire::{
     schema_from_bytes, schema_to_bytes, status_of,
 };
 
-/// What a decoder may take at a time for each byte that it is given: a message of one or two bytes within a list
-/// becomes a structure of some 200, in a list that grows by doubling.
-const GROWTH: usize = 800;
+/// The memory that a decoder may hold for each input byte. A message of one or two bytes in a list becomes a
+/// structure of about 200 bytes, in a list that grows by doubling.
+const MEMORY_PER_BYTE: usize = 800;
 
-/// And besides: errors, and what is allocated once.
-const BESIDES: usize = 64 << 10;
+/// The memory that a decoder may hold in addition, for errors and one-time allocations.
+const MEMORY_BASE: usize = 64 << 10;
 
-/// Where Arrow may panic: what it says then is kept by the test's harness.
-const PANICS: usize = 2 << 20;
+/// The additional memory if Arrow may panic, because the test harness captures the panic messages.
+const MEMORY_PANICS: usize = 2 << 20;
 
-/// What is done with one message's bytes.
+/// Decodes a message's bytes. The flag says whether they are valid.
 type Try = fn(&[u8], bool);
 
-/// A message decodes or says why not, and what is decoded comes back as it is.
+/// Checks that a message decodes or gives an error, and that a decoded message round-trips.
 fn try_message<M: Message + Default + PartialEq>(bytes: &[u8], is_right: bool) {
     let whole = Bytes::copy_from_slice(bytes);
-    let decoded = within(bytes.len() * GROWTH + BESIDES, || M::decode(whole));
+    let decoded = within(bytes.len() * MEMORY_PER_BYTE + MEMORY_BASE, || M::decode(whole));
     match decoded {
         Ok(message) => {
             let again = message.encode_to_vec();
             assert_eq!(again.len(), message.encoded_len());
-            let back = M::decode(Bytes::from(again)).expect("what was encoded here");
-            // Not so with a NaN in it.
+            let back = M::decode(Bytes::from(again)).expect("a message that was just encoded");
+            // A message with a NaN is not equal to itself.
             let is_itself = M::decode(Bytes::copy_from_slice(bytes)).unwrap() == message;
             assert!(back == message || !is_itself);
         }
@@ -69,10 +71,10 @@ macro_rules! messages {
     };
 }
 
-/// By their full names.
+/// Returns all messages of both services by their full names.
 fn all() -> Vec<(&'static str, Try)> {
     let generated = messages![
-        fetch: FetchRequest Open Batches Batch Rerank Close Cancel FetchResponse Welcome Opened Reply Neighbors
+        fetch: FetchRequest Open Batches Batch Rerank Close Cancel FetchResponse Welcome Opened Reply Retire Neighbors
             StageTimes Error WarmRequest RowRange ChunkRange WarmProgress DescribeRequest DescribeResponse Histogram
             StartWarm TableUse StoreUse Drive Core;
         query: SearchRequest Vector Text SearchResponse Stage GetRequest GetResponse Error TakeRequest TakeResponse
@@ -90,8 +92,8 @@ fn fuzz_every_message() {
     let messages = Messages::of(DESCRIPTORS, &["t", "vector", "s3://bucket/table"]);
     let all = all();
     let known: BTreeSet<_> = all.iter().map(|(name, _)| *name).collect();
-    let there_are: BTreeSet<_> = messages.names("bireme.").into_iter().collect();
-    assert_eq!(known, there_are, "a message of the proto files is not tried, or is there no more");
+    let declared: BTreeSet<_> = messages.names("bireme.").into_iter().collect();
+    assert_eq!(known, declared, "the messages tested here differ from those of the proto files");
     cases("fuzz_every_message", 12_000, |rng| {
         let (name, attempt) = all[rng.random_range(0..all.len())];
         let mut bytes = messages.message(rng, name);
@@ -106,7 +108,7 @@ fn fuzz_every_message() {
     });
 }
 
-/// Rows of types that differ in what they are made of.
+/// Generates a record batch with columns of types that differ in their buffers.
 fn batch(rng: &mut StdRng) -> RecordBatch {
     let rows = rng.random_range(0..20usize);
     let mut maybe = |likely: f64| (0..rows).map(|_| rng.random_bool(likely)).collect::<Vec<_>>();
@@ -162,7 +164,7 @@ fn batch(rng: &mut StdRng) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(nullable).unwrap()
 }
 
-/// One whose columns stand alone, as those of replies do.
+/// Generates a record batch without dictionaries, as in replies.
 fn plain_batch(rng: &mut StdRng) -> RecordBatch {
     loop {
         let batch = batch(rng);
@@ -173,7 +175,7 @@ fn plain_batch(rng: &mut StdRng) -> RecordBatch {
     }
 }
 
-fn look_at(batch: &RecordBatch) {
+fn validate(batch: &RecordBatch) {
     batch.columns().iter().for_each(|column| column.to_data().validate_full().unwrap());
 }
 
@@ -190,11 +192,11 @@ fn fuzz_record_batches() {
             damage(rng, &mut damaged);
             let Ok(received) = ArrowBatch::decode(Bytes::from(damaged)) else { continue };
             let schema = batch.schema();
-            let read = within(sent.len() * 16 + BESIDES, || received.to_record_batch(&schema));
+            let read = within(sent.len() * 16 + MEMORY_BASE, || received.to_record_batch(&schema));
             match read {
                 Ok(read) => {
                     accepted += 1;
-                    look_at(&read);
+                    validate(&read);
                 }
                 Err(error) => {
                     refused += 1;
@@ -221,7 +223,7 @@ fn fuzz_schemas() {
                 true => damaged = noise(rng, 300),
                 false => damage(rng, &mut damaged),
             }
-            match within(good.len() * 64 + PANICS, || schema_from_bytes(&damaged)) {
+            match within(good.len() * 64 + MEMORY_PANICS, || schema_from_bytes(&damaged)) {
                 Ok(_) => accepted += 1,
                 Err(error) => {
                     refused += 1;
@@ -257,10 +259,10 @@ fn fuzz_row_streams() {
         for _ in 0..6 {
             let mut damaged = good.clone();
             damage(rng, &mut damaged);
-            match within(good.len() * 64 + PANICS, || read(&damaged, cut)) {
+            match within(good.len() * 64 + MEMORY_PANICS, || read(&damaged, cut)) {
                 Ok((_, batches)) => {
                     accepted += 1;
-                    batches.iter().for_each(look_at);
+                    batches.iter().for_each(validate);
                 }
                 Err(error) => {
                     refused += 1;
@@ -298,15 +300,15 @@ fn fuzz_fetch_frames() {
         for _ in 0..4 {
             let mut damaged = good.clone();
             damage(rng, &mut damaged);
-            let most = (8 << 20) + damaged.len() * GROWTH + BESIDES;
-            if let Err(error) = within(most, || receive(&damaged)) {
+            let limit = (8 << 20) + damaged.len() * MEMORY_PER_BYTE + MEMORY_BASE;
+            if let Err(error) = within(limit, || receive(&damaged)) {
                 assert!(error.to_string().starts_with("a message "));
             }
         }
     });
 }
 
-/// Statuses as they come in trailers: by name, in words, and in details.
+/// Damages the headers of a status: its code, message or details.
 #[test]
 fn fuzz_trailers() {
     cases("fuzz_trailers", 6_000, |rng| {
@@ -314,15 +316,15 @@ fn fuzz_trailers() {
         let fault = Fault::new(reason, "no column \"ü\"").with("column", "ü");
         let mut headers = HeaderMap::new();
         Status::from(fault.clone()).add_header(&mut headers).unwrap();
-        let told = |headers: &HeaderMap| status_of(headers).map(|it| Fault::from_status(&it));
-        assert_eq!(told(&headers), Some(fault));
+        let read = |headers: &HeaderMap| status_of(headers).map(|it| Fault::from_status(&it));
+        assert_eq!(read(&headers), Some(fault));
         let names: Vec<HeaderName> = headers.keys().cloned().collect();
         let name = names[rng.random_range(0..names.len())].clone();
         let mut value = headers[&name].as_bytes().to_vec();
         damage(rng, &mut value);
         let Ok(value) = HeaderValue::from_bytes(&value) else { return };
         headers.insert(name, value);
-        within(BESIDES * 4, || drop(told(&headers)));
+        within(MEMORY_BASE * 4, || drop(read(&headers)));
     });
 }
 
@@ -338,7 +340,7 @@ fn fuzz_spans() {
         assert_eq!(ParentSpan::parse(&parent.to_string()), Some(parent));
         damage(rng, &mut text);
         let text = String::from_utf8_lossy(&text);
-        if let Some(read) = within(BESIDES, || ParentSpan::parse(&text)) {
+        if let Some(read) = within(MEMORY_BASE, || ParentSpan::parse(&text)) {
             assert_eq!(ParentSpan::parse(&read.to_string()), Some(read));
         }
     });

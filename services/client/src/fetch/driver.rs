@@ -13,6 +13,7 @@ use wire::fetch::{FetchRequest, FetchResponse};
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
+use super::incoming::Incoming;
 use super::job::Command;
 use super::ledger::{Ledger, batch_rows_max};
 use super::link::{Link, unreachable};
@@ -31,6 +32,8 @@ pub(super) struct Driver {
     pub commands: UnboundedReceiver<Command>,
     /// Bounded by the batches that there are.
     pub cancels: UnboundedReceiver<u64>,
+    /// What waited on a stream that the node asked to replace: it goes first on the next one.
+    pub unsent: Vec<Command>,
 }
 
 /// Every caller has gone, and so has the client.
@@ -40,6 +43,8 @@ struct Abandoned;
 enum End {
     Abandoned,
     Broken(Fault),
+    /// The node asked for another one; this one still answers what it was asked.
+    Retired(Incoming),
 }
 
 impl Driver {
@@ -60,6 +65,7 @@ impl Driver {
                     Err(Abandoned) => return,
                 },
                 Err(fault) => {
+                    self.unsent.drain(..).for_each(|command| command.fail(fault.clone()));
                     self.outage.tell(&self.endpoint, &fault);
                     self.shared.set_link(state::Link::Down(fault.clone()));
                     Some(fault)
@@ -104,11 +110,22 @@ impl Driver {
         let batch_rows_max = batch_rows_max(&link.welcome);
         self.shared.credit_rows.store(link.welcome.credit_rows as usize, Ordering::Relaxed);
         self.shared.set_link(state::Link::Up { batch_rows_max });
+        std::mem::take(&mut self.unsent).into_iter().for_each(|command| ledger.admit(command));
         let end = self.serve(link, &mut ledger).await;
         self.shared.outstanding_rows.store(0, Ordering::Relaxed);
         self.shared.credit_rows.store(0, Ordering::Relaxed);
         drop(connected);
-        let End::Broken(fault) = end else { return Err(Abandoned) };
+        let fault = match end {
+            End::Abandoned => return Err(Abandoned),
+            End::Broken(fault) => fault,
+            End::Retired(incoming) => {
+                self.backoff.reset();
+                self.shared.set_link(state::Link::Connecting);
+                self.unsent = ledger.take_unsent();
+                tokio::spawn(finish(self.endpoint.clone(), incoming, ledger));
+                return Ok(None);
+            }
+        };
         self.outage.tell(&self.endpoint, &fault);
         let useful = ledger.answered() > 0;
         if useful {
@@ -129,11 +146,12 @@ impl Driver {
             ledger.look_at_credit(Instant::now);
             tokio::select! {
                 biased;
-                message = link.incoming.message() => {
-                    if let Err(fault) = self.on_message(message, ledger) {
-                        return End::Broken(fault);
-                    }
-                }
+                message = link.incoming.message() => match self.on_message(message, ledger) {
+                    Ok(Said::Answer) => {}
+                    // Its side of the stream ends when what takes messages is dropped.
+                    Ok(Said::Retire) => return End::Retired(link.incoming),
+                    Err(fault) => return End::Broken(fault),
+                },
                 id = self.cancels.recv(), if !self.cancels.is_closed() => {
                     id.into_iter().for_each(|id| ledger.cancel(id));
                 }
@@ -171,25 +189,8 @@ impl Driver {
         &self,
         message: Result<Option<FetchResponse>, tonic::Status>,
         ledger: &mut Ledger,
-    ) -> Result<(), Fault> {
-        let broken = |why: &str| unreachable(&self.endpoint, why);
-        match message {
-            Err(status) => Err(broken(&format!("the stream broke: {}", status.message()))),
-            Ok(None) => Err(broken("it ended the stream")),
-            Ok(Some(FetchResponse { kind: Some(ResponseKind::Opened(opened)) })) => {
-                ledger.on_opened(opened).map_err(|fault| broken(&fault.message))
-            }
-            Ok(Some(FetchResponse { kind: Some(ResponseKind::Reply(reply)) })) => {
-                ledger.on_reply(reply, Instant::now()).map_err(|fault| broken(&fault.message))
-            }
-            Ok(Some(FetchResponse { kind: Some(ResponseKind::Welcome(_)) })) => {
-                Err(broken("it welcomed twice"))
-            }
-            Ok(Some(FetchResponse { kind: None })) => {
-                debug!(endpoint = %self.endpoint, "a message of a kind not known here");
-                Ok(())
-            }
-        }
+    ) -> Result<Said, Fault> {
+        on_message(&self.endpoint, message, ledger)
     }
 
     fn count(&self, kind: &RequestKind, ledger: &mut Ledger) {
@@ -202,6 +203,45 @@ impl Driver {
             self.shared.credit_waits.fetch_add(waits.batches, Ordering::Relaxed);
             let wait_us = waits.time.as_micros() as u64;
             self.shared.credit_wait_us.fetch_add(wait_us, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a message of the node was.
+enum Said {
+    Answer,
+    Retire,
+}
+
+fn on_message(
+    endpoint: &Endpoint,
+    message: Result<Option<FetchResponse>, tonic::Status>,
+    ledger: &mut Ledger,
+) -> Result<Said, Fault> {
+    let broken = |why: &str| unreachable(endpoint, why);
+    let kind = match message {
+        Err(status) => return Err(broken(&format!("the stream broke: {}", status.message()))),
+        Ok(None) => return Err(broken("it ended the stream")),
+        Ok(Some(FetchResponse { kind })) => kind,
+    };
+    let obeyed = match kind {
+        Some(ResponseKind::Opened(opened)) => ledger.on_opened(opened),
+        Some(ResponseKind::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
+        Some(ResponseKind::Retire(_)) => return Ok(Said::Retire),
+        Some(ResponseKind::Welcome(_)) => return Err(broken("it welcomed twice")),
+        None => {
+            debug!(%endpoint, "a message of a kind not known here");
+            Ok(())
+        }
+    };
+    obeyed.map(|()| Said::Answer).map_err(|fault| broken(&fault.message))
+}
+
+/// Takes what a stream still answers whose node asked for another one.
+async fn finish(endpoint: Endpoint, mut incoming: Incoming, mut ledger: Ledger) {
+    while ledger.has_outstanding() {
+        if let Err(fault) = on_message(&endpoint, incoming.message().await, &mut ledger) {
+            return ledger.fail(&fault);
         }
     }
 }

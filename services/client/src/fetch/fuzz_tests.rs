@@ -105,7 +105,7 @@ fn fuzz_what_an_io_node_says() {
             let taken = match response.kind {
                 Some(Said::Opened(opened)) => ledger.on_opened(opened),
                 Some(Said::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
-                Some(Said::Welcome(_)) | None => Ok(()),
+                Some(Said::Welcome(_) | Said::Retire(_)) | None => Ok(()),
             };
             assert!(ledger.outstanding_rows() <= CREDIT_ROWS as usize);
             if let Err(why) = taken {

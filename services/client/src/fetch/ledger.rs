@@ -312,6 +312,29 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether the node has batches to answer.
+    pub fn has_outstanding(&self) -> bool {
+        let waits = |batch: &Outstanding| batch.answer.as_ref().is_some_and(|it| !it.is_closed());
+        self.outstanding.values().any(waits)
+    }
+
+    /// Takes back what was not sent, in order: opens first, as batches that wait for their projection come with it.
+    pub fn take_unsent(&mut self) -> Vec<Command> {
+        let mut unsent = Vec::new();
+        for entry in self.handles.entries_mut() {
+            if let State::Opening(waiters) = &mut entry.state {
+                let Waiters { jobs, opens } = std::mem::take(waiters);
+                let projection = &entry.projection;
+                let open = |answer| Command::Open { projection: Arc::clone(projection), answer };
+                unsent.extend(opens.into_iter().map(open));
+                unsent.extend(jobs.into_iter().map(Command::Fetch));
+            }
+        }
+        unsent.extend(self.ready.drain(..).map(|ready| Command::Fetch(ready.job)));
+        self.control.clear();
+        unsent
+    }
+
     /// The stream broke: everything that waits or is outstanding fails with `fault`.
     pub fn fail(mut self, fault: &Fault) {
         // In the order in which they were asked for: that of a map is another each time.

@@ -345,6 +345,7 @@ impl Stream {
             backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
             commands: commanded,
             cancels: cancelled,
+            unsent: Vec::new(),
         };
         tokio::spawn(driver.run());
         Self { shared, commands, cancels }

@@ -402,6 +402,7 @@ fn blames_node(fault: &Fault, took: Duration) -> bool {
         | Reason::TableDamaged
         | Reason::UnsupportedType
         | Reason::TableNotFound
+        | Reason::TableNotServed
         | Reason::VersionNotFound
         | Reason::ColumnNotFound
         | Reason::RowNotFound
@@ -432,6 +433,7 @@ fn table_may_answer(reason: Reason) -> bool {
         | Reason::BadProtocol
         | Reason::UnsupportedType
         | Reason::TableNotFound
+        | Reason::TableNotServed
         | Reason::VersionNotFound
         | Reason::ColumnNotFound
         | Reason::RowNotFound

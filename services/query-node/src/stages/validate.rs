@@ -11,6 +11,9 @@ use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::tables::{OpenTable, Projection};
 
+/// Bytes of a key: a BTREE compares it with many others, and a refusal shows it.
+const KEY_BYTES_MAX: usize = 64 << 10;
+
 /// What to search for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum By {
@@ -86,6 +89,7 @@ pub async fn validate_search(
             By::Vector { column, vector: vector.values }
         }
         (Some(WireBy::Like(key)), _) => {
+            check_key("like", &key)?;
             let column = column_of_vectors(open, vector_column).await?;
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
@@ -192,7 +196,16 @@ pub fn validate_keys(request: &GetRequest, config: &QueryConfig) -> Result<()> {
     match keys {
         0 => bad("keys", "is empty; give at least one key".into()),
         _ if keys > keys_max => bad("keys", format!("has {keys} keys; give at most {keys_max}")),
-        _ => Ok(()),
+        _ => request.keys.iter().try_for_each(|key| check_key("keys", key)),
+    }
+}
+
+fn check_key(field: &'static str, key: &str) -> Result<()> {
+    match key.len() > KEY_BYTES_MAX {
+        true => {
+            bad(field, format!("has a key of {} bytes; {KEY_BYTES_MAX} is the most", key.len()))
+        }
+        false => Ok(()),
     }
 }
 

@@ -58,8 +58,6 @@ struct State {
 pub struct Listed<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Where it is.
-    pub uri: &'a str,
     /// The current version, if it is open.
     pub current: Option<Arc<OpenTable>>,
     /// Why it can't be opened, or followed.
@@ -119,7 +117,7 @@ impl Catalog {
     pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
         self.entries.values().map(|entry| {
             let State { current, fault, .. } = State::clone(&entry.state());
-            Listed { name: &entry.name, uri: &entry.config.uri, current, fault }
+            Listed { name: &entry.name, current, fault }
         })
     }
 
@@ -153,7 +151,7 @@ impl Catalog {
         };
         match newer {
             Ok(None) => entry.recover(),
-            Err(error) => entry.blame(fault_of(&error)),
+            Err(error) => entry.blame(entry.named(fault_of(&error))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key) {
@@ -193,7 +191,7 @@ impl Catalog {
         match opened {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
-                let fault = Fault::from(error);
+                let fault = entry.named(Fault::from(error));
                 entry.blame(fault.clone());
                 Err(fault.into())
             }
@@ -206,7 +204,7 @@ impl Catalog {
             let table = self.lake.open_version(&entry.config.uri, version).await?;
             OpenTable::new(&entry.name, table, entry.config.key.as_deref()).map(Arc::new)
         };
-        let open = async { open.await.map_err(Fault::from) };
+        let open = async { open.await.map_err(|error| entry.named(Fault::from(error))) };
         let opened = self.versions.try_get_with(name, open.boxed()).await;
         opened.map_err(|fault| QueryError::Fault(Fault::clone(&fault)))
     }
@@ -243,6 +241,15 @@ impl Entry {
             state.fault = None;
         });
         open
+    }
+
+    /// A fault as callers see it: with the table's name in place of its URI, `<words>`. The log has the URI.
+    fn named(&self, mut fault: Fault) -> Fault {
+        if let Some(uri) = fault.metadata.get_mut("table") {
+            fault.message = fault.message.replace(uri.as_str(), &format!("<{}>", self.name));
+            uri.clone_from(&self.name);
+        }
+        fault
     }
 
     fn recover(&self) {

@@ -21,6 +21,9 @@ pub enum Measure {
 
 const MEASURES: usize = 3;
 
+/// A row of texts, in bytes. Memory is taken for so many before rows are fetched, and for what they have afterwards.
+const ROW_BYTES_LIKELY: usize = 64;
+
 /// Some columns of a table, in an order.
 #[derive(Debug)]
 pub struct Projection {
@@ -51,6 +54,11 @@ impl Projection {
         let wire_schema = Arc::new(wire_schema(&schema));
         let row_bytes = wire_schema.fields().iter().map(|field| bytes_of(field.data_type())).sum();
         Self { columns, schema, wire_schema, row_bytes, answers: Default::default() }
+    }
+
+    /// Bytes of so many rows as they travel; of columns of any size, the least that a row is likely to have.
+    pub fn bytes_of(&self, rows: usize) -> usize {
+        rows.saturating_mul(self.row_bytes.unwrap_or(ROW_BYTES_LIKELY))
     }
 
     /// How their rows are answered with `measure`.

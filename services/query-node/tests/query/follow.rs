@@ -62,7 +62,8 @@ async fn a_table_that_cannot_be_opened_is_listed_with_why_and_tried_again() {
     node.refresh().await;
     let tables = client.tables().await.unwrap();
     assert_eq!((tables[0].name.as_str(), tables[0].version), ("absent", 0));
-    assert!(tables[0].error.contains(&absent.uri), "{}", tables[0].error);
+    let error = &tables[0].error;
+    assert!(error.starts_with("no table at <absent>") && !error.contains(&absent.uri), "{error}");
     assert_eq!((tables[1].rows, tables[1].error.as_str()), (2700, ""));
     let request = SearchRequest { table: "absent".into(), ..last_rows(0) };
     let fault = client.search(request.clone()).await.unwrap_err();
@@ -87,7 +88,7 @@ async fn a_table_that_is_removed_while_it_is_served_is_unavailable_until_it_is_b
     std::fs::remove_dir_all(&table.uri).unwrap();
     node.refresh().await;
     for error in errors().await {
-        assert!(error.contains(&format!("no table at {}", table.uri)), "{error}");
+        assert!(error.contains("no table at <t>") && !error.contains(&table.uri), "{error}");
     }
     assert_eq!(client.tables().await.unwrap()[0].rows, 2700);
     table.fill().await;

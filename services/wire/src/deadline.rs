@@ -1,0 +1,50 @@
+//! How long callers may have a node work for them.
+
+use std::time::Duration;
+
+use tonic::codegen::http::HeaderMap;
+
+/// The longest deadline of a call, and of a batch. Work whose caller asks for more ends then; who has more to do asks
+/// in parts, or over a stream, whose messages have a deadline each.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(300);
+
+/// How long the caller of a request with `headers` waits, by `grpc-timeout`: up to eight digits and a unit. At most
+/// [`DEADLINE_MAX`]; `None` where it says nothing, or nothing that can be read.
+pub fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|it| it.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    let asked = match unit {
+        "H" => Duration::from_secs(count.checked_mul(3600)?),
+        "M" => Duration::from_secs(count.checked_mul(60)?),
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => return None,
+    };
+    Some(asked.min(DEADLINE_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit_and_capped() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            asked_timeout(&headers)
+        };
+        assert_eq!(read("2M"), Some(Duration::from_secs(120)));
+        assert_eq!(read("5S"), Some(Duration::from_secs(5)));
+        assert_eq!(read("99999999u"), Some(Duration::from_micros(99_999_999)));
+        assert_eq!([read("1H"), read("99999999H"), read("99999999S")], [Some(DEADLINE_MAX); 3]);
+        assert_eq!([read("5"), read("S"), read("5x"), read("999999999S"), read("+5S")], [None; 5]);
+        assert_eq!(asked_timeout(&HeaderMap::new()), None);
+    }
+}
