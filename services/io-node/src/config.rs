@@ -1,5 +1,6 @@
 //! How an I/O node is to be: one typed form, checked before anything starts.
 
+mod serve;
 mod share;
 mod start_warm;
 
@@ -13,12 +14,13 @@ use bytesize::ByteSize;
 use connections::idle;
 use connections::tls::ServerTlsConfig;
 use serde::{Deserialize, Serialize};
-use tables::StoreLimits;
+use tables::{StoreLimits, UriPrefix};
 use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
 use crate::slab::check_size;
 
+pub use serve::{AlsoReadsConfig, resolve};
 pub use share::{ShareConfig, check_promised, shares};
 pub use start_warm::StartWarmConfig;
 
@@ -32,6 +34,11 @@ pub struct IoConfig {
     pub tls: Option<ServerTlsConfig>,
     /// The node's name, which placement goes by; unique among the members.
     pub name: String,
+    /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
+    /// refused, whether it exists or not; without any the node does not start.
+    pub serve: Vec<UriPrefix>,
+    /// What some of them may read beside their own folders; all others read nothing else.
+    pub also_reads: Vec<AlsoReadsConfig>,
     /// The drives; at least one.
     pub drives: Vec<DriveConfig>,
     /// How many cores serve, one ring each; 0 for all that the affinity mask allows.
@@ -159,6 +166,8 @@ impl Default for IoConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7071)),
             tls: None,
             name: "io-0".into(),
+            serve: Vec::new(),
+            also_reads: Vec::new(),
             drives: Vec::new(),
             cores: 0,
             pin: true,
@@ -239,6 +248,7 @@ impl IoConfig {
         if self.queue_rows_max < self.batch_rows_max as usize {
             return bad("queue_rows_max", "must be at least batch_rows_max".into());
         }
+        serve::check(self)?;
         shares(self)?;
         self.warm_at_start.iter().try_for_each(StartWarmConfig::check)?;
         if !(0.0..=1.0).contains(&self.hit_ratio_at_start) {
@@ -281,7 +291,8 @@ mod tests {
 
     fn with(change: impl FnOnce(&mut IoConfig)) -> Result<(), NodeError> {
         let drive = DriveConfig { path: "/x".into(), size: Some(ByteSize::gib(1)) };
-        let mut config = IoConfig { drives: vec![drive], ..Default::default() };
+        let serve = vec![UriPrefix::of_config("/t").unwrap()];
+        let mut config = IoConfig { serve, drives: vec![drive], ..Default::default() };
         change(&mut config);
         config.validate()
     }
@@ -303,6 +314,7 @@ mod tests {
         assert_eq!(field(with(|c| c.idle_poll = Duration::from_secs(2))), "idle_poll");
         assert_eq!(field(with(|c| c.credit_rows = 1)), "credit_rows");
         assert_eq!(field(with(|c| c.fills = 0)), "fills");
+        assert_eq!(field(with(|c| c.serve.clear())), "serve");
         assert_eq!(field(with(|c| c.hit_ratio_at_start = 90.0)), "hit_ratio_at_start");
         assert_eq!(field(with(|c| c.hit_ratio_at_start = f64::NAN)), "hit_ratio_at_start");
         assert!(with(|c| c.hit_ratio_at_start = 1.0).is_ok());
@@ -312,5 +324,23 @@ mod tests {
         assert_eq!(field(with(|c| c.warm_at_start = vec![warm("", vec![])])), "warm_at_start");
         assert_eq!(field(with(|c| c.warm_at_start = vec![warm("/t", names())])), "warm_at_start");
         assert!(with(|c| c.warm_at_start = vec![warm("/t", vec!["a".into()])]).is_ok());
+        assert_eq!(field(with(|c| c.warm_at_start = vec![warm("/u", vec![])])), "serve");
+        assert_eq!(
+            field(with(|c| c.warm_at_start = vec![warm("/t/../u", vec![])])),
+            "warm_at_start"
+        );
+    }
+
+    #[test]
+    fn a_node_that_serves_nothing_is_told_the_line_to_add() {
+        let error = with(|c| c.serve.clear()).unwrap_err().to_string();
+        assert!(error.contains("add the line `serve = [\"s3://bucket/tables/\"]`"), "{error}");
+        let warm = |uri: &str| StartWarmConfig { uri: uri.into(), version: 0, columns: vec![] };
+        let error = with(|c| {
+            c.serve.clear();
+            c.warm_at_start = vec![warm("s3://b/t/"), warm("/u"), warm("/u/")];
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("add the line `serve = [\"/u\", \"s3://b/t\"]`"), "{error}");
     }
 }

@@ -36,6 +36,12 @@ pub enum NodeError {
         /// The version.
         version: u64,
     },
+    /// A table that the node is not configured to serve, or a text that names none.
+    #[error(
+        "this node does not serve that table, or its URI is not in canonical form; the node's setting `serve` lists \
+         the tables that it serves, by absolute paths or s3://, gs:// and az:// URIs"
+    )]
+    NotServed,
     /// Rows that together are larger than may be held at once.
     #[error(
         "{rows} rows come to more than {bytes_max} bytes; ask for fewer, or raise `segment` to cache them"
@@ -127,6 +133,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
                 .with("table", uri)
                 .with("version", version)
         }
+        NodeError::NotServed => Fault::new(Reason::TableNotServed, error.to_string()),
         NodeError::RowsTooLarge { .. } => Fault::new(Reason::TooLarge, error.to_string()),
         NodeError::Config { .. }
         | NodeError::Slab(_)

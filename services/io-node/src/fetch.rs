@@ -31,8 +31,9 @@ pub fn fetch(
     let (id, rows) = (batch.id, batch.row_addrs.len());
     core.stats.came.add(1);
     core.stirs.add();
-    match decode::decode(core, session, projection, batch, held) {
+    match decode::decode(core, session, projection, batch) {
         Ok(mut request) => {
+            request.held = held;
             locate::locate(core, &mut request);
             let no = core.requests.borrow_mut().add(request);
             if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
@@ -40,7 +41,7 @@ pub fn fetch(
             }
             proceed(core, no);
         }
-        Err(fault) => reply::refuse(core, session, id, rows, fault),
+        Err(fault) => reply::refuse(core, session, id, rows, fault, Some(held)),
     }
 }
 

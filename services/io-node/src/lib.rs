@@ -32,10 +32,13 @@ mod table;
 mod table_rows;
 mod warm;
 
-pub use config::{Admission, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig};
+pub use config::{
+    Admission, AlsoReadsConfig, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig,
+};
 pub use error::NodeError;
 pub use fill::{DriveState, simulate};
 pub use metrics::METRICS;
 pub use node::{IoNode, Recovery};
 pub use slab::{LaidOut, Superblock, inspect, lay_out, too_little};
 pub use stepped::{SteppedNode, SteppedState};
+pub use table::label as table_label;

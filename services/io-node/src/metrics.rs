@@ -14,6 +14,7 @@ use crate::config;
 use crate::core::CoreSnapshot;
 use crate::fill::DriveState;
 use crate::node::Shared;
+use crate::slab::drive_name;
 
 telemetry::metrics! {
     pub static METRICS;
@@ -30,6 +31,10 @@ telemetry::metrics! {
     UNDER_WAY = Gauge "bireme.io.batches.under_way" "{batch}" [] "Batches under way";
     TRAFFIC_MEMORY = Gauge "bireme.io.traffic_memory.usage" "By" [] "Memory held for clients: connections, streams, batches, and replies until they are sent";
     TRAFFIC_MEMORY_LIMIT = Gauge "bireme.io.traffic_memory.limit" "By" [] "What it may come to";
+    CONNECTIONS = Gauge "bireme.io.connections" "{connection}" [] "Connections of clients";
+    CONNECTIONS_LIMIT = Gauge "bireme.io.connections.limit" "{connection}" [] "How many there may be; a newcomer has the place of one that is idle";
+    CONNECTIONS_EVICTED = Counter "bireme.io.connections.evicted" "{connection}" [] "Idle connections that were closed for newcomers";
+    CONNECTIONS_REFUSED = Counter "bireme.io.connections.refused" "{connection}" [] "Newcomers that were refused: all connections had streams, or half of them were their address's";
     RING_READS = Counter "bireme.io.ring.reads" "{read}" ["core"] "Reads that a core's ring was given";
     RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "Times that the kernel was entered to submit; reads by submits is the size of a batch";
     RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
@@ -156,6 +161,11 @@ fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));
     samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.reply_bytes));
     samples.add(&TRAFFIC_MEMORY_LIMIT, &[], shared.memory.traffic);
+    let connections = shared.places.counts();
+    samples.add(&CONNECTIONS, &[], connections.open as u64);
+    samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
+    samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
+    samples.add(&CONNECTIONS_REFUSED, &[], connections.refused);
 }
 
 fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
@@ -172,7 +182,7 @@ fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
 
 fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     for (at, slab) in shared.slabs.iter().enumerate() {
-        let drive = &slab.path().display();
+        let drive = &drive_name(DriveNo(at as u16), slab.path());
         samples.add(&DRIVE_READS, &[drive], sum(cores, |core| core.drives[at].reads));
         samples.add(&DRIVE_BYTES, &[drive], sum(cores, |core| core.drives[at].read_bytes));
         samples.add(&DRIVE_FAILED, &[drive], sum(cores, |core| core.drives[at].failed));
@@ -247,7 +257,8 @@ async fn shares(samples: &mut Samples, shared: &Shared) {
     for (config, (tag, _)) in configs.iter().zip(config::shares(&shared.config).unwrap_or_default())
     {
         let holding = holdings.get(&tag).copied().unwrap_or_default();
-        let labels: &[&dyn Display] = &[&config.uri];
+        let label = config.label();
+        let labels: &[&dyn Display] = &[&label];
         samples.add(&SHARE_USAGE, labels, holding.sectors * SECTOR_BYTES as u64);
         samples.add(&SHARE_HELD, labels, holding.held_sectors * SECTOR_BYTES as u64);
         samples.add(&SHARE_MINIMUM, labels, config.minimum.as_u64());

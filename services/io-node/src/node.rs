@@ -8,17 +8,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connections::tls::ServerTls;
+use connections::{AcceptOptions, Acceptor, Caps, Lifetimes, Places, connections_by_memory};
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
 use telemetry::{Identity, Telemetry, Tracer};
-use tokio::net::TcpListener;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle as TaskHandle;
 
-use crate::config::{IoConfig, check_promised, shares};
+use crate::config::{self, IoConfig, check_promised, shares};
 use crate::core::mailbox::{Mailbox, Message};
 use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
@@ -28,7 +27,7 @@ use crate::metrics::NodeMetrics;
 use crate::readiness::{Readiness, become_ready};
 use crate::serve::Accepted;
 use crate::slab::{self, Claim, Drives};
-use crate::table::Registry;
+use crate::table::{Registry, Served};
 use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
 
@@ -66,10 +65,14 @@ pub struct Shared {
     pub memory: MemoryPlan,
     /// What the process has used. Of a simulated node nothing: it is one of several, and its runs are to repeat.
     pub usage: fn() -> process::Usage,
+    /// Gives freed memory back to the system. A simulated node leaves that be: its process has others.
+    pub give_back: Option<fn()>,
     /// Where batches' spans go.
     pub tracer: Tracer,
     /// How clients connect, if not in the clear.
     pub tls: Option<Arc<ServerTls>>,
+    /// Places for their connections.
+    pub places: Arc<Places>,
 }
 
 impl Shared {
@@ -115,7 +118,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Of `cores` cores, with what isn't the read path on `threads`; spans go to `tracer`; `epoch_min` as
+    /// Of `cores` cores, that serve the tables of `served`, with what isn't the read path on `threads`; spans go to `tracer`; `epoch_min` as
     /// [`Filler::new`] has it.
     ///
     /// # Errors
@@ -124,7 +127,7 @@ impl Parts {
     pub fn new(
         config: IoConfig,
         drives: Drives,
-        tables: Arc<dyn Tables>,
+        (tables, served): (Arc<dyn Tables>, Served),
         cores: usize,
         threads: Threads,
         tracer: Tracer,
@@ -155,9 +158,12 @@ impl Parts {
             epoch_min,
         );
         let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
+        let connections = connections_by_memory(cores, memory.traffic / cores.max(1) as u64);
+        let places = Places::new(Caps::new(connections, process::descriptors()), cores);
         let shared = Arc::new(Shared {
             tls,
-            tables: Registry::new(tables, config.tables_max),
+            places,
+            tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(
                 threads.background.clone(),
                 config.table_reads,
@@ -172,6 +178,10 @@ impl Parts {
             usage: match &engine {
                 Engine::Simulated(_) => process::Usage::default,
                 _ => process::Usage::now,
+            },
+            give_back: match &engine {
+                Engine::Simulated(_) => None,
+                _ => Some(process::give_back_memory),
             },
             engine,
             memory,
@@ -188,7 +198,7 @@ pub struct IoNode {
     engine: String,
     shared: Arc<Shared>,
     cores: Vec<JoinHandle<()>>,
-    acceptor: TaskHandle<()>,
+    acceptor: Option<Acceptor>,
     running: Running,
     recovery: Recovery,
     telemetry: Telemetry,
@@ -243,7 +253,21 @@ impl IoNode {
     pub fn start(config: IoConfig, tables: Arc<dyn Tables>) -> Result<Self, NodeError> {
         config.validate()?;
         let drives = Drives::open(&config)?;
-        Self::start_on(config, drives, tables)
+        Self::start_on(config, drives, tables, Lifetimes::default())
+    }
+
+    /// The same with connections that last as a test wants.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_with_lifetimes(
+        config: IoConfig,
+        tables: Arc<dyn Tables>,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, NodeError> {
+        config.validate()?;
+        let drives = Drives::open(&config)?;
+        Self::start_on(config, drives, tables, lifetimes)
     }
 
     /// The same on simulated drives, which go wrong as a test wants.
@@ -258,13 +282,14 @@ impl IoNode {
         let drives = Drives::simulated(&config, disk)?;
         config.drives = drives.configured();
         config.validate()?;
-        Self::start_on(config, drives, tables)
+        Self::start_on(config, drives, tables, Lifetimes::default())
     }
 
     fn start_on(
         config: IoConfig,
         drives: Drives,
         tables: Arc<dyn Tables>,
+        lifetimes: Lifetimes,
     ) -> Result<Self, NodeError> {
         let started = Instant::now();
         let listener = bind(config.listen)?;
@@ -288,6 +313,8 @@ impl IoNode {
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
+        let (config, served) = resolved(config, Arc::clone(&tables), &handle)?;
+        let tables = (tables, served);
         let Parts { shared, mails, mut filler, claims } =
             Parts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
         running.mailboxes = Arc::clone(&shared.mailboxes);
@@ -301,17 +328,8 @@ impl IoNode {
         handle.spawn(filler.run());
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
-        let (local_addr, acceptor) = {
-            let _guard = handle.enter();
-            let listener = TcpListener::from_std(listener).map_err(os("listening"))?;
-            let local_addr = listener.local_addr().map_err(os("listening"))?;
-            let cores = Arc::clone(&shared.mailboxes);
-            let give = move |core: usize, stream| {
-                drop(cores[core].send(Message::Connection(Accepted::Socket(stream))));
-            };
-            let dealing = connections::deal(listener, shared.cores(), give);
-            (local_addr, handle.spawn(dealing))
-        };
+        let local_addr = listener.local_addr().map_err(os("listening"))?;
+        let acceptor = accept(&shared, listener, lifetimes).map_err(os("listening"))?;
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
         let telemetry = Telemetry::start(
             &shared.config.telemetry,
@@ -319,6 +337,7 @@ impl IoNode {
             NodeMetrics(Arc::clone(&shared)),
             &handle,
         )?;
+        let acceptor = Some(acceptor);
         Ok(Self { local_addr, engine, shared, cores, acceptor, running, recovery, telemetry })
     }
 
@@ -381,7 +400,7 @@ impl IoNode {
     /// Takes no more connections, records what is cached, ends the streams once their batches are answered,
     /// and drains the rings; what isn't done within `limit` is given up.
     pub fn stop(mut self, limit: Duration) {
-        self.acceptor.abort();
+        drop(self.acceptor.take());
         self.shared.readiness.end();
         let deadline = Instant::now() + limit;
         let mut stopped = self.shared.fills.stop();
@@ -400,12 +419,6 @@ impl IoNode {
             }
         }
         self.shared.tracer.flush(deadline.saturating_duration_since(Instant::now()));
-    }
-}
-
-impl Drop for IoNode {
-    fn drop(&mut self) {
-        self.acceptor.abort();
     }
 }
 
@@ -431,6 +444,36 @@ fn background(threads: usize) -> Result<Runtime, NodeError> {
         .enable_all()
         .build()
         .map_err(os("starting the background's threads"))
+}
+
+/// The configuration with its tables' URIs resolved, and what is served. May be called within a runtime, as tests do,
+/// which therefore is not the one that resolves them.
+fn resolved(
+    mut config: IoConfig,
+    tables: Arc<dyn Tables>,
+    background: &Handle,
+) -> Result<(IoConfig, Served), NodeError> {
+    let (done, resolved) = std::sync::mpsc::channel();
+    background.spawn(async move {
+        let served = config::resolve(&mut config, tables.as_ref()).await;
+        let _ = done.send((config, served));
+    });
+    let ended = |_| os("resolving the URIs of tables")(std::io::Error::other("its task ended"));
+    resolved.recv().map_err(ended)
+}
+
+fn accept(
+    shared: &Arc<Shared>,
+    listener: std::net::TcpListener,
+    lifetimes: Lifetimes,
+) -> std::io::Result<Acceptor> {
+    let options =
+        AcceptOptions { tls: shared.tls.clone(), places: Arc::clone(&shared.places), lifetimes };
+    let cores = Arc::clone(&shared.mailboxes);
+    connections::accept(listener, options, move |core, accepted| {
+        let accepted = Accepted::Socket(Box::new(accepted));
+        drop(cores[core].send(Message::Connection(accepted)));
+    })
 }
 
 /// A CPU for each core's thread; none where they aren't to be pinned.

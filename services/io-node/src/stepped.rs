@@ -39,6 +39,7 @@ use crate::node::{Parts, Shared, Threads, os};
 use crate::readiness::become_ready;
 use crate::serve::Accepted;
 use crate::slab::{self, Drives};
+use crate::table::Served;
 use crate::warm::run_at_start;
 
 /// How long a step takes, by the node's own clocks.
@@ -134,8 +135,17 @@ impl SteppedNode {
             Threads { background: handle.clone(), fills: FillThreads::shared(handle.clone()) };
         // What the parts have of a clock is to be this one.
         let entered = handle.enter();
-        let parts =
-            Parts::new(config, drives, tables, count, threads, Tracer::default(), epoch_min)?;
+        // Simulated tables have no symbolic links.
+        let served = Served::new(&config.serve);
+        let parts = Parts::new(
+            config,
+            drives,
+            (tables, served),
+            count,
+            threads,
+            Tracer::default(),
+            epoch_min,
+        )?;
         drop(entered);
         let Parts { shared, mails, mut filler, claims } = parts;
         let mut cores = Vec::with_capacity(count);

@@ -2,16 +2,15 @@
 //!
 //! The taken rows are encoded like a chunk, so that one way of assembling serves rows of both kinds.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use address::RowAddr;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
-use futures::FutureExt;
 use pack::Extent;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use wire::{Fault, Reason};
 
@@ -30,11 +29,16 @@ pub struct TableReader {
 }
 
 /// Rows of one part of a request.
-struct Wanted {
+struct Rows {
     projection: Arc<Projection>,
     part: usize,
     addrs: Vec<RowAddr>,
-    deadline: Option<Instant>,
+}
+
+/// The same, and what is needed to read them.
+struct Wanted {
+    rows: Rows,
+    deadline: Instant,
     /// Given back on the core that took it, whatever became of the request meanwhile.
     held: HeldBytes,
 }
@@ -65,34 +69,62 @@ impl TableReader {
         self.runtime.spawn(async move {
             let permit = running.acquire().await;
             waiting.fetch_sub(1, Ordering::Relaxed);
-            let part = wanted.part;
-            // A panic in a library below is this batch's fault, not silence.
-            let image = AssertUnwindSafe(wanted.take()).catch_unwind().await;
-            let held = wanted.held;
-            let panicked = |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
-            let image = image.unwrap_or_else(panicked);
+            let Wanted { rows, held, deadline } = wanted;
+            let part = rows.part;
+            let send = |image, held| {
+                // A core that is gone has no use for it.
+                let _ = to.send(Message::Image { request, part, image, held });
+            };
+            let late =
+                || Err(Fault::new(Reason::DeadlineExceeded, "the deadline passed in the table"));
+            if deadline <= Instant::now() {
+                return send(late(), held);
+            }
+            let mut held = Some(held);
+            run_to_end(rows.take(), deadline, |image| match image {
+                Some(image) => {
+                    // A panic in a library below is this batch's fault, not silence.
+                    let panicked =
+                        |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
+                    send(image.unwrap_or_else(panicked), held.take().unwrap_or_default());
+                }
+                None => send(late(), HeldBytes::default()),
+            })
+            .await;
             drop(permit);
-            // A core that is gone has no use for it.
-            let _ = to.send(Message::Image { request, part, image, held });
+            if let Some(held) = held {
+                let _ = to.send(Message::Held(held));
+            }
         });
         Ok(())
     }
 }
 
-impl Wanted {
-    async fn take(&self) -> Result<Extent, Fault> {
-        let late = || Fault::new(Reason::DeadlineExceeded, "the deadline passed in the table");
-        let taken = match self.deadline {
-            Some(deadline) if deadline <= Instant::now() => return Err(late()),
-            Some(deadline) => {
-                tokio::time::timeout_at(deadline, self.rows()).await.map_err(|_| late())?
-            }
-            None => self.rows().await,
-        };
-        taken.map_err(|error| fault_of(&error))
+/// Runs `work` on a task of its own, since what computes doesn't look at the time, and gives `answer` what came of it,
+/// or `None` at `deadline`. Returns once the work has ended, which after the deadline is when it next waits: what it
+/// holds is to be held until then.
+async fn run_to_end<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+    deadline: Instant,
+    answer: impl FnOnce(Option<Result<T, JoinError>>),
+) {
+    let mut task = tokio::spawn(work);
+    let done = tokio::time::timeout_at(deadline, &mut task).await.ok();
+    let is_late = done.is_none();
+    answer(done);
+    if is_late {
+        task.abort();
+        // An error says that it was aborted.
+        let _ = task.await;
+    }
+}
+
+impl Rows {
+    async fn take(self) -> Result<Extent, Fault> {
+        self.read().await.map_err(|error| fault_of(&error))
     }
 
-    async fn rows(&self) -> Result<Extent, NodeError> {
+    async fn read(&self) -> Result<Extent, NodeError> {
         let part = &self.projection.parts[self.part];
         let pack = self.projection.pack(part);
         let columns: Vec<_> = part.columns.iter().map(|&c| pack.columns[c].clone()).collect();
@@ -153,7 +185,7 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
             .ok_or_else(|| no_room(core, bytes))?;
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
         asked += bytes;
-        let wanted = Wanted { projection, part, addrs, deadline, held };
+        let wanted = Wanted { rows: Rows { projection, part, addrs }, deadline, held };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;
     }
@@ -185,4 +217,34 @@ pub fn arrived(core: &Core, no: RequestNo, part: usize, image: Extent, held: Hel
     request.images_held = std::mem::take(&mut request.images_held).and(held);
     request.images_left -= 1;
     request.images_left == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn late_work_is_answered_for_in_time_and_waited_for() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
+        let computing = async move { held.recv().is_ok() };
+        let deadline = Instant::now() + Duration::from_millis(50);
+        let work = tokio::spawn(run_to_end(computing, deadline, move |done| {
+            let _ = answers.send(done.map(Result::unwrap));
+        }));
+        assert_eq!(answered.recv().await, Some(None));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!work.is_finished(), "it still computes");
+        hold.send(()).unwrap();
+        work.await.unwrap();
+        // What ends in time is what is answered, and what waits is dropped.
+        let mut done = None;
+        let later = Instant::now() + Duration::from_secs(60);
+        run_to_end(async { 7 }, later, |it| done = it.map(Result::unwrap)).await;
+        assert_eq!(done, Some(7));
+        let soon = Instant::now() + Duration::from_millis(1);
+        run_to_end(std::future::pending::<()>(), soon, |done| assert!(done.is_none())).await;
+    }
 }

@@ -1,15 +1,16 @@
-//! Rows, as they arrive from drives, into the columns of a reply.
+//! Assembles rows, as they arrive from drives, into the columns of a reply.
 //!
 //! ```text
-//! new      every row's length is taken from its index, and room is made
-//! put      fixed-width columns and blobs: copied to their place in the final Arrow buffer
-//!          other columns: the row is staged, since its place depends on the rows before it
-//! finish   staged rows are decoded in order; positions never put are an error
+//! new      takes each row's length from its index and allocates the buffers
+//! put      fixed-width columns and blobs: copies them to their position in the final Arrow buffer
+//!          other columns: stages the row, because its position depends on the rows before it
+//! finish   decodes staged rows in order; a position that was never put is an error
 //! ```
 //!
-//! Rows may come from extents of different forms, arrive in any order and in pieces. Nothing is
-//! allocated per row. Sectors are to be checked ([`ExtentIndex::check`]) before their bytes are put;
-//! bytes that are wrong nevertheless are an error, never a panic and never an invalid array.
+//! Rows may come from extents of different forms, and arrive in any order and in pieces. Nothing is allocated per row.
+//!
+//! Callers check sectors ([`ExtentIndex::check`]) before they put bytes from them. Bytes that are damaged nevertheless
+//! cause an error, never a panic or an invalid array.
 
 use arrow_buffer::MutableBuffer;
 use arrow_data::ArrayData;
@@ -17,46 +18,44 @@ use arrow_data::ArrayData;
 use crate::gather::{GatherRow, Malformed, zeroed};
 use crate::index::{ExtentIndex, Form};
 use crate::layout::Solo;
-use crate::values::Values;
+use crate::values::SoloValues;
 use crate::{PackError, PackLayout};
 
-/// Gathers the projected columns of one pack's rows.
+/// Assembles the projected columns of one pack's rows.
 pub struct Assembler {
-    /// Names of the projected columns.
+    /// The names of the projected columns.
     columns: Vec<String>,
     rows: Vec<Row>,
     target: Target,
-    /// Rows that can't be decoded as they arrive.
-    stage: Stage,
+    /// The rows that can't be decoded as they arrive.
+    staged: StagedRows,
 }
 
 #[derive(Clone, Copy)]
 struct Row {
-    /// Bytes of the row's span.
+    /// The length of the row's span in bytes.
     len: u32,
-    /// Bytes put so far.
+    /// The bytes put so far.
     received: u32,
     form: Form,
-    /// Known from the index: nothing needs to be put.
+    /// Whether the index says that the row is null. Nothing needs to be put then.
     is_null: bool,
     is_staged: bool,
 }
 
 enum Target {
-    /// A solo column of binary or text, unless it isn't projected.
-    Values(Option<Values>),
+    /// The only column of the pack, of binary or text. `None` if it isn't projected.
+    Values(Option<SoloValues>),
     Rows(GatherRow),
 }
 
 impl Assembler {
-    /// An assembler of the columns `projection` (indices of the layout's fields, in the order
-    /// wanted, without repeats) of these rows. Each item becomes one position, in order; a row may
-    /// be given more than once.
+    /// Creates an assembler. `projection` has the indices of the wanted fields of the layout, in order and without
+    /// repeats. Each item of `rows` becomes one position, in order. A row may be given more than once.
     ///
     /// # Errors
-    /// [`PackError::Projection`], [`PackError::NoSuchRow`], [`PackError::CorruptIndex`] for the
-    /// index of another layout, [`PackError::ReplyTooLarge`] for more than 2 GiB of a column with
-    /// 32-bit offsets.
+    /// [`PackError::Projection`], [`PackError::NoSuchRow`], [`PackError::CorruptIndex`] for the index of another
+    /// layout, [`PackError::ReplyTooLarge`] for more than 2 GiB in a column with 32-bit offsets.
     pub fn new<'a>(
         layout: &PackLayout,
         projection: &[usize],
@@ -65,8 +64,8 @@ impl Assembler {
         Self::in_memory(layout, projection, rows, &mut zeroed)
     }
 
-    /// The same, in memory that `used` gives: buffers of so many bytes, whatever they hold. It is
-    /// asked only where every byte is put before the end.
+    /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length and may return used memory. It is
+    /// called only for columns of which every byte is put before [`finish`](Self::finish).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -74,7 +73,7 @@ impl Assembler {
         layout: &PackLayout,
         projection: &[usize],
         rows: impl IntoIterator<Item = (&'a ExtentIndex, u32)>,
-        used: &mut dyn FnMut(usize) -> MutableBuffer,
+        allocate: &mut dyn FnMut(usize) -> MutableBuffer,
     ) -> Result<Self, PackError> {
         for (i, &column) in projection.iter().enumerate() {
             if column >= layout.fields.len() || projection[..i].contains(&column) {
@@ -97,15 +96,15 @@ impl Assembler {
             Solo::Value if projection.is_empty() => Target::Values(None),
             Solo::Value => {
                 let lens = rows.iter().map(|row| row.len as usize - 1);
-                let values = Values::new(&layout.row.fields[0].physical, lens);
+                let values = SoloValues::new(&layout.row.fields[0].physical, lens);
                 let column = layout.fields[0].name().clone();
                 Target::Values(Some(values.ok_or(PackError::ReplyTooLarge { column })?))
             }
             Solo::Plain(_) | Solo::No => {
-                // Such rows are copied whole, and `finish` sees that all were.
-                let are_whole = matches!(layout.solo, Solo::Plain(_))
+                // Plain rows are copied byte by byte, and `finish` checks that all were put.
+                let are_plain = matches!(layout.solo, Solo::Plain(_))
                     && rows.iter().all(|row| row.form == Form::Plain);
-                let memory = if are_whole { used } else { &mut zeroed };
+                let memory = if are_plain { allocate } else { &mut zeroed };
                 let columns = projection.iter().copied();
                 let mut gather = GatherRow::new(&layout.row, columns, rows.len(), memory);
                 if let Some(solo) = gather.solo_mut() {
@@ -118,24 +117,25 @@ impl Assembler {
                 Target::Rows(gather)
             }
         };
-        Ok(Self { columns, rows, target, stage: Stage::default() })
+        Ok(Self { columns, rows, target, staged: StagedRows::default() })
     }
 
-    /// How many positions there are.
+    /// Returns the number of positions.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are no positions.
+    /// Returns whether there are no positions.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Puts all bytes of the row at `position`, as its index's span has them. Not needed (but
-    /// allowed) where [`ExtentIndex::is_null`].
+    /// Puts all bytes of the row at `position`: those of its span in the extent. This is optional for rows for which
+    /// [`ExtentIndex::is_null`] returns true.
     ///
     /// # Errors
-    /// [`PackError::Put`] for another length, or a position put before; [`PackError::Corrupt`].
+    /// [`PackError::Put`] if the length differs from the span's or the position was put before;
+    /// [`PackError::Corrupt`].
     pub fn put(&mut self, position: usize, bytes: &[u8]) -> Result<(), PackError> {
         match self.rows.get(position) {
             Some(row) if row.len as usize == bytes.len() => self.put_piece(position, 0, bytes),
@@ -143,12 +143,11 @@ impl Assembler {
         }
     }
 
-    /// Puts the bytes from `offset` of the span of the row at `position`. Pieces may come in any
-    /// order and must not overlap; together they are the span.
+    /// Puts a piece of the row at `position`, which begins at `offset` of the row's span. Pieces may be put in any
+    /// order. They must not overlap, and together they must cover the span.
     ///
     /// # Errors
-    /// [`PackError::Put`] for bytes outside the span, or more than it has;
-    /// [`PackError::Corrupt`].
+    /// [`PackError::Put`] for bytes outside the span, or more bytes than it has; [`PackError::Corrupt`].
     pub fn put_piece(
         &mut self,
         position: usize,
@@ -192,11 +191,11 @@ impl Assembler {
             (Target::Rows(_), _) => {}
         }
         row.is_staged = true;
-        self.stage.put(&self.rows, position, offset, bytes);
+        self.staged.put(&self.rows, position, offset, bytes);
         Ok(())
     }
 
-    /// The projected columns, in position order, in the physical form of their wire types
+    /// Returns the projected columns, with their rows in position order, in the physical form of their wire types
     /// ([`crate::physical_type`]).
     ///
     /// # Errors
@@ -217,7 +216,7 @@ impl Assembler {
             Target::Rows(ref mut gather) => gather,
         };
         for (position, row) in self.rows.iter().enumerate().filter(|(_, row)| row.is_staged) {
-            let bytes = self.stage.row(position, row.len);
+            let bytes = self.staged.row(position, row.len);
             if row.form == Form::Plain {
                 gather.solo_mut().into_iter().for_each(|solo| solo.set_plain(position, bytes));
             } else {
@@ -233,14 +232,14 @@ impl Assembler {
     }
 }
 
-/// One arena for the bytes of rows, in position order. Made with the first row that needs it.
+/// An arena for the bytes of staged rows, in position order. Allocated when the first row is staged.
 #[derive(Default)]
-struct Stage {
+struct StagedRows {
     starts: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-impl Stage {
+impl StagedRows {
     fn put(&mut self, rows: &[Row], position: usize, offset: usize, bytes: &[u8]) {
         if self.starts.is_empty() {
             let mut end = 0;
@@ -269,7 +268,7 @@ fn corrupt(columns: &[String], column: usize, malformed: Malformed) -> PackError
     }
 }
 
-/// Decoded bytes that Arrow refuses: nulls where the type allows none.
+/// Returns the error for decoded values that Arrow rejects, such as a null in a type that allows none.
 fn invalid(column: &str, error: &arrow_schema::ArrowError) -> PackError {
     PackError::Corrupt { column: column.to_owned(), reason: error.to_string() }
 }

@@ -1,32 +1,31 @@
-//! From a chunk's columns to an extent's bytes.
+//! Encodes a chunk's columns to an extent.
 //!
-//! Two passes: lengths first, which place the rows, then the bytes, each written once to its place.
-//! Rows of constant width are written column by column, so that the loop over the rows of a
-//! column does nothing but copy.
+//! There are two passes. The first computes the rows' lengths, which determine where each row starts. The second writes
+//! each byte once. Rows of constant width are written column by column, so that the inner loop only copies.
 
 use address::{SECTOR_BYTES, sectors_for};
 use arrow_array::{Array, ArrayRef};
 use arrow_cast::{CastOptions, cast_with_options};
 
-use crate::index::{Extent, ExtentIndex, Form, Placement};
+use crate::column::{Column, Fields};
+use crate::index::{Extent, ExtentIndex, Form, RowPlacement};
 use crate::layout::Solo;
-use crate::placement::{FixedRows, RowSpan, SECTORS_MAX, VariableRows};
-use crate::shape::Slot;
-use crate::source::{Column, Fields};
+use crate::row_placement::{FixedRows, RowSpan, SECTORS_MAX, VariableRows};
+use crate::shape::FieldLocation;
 use crate::wire::encoded_type;
 use crate::{PackError, PackLayout};
 
-/// From this width a bit a row for nulls is at most 0.2 % of the bytes; a chunk of narrower values
-/// with nulls is encoded with them in the rows.
+/// The minimum width in bytes of values whose nulls are a bitmap in the index. From this width the bitmap is at most
+/// 0.2 % of the bytes. A chunk of narrower values with nulls is encoded as [`Form::Row`], with the nulls in the rows.
 const INDEXED_NULLS_WIDTH_MIN: u32 = 64;
 
 impl PackLayout {
-    /// Encodes one chunk: the layout's columns, in its order, of equal length. The same columns
-    /// always give the same bytes.
+    /// Encodes one chunk. `columns` are those of the layout, in its order and of equal length. The same columns always
+    /// give the same bytes.
     ///
     /// # Errors
-    /// Columns that aren't the layout's; [`PackError::TooLarge`] for a chunk that would need 4 GiB
-    /// or more, or holds a list of 2^30 items.
+    /// [`PackError::Columns`], [`PackError::Type`] or [`PackError::Rows`] if the columns don't match the layout;
+    /// [`PackError::TooLarge`] if the chunk needs 4 GiB or more, or holds a list of 2^30 items or more.
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<Extent, PackError> {
         let rows = self.check(columns)?;
         let arrays = columns
@@ -40,7 +39,7 @@ impl PackLayout {
             .collect::<Result<Vec<_>, _>>()?;
         let fields = Fields::new(&self.row, arrays.iter());
         let too_large = || PackError::TooLarge { rows: rows as usize };
-        if fields.columns.iter().any(|column| column.has_endless_list(0..rows as usize)) {
+        if fields.columns.iter().any(|column| column.has_oversized_list(0..rows as usize)) {
             return Err(too_large());
         }
         match (self.solo, fields.columns.as_slice()) {
@@ -65,7 +64,7 @@ impl PackLayout {
             if array.len() != rows {
                 return Err(PackError::Rows { column, expected: rows, found: array.len() });
             }
-            // Names and metadata of nested fields don't change the bytes.
+            // Names and metadata of nested fields don't affect the bytes, so they may differ.
             if !array.data_type().equals_datatype(field.data_type()) {
                 let (expected, found) = (field.data_type().clone(), array.data_type().clone());
                 return Err(PackError::Type { column, expected, found });
@@ -94,7 +93,7 @@ fn encode_plain(column: &Column<'_>, width: u32, rows: u32) -> Option<Extent> {
         bytes
     } else {
         let mut bytes = vec![0; len];
-        for (i, out) in slots(&mut bytes, placed, rows, 0, width as usize) {
+        for (i, out) in row_slices(&mut bytes, placed, rows, 0, width as usize) {
             if !column.is_null(i) {
                 column.write_plain(i..i + 1, out);
             }
@@ -106,25 +105,25 @@ fn encode_plain(column: &Column<'_>, width: u32, rows: u32) -> Option<Extent> {
         nulls.valid_indices().for_each(|i| bits[i / 8] |= 1 << (i % 8));
         bits.into()
     });
-    let index = ExtentIndex::new(Form::Plain, rows, Placement::Fixed(placed), &bytes, validity);
+    let index = ExtentIndex::new(Form::Plain, rows, RowPlacement::Fixed(placed), &bytes, validity);
     Some(Extent { index, bytes })
 }
 
 fn encode_fixed(fields: &Fields<'_>, rows: u32) -> Option<Extent> {
     let placed = FixedRows::new(u32::try_from(fields.row.tail).ok()?)?;
     let mut bytes = vec![0; whole_sectors(placed.end(rows))?];
-    for (bit, (column, slot)) in fields.columns.iter().zip(&fields.row.slots).enumerate() {
-        for (i, byte) in slots(&mut bytes, placed, rows, bit / 8, 1) {
+    for (bit, (column, location)) in fields.columns.iter().zip(&fields.row.locations).enumerate() {
+        for (i, byte) in row_slices(&mut bytes, placed, rows, bit / 8, 1) {
             byte[0] |= u8::from(!column.is_null(i)) << (bit % 8);
         }
-        let Slot::Fixed { offset, width } = *slot else { continue };
-        for (i, out) in slots(&mut bytes, placed, rows, offset, width) {
+        let FieldLocation::Fixed { offset, width } = *location else { continue };
+        for (i, out) in row_slices(&mut bytes, placed, rows, offset, width) {
             if !column.is_null(i) {
                 column.write_fixed(i, out);
             }
         }
     }
-    let index = ExtentIndex::new(Form::Row, rows, Placement::Fixed(placed), &bytes, None);
+    let index = ExtentIndex::new(Form::Row, rows, RowPlacement::Fixed(placed), &bytes, None);
     Some(Extent { index, bytes })
 }
 
@@ -143,13 +142,13 @@ fn encode_values(column: &Column<'_>, rows: u32) -> Option<Extent> {
     })
 }
 
-/// Rows of these lengths, each written by `append`.
+/// Encodes rows of the lengths `lens`. `append` writes row `i`.
 fn encode_placed(
     form: Form,
     lens: impl ExactSizeIterator<Item = u64>,
     append: impl Fn(usize, &mut Vec<u8>),
 ) -> Option<Extent> {
-    // A length beyond u32 doesn't fit an extent either way.
+    // `u32::MAX` bytes don't fit into an extent either, so saturating still gives `None`.
     let lens = lens.map(|len| u32::try_from(len).unwrap_or(u32::MAX));
     let (placed, end) = VariableRows::new(lens)?;
     let len = sectors_for(end) as usize * SECTOR_BYTES;
@@ -161,18 +160,18 @@ fn encode_placed(
     }
     bytes.resize(len, 0);
     let rows = placed.lens.len() as u32;
-    let index = ExtentIndex::new(form, rows, Placement::Variable(placed), &bytes, None);
+    let index = ExtentIndex::new(form, rows, RowPlacement::Variable(placed), &bytes, None);
     Some(Extent { index, bytes })
 }
 
-/// Bytes of the sectors of rows that end at `end`.
+/// Returns the bytes of whole sectors that rows up to byte `end` need; `None` if that is too much for an extent.
 fn whole_sectors(end: u64) -> Option<usize> {
     let sectors = sectors_for(end);
     (sectors <= SECTORS_MAX).then_some(sectors as usize * SECTOR_BYTES)
 }
 
-/// The bytes `offset..offset + width` of each row, with its number.
-fn slots(
+/// Iterates over the bytes `offset..offset + width` of each row, with the row's number.
+fn row_slices(
     bytes: &mut [u8],
     placed: FixedRows,
     rows: u32,

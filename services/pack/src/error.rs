@@ -1,33 +1,33 @@
-//! What can go wrong, with the column at fault.
+//! The errors of this crate.
 
 use arrow_schema::{ArrowError, DataType};
 
-/// Every error of this crate.
+/// An error of encoding or decoding a pack.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// The column has a type that is not stored.
+    /// The column's type can't be stored.
     #[error("column {column}: type {data_type} is not supported")]
     Unsupported {
         /// The top-level column.
         column: String,
-        /// The type at fault, which may be nested within the column's.
+        /// The unsupported type, which may be nested in the column's type.
         data_type: DataType,
     },
-    /// The pack's constant part of a row is wider than 1 GiB.
+    /// The fixed part of the pack's rows is wider than 1 GiB.
     #[error("column {column}: a row's fixed part is wider than 1 GiB")]
     TooWide {
         /// The top-level column that crosses the limit.
         column: String,
     },
-    /// Another number of columns than the layout has.
+    /// The number of columns differs from the layout's.
     #[error("{found} columns given, the pack has {expected}")]
     Columns {
-        /// Columns of the layout.
+        /// The number of columns of the layout.
         expected: usize,
-        /// Columns given.
+        /// The number of columns given.
         found: usize,
     },
-    /// A column's type is not the one its layout was made for.
+    /// A column's type differs from the layout's.
     #[error("column {column}: type {found} given, {expected} expected")]
     Type {
         /// The column.
@@ -37,95 +37,94 @@ pub enum PackError {
         /// The type given.
         found: DataType,
     },
-    /// Columns of different lengths.
+    /// The columns have different lengths.
     #[error("column {column}: {found} rows given, {expected} expected")]
     Rows {
         /// The column.
         column: String,
-        /// Rows of the first column.
+        /// The number of rows of the first column.
         expected: usize,
-        /// Rows of this column.
+        /// The number of rows of this column.
         found: usize,
     },
-    /// A chunk that doesn't fit an extent of less than 4 GiB and fewer than 2^32 rows.
-    #[error("a chunk of {rows} rows does not fit an extent of 4 GiB: take fewer rows a chunk")]
+    /// The chunk doesn't fit into an extent, which has less than 4 GiB and fewer than 2^32 rows.
+    #[error("a chunk of {rows} rows does not fit an extent of 4 GiB: use fewer rows in a chunk")]
     TooLarge {
-        /// Rows of the chunk.
+        /// The number of rows of the chunk.
         rows: usize,
     },
-    /// The rows asked for together don't fit one Arrow array with 32-bit offsets.
-    #[error("column {column}: the rows asked for exceed 2 GiB: ask for fewer")]
+    /// The requested rows don't fit into one Arrow array with 32-bit offsets.
+    #[error("column {column}: the requested rows exceed 2 GiB: request fewer")]
     ReplyTooLarge {
         /// The column.
         column: String,
     },
-    /// More distinct values than the dictionary's key type can count.
+    /// There are more distinct values than the dictionary's key type can count.
     #[error("column {column}: {values} distinct values do not fit dictionary keys of {key_type}")]
     DictionaryOverflow {
         /// The column.
         column: String,
-        /// Distinct values found.
+        /// The number of distinct values.
         values: usize,
         /// The dictionary's key type.
         key_type: DataType,
     },
-    /// A projection names a column that the layout doesn't have, or one twice.
+    /// A projection repeats a column or has one that the layout doesn't have.
     #[error("projection: column {column} is out of range or repeated")]
     Projection {
-        /// Index within the layout.
+        /// The column's index in the layout.
         column: usize,
     },
-    /// A row that the extent doesn't have.
+    /// The extent has no such row.
     #[error("row {row} is not in an extent of {rows} rows")]
     NoSuchRow {
         /// The row.
         row: u32,
-        /// Rows of the extent.
+        /// The number of rows of the extent.
         rows: u32,
     },
-    /// Bytes put for a position that don't match what was announced: no such position, outside the
-    /// row's span, or more than the row has.
+    /// Bytes were put at a position that doesn't exist, outside the row's span, or beyond its length in total.
     #[error("position {position}: bytes {offset}+{len} are not within its row or were put twice")]
     Put {
         /// The position in the reply.
         position: usize,
-        /// Offset of the piece in the row's span.
+        /// The piece's offset in the row's span.
         offset: usize,
-        /// Bytes given.
+        /// The piece's length in bytes.
         len: usize,
     },
-    /// Positions whose bytes were never put, or not all of them.
-    #[error("{count} rows were never put")]
+    /// Some positions were not put completely.
+    #[error("{count} rows were not put completely")]
     Missing {
-        /// How many.
+        /// The number of positions.
         count: usize,
     },
-    /// A sector's bytes are not those that were written.
+    /// A sector's bytes are not the bytes that were written.
     #[error("sector {sector} of the extent does not match its checksum")]
     Checksum {
-        /// Counted from the extent's start.
+        /// The sector's number, counted from the extent's start.
         sector: u32,
     },
-    /// Bytes of a row that no encoder of this layout writes.
+    /// A row has bytes that no encoder of this layout writes.
     #[error("column {column}: corrupt row: {reason}")]
     Corrupt {
         /// The column.
         column: String,
-        /// What is impossible about them.
+        /// Why the bytes are invalid.
         reason: String,
     },
-    /// Bytes that are no extent index, or the index of another layout.
+    /// The bytes are not an extent index, or the index has another layout.
     #[error("corrupt extent index: {reason}")]
     CorruptIndex {
-        /// What is impossible about them.
+        /// Why the index is invalid.
         reason: &'static str,
     },
-    /// Arrow refused a conversion.
+    /// Arrow rejected a conversion.
     #[error("column {column}: {source}")]
     Arrow {
         /// The column.
         column: String,
-        /// Arrow's own error.
+        /// Arrow's error.
         source: ArrowError,
     },
 }

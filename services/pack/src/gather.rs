@@ -1,82 +1,88 @@
-//! Values gathered into a physical Arrow array, slot by slot: the reverse of [`crate::source`].
+//! Gathers encoded values into a physical Arrow array, slot by slot: the reverse of [`crate::column`].
 //!
-//! Slots of fixed-width types may be set in any order, those of variable-width types in ascending
-//! order, each at most once. A slot that isn't set is valid and empty (zeros): what a null struct
-//! has within. Bytes are not trusted: whatever they are, the result is an error or a valid array.
+//! Slots of fixed-width types may be set in any order, those of variable-width types only in ascending order. Each slot
+//! may be set once. A slot that is never set is valid and zero or empty, as is the case within a null struct.
+//!
+//! Bytes are not trusted. Any bytes give an error or a valid array.
 
 use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 
-use crate::offsets::Offsets;
-use crate::shape::{Kind, LIST_BITMAP, LIST_COUNT_MAX, LIST_PLAIN, Shape, Slot, bit};
+use crate::offsets::OffsetsBuilder;
+use crate::shape::{FieldLocation, Kind, LIST_BITMAP, LIST_COUNT_MAX, LIST_PLAIN, Shape, bit};
 use crate::validity::Validity;
 
 /// Why bytes can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Bytes(&'static str),
-    /// More than the array's offsets can count.
+    /// The array's offsets overflow.
     TooLarge,
 }
 
-/// Gives so many bytes for a column of constant width, whatever they hold. A column that may have
-/// slots that are never set needs zeros.
-pub(crate) type Memory<'a> = &'a mut dyn FnMut(usize) -> MutableBuffer;
+/// Allocates a buffer of the given length for a column of constant width. The buffer may hold anything if every slot
+/// will be set, and must hold zeros otherwise.
+pub(crate) type Allocate<'a> = &'a mut dyn FnMut(usize) -> MutableBuffer;
 
+/// A builder of one Arrow array.
 pub(crate) struct Gather {
     physical: DataType,
     fixed: Option<usize>,
     plain: Option<usize>,
     validity: Validity,
-    values: Values,
+    values: GatheredValues,
 }
 
-enum Values {
+enum GatheredValues {
     Null,
-    /// A bit a slot.
+    /// One bit for each slot.
     Boolean(Vec<u8>),
     Plain(usize, MutableBuffer),
-    Binary(Offsets, MutableBuffer),
-    List(Offsets, Box<Gather>),
+    Binary(OffsetsBuilder, MutableBuffer),
+    List(OffsetsBuilder, Box<Gather>),
     FixedList(usize, Box<Gather>),
     Struct(GatherRow),
 }
 
-/// The fields of a struct, or the projected columns of a row.
+/// The builders of a struct's fields or of a row's projected columns.
 pub(crate) struct GatherRow {
+    /// The length of the row's fixed part.
     tail: usize,
     fields: Vec<GatherField>,
 }
 
 struct GatherField {
-    /// Its bit in the row's bitmap.
+    /// The field's bit in the row's bitmap.
     bit: usize,
-    slot: Slot,
+    location: FieldLocation,
     gather: Gather,
 }
 
 impl Gather {
-    /// Room for `slots` slots. Those of fixed width lie in `memory` already, so that they can be set
-    /// in any order.
-    pub fn new(shape: &Shape, slots: usize, memory: Memory<'_>) -> Self {
+    /// Creates a builder of `slots` slots. Slots of fixed width are allocated at once, so that they can be set in any
+    /// order.
+    pub fn new(shape: &Shape, slots: usize, allocate: Allocate<'_>) -> Self {
         let values = match &shape.kind {
-            Kind::Null => Values::Null,
-            Kind::Boolean => Values::Boolean(vec![0; slots.div_ceil(8)]),
-            Kind::Plain(width) => Values::Plain(*width, memory(slots.saturating_mul(*width))),
-            Kind::Binary => {
-                Values::Binary(Offsets::new(&shape.physical, slots), MutableBuffer::new(0))
+            Kind::Null => GatheredValues::Null,
+            Kind::Boolean => GatheredValues::Boolean(vec![0; slots.div_ceil(8)]),
+            Kind::Plain(width) => {
+                GatheredValues::Plain(*width, allocate(slots.saturating_mul(*width)))
             }
+            Kind::Binary => GatheredValues::Binary(
+                OffsetsBuilder::new(&shape.physical, slots),
+                MutableBuffer::new(0),
+            ),
             Kind::List(item) => {
                 let items = Box::new(Gather::new(item, 0, &mut zeroed));
-                Values::List(Offsets::new(&shape.physical, slots), items)
+                GatheredValues::List(OffsetsBuilder::new(&shape.physical, slots), items)
             }
             Kind::FixedList(len, item) => {
-                let items = Gather::new(item, slots.saturating_mul(*len), memory);
-                Values::FixedList(*len, Box::new(items))
+                let items = Gather::new(item, slots.saturating_mul(*len), allocate);
+                GatheredValues::FixedList(*len, Box::new(items))
             }
             Kind::Struct(row) => {
-                Values::Struct(GatherRow::new(row, 0..row.fields.len(), slots, memory))
+                GatheredValues::Struct(GatherRow::new(row, 0..row.fields.len(), slots, allocate))
             }
         };
         let (physical, validity) = (shape.physical.clone(), Validity::default());
@@ -88,69 +94,69 @@ impl Gather {
     }
 
     pub fn set_null(&mut self, slot: usize) {
-        if !matches!(self.values, Values::Null) {
+        if !matches!(self.values, GatheredValues::Null) {
             self.validity.set_null(slot);
         }
     }
 
-    /// Sets a slot from its encoding; of a fixed-width type exactly that many bytes.
+    /// Sets a slot from its encoding. For a fixed-width type, `bytes` has exactly that width.
     pub fn set(&mut self, slot: usize, bytes: &[u8]) -> Result<(), Malformed> {
         match &mut self.values {
-            Values::Null => Ok(()),
-            Values::Boolean(bits) => {
+            GatheredValues::Null => Ok(()),
+            GatheredValues::Boolean(bits) => {
                 set_bit(bits, slot, bytes.first().is_some_and(|&byte| byte != 0));
                 Ok(())
             }
-            Values::Plain(width, buffer) => {
+            GatheredValues::Plain(width, buffer) => {
                 write_at(buffer, slot * *width, bytes);
                 Ok(())
             }
-            Values::Binary(offsets, buffer) => {
+            GatheredValues::Binary(offsets, buffer) => {
                 buffer.extend_from_slice(bytes);
                 offsets.close(slot, buffer.len())
             }
-            Values::List(offsets, items) => {
+            GatheredValues::List(offsets, items) => {
                 let (head, body) = bytes.split_first_chunk::<4>().ok_or(SHORT)?;
                 let head = u32::from_le_bytes(*head);
                 let (first, count) = (offsets.end(), head as usize & LIST_COUNT_MAX);
                 items.set_body(first, count, head, body)?;
                 offsets.close(slot, first + count)
             }
-            Values::FixedList(len, items) => {
+            GatheredValues::FixedList(len, items) => {
                 let first = slot.checked_mul(*len).ok_or(Malformed::TooLarge)?;
                 items.set_body(first, *len, LIST_BITMAP, bytes)
             }
-            Values::Struct(row) => row.set(slot, bytes).map_err(|(_, malformed)| malformed),
+            GatheredValues::Struct(row) => row.set(slot, bytes).map_err(|(_, malformed)| malformed),
         }
     }
 
-    /// Sets slots from `first` on from plain encodings, back to back, as many as the bytes are.
+    /// Sets consecutive slots from `first` on from their plain encodings, which `bytes` has one after another.
     pub fn set_plain(&mut self, first: usize, bytes: &[u8]) {
         match &mut self.values {
-            Values::Plain(width, buffer) => write_at(buffer, first * *width, bytes),
-            Values::Boolean(bits) => {
+            GatheredValues::Plain(width, buffer) => write_at(buffer, first * *width, bytes),
+            GatheredValues::Boolean(bits) => {
                 for (slot, byte) in (first..).zip(bytes) {
                     set_bit(bits, slot, *byte != 0);
                 }
             }
-            Values::FixedList(len, items) => items.set_plain(first * *len, bytes),
+            GatheredValues::FixedList(len, items) => items.set_plain(first * *len, bytes),
             _ => {}
         }
     }
 
-    /// The place in the final buffer for the plain encoding of `count` slots from `first`; `None`
-    /// where the array has another form of it (booleans) or no room was made.
+    /// Returns the part of the final buffer that holds `count` slots from `first` on. `None` if the buffer does not
+    /// hold plain encodings (booleans), or is not allocated that far.
     pub fn plain_mut(&mut self, first: usize, count: usize) -> Option<&mut [u8]> {
         match &mut self.values {
-            Values::Plain(width, buffer) => {
+            GatheredValues::Plain(width, buffer) => {
                 buffer.as_slice_mut().get_mut(first * *width..(first + count) * *width)
             }
-            Values::FixedList(len, items) => items.plain_mut(first * *len, count * *len),
+            GatheredValues::FixedList(len, items) => items.plain_mut(first * *len, count * *len),
             _ => None,
         }
     }
 
-    /// Of an item's gather: sets slots from the body of a list or fixed list.
+    /// Sets slots from the body of a list or fixed list. Called on the builder of the list's items.
     fn set_body(
         &mut self,
         first: usize,
@@ -160,7 +166,7 @@ impl Gather {
     ) -> Result<(), Malformed> {
         let has_bitmap = head & LIST_BITMAP != 0;
         if !has_bitmap && self.fixed == Some(0) {
-            // Else a few bytes could claim any number of items.
+            // Items without bytes always come with a bitmap. Otherwise a few bytes could claim any number of items.
             return Err(Malformed::Bytes("items without bytes or bitmap"));
         }
         let bitmap_len = if has_bitmap { count.div_ceil(8) } else { 0 };
@@ -170,13 +176,13 @@ impl Gather {
         if head & LIST_PLAIN != 0 && plain.is_none() {
             return Err(Malformed::Bytes("plain items of a type that has no plain form"));
         }
-        let copied = matches!(self.values, Values::Plain(..));
+        let is_copied = matches!(self.values, GatheredValues::Plain(..));
         match plain.or(self.fixed) {
             Some(width) => {
                 if count.checked_mul(width) != Some(values.len()) {
                     return Err(Malformed::Bytes("items of another length"));
                 }
-                if plain.is_some() || copied {
+                if plain.is_some() || is_copied {
                     self.set_plain(first, values);
                     (0..count).filter(|&i| !is_valid(i)).for_each(|i| self.set_null(first + i));
                     return Ok(());
@@ -206,31 +212,31 @@ impl Gather {
         Ok(())
     }
 
-    /// The array of the first `slots` slots.
+    /// Builds the array of the first `slots` slots.
     pub fn finish(self, slots: usize) -> Result<ArrayData, ArrowError> {
         let array = ArrayData::builder(self.physical).len(slots);
         let array = array.nulls(self.validity.finish(slots));
         match self.values {
-            Values::Null => array,
-            Values::Boolean(mut bits) => {
+            GatheredValues::Null => array,
+            GatheredValues::Boolean(mut bits) => {
                 bits.resize(slots.div_ceil(8), 0);
                 array.add_buffer(Buffer::from_vec(bits))
             }
-            Values::Plain(width, mut buffer) => {
+            GatheredValues::Plain(width, mut buffer) => {
                 buffer.resize(count(slots, width)?, 0);
                 array.add_buffer(buffer.into())
             }
-            Values::Binary(offsets, buffer) => {
+            GatheredValues::Binary(offsets, buffer) => {
                 array.add_buffer(offsets.finish(slots)).add_buffer(buffer.into())
             }
-            Values::List(offsets, items) => {
+            GatheredValues::List(offsets, items) => {
                 let len = offsets.end();
                 array.add_buffer(offsets.finish(slots)).add_child_data(items.finish(len)?)
             }
-            Values::FixedList(len, items) => {
+            GatheredValues::FixedList(len, items) => {
                 array.add_child_data(items.finish(count(slots, len)?)?)
             }
-            Values::Struct(row) => {
+            GatheredValues::Struct(row) => {
                 let fields = row.fields.into_iter().map(|field| field.gather.finish(slots));
                 array.child_data(fields.collect::<Result<_, _>>()?)
             }
@@ -240,17 +246,17 @@ impl Gather {
 }
 
 impl GatherRow {
-    /// Of the fields `projection` of a row.
+    /// Creates builders of the row's fields `projection`.
     pub fn new(
         row: &crate::shape::RowShape,
         projection: impl IntoIterator<Item = usize>,
         slots: usize,
-        memory: Memory<'_>,
+        allocate: Allocate<'_>,
     ) -> Self {
         let field = |bit: usize| GatherField {
             bit,
-            slot: row.slots[bit],
-            gather: Gather::new(&row.fields[bit], slots, memory),
+            location: row.locations[bit],
+            gather: Gather::new(&row.fields[bit], slots, allocate),
         };
         Self { tail: row.tail, fields: projection.into_iter().map(field).collect() }
     }
@@ -259,7 +265,7 @@ impl GatherRow {
         self.fields.iter().all(|field| field.gather.is_fixed())
     }
 
-    /// The gather of the only field.
+    /// Returns the builder of the first field.
     pub fn solo_mut(&mut self) -> Option<&mut Gather> {
         self.fields.first_mut().map(|field| &mut field.gather)
     }
@@ -268,7 +274,7 @@ impl GatherRow {
         self.fields.into_iter().map(|field| field.gather)
     }
 
-    /// Sets a slot of every field from a row's bytes. An `Err` says which field.
+    /// Sets a slot of every field from a row's bytes. An `Err` has the index of the field.
     pub fn set(&mut self, slot: usize, bytes: &[u8]) -> Result<(), (usize, Malformed)> {
         for (i, field) in self.fields.iter_mut().enumerate() {
             field.set(slot, bytes, self.tail).map_err(|malformed| (i, malformed))?;
@@ -286,9 +292,11 @@ impl GatherField {
             self.gather.set_null(slot);
             return Ok(());
         }
-        match self.slot {
-            Slot::Fixed { offset, width } => self.gather.set(slot, &bytes[offset..offset + width]),
-            Slot::Variable { end_at, start_at } => {
+        match self.location {
+            FieldLocation::Fixed { offset, width } => {
+                self.gather.set(slot, &bytes[offset..offset + width])
+            }
+            FieldLocation::Variable { end_at, start_at } => {
                 let start = start_at.map_or(tail, |at| end_of(bytes, at));
                 let value = bytes.get(start..end_of(bytes, end_at)).filter(|_| start >= tail);
                 self.gather.set(slot, value.ok_or(ENDS)?)
@@ -300,7 +308,7 @@ impl GatherField {
 const SHORT: Malformed = Malformed::Bytes("shorter than its parts");
 const ENDS: Malformed = Malformed::Bytes("ends that descend or pass the row's end");
 
-/// The u32 at `at`, which is within the row's fixed part.
+/// Reads the u32 at `at`, which lies within the row's fixed part.
 fn end_of(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
 }
@@ -321,19 +329,19 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
     match buffer.as_slice_mut().get_mut(at..at + bytes.len()) {
         Some(place) => place.copy_from_slice(bytes),
         None => {
-            // Only within lists, whose items arrive in order but for nulls passed over.
+            // Happens only for items of lists. They are set in order, and null items are skipped.
             buffer.resize(at, 0);
             buffer.extend_from_slice(bytes);
         }
     }
 }
 
-/// Zeros in memory of their own. What the system hands out is zeros already, and no pass over it is
-/// made. (`MutableBuffer::from_len_zeroed` makes one, since it asks for a larger alignment.)
+/// Allocates a buffer of zeros. `vec![0; _]` does not write to pages that the system has just zeroed.
+/// `MutableBuffer::from_len_zeroed` does, because it asks for a larger alignment.
 pub(crate) fn zeroed(len: usize) -> MutableBuffer {
     let words = vec![0u128; len.div_ceil(size_of::<u128>())];
     let mut buffer = Buffer::from_vec(words).into_mutable().unwrap_or_else(|shared| {
-        // Never: the buffer was just made.
+        // Not reached: nothing else refers to the new buffer.
         MutableBuffer::from_len_zeroed(shared.len())
     });
     buffer.truncate(len);

@@ -1,58 +1,60 @@
-//! What stays in RAM of an extent: where its rows are, what they are encoded as, and the checksums
-//! of its sectors.
+//! The part of an extent that stays in RAM: where its rows are, how they are encoded, and the checksums of its sectors.
 //!
-//! Invariants, which [`ExtentIndex::from_bytes`] proves again: every row has at least one byte and
-//! lies within the extent's sectors; an extent is shorter than 4 GiB; there is a checksum for each
-//! sector. It doesn't know the columns' types (that is the [`crate::PackLayout`]) nor where on a
-//! drive the extent is.
+//! Invariants, which [`ExtentIndex::from_bytes`] checks again:
+//! - Every row has at least one byte and lies within the extent's sectors.
+//! - An extent is shorter than 4 GiB.
+//! - There is a checksum for each sector.
 //!
-//! RAM, beside a constant: 4 bytes a sector (0.1 % of the bytes), 2.25 bytes a row of variable
-//! width (10.25 for one of 64 KiB or more), and a bit a row of a solo column that has nulls.
+//! The index knows neither the columns' types, which are in [`crate::PackLayout`], nor where on a drive the extent is.
+//!
+//! RAM, in addition to a constant: 4 bytes for each sector (0.1 % of the extent), 2.25 bytes for each row of variable
+//! width (10.25 for a row of 64 KiB or more), and 1 bit for each row of a single-column pack with nulls.
 
 use address::SECTOR_BYTES;
 
 use crate::PackError;
 use crate::checksum::crc32c;
-use crate::placement::{FixedRows, RowSpan, SectorSpan, VariableRows};
+use crate::row_placement::{FixedRows, RowSpan, SectorSpan, VariableRows};
 use crate::shape::bit;
 
-/// How an extent's rows are encoded.
+/// The encoding of an extent's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Form {
-    /// The bare values of one fixed-width column: a row is its little-endian bytes as Arrow has
-    /// them (a boolean is a byte). Nulls are in the index.
+    /// The values of one fixed-width column. A row is the value's little-endian bytes, as in Arrow, except that a
+    /// boolean is a byte. Nulls are in the index.
     Plain = 0,
-    /// The general form: a null bitmap, a fixed part, a variable part.
+    /// The general form: a null bitmap, a fixed part and a variable part.
     Row = 1,
     /// One binary or text column: a flag byte (0 null, 1 valid), then the value.
     Value = 2,
 }
 
+/// The placement of an extent's rows, from which the start of each row follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub(crate) enum RowPlacement {
     Fixed(FixedRows),
     Variable(VariableRows),
 }
 
-/// One chunk of one pack, encoded.
+/// One encoded chunk of one pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// What stays in RAM.
+    /// The part that stays in RAM.
     pub index: ExtentIndex,
-    /// What goes to the drive: whole sectors, zeros where no row is.
+    /// The part that is written to the drive: whole sectors, with zeros between and after rows.
     pub bytes: Vec<u8>,
 }
 
-/// Where each row of an extent is, and what proves its sectors right.
+/// The position of each row of an extent, and the checksum of each sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtentIndex {
     pub(crate) form: Form,
     pub(crate) rows: u32,
-    pub(crate) placement: Placement,
-    /// CRC32C of each sector.
-    pub(crate) sums: Box<[u32]>,
-    /// A bit a row, least significant first, set where the row is not null; only if one is.
+    pub(crate) placement: RowPlacement,
+    /// The CRC32C of each sector.
+    pub(crate) checksums: Box<[u32]>,
+    /// A bitmap of the rows that are not null, least significant bit first. `None` if no row is null.
     pub(crate) validity: Option<Box<[u8]>>,
 }
 
@@ -60,93 +62,95 @@ impl ExtentIndex {
     pub(crate) fn new(
         form: Form,
         rows: u32,
-        placement: Placement,
+        placement: RowPlacement,
         bytes: &[u8],
         validity: Option<Box<[u8]>>,
     ) -> Self {
-        let sums = bytes.chunks(SECTOR_BYTES).map(crc32c).collect();
-        Self { form, rows, placement, sums, validity }
+        let checksums = bytes.chunks(SECTOR_BYTES).map(crc32c).collect();
+        Self { form, rows, placement, checksums, validity }
     }
 
-    /// How the rows are encoded.
+    /// Returns the encoding of the rows.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// Rows of the chunk.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// Sectors of the extent.
+    /// Returns the number of sectors.
     pub fn sectors(&self) -> u32 {
-        self.sums.len() as u32
+        self.checksums.len() as u32
     }
 
-    /// The row's bytes, exactly; `None` if the extent doesn't have it.
+    /// Returns the byte range of the row; `None` if the extent has no such row.
     pub fn span(&self, row: u32) -> Option<RowSpan> {
         if row >= self.rows {
             return None;
         }
         match &self.placement {
-            Placement::Fixed(fixed) => {
+            RowPlacement::Fixed(fixed) => {
                 Some(RowSpan { offset: fixed.start(row) as u32, len: fixed.width })
             }
-            Placement::Variable(variable) => variable.span(row),
+            RowPlacement::Variable(variable) => variable.span(row),
         }
     }
 
-    /// The length of the row's span alone, which takes no walk.
+    /// Returns the length of the row's span. Cheaper than [`span`](Self::span), which may add up the lengths of the
+    /// rows before.
     pub fn len_of(&self, row: u32) -> Option<u32> {
         match &self.placement {
-            Placement::Fixed(fixed) => (row < self.rows).then_some(fixed.width),
-            Placement::Variable(variable) => variable.len_of(row),
+            RowPlacement::Fixed(fixed) => (row < self.rows).then_some(fixed.width),
+            RowPlacement::Variable(variable) => variable.len_of(row),
         }
     }
 
-    /// The sectors to read for the row; `None` if the extent doesn't have it.
+    /// Returns the sectors that contain the row; `None` if the extent has no such row.
     pub fn sectors_of(&self, row: u32) -> Option<SectorSpan> {
         self.span(row).map(RowSpan::sectors)
     }
 
-    /// The bytes of the row's value alone, without its flag, so that a blob can be sized and read in
-    /// ranges; a null has none. `None` if the form isn't [`Form::Value`] or there is no such row.
+    /// Returns the byte range of the row's value without its flag, so that a blob's size is known and it can be read in
+    /// ranges. The range of a null is empty. `None` if the form isn't [`Form::Value`] or there is no such row.
     pub fn value_span(&self, row: u32) -> Option<RowSpan> {
         let span = self.span(row).filter(|_| self.form == Form::Value)?;
         Some(RowSpan { offset: span.offset + 1, len: span.len - 1 })
     }
 
-    /// Whether the row's value is known to be null without reading it: only in [`Form::Plain`].
+    /// Returns whether the index records the row as null. Only an index of [`Form::Plain`] records nulls. In the other
+    /// forms, nulls are in the rows' bytes.
     pub fn is_null(&self, row: u32) -> bool {
         let bits = self.validity.as_ref().filter(|_| row < self.rows);
         bits.is_some_and(|bits| !bit(bits, row as usize))
     }
 
-    /// Checks the bytes read for a sector, counted from the extent's start.
+    /// Checks the bytes read from a sector, which is counted from the extent's start.
     ///
     /// # Errors
-    /// [`PackError::Checksum`] if they aren't the bytes written, or the extent has no such sector.
+    /// [`PackError::Checksum`] if they don't match the sector's checksum, or the extent has no such sector.
     pub fn check(&self, sector: u32, bytes: &[u8]) -> Result<(), PackError> {
-        match self.sums.get(sector as usize) {
+        match self.checksums.get(sector as usize) {
             Some(&sum) if bytes.len() == SECTOR_BYTES && crc32c(bytes) == sum => Ok(()),
             _ => Err(PackError::Checksum { sector }),
         }
     }
 
-    /// Brings a sector's checksum near. Asked for some sectors at a time, these reads of memory overlap;
-    /// [`check`](Self::check) alone waits for each.
+    /// Loads a sector's checksum into the CPU's cache. Prefetching those of several sectors overlaps their memory
+    /// latencies, where [`check`](Self::check) waits for each.
     pub fn prefetch_sum(&self, sector: u32) {
-        std::hint::black_box(self.sums.get(sector as usize).copied());
+        std::hint::black_box(self.checksums.get(sector as usize).copied());
     }
 
-    /// RAM that the index takes.
+    /// Returns the RAM that the index takes, in bytes.
     pub fn ram_bytes(&self) -> usize {
         let rows = match &self.placement {
-            Placement::Fixed(_) => 0,
-            Placement::Variable(variable) => variable.ram_bytes(),
+            RowPlacement::Fixed(_) => 0,
+            RowPlacement::Variable(variable) => variable.ram_bytes(),
         };
         let validity = self.validity.as_ref().map_or(0, |bits| bits.len());
-        size_of::<Self>() + size_of_val(&*self.sums) + rows + validity
+        size_of::<Self>() + size_of_val(&*self.checksums) + rows + validity
     }
 }
 
@@ -170,7 +174,7 @@ mod tests {
     #[test]
     fn a_sector_is_checked_whole() {
         let bytes = vec![7u8; 8192];
-        let rows = Placement::Fixed(FixedRows::new(4096).unwrap());
+        let rows = RowPlacement::Fixed(FixedRows::new(4096).unwrap());
         let index = ExtentIndex::new(Form::Plain, 2, rows, &bytes, Some([0b01].into()));
         assert!(index.check(1, &bytes[..4096]).is_ok());
         assert!(index.check(1, &bytes[..4095]).is_err());

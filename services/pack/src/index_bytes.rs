@@ -1,4 +1,4 @@
-//! The bytes of an [`ExtentIndex`], for the directory's journal. Little-endian:
+//! The byte format of an [`ExtentIndex`], for the segments' journals. Little-endian:
 //!
 //! ```text
 //!  0  u32  magic "BXI1" (the last byte is the version)
@@ -16,27 +16,27 @@
 //!     u32  CRC32C of all bytes before
 //! ```
 //!
-//! Starts are not written: they follow from the lengths, and are checked against the sectors as
-//! they are computed again.
+//! The rows' start offsets are not stored. Reading computes them from the lengths, and checks that the rows fit the
+//! sectors.
 
 use address::sectors_for;
 
 use crate::PackError;
 use crate::checksum::crc32c;
-use crate::index::{ExtentIndex, Form, Placement};
-use crate::placement::{FixedRows, LONG, SECTORS_MAX, VariableRows};
+use crate::index::{ExtentIndex, Form, RowPlacement};
+use crate::row_placement::{FixedRows, LONG, SECTORS_MAX, VariableRows};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BXI1");
 
-/// What comes before the checksums.
+/// The length of the fields before the checksums.
 const HEAD_BYTES: usize = 24;
 
 impl ExtentIndex {
-    /// The index as bytes that [`ExtentIndex::from_bytes`] reads.
+    /// Encodes the index.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (width, variable) = match &self.placement {
-            Placement::Fixed(fixed) => (fixed.width, None),
-            Placement::Variable(variable) => (0, Some(variable)),
+            RowPlacement::Fixed(fixed) => (fixed.width, None),
+            RowPlacement::Variable(variable) => (0, Some(variable)),
         };
         let long = variable.map_or(0, |v| v.long.len() as u32);
         let mut out = Vec::with_capacity(self.bytes_len());
@@ -45,7 +45,7 @@ impl ExtentIndex {
         for word in [self.rows, self.sectors(), width, long] {
             out.extend(word.to_le_bytes());
         }
-        out.extend(self.sums.iter().flat_map(|sum| sum.to_le_bytes()));
+        out.extend(self.checksums.iter().flat_map(|sum| sum.to_le_bytes()));
         if let Some(variable) = variable {
             out.extend(variable.lens.iter().flat_map(|len| len.to_le_bytes()));
             out.extend(variable.long.iter().flat_map(|(_, len)| len.to_le_bytes()));
@@ -56,24 +56,24 @@ impl ExtentIndex {
         out
     }
 
-    /// How many bytes [`ExtentIndex::to_bytes`] makes.
+    /// Returns the length of [`to_bytes`](ExtentIndex::to_bytes).
     pub fn bytes_len(&self) -> usize {
         let rows = match &self.placement {
-            Placement::Fixed(_) => 0,
-            Placement::Variable(variable) => variable.lens.len() * 2 + variable.long.len() * 4,
+            RowPlacement::Fixed(_) => 0,
+            RowPlacement::Variable(variable) => variable.lens.len() * 2 + variable.long.len() * 4,
         };
         HEAD_BYTES
-            + self.sums.len() * 4
+            + self.checksums.len() * 4
             + rows
             + self.validity.as_ref().map_or(0, |bits| bits.len())
             + 4
     }
 
-    /// Reads what [`ExtentIndex::to_bytes`] wrote. All that other calls rely on is checked, also
-    /// of bytes with a right checksum.
+    /// Decodes the bytes of [`to_bytes`](ExtentIndex::to_bytes). Checks every invariant that other methods rely on,
+    /// even if the checksum is right.
     ///
     /// # Errors
-    /// [`PackError::CorruptIndex`].
+    /// [`PackError::CorruptIndex`] if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PackError> {
         read(bytes).map_err(|reason| PackError::CorruptIndex { reason })
     }
@@ -84,52 +84,53 @@ fn read(bytes: &[u8]) -> Result<ExtentIndex, &'static str> {
     if crc32c(body) != u32::from_le_bytes(*sum) {
         return Err("wrong checksum");
     }
-    let mut rest = Rest(body);
-    if rest.u32()? != MAGIC {
+    let mut reader = Reader(body);
+    if reader.u32()? != MAGIC {
         return Err("not an index of a known version");
     }
-    let (form, has_validity) = match *rest.take(4)? {
+    let (form, has_validity) = match *reader.take(4)? {
         [form @ 0..=2, has_validity @ 0..=1, 0, 0] => {
             ([Form::Plain, Form::Row, Form::Value][usize::from(form)], has_validity == 1)
         }
         _ => return Err("unknown form or flag"),
     };
-    let [rows, sectors, width, long_rows] = [rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?];
-    let sums: Box<[u32]> = rest.words(sectors)?.collect();
+    let [rows, sectors, width, long_rows] =
+        [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
+    let checksums: Box<[u32]> = reader.words(sectors)?.collect();
     let (placement, end) = match width {
-        0 => variable(rows, long_rows, &mut rest)?,
+        0 => variable(rows, long_rows, &mut reader)?,
         _ if long_rows > 0 => return Err("long rows of constant width"),
         _ => {
             let fixed = FixedRows::new(width).ok_or("impossible width")?;
-            (Placement::Fixed(fixed), fixed.end(rows))
+            (RowPlacement::Fixed(fixed), fixed.end(rows))
         }
     };
     if sectors_for(end) != u64::from(sectors) || u64::from(sectors) > SECTORS_MAX {
         return Err("rows do not fit the sectors");
     }
     match (form, &placement) {
-        (Form::Plain, Placement::Fixed(_)) | (Form::Value, Placement::Variable(_)) => {}
+        (Form::Plain, RowPlacement::Fixed(_)) | (Form::Value, RowPlacement::Variable(_)) => {}
         (Form::Row, _) => {}
         _ => return Err("placement does not fit the form"),
     }
     let validity = match has_validity {
         true if form != Form::Plain => return Err("a validity bitmap beside rows that have one"),
-        true => Some(rest.take(rows.div_ceil(8) as usize)?.into()),
+        true => Some(reader.take(rows.div_ceil(8) as usize)?.into()),
         false => None,
     };
-    if !rest.0.is_empty() {
-        return Err("bytes behind the end");
+    if !reader.0.is_empty() {
+        return Err("bytes after the end");
     }
-    Ok(ExtentIndex { form, rows, placement, sums, validity })
+    Ok(ExtentIndex { form, rows, placement, checksums, validity })
 }
 
 fn variable(
     rows: u32,
     long_rows: u32,
-    rest: &mut Rest<'_>,
-) -> Result<(Placement, u64), &'static str> {
-    let lens = rest.take((rows as usize).checked_mul(2).ok_or("truncated")?)?;
-    let mut long = rest.words(long_rows)?;
+    reader: &mut Reader<'_>,
+) -> Result<(RowPlacement, u64), &'static str> {
+    let lens = reader.take((rows as usize).checked_mul(2).ok_or("truncated")?)?;
+    let mut long = reader.words(long_rows)?;
     let mut lens_of_rows = Vec::with_capacity(rows as usize);
     for len in lens.as_chunks::<2>().0 {
         lens_of_rows.push(match u16::from_le_bytes(*len) {
@@ -144,13 +145,13 @@ fn variable(
         return Err("a length without a long row");
     }
     let (rows, end) = VariableRows::new(lens_of_rows.into_iter()).ok_or("impossible lengths")?;
-    Ok((Placement::Variable(rows), end))
+    Ok((RowPlacement::Variable(rows), end))
 }
 
-/// Bytes not read yet.
-struct Rest<'a>(&'a [u8]);
+/// The bytes not read yet.
+struct Reader<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or("truncated")?;
         self.0 = rest;
@@ -174,11 +175,11 @@ mod tests {
     fn index() -> ExtentIndex {
         let (rows, end) = VariableRows::new([3u32, 70_000, 5].into_iter()).unwrap();
         let bytes = vec![0; sectors_for(end) as usize * 4096];
-        ExtentIndex::new(Form::Row, 3, Placement::Variable(rows), &bytes, None)
+        ExtentIndex::new(Form::Row, 3, RowPlacement::Variable(rows), &bytes, None)
     }
 
-    /// With a right checksum, whatever the bytes.
-    fn sealed(mut bytes: Vec<u8>) -> Result<ExtentIndex, PackError> {
+    /// Decodes `bytes` with a corrected checksum.
+    fn with_right_checksum(mut bytes: Vec<u8>) -> Result<ExtentIndex, PackError> {
         let body = bytes.len() - 4;
         let sum = crc32c(&bytes[..body]).to_le_bytes();
         bytes[body..].copy_from_slice(&sum);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_as_drawn() {
+    fn the_bytes_match_the_drawing() {
         let bytes = index().to_bytes();
         assert_eq!(&bytes[..8], b"BXI1\x01\0\0\0");
         assert_eq!(&bytes[8..24], [3, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
@@ -198,16 +199,16 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_checked_beyond_the_checksum() {
+    fn every_field_is_validated_even_if_the_checksum_is_right() {
         let good = index().to_bytes();
         for (at, value) in [(3, 2), (4, 3), (5, 1), (6, 1), (8, 4), (12, 17), (16, 9), (20, 2)] {
             let mut bad = good.clone();
             bad[at] = value;
-            assert!(sealed(bad).is_err(), "byte {at} as {value}");
+            assert!(with_right_checksum(bad).is_err(), "byte {at} as {value}");
         }
-        let mut unsealed = good.clone();
-        unsealed[30] ^= 1;
-        assert!(ExtentIndex::from_bytes(&unsealed).is_err());
+        let mut damaged = good.clone();
+        damaged[30] ^= 1;
+        assert!(ExtentIndex::from_bytes(&damaged).is_err());
         for len in 0..good.len() {
             assert!(ExtentIndex::from_bytes(&good[..len]).is_err());
         }

@@ -3,15 +3,15 @@
 use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::PackError;
-use crate::index::{ExtentIndex, Form, Placement};
+use crate::index::{ExtentIndex, Form, RowPlacement};
 use crate::shape::{Kind, RowShape, column_shape};
 use crate::wire::{wire_field, wire_type};
 
 /// The layout of a pack's rows.
 ///
-/// A pack of one fixed-width column (a vector) is [`Form::Plain`]: bare values, so that a vector
-/// of 4,096 bytes is one sector. A pack of one binary or text column is [`Form::Value`]. All others
-/// are [`Form::Row`], and so is a chunk of a fixed-width column that [`Form::Plain`] can't hold.
+/// A pack of one fixed-width column, such as a vector, uses [`Form::Plain`]. Its rows have no header, so a vector of
+/// 4,096 bytes takes exactly one sector. A pack of one binary or text column uses [`Form::Value`]. All other packs use
+/// [`Form::Row`], as do chunks of a fixed-width column with nulls that [`Form::Plain`] can't represent.
 #[derive(Clone, Debug)]
 pub struct PackLayout {
     pub(crate) fields: Vec<FieldRef>,
@@ -19,23 +19,23 @@ pub struct PackLayout {
     pub(crate) solo: Solo,
 }
 
-/// What the only column of a pack is.
+/// Whether a pack has a single column with a special form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Solo {
-    /// Fixed-width, of that many bytes without nulls within: [`Form::Plain`], or [`Form::Row`].
+    /// One fixed-width column. The number is the width of a value in [`Form::Plain`]. Some chunks use [`Form::Row`].
     Plain(u32),
-    /// Binary or text: always [`Form::Value`].
+    /// One binary or text column, always in [`Form::Value`].
     Value,
-    /// There are several columns, or the one is nested: always [`Form::Row`].
+    /// Several columns or one nested column, always in [`Form::Row`].
     No,
 }
 
-/// What the vectors of a solo column are, for scoring them in place: their bytes are a row's span.
+/// The type of the vectors in a pack of one vector column. It allows scoring them in place: a row's span is the vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorType {
     /// The type of each element.
     pub element: VectorElement,
-    /// Elements of a vector.
+    /// The number of elements of a vector.
     pub dimension: usize,
 }
 
@@ -48,20 +48,20 @@ pub enum VectorElement {
     F16,
     /// IEEE 754 binary64.
     F64,
-    /// bfloat16: `FixedSizeBinary(2)` that Lance marks as such.
+    /// bfloat16, which Lance stores as a `FixedSizeBinary(2)` with an extension name.
     Bf16,
-    /// Signed byte.
+    /// A signed byte.
     I8,
-    /// Unsigned byte.
+    /// An unsigned byte.
     U8,
 }
 
 impl PackLayout {
-    /// The layout of rows of these columns, in this order.
+    /// Computes the layout of rows with these columns, in this order.
     ///
     /// # Errors
-    /// [`PackError::Unsupported`] for unions, run-end encoding and list views at any depth;
-    /// [`PackError::TooWide`] for more than 1 GiB of constant width a row.
+    /// [`PackError::Unsupported`] for unions, run-end encoding and list views at any depth; [`PackError::TooWide`] if
+    /// the fixed part of a row is wider than 1 GiB.
     pub fn new(fields: &[FieldRef]) -> Result<Self, PackError> {
         let shapes = fields
             .iter()
@@ -80,20 +80,19 @@ impl PackLayout {
         Ok(Self { fields: fields.to_vec(), row, solo })
     }
 
-    /// The columns, in the table's types.
+    /// Returns the columns with the table's types.
     pub fn fields(&self) -> &[FieldRef] {
         &self.fields
     }
 
-    /// The columns in the types in which they leave, before text becomes binary: see
-    /// [`crate::physical_type`].
+    /// Returns the columns with their wire types (see [`crate::wire_field`]).
     pub fn wire_fields(&self) -> Vec<Field> {
         self.fields.iter().map(|field| wire_field(field)).collect()
     }
 
-    /// What the vectors are, if the pack is one column of vectors. In an extent of [`Form::Plain`]
-    /// the bytes of a row that [`ExtentIndex::is_null`] says isn't null are the vector; extents of
-    /// [`Form::Row`] (vectors with nulls among their elements) go through an [`crate::Assembler`].
+    /// Returns the type of the vectors if the pack has one column, of vectors. In an extent of [`Form::Plain`], the
+    /// bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of [`Form::Row`], which
+    /// have vectors with null elements, must be decoded by a [`crate::Assembler`].
     pub fn vector_type(&self) -> Option<VectorType> {
         let [field] = self.fields.as_slice() else { return None };
         let DataType::FixedSizeList(item, dimension) = field.data_type() else { return None };
@@ -113,20 +112,20 @@ impl PackLayout {
         Some(VectorType { element, dimension: usize::try_from(*dimension).ok()? })
     }
 
-    /// Refuses an index that no extent of this layout has.
+    /// Returns an error if `index` can't belong to an extent of this layout.
     pub(crate) fn check_index(&self, index: &ExtentIndex) -> Result<(), PackError> {
         let fits = match (self.solo, index.form, &index.placement) {
-            (Solo::Plain(width), Form::Plain, Placement::Fixed(rows)) => rows.width == width,
-            (Solo::Value, Form::Value, Placement::Variable(_)) => true,
-            (Solo::Plain(_) | Solo::No, Form::Row, Placement::Fixed(rows)) => {
+            (Solo::Plain(width), Form::Plain, RowPlacement::Fixed(rows)) => rows.width == width,
+            (Solo::Value, Form::Value, RowPlacement::Variable(_)) => true,
+            (Solo::Plain(_) | Solo::No, Form::Row, RowPlacement::Fixed(rows)) => {
                 self.row.is_fixed() && rows.width as usize == self.row.tail
             }
-            (Solo::No, Form::Row, Placement::Variable(_)) => !self.row.is_fixed(),
+            (Solo::No, Form::Row, RowPlacement::Variable(_)) => !self.row.is_fixed(),
             _ => false,
         };
         match fits {
             true => Ok(()),
-            false => Err(PackError::CorruptIndex { reason: "of another layout" }),
+            false => Err(PackError::CorruptIndex { reason: "it has another layout" }),
         }
     }
 }
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_known_by_their_elements() {
+    fn vector_types_follow_from_the_element_type() {
         let plain = |data_type| vector(Field::new("item", data_type, true));
         let f32 = VectorType { element: VectorElement::F32, dimension: 1024 };
         assert_eq!(plain(DataType::Float32), Some(f32));
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_column_packs_are_solo() {
+    fn packs_of_one_column_may_have_a_special_form() {
         let solo = |data_type| {
             PackLayout::new(&[Arc::new(Field::new("c", data_type, true))]).unwrap().solo
         };

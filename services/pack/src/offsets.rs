@@ -1,17 +1,17 @@
-//! The offsets of variable-width slots, in the width of their Arrow type.
+//! A builder of the offsets of variable-width slots, 32 or 64 bits wide as their Arrow type demands.
 
 use arrow_buffer::Buffer;
 use arrow_schema::DataType;
 
 use crate::gather::Malformed;
 
-/// Ends of slots, closed in ascending order; slots passed over are empty.
-pub(crate) enum Offsets {
+/// The end offsets of slots. Slots are closed in ascending order; skipped slots are empty.
+pub(crate) enum OffsetsBuilder {
     Small(Vec<i32>),
     Large(Vec<i64>),
 }
 
-impl Offsets {
+impl OffsetsBuilder {
     pub fn new(physical: &DataType, slots: usize) -> Self {
         let capacity = slots + 1;
         match physical {
@@ -28,7 +28,7 @@ impl Offsets {
         }
     }
 
-    /// Where slot `slot`, or the one after the last, starts. Only of slots closed.
+    /// Returns the start of `slot`, which must be closed or directly follow the last closed slot.
     pub fn start(&self, slot: usize) -> usize {
         match self {
             Self::Small(offsets) => offsets[slot] as usize,
@@ -36,7 +36,7 @@ impl Offsets {
         }
     }
 
-    /// Where the last slot closed ends.
+    /// Returns the end of the last closed slot.
     pub fn end(&self) -> usize {
         match self {
             Self::Small(offsets) => offsets.last().map_or(0, |&end| end as usize),
@@ -44,7 +44,7 @@ impl Offsets {
         }
     }
 
-    /// Slot `slot` ends at `end`; slots before it that weren't closed are empty.
+    /// Closes `slot` at the offset `end`. Unclosed slots before it are empty.
     pub fn close(&mut self, slot: usize, end: usize) -> Result<(), Malformed> {
         self.skip_to(slot);
         match self {
@@ -58,7 +58,7 @@ impl Offsets {
         Ok(())
     }
 
-    /// The offsets of `slots` slots.
+    /// Returns the offsets of the first `slots` slots.
     pub fn finish(mut self, slots: usize) -> Buffer {
         self.skip_to(slots);
         match self {

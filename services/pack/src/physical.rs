@@ -1,8 +1,8 @@
-//! Physical types: what an I/O node hands out without looking at text.
+//! Physical types: the types of the arrays that an I/O node sends, in which text is binary.
 //!
-//! A drive's bytes were valid UTF-8 when they were filled, but proving it again costs the core that
-//! serves them. So text leaves as binary of the same bytes, the wire's schema declares the logical
-//! type, and the receiver, which must not trust the network either, validates.
+//! Text was valid UTF-8 when it was filled, but arrays of text would have to be validated again by the core that serves
+//! them. An I/O node therefore sends text as binary with the same bytes, and the wire schema declares the logical type.
+//! The receiver validates the text, which it must do in any case because it does not trust the network.
 
 use arrow_array::{ArrayRef, make_array};
 use arrow_data::ArrayData;
@@ -11,8 +11,8 @@ use arrow_schema::{DataType, Field};
 use crate::PackError;
 use crate::wire::map_children;
 
-/// The type of the arrays that [`crate::Assembler`] makes for a column of this wire type: `Utf8` is
-/// `Binary`, `LargeUtf8` `LargeBinary`, at every depth. Buffers are the same in both.
+/// Returns the type of the arrays that [`crate::Assembler`] builds for a column of `wire_type`: `Utf8` becomes `Binary`
+/// and `LargeUtf8` becomes `LargeBinary`, at every depth. The buffers are the same.
 pub fn physical_type(wire_type: &DataType) -> DataType {
     match wire_type {
         DataType::Utf8 => DataType::Binary,
@@ -21,7 +21,7 @@ pub fn physical_type(wire_type: &DataType) -> DataType {
     }
 }
 
-/// The array in its wire type, once all of its text is proven to be UTF-8. No buffer is copied.
+/// Converts an array to its wire type, after validating that its text is UTF-8. Copies no buffer.
 ///
 /// # Errors
 /// [`PackError::Arrow`] for text that isn't UTF-8, or an array of another type.
@@ -63,7 +63,7 @@ mod tests {
     use arrow_array::{Array, BinaryArray, StringArray};
 
     #[test]
-    fn text_is_validated_on_its_way_back() {
+    fn text_is_validated_in_the_conversion_to_logical() {
         let field = Field::new("name", DataType::Utf8, true);
         let good = BinaryArray::from_opt_vec(vec![Some("é".as_bytes()), None]);
         let text = to_logical(good.to_data(), &field).unwrap();

@@ -1,20 +1,20 @@
-//! Which columns are stored together.
+//! Groups columns into packs.
 //!
-//! A pack costs one read a row. Columns that are usually asked for together share one; a wide
-//! vector or a blob would make every other read longer, and is a pack of its own.
+//! Reading a row costs one read for each pack. Narrow columns are usually requested together and share a pack. A wide
+//! vector or a blob would make reads of the other columns longer, so each of them is a pack of its own.
 
 use arrow_schema::{DataType, Field, Schema};
 
-/// Width in bytes from which a fixed-width column is a pack of its own.
+/// The minimum width in bytes of a fixed-width column that is a pack of its own.
 pub const WIDE_BYTES_MIN: usize = 256;
 
 /// The columns of one pack, as indices of the schema's top-level fields, ascending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackFields(pub Vec<usize>);
 
-/// Groups a schema's columns into packs: first the pack of all narrow columns (if there are any),
-/// then each wide fixed-width column and each blob column by itself, in the schema's order. A pure
-/// function of the schema, so that every node computes the same.
+/// Groups a schema's columns into packs. The first pack has all columns that are neither wide nor blobs, if there are
+/// any. Each wide fixed-width column and each blob column follows as a pack of its own, in the schema's order. The
+/// result depends on the schema alone, so every node computes the same packs.
 pub fn plan_packs(schema: &Schema) -> Vec<PackFields> {
     let (alone, together): (Vec<usize>, Vec<usize>) = (0..schema.fields().len())
         .partition(|&i| is_wide(schema.field(i).data_type()) || is_blob(schema.field(i)));
@@ -32,8 +32,8 @@ fn is_blob(field: &Field) -> bool {
         || metadata.get("ARROW:extension:name").is_some_and(|name| name == "lance.blob.v2")
 }
 
-/// Bytes of a value of a type that is nothing but values of constant width, one after another, when
-/// none of them is null; `None` for all other types. A boolean is a byte.
+/// Returns the width in bytes of a value without nulls if the type consists only of values of constant width. Returns
+/// `None` for all other types. A boolean takes a byte.
 pub(crate) fn plain_width(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_and_blob_columns_are_alone_and_the_rest_is_first() {
+    fn wide_and_blob_columns_are_packs_of_their_own_after_the_shared_one() {
         let mark = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
         let schema = Schema::new(vec![
             vector("f32x64", DataType::Float32, 64),

@@ -1,4 +1,4 @@
-//! From wire types back to the table's: the reverse of [`crate::wire_field`].
+//! Converts arrays from wire types back to the table's types: the reverse of [`crate::wire_field`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,39 +13,37 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use arrow_select::take::take;
 
 use crate::PackError;
+use crate::column::Column;
 use crate::shape::column_shape;
-use crate::source::Column;
 use crate::wire::{encoded_type, wire_type};
 
-/// An array of a field's wire type in the field's own type: dictionaries are built again (of the
-/// values present, in order of first occurrence) and views made, at every depth. Arrays that need
-/// neither are returned as they are.
+/// Converts an array of a field's wire type to the field's own type. Rebuilds dictionaries, with the values present in
+/// order of first occurrence, and views, at every depth. Returns other arrays unchanged.
 ///
 /// # Errors
-/// [`PackError::DictionaryOverflow`] if more distinct values are present than the key type counts,
-/// which can only be where rows of several fragments meet; [`PackError::Arrow`] for an array of
-/// another type.
+/// [`PackError::DictionaryOverflow`] if there are more distinct values than the key type can count, which can only
+/// happen with rows of several fragments; [`PackError::Arrow`] if the array has another type.
 pub fn restore(array: &ArrayRef, field: &Field) -> Result<ArrayRef, PackError> {
-    restore_type(array, field.data_type()).map_err(|fault| match fault {
-        Fault::Overflow { values, key_type } => {
+    restore_type(array, field.data_type()).map_err(|error| match error {
+        RestoreError::Overflow { values, key_type } => {
             PackError::DictionaryOverflow { column: field.name().clone(), values, key_type }
         }
-        Fault::Arrow(source) => PackError::Arrow { column: field.name().clone(), source },
+        RestoreError::Arrow(source) => PackError::Arrow { column: field.name().clone(), source },
     })
 }
 
-enum Fault {
+enum RestoreError {
     Overflow { values: usize, key_type: DataType },
     Arrow(ArrowError),
 }
 
-impl From<ArrowError> for Fault {
+impl From<ArrowError> for RestoreError {
     fn from(error: ArrowError) -> Self {
         Self::Arrow(error)
     }
 }
 
-fn restore_type(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Fault> {
+fn restore_type(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, RestoreError> {
     if array.data_type() == to {
         return Ok(array.clone());
     }
@@ -92,20 +90,20 @@ fn restore_type(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Fault> {
 fn list<O: OffsetSizeTrait>(
     array: &ArrayRef,
     item: &FieldRef,
-) -> Result<GenericListArray<O>, Fault> {
+) -> Result<GenericListArray<O>, RestoreError> {
     let from = array.as_list::<O>();
     let items = restore_type(from.values(), item.data_type())?;
     let (offsets, nulls) = (from.offsets().clone(), from.nulls().cloned());
     Ok(GenericListArray::try_new(item.clone(), offsets, items, nulls)?)
 }
 
-/// Values of any type into a dictionary. Arrow's cast knows primitive and binary values only, so
-/// equal values are found by their encoding, which every type has.
+/// Builds a dictionary from values of any type. Arrow's cast supports only primitive and binary values, so this
+/// compares values by their encoding, which every type has.
 fn dictionary(
     values: ArrayRef,
     key_type: &DataType,
     value_type: &DataType,
-) -> Result<ArrayRef, Fault> {
+) -> Result<ArrayRef, RestoreError> {
     let encoded = cast(&values, &encoded_type(value_type))?;
     let shape = column_shape("", encoded.data_type())
         .map_err(|error| ArrowError::CastError(error.to_string()))?;
@@ -125,7 +123,7 @@ fn dictionary(
     };
     let keys: UInt64Array =
         (0..values.len()).map(|i| (!column.is_null(i)).then(|| key_of(i))).collect();
-    let overflow = |_| Fault::Overflow { values: firsts.len(), key_type: key_type.clone() };
+    let overflow = |_| RestoreError::Overflow { values: firsts.len(), key_type: key_type.clone() };
     let keys: ArrayRef = Arc::new(keys);
     let keys = cast(&keys, key_type).map_err(overflow)?.to_data();
     let distinct = take(&values, &UInt64Array::from(firsts.clone()), None)?;
@@ -144,7 +142,7 @@ mod tests {
     use arrow_array::StringArray;
 
     #[test]
-    fn a_dictionary_has_each_value_once_in_order_of_first_use() {
+    fn a_dictionary_has_each_value_once_in_order_of_first_occurrence() {
         let text: ArrayRef =
             Arc::new(StringArray::from(vec![Some("b"), None, Some("a"), Some("b")]));
         let to = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8View.into());
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_values_for_the_keys_name_the_column() {
+    fn a_dictionary_overflow_names_the_column() {
         let text: ArrayRef =
             Arc::new((0..200).map(|i| Some(i.to_string())).collect::<StringArray>());
         let to = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());

@@ -1,24 +1,26 @@
-//! How a value of each type is encoded, as a tree computed once from the columns' types.
+//! The encoding of values of each type, as a tree that is computed once from the columns' types.
 //!
 //! ```text
 //! null             nothing
 //! boolean          u8
 //! plain            the value's bytes, little-endian (numbers, dates, decimals, fixed-size binary)
-//! binary, text     the bytes; whoever holds the value knows its length
-//! fixed list       body of as many items, always with a bitmap
-//! list, map        u32: items in the low 30 bits, bit 30 "plain", bit 31 "bitmap"; then the body
-//! struct, row      bitmap, a bit a field, at least a byte
-//!                  | for each field: its fixed encoding, or the u32 end of its variable one
+//! binary, text     the bytes; the length is known from the enclosing struct or list
+//! fixed list       body of its items, always with a bitmap
+//! list, map        u32: number of items in the low 30 bits, bit 30 "plain", bit 31 "bitmap"; then the body
+//! struct, row      bitmap, one bit for each field, at least one byte
+//!                  | for each field: its fixed encoding, or the u32 end of its variable encoding
 //!                  | the variable encodings, one after another
-//! body of n items  bitmap, a bit an item (in lists only if an item is null, or has no bytes)
-//!                  | fixed items: one after another, in their plain encoding if the list says so
+//! body of n items  bitmap, one bit for each item (in lists only if an item is null or has no bytes)
+//!                  | fixed items: one after another, in their plain encoding if the list's "plain" bit is set
 //!                  | variable items: n × u32 ends, then the items
 //! ```
 //!
-//! Bitmaps have the least significant bit first, set where a value is valid, as in Arrow. A null
-//! of a fixed type is zeros, of a variable type nothing. Ends count from the struct's first byte,
-//! or from a body's first item. The *plain* encoding of a fixed list is its items' plain encodings
-//! without bitmaps; it is chosen where nothing within is null, and is one copy to decode.
+//! Bitmaps have the least significant bit first, and a set bit means that the value is valid, as in Arrow. A null
+//! takes zeros if its type is fixed, and no bytes if it is variable. Ends count from the struct's first byte, or from
+//! a body's first item.
+//!
+//! The *plain* encoding of a fixed list has its items' plain encodings without bitmaps. It is used if no item is null
+//! at any depth, and takes one copy to decode.
 
 use arrow_schema::DataType;
 
@@ -26,23 +28,25 @@ use crate::PackError;
 use crate::physical::physical_type;
 use crate::plan::plain_width;
 
-/// The widest fixed part of a row. Far more than a sector; keeps sums of widths from overflowing.
+/// The maximum width of a row's fixed part. It is far wider than a sector and keeps sums of widths from overflowing.
 const FIXED_BYTES_MAX: usize = 1 << 30;
 
-/// Bits of a list's head.
+/// The maximum number of items of a list, and the mask of the number in a list's head.
 pub(crate) const LIST_COUNT_MAX: usize = (1 << 30) - 1;
+/// The bit of a list's head that says that its items are in the plain encoding.
 pub(crate) const LIST_PLAIN: u32 = 1 << 30;
+/// The bit of a list's head that says that its body has a bitmap.
 pub(crate) const LIST_BITMAP: u32 = 1 << 31;
 
-/// How values of one type are encoded.
+/// The encoding of values of one type.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub kind: Kind,
-    /// The type of the array they become.
+    /// The physical type of the decoded array.
     pub physical: DataType,
-    /// Bytes of every value, if constant.
+    /// The length of every value in bytes, if it is constant.
     pub fixed: Option<usize>,
-    /// Bytes of every value in the plain encoding, if the type has one.
+    /// The length of every value in the plain encoding, if the type has one.
     pub plain: Option<usize>,
 }
 
@@ -52,14 +56,14 @@ pub(crate) enum Kind {
     Boolean,
     Plain(usize),
     Binary,
-    /// Also a map, as the list of its entries.
+    /// A list, or a map as the list of its entries.
     List(Box<Shape>),
     FixedList(usize, Box<Shape>),
     Struct(RowShape),
 }
 
 impl Shape {
-    /// The shape of a wire type. An `Err` is the nested type at fault, or `None` for one that is
+    /// Computes the shape of a wire type. An `Err` has the nested type that is unsupported, or `None` if the type is
     /// too wide.
     pub fn new(data_type: &DataType) -> Result<Self, Option<DataType>> {
         let unsupported = || Some(data_type.clone());
@@ -107,42 +111,43 @@ impl Shape {
     }
 }
 
-/// Where a field is within a struct or row.
+/// The location of a field in a struct or row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
-    /// At a constant place.
+pub(crate) enum FieldLocation {
+    /// At a constant offset.
     Fixed { offset: usize, width: usize },
-    /// Its end is the u32 at `end_at`, its start the one at `start_at`, or the tail for the first.
+    /// The u32 at `end_at` is the field's end. The u32 at `start_at` is its start; without `start_at`, the field is the
+    /// first in the variable part.
     Variable { end_at: usize, start_at: Option<usize> },
 }
 
-/// A struct's fields, or a row's columns.
+/// The shapes of a struct's fields, or of a row's columns.
 #[derive(Clone, Debug)]
 pub(crate) struct RowShape {
     pub fields: Vec<Shape>,
-    pub slots: Vec<Slot>,
-    /// Bytes before the variable part.
+    pub locations: Vec<FieldLocation>,
+    /// The length of the fixed part, which is the offset of the variable part.
     pub tail: usize,
 }
 
 impl RowShape {
-    /// An `Err` is the first field that makes the fixed part too wide.
+    /// Lays out the fields. An `Err` has the index of the first field that makes the fixed part too wide.
     pub fn new(fields: Vec<Shape>) -> Result<Self, usize> {
-        // At least a byte, so that no row and no list item of a struct is without bytes.
+        // At least one byte, so that every row and every struct in a list has bytes.
         let mut tail = fields.len().div_ceil(8).max(1);
-        let mut slots = Vec::with_capacity(fields.len());
+        let mut locations = Vec::with_capacity(fields.len());
         let mut start_at = None;
         for (i, field) in fields.iter().enumerate() {
-            slots.push(match field.fixed {
-                Some(width) => Slot::Fixed { offset: tail, width },
-                None => Slot::Variable { end_at: tail, start_at: start_at.replace(tail) },
+            locations.push(match field.fixed {
+                Some(width) => FieldLocation::Fixed { offset: tail, width },
+                None => FieldLocation::Variable { end_at: tail, start_at: start_at.replace(tail) },
             });
             tail += field.fixed.unwrap_or(4);
             if tail > FIXED_BYTES_MAX {
                 return Err(i);
             }
         }
-        Ok(Self { fields, slots, tail })
+        Ok(Self { fields, locations, tail })
     }
 
     pub fn is_fixed(&self) -> bool {
@@ -150,15 +155,15 @@ impl RowShape {
     }
 }
 
-/// The shape of a top-level column of this wire type.
+/// Computes the shape of a top-level column of this wire type.
 pub(crate) fn column_shape(column: &str, data_type: &DataType) -> Result<Shape, PackError> {
-    Shape::new(data_type).map_err(|fault| match fault {
+    Shape::new(data_type).map_err(|unsupported| match unsupported {
         Some(data_type) => PackError::Unsupported { column: column.to_owned(), data_type },
         None => PackError::TooWide { column: column.to_owned() },
     })
 }
 
-/// Bit `i` of a bitmap.
+/// Returns bit `i` of a bitmap.
 pub(crate) fn bit(bitmap: &[u8], i: usize) -> bool {
     bitmap[i / 8] >> (i % 8) & 1 == 1
 }
@@ -174,17 +179,17 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_at_constant_places_and_variable_ones_chain() {
+    fn fixed_fields_are_at_constant_offsets_and_variable_ones_are_chained() {
         let types = [DataType::Int16, DataType::Utf8, DataType::Boolean, DataType::Binary];
         let shapes = types.iter().map(|t| Shape::new(t).unwrap()).collect();
         let row = RowShape::new(shapes).unwrap();
         assert_eq!(
-            row.slots,
+            row.locations,
             [
-                Slot::Fixed { offset: 1, width: 2 },
-                Slot::Variable { end_at: 3, start_at: None },
-                Slot::Fixed { offset: 7, width: 1 },
-                Slot::Variable { end_at: 8, start_at: Some(3) },
+                FieldLocation::Fixed { offset: 1, width: 2 },
+                FieldLocation::Variable { end_at: 3, start_at: None },
+                FieldLocation::Fixed { offset: 7, width: 1 },
+                FieldLocation::Variable { end_at: 8, start_at: Some(3) },
             ]
         );
         assert_eq!((row.tail, row.is_fixed()), (12, false));
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn unions_run_ends_and_absurd_widths_are_refused() {
+    fn unions_and_excessive_widths_are_refused() {
         let union = DataType::Union(UnionFields::empty(), UnionMode::Sparse);
         let error = column_shape("u", &list_of(union, 1)).unwrap_err();
         assert!(error.to_string().starts_with("column u: type Union"), "{error}");

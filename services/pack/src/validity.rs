@@ -1,11 +1,11 @@
-//! Which slots of an array are null; nothing is allocated while none is.
+//! A builder of an array's validity bitmap that allocates nothing until a slot is null.
 
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
-/// Slots are valid until they are set null.
+/// A validity bitmap. Slots are valid until they are set to null.
 #[derive(Default)]
 pub(crate) struct Validity {
-    /// Up to the last null; set where a slot is valid.
+    /// One bit for each slot up to the last null, set if the slot is valid.
     bits: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_behind_the_last_null_are_valid() {
+    fn slots_after_the_last_null_are_valid() {
         let mut validity = Validity::default();
         validity.set_null(9);
         validity.set_null(2);

@@ -1,25 +1,26 @@
-//! Values of a solo binary or text column. Their lengths are known before their bytes, so each is
-//! copied straight to its place, in any order.
+//! Gathers the values of a binary or text column that is alone in its pack. The index knows the lengths before the
+//! bytes arrive, so each value is copied to its final position, in any order.
 
 use arrow_buffer::MutableBuffer;
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 
 use crate::gather::{Malformed, zeroed};
-use crate::offsets::Offsets;
+use crate::offsets::OffsetsBuilder;
 use crate::validity::Validity;
 
-pub(crate) struct Values {
+/// A builder of one binary or text array.
+pub(crate) struct SoloValues {
     physical: DataType,
-    offsets: Offsets,
+    offsets: OffsetsBuilder,
     bytes: MutableBuffer,
     validity: Validity,
 }
 
-impl Values {
-    /// Room for values of these lengths; `None` if the type's offsets can't count their sum.
+impl SoloValues {
+    /// Allocates the buffer for values of the lengths `lens`. Returns `None` if the sum overflows the type's offsets.
     pub fn new(physical: &DataType, lens: impl ExactSizeIterator<Item = usize>) -> Option<Self> {
-        let mut offsets = Offsets::new(physical, lens.len());
+        let mut offsets = OffsetsBuilder::new(physical, lens.len());
         for (slot, len) in lens.enumerate() {
             offsets.close(slot, offsets.end() + len).ok()?;
         }
@@ -27,8 +28,8 @@ impl Values {
         Some(Self { physical: physical.clone(), offsets, bytes, validity: Validity::default() })
     }
 
-    /// Copies a piece of the row's bytes, which are the flag and then the value; the piece is
-    /// within them.
+    /// Copies a piece of a row, which consists of the flag and the value. `offset` is the piece's offset in the row.
+    /// The piece must lie within the row.
     pub fn put(&mut self, slot: usize, offset: usize, piece: &[u8]) -> Result<(), Malformed> {
         let (start, end) = (self.offsets.start(slot), self.offsets.start(slot + 1));
         let (at, value) = match (offset, piece) {

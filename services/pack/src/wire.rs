@@ -1,26 +1,25 @@
-//! The type in which a column leaves an I/O node.
+//! Wire types: the types in which an I/O node sends columns.
 //!
-//! The same as the table's, except that dictionaries are decoded and views are plain: rows of many
-//! extents meet in one reply, and their dictionaries and view buffers don't. [`crate::restore`] is
-//! the way back.
+//! They are the table's types, except that dictionaries and views are converted to plain values. A reply has rows of
+//! many extents, whose dictionaries and view buffers differ. [`crate::restore`] converts back.
 
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 
-/// The field as it leaves an I/O node: dictionary becomes its value type, `Utf8View` `Utf8`,
-/// `BinaryView` `Binary`, at every depth. Name, nullability and metadata stay.
+/// Returns the field with its wire type: a dictionary becomes its value type, `Utf8View` becomes `Utf8`, and
+/// `BinaryView` becomes `Binary`, at every depth. Name, nullability and metadata stay the same.
 pub fn wire_field(field: &Field) -> Field {
     field.clone().with_data_type(wire_type(field.data_type()))
 }
 
-/// [`wire_field`] of every field; the schema's metadata stays.
+/// Applies [`wire_field`] to every field of a schema. The schema's metadata stays the same.
 pub fn wire_schema(schema: &Schema) -> Schema {
     let fields: Vec<Field> = schema.fields().iter().map(|field| wire_field(field)).collect();
     Schema::new_with_metadata(fields, schema.metadata().clone())
 }
 
-/// The data type of [`wire_field`].
+/// Returns the wire type of a data type (see [`wire_field`]).
 pub fn wire_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, value) => wire_type(value),
@@ -30,9 +29,9 @@ pub fn wire_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// The type in which columns are encoded: as on the wire, but what is decoded from dictionaries and
-/// views has 64-bit offsets, since a chunk of them may pass 2 GiB once decoded. Encoded bytes are
-/// the same for both widths.
+/// Returns the type to which a column is cast before it is encoded: the wire type, but with 64-bit offsets for values
+/// of dictionaries and views, because a chunk of them may exceed 2 GiB when it is decoded. The encoded bytes do not
+/// depend on the width of offsets.
 pub(crate) fn encoded_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, value) => match encoded_type(value) {
@@ -46,7 +45,7 @@ pub(crate) fn encoded_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// `data_type` with `map` applied to the types of its direct children.
+/// Applies `map` to the types of the direct children of `data_type`.
 pub(crate) fn map_children(data_type: &DataType, map: fn(&DataType) -> DataType) -> DataType {
     let child = |field: &FieldRef| -> FieldRef {
         Arc::new(field.as_ref().clone().with_data_type(map(field.data_type())))
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dictionaries_and_views_go_at_every_depth_and_metadata_stays() {
+    fn dictionaries_and_views_are_converted_at_every_depth_and_metadata_stays() {
         let dictionary = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8View.into());
         let item = Field::new("item", dictionary, true)
             .with_metadata([("unit".to_owned(), "m".to_owned())].into());

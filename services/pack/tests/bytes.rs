@@ -1,4 +1,4 @@
-//! Exact bytes and places of small examples, the index's RAM, and what is refused.
+//! Tests of exact bytes and offsets of small examples, the index's RAM, and errors.
 
 mod arbitrary;
 
@@ -31,7 +31,7 @@ fn row(extent: &Extent, row: u32) -> &[u8] {
     &extent.bytes[offset as usize..][..len as usize]
 }
 
-/// The bytes of the value in row 0, when it shares the row with a boolean that is true.
+/// Encodes `value` together with a column of true booleans, and returns the bytes of the value in row 0.
 fn nested(value: ArrayRef) -> Vec<u8> {
     let flags: ArrayRef = Arc::new(BooleanArray::from(vec![true; value.len()]));
     let extent = encode(&[flags, value]);
@@ -56,7 +56,7 @@ fn a_row_is_a_bitmap_a_fixed_part_and_a_variable_part() {
 }
 
 #[test]
-fn a_row_of_constant_width_keeps_nothing_per_row() {
+fn rows_of_constant_width_take_no_ram_each() {
     let flags: ArrayRef = Arc::new(BooleanArray::from(vec![Some(true), None]));
     let triples = vec![Some(vec![Some(1), None, Some(-1)]), None];
     let triples: ArrayRef =
@@ -69,7 +69,7 @@ fn a_row_of_constant_width_keeps_nothing_per_row() {
 }
 
 #[test]
-fn a_solo_vector_is_exactly_its_bytes_and_its_nulls_are_in_the_index() {
+fn a_row_of_a_vector_pack_is_the_vector_and_nulls_are_in_the_index() {
     let value = |row: usize, i: usize| (row * 10_000 + i) as f32;
     let vectors = arbitrary::vectors(3, 1024, value);
     let extent = encode(from_ref(&vectors));
@@ -94,7 +94,7 @@ fn a_solo_vector_is_exactly_its_bytes_and_its_nulls_are_in_the_index() {
 }
 
 #[test]
-fn vectors_of_1536_bytes_are_two_a_sector() {
+fn a_sector_holds_two_vectors_of_1536_bytes() {
     let extent = encode(&[arbitrary::vectors(5, 384, |row, _| row as f32)]);
     let offsets = [0, 1, 2, 3, 4].map(|row| extent.index.span(row).unwrap().offset);
     assert_eq!(offsets, [0, 1536, 4096, 5632, 8192]);
@@ -104,7 +104,7 @@ fn vectors_of_1536_bytes_are_two_a_sector() {
 }
 
 #[test]
-fn vectors_with_nulls_within_and_narrow_columns_with_nulls_take_the_general_form() {
+fn vectors_with_null_elements_and_narrow_columns_with_nulls_use_the_row_form() {
     let vectors = vec![Some(vec![Some(1), None]), Some(vec![Some(2), Some(3)])];
     let vectors = FixedSizeListArray::from_iter_primitive::<Int8Type, _, _>(vectors, 2);
     let extent = encode(&[Arc::new(vectors)]);
@@ -118,7 +118,7 @@ fn vectors_with_nulls_within_and_narrow_columns_with_nulls_take_the_general_form
 }
 
 #[test]
-fn a_blob_is_a_flag_and_its_bytes() {
+fn a_blob_is_a_flag_and_the_value() {
     let values: Vec<Option<&[u8]>> = vec![Some(b"ab"), None, Some(b""), Some(&[9; 5000])];
     let extent = encode(&[Arc::new(LargeBinaryArray::from_opt_vec(values))]);
     assert_eq!(extent.index.form(), Form::Value);
@@ -127,11 +127,11 @@ fn a_blob_is_a_flag_and_its_bytes() {
     assert_eq!(extent.index.value_span(1).map(|span| span.len), Some(0));
     assert_eq!(extent.index.value_span(3), Some(RowSpan { offset: 6, len: 5000 }));
     assert_eq!(extent.index.value_span(4), None);
-    assert!(!extent.index.is_null(1), "only reading it tells");
+    assert!(!extent.index.is_null(1), "the null is in the row, not in the index");
 }
 
 #[test]
-fn lists_count_their_items_and_say_what_they_left_out() {
+fn a_list_has_its_item_count_and_encoding_flags() {
     let mut texts = ListBuilder::new(StringBuilder::new());
     texts.append_value([Some("ab"), None, Some("c")]);
     // end | 3 items, bitmap | bitmap | ends | items
@@ -151,11 +151,11 @@ fn lists_count_their_items_and_say_what_they_left_out() {
         pairs.append(true);
         nested(Arc::new(pairs.finish()))
     };
-    // 2 items, plain: their floats, back to back.
+    // 2 items, plain: their floats, one after another.
     let one = 1f32.to_le_bytes();
     let plain = [&[2, 0, 0, 0x40][..], &one, &[0; 4], &one, &one].concat();
     assert_eq!(pairs(Some(1.0))[4..], plain);
-    // 2 items with a bitmap each, since one holds a null.
+    // 2 items with a bitmap each, because one of them has a null.
     let full = [&[2, 0, 0, 0, 0b11][..], &one, &[0; 4], &[0b01], &one, &[0; 4]].concat();
     assert_eq!(pairs(None)[4..], full);
 }
@@ -177,7 +177,7 @@ fn a_struct_is_a_small_row() {
 }
 
 #[test]
-fn the_index_takes_at_most_0_3_percent_and_two_bytes_a_row_of_varying_width() {
+fn the_index_takes_at_most_0_3_percent_plus_two_bytes_for_each_row_of_variable_width() {
     let vectors = encode(&[arbitrary::vectors(4000, 256, |_, i| i as f32)]);
     let constant = size_of::<ExtentIndex>();
     assert!(vectors.index.ram_bytes() - constant <= vectors.bytes.len() * 3 / 1000);
@@ -197,7 +197,7 @@ fn the_index_takes_at_most_0_3_percent_and_two_bytes_a_row_of_varying_width() {
 }
 
 #[test]
-fn columns_that_are_not_the_layouts_are_refused_by_name() {
+fn columns_that_do_not_match_the_layout_are_refused_by_name() {
     let number: ArrayRef = Arc::new(Int16Array::from(vec![1, 2]));
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
     let layout = layout(&[number.clone(), text.clone()]);
@@ -209,19 +209,19 @@ fn columns_that_are_not_the_layouts_are_refused_by_name() {
 
 #[test]
 fn a_chunk_of_4_gib_is_refused_before_it_is_written() {
-    // The same 64 MiB in each of 64 columns: as many bytes as a drive would need, but not here.
+    // All 64 columns share one value of 64 MiB, so the test does not allocate the 4 GiB.
     let value: ArrayRef = Arc::new(LargeBinaryArray::from_vec(vec![&vec![0u8; 64 << 20]]));
     let columns = vec![value; 64];
     let error = layout(&columns).encode(&columns).unwrap_err();
     assert!(matches!(error, PackError::TooLarge { rows: 1 }), "{error}");
-    let endless: ArrayRef = Arc::new(NullArray::new(1 << 33));
-    let columns = vec![endless; 2];
+    let oversized: ArrayRef = Arc::new(NullArray::new(1 << 33));
+    let columns = vec![oversized; 2];
     let error = layout(&columns).encode(&columns).unwrap_err();
     assert!(matches!(error, PackError::TooLarge { .. }), "{error}");
 }
 
 #[test]
-fn an_assembler_refuses_what_does_not_fit() {
+fn an_assembler_refuses_invalid_projections_rows_and_pieces() {
     let numbers: ArrayRef = Arc::new(Int16Array::from(vec![1, 2]));
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
     let columns = [numbers.clone(), texts.clone()];
@@ -250,7 +250,7 @@ fn an_assembler_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn impossible_rows_are_refused_by_column_and_reason() {
+fn errors_of_corrupt_rows_name_column_and_reason() {
     let nothing = NullArray::new(2);
     let item = Arc::new(Field::new("item", DataType::Null, true));
     let lists = ListArray::new(item, OffsetBuffer::from_lengths([2]), Arc::new(nothing), None);
@@ -270,7 +270,7 @@ fn impossible_rows_are_refused_by_column_and_reason() {
         |column: &str, reason: &str| Err(format!("column {column}: corrupt row: {reason}"));
     let ends = "ends that descend or pass the row's end";
     assert!(decode(&[0, 1], 0, 3).is_ok());
-    // Else 4 bytes could claim 2^30 items.
+    // Without the bitmap, 4 bytes could claim 2^30 items.
     assert_eq!(decode(&[0], 12, 0), refused("c0", "items without bytes or bitmap"));
     assert_eq!(decode(&[0], 9, 9), refused("c0", "shorter than its parts"));
     assert_eq!(decode(&[0], 1, 8), refused("c0", ends));
@@ -283,7 +283,7 @@ fn impossible_rows_are_refused_by_column_and_reason() {
 }
 
 #[test]
-fn what_arrow_has_in_a_nulls_place_is_not_written() {
+fn bytes_in_the_slot_of_a_null_are_not_written() {
     let item = Arc::new(Field::new("item", DataType::Int8, true));
     let lists = |hidden: [Option<i8>; 2]| {
         let items: ArrayRef =

@@ -1,5 +1,5 @@
-//! Rows and extents' indexes that nobody wrote. Whatever their bytes, the answer is an error or a valid value, never a
-//! panic, and no length is believed before its bytes are there.
+//! Fuzz tests of the decoders of rows and extent indexes. Any bytes give an error or a valid value, never a panic, and
+//! no memory is allocated for a length before its bytes are there.
 
 mod arbitrary;
 
@@ -41,16 +41,16 @@ fn fuzz_rows() {
                 assembler.put_piece(position, 0, &bytes[..cut])?;
                 assembler.put_piece(position, cut, &bytes[cut..])
             });
-            // Values are copied out of the pieces, which are in memory already.
-            let most = extent.bytes.len() * 64 + (64 << 10);
-            let Ok(arrays) = within(most, || put.and_then(|()| assembler.finish())) else {
+            // The assembler copies values from the pieces, whose memory is not counted.
+            let limit = extent.bytes.len() * 64 + (64 << 10);
+            let Ok(arrays) = within(limit, || put.and_then(|()| assembler.finish())) else {
                 refused += 1;
                 continue;
             };
             accepted += 1;
             for (array, field) in arrays.into_iter().zip(layout.fields()) {
                 array.validate_full().unwrap();
-                // Text may be anything now.
+                // Damaged text may be invalid UTF-8, so this may fail. It must not panic.
                 let _ = to_logical(array, &wire_field(field));
             }
         }
@@ -72,7 +72,7 @@ fn fuzz_extent_indexes() {
                 true => bytes = noise(rng, 200),
                 false => damage(rng, &mut bytes),
             }
-            // With a right checksum, else nothing behind it would be tried.
+            // Correct the checksum, so that the checks after it are tested too.
             bytes.extend(crc32c(&bytes).to_le_bytes());
             let read = within(bytes.len() * 16 + (16 << 10), || ExtentIndex::from_bytes(&bytes));
             match read {
@@ -93,7 +93,7 @@ fn fuzz_extent_indexes() {
     assert!(refused > accepted / 20 && accepted > refused / 20, "{refused} {accepted}");
 }
 
-/// All that an index promises.
+/// Checks the invariants of an index.
 fn check(index: &ExtentIndex, rng: &mut StdRng) {
     let (rows, bytes) = (index.rows(), u64::from(index.sectors()) * 4096);
     for row in [0, rows / 2, rows.saturating_sub(1), rng.random_range(0..=rows)] {

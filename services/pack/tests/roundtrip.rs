@@ -1,5 +1,4 @@
-//! What goes in comes out: arbitrary columns, encoded, assembled row by row in any order, against
-//! Arrow's own `take`.
+//! Round trips of arbitrary columns: encoding them, and assembling rows in any order, gives the same as Arrow's `take`.
 
 mod arbitrary;
 
@@ -17,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngCore};
 
-/// Arbitrary rows of two extents of one pack, in any order and repeated.
+/// Checks a round trip of arbitrary rows from two extents of one pack, in any order and repeated.
 fn check(seed: u64, columns: usize, rows: [usize; 2]) {
     let mut rng = arbitrary::rng(seed);
     let fields = arbitrary::fields(&mut rng, columns);
@@ -81,13 +80,13 @@ fn assemble(
     wanted: &[(usize, u32)],
 ) -> Vec<ArrayRef> {
     let rows = wanted.iter().map(|&(extent, row)| (&extents[extent].index, row));
-    // What memory held before must not be seen.
-    let mut used = |len| {
+    // Previous contents of the memory must not show up in the result.
+    let mut used_memory = |len| {
         let mut buffer = MutableBuffer::from_len_zeroed(len);
         buffer.as_slice_mut().fill(0xab);
         buffer
     };
-    let mut assembler = Assembler::in_memory(layout, projection, rows, &mut used).unwrap();
+    let mut assembler = Assembler::in_memory(layout, projection, rows, &mut used_memory).unwrap();
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.shuffle(rng);
     for position in order {
@@ -147,7 +146,7 @@ proptest! {
     }
 }
 
-/// More rows than one block, group or sector has.
+/// Chunks with more rows than one block, group or sector holds.
 #[test]
 fn long_chunks() {
     for seed in 0..12 {

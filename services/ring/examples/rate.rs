@@ -1,8 +1,9 @@
-//! How many reads a second one ring makes, and what one costs in CPU: `rate FILE READ_DEPTH [pread]`.
+//! Measures how many reads per second one ring makes, and how much CPU time a read takes: `rate FILE
+//! READ_DEPTH [pread]`.
 //!
-//! A closed loop of random 4,096-byte reads from a sink that reads on, for 3 seconds; a probe of the
-//! ring itself, not a benchmark of a service. Drops no caches: on a filesystem with O_DIRECT there's
-//! none to drop, on tmpfs everything is one.
+//! Runs a closed loop of random 4,096-byte reads for 3 seconds: the sink of each read starts the next one.
+//! This measures the ring alone and is not a benchmark of a service. It does not drop caches: with O_DIRECT
+//! there is none, and a tmpfs is entirely a cache.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,22 +1,22 @@
-//! Which cores this process may use, and staying on one of them.
+//! Which CPU cores this process may use, and pinning a thread to one of them.
 
 use std::io;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The cores in the affinity mask of the calling thread, ascending: what `taskset`, a cpuset or a
-/// container's CPU manager left of the machine.
+/// Returns the cores in the calling thread's affinity mask, in ascending order. `taskset`, a cpuset or a
+/// container's CPU manager may have limited them.
 ///
 /// # Errors
 ///
-/// What `sched_getaffinity` says; `EINVAL` on a machine of more than 1,024 cores.
+/// The error of `sched_getaffinity`; `EINVAL` on a machine with more than 1,024 cores.
 pub fn allowed_cores() -> io::Result<Vec<usize>> {
     let mask = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count()).filter(|&core| mask.is_set(core).unwrap_or(false)).collect())
 }
 
-/// Keeps the calling thread on `core` from now on.
+/// Pins the calling thread to `core`.
 ///
 /// # Errors
 ///

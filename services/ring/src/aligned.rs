@@ -1,7 +1,7 @@
 //! Buffers that O_DIRECT accepts.
 //!
-//! The only place of the crate that allocates by hand. A buffer has one owner at a time; during an
-//! operation the owner is the backend, so nothing can read, write or free it from this side.
+//! This is the only module of the crate that allocates memory by hand. A buffer has one owner at a time.
+//! During an operation the owner is the backend, so no other code in the process can read, write or free it.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -12,34 +12,34 @@ use std::sync::Arc;
 
 use address::SECTOR_BYTES;
 
-/// What a huge page of x86-64, and of aarch64 with pages of 4 KiB, has.
+/// Size of a huge page on x86-64, and on aarch64 with 4 KiB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A heap buffer that begins at a multiple of 4,096 and is a multiple of 4,096 bytes long.
+/// A heap buffer whose address and length are multiples of 4,096.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
-    /// How long it may become.
+    /// The maximum that `len` can be resized to.
     capacity: usize,
-    /// What it is a part of, if it wasn't allocated by itself.
+    /// The region that the buffer is a part of, or `None` if it has an allocation of its own.
     region: Option<Arc<Region>>,
 }
 
-/// What buffers are parts of; freed with the last of them, which alone point into it.
+/// Memory that several buffers share. It is freed with the last of them; only they point into it.
 enum Region {
-    /// Of the allocator.
+    /// Memory from the allocator.
     Allocated(NonNull<u8>, Layout),
-    /// Of the kernel, and how long it is.
+    /// Memory mapped from the kernel, with its length.
     Mapped(NonNull<u8>, usize),
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         match *self {
-            // SAFETY: allocated in `AlignedBuf::parts_of_huge_pages` with this layout, and freed once.
+            // SAFETY: allocated in `AlignedBuf::in_huge_pages` with this layout, and freed once.
             Self::Allocated(start, layout) => unsafe { dealloc(start.as_ptr(), layout) },
-            // SAFETY: mapped in `AlignedBuf::reserved` with this length, and unmapped once. It fails only for what isn't a
-            // mapping.
+            // SAFETY: mapped in `AlignedBuf::reserved` with this length, and unmapped once. The call can only
+            // fail if this is not a mapping.
             Self::Mapped(start, len) => unsafe {
                 libc::munmap(start.as_ptr().cast(), len);
             },
@@ -47,22 +47,22 @@ impl Drop for Region {
     }
 }
 
-// SAFETY: a region is but an address to free; its bytes belong to the buffers.
+// SAFETY: a region is only an address to free; its bytes belong to the buffers.
 unsafe impl Send for Region {}
-// SAFETY: nothing can be done with a shared reference.
+// SAFETY: a shared reference gives access to nothing.
 unsafe impl Sync for Region {}
 
 #[repr(align(4096))]
 struct Sector(#[expect(dead_code)] [u8; SECTOR_BYTES]);
 
 impl AlignedBuf {
-    /// `len` bytes, all zero.
+    /// Allocates `len` bytes of zeros.
     ///
     /// # Panics
     ///
-    /// If `len` isn't a multiple of 4,096: see [`AlignedBuf::for_sectors`].
+    /// If `len` is not a multiple of 4,096: see [`AlignedBuf::for_sectors`].
     pub fn zeroed(len: usize) -> Self {
-        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes are not whole sectors");
         if len == 0 {
             return Self::empty();
         }
@@ -74,30 +74,31 @@ impl AlignedBuf {
         }
     }
 
-    /// `count` buffers of `len` bytes each, all zero, that lie in huge pages where the kernel has them: each is one piece
-    /// of memory to a drive then, in place of one a page. They are of one allocation, freed with the last of them.
+    /// Allocates `count` buffers of `len` zero bytes each, in huge pages if the kernel has any. A buffer is
+    /// then one contiguous piece of memory to the drive, and not one piece per 4 KiB page. The buffers share
+    /// one allocation, which is freed with the last of them.
     ///
     /// # Panics
     ///
-    /// If `len` isn't a multiple of 4,096, or they come to more bytes than there are addresses.
-    pub fn parts_of_huge_pages(count: usize, len: usize) -> Vec<Self> {
-        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
-        let bytes =
-            count.checked_mul(len).expect("buffers of fewer bytes than there are addresses");
+    /// If `len` is not a multiple of 4,096, or the buffers together exceed the address space.
+    pub fn in_huge_pages(count: usize, len: usize) -> Vec<Self> {
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes are not whole sectors");
+        let bytes = count.checked_mul(len).expect("the buffers fit in the address space");
         if bytes == 0 {
             return (0..count).map(|_| Self::empty()).collect();
         }
         let layout =
             Layout::from_size_align(bytes.next_multiple_of(HUGE_PAGE_BYTES), HUGE_PAGE_BYTES)
-                .expect("buffers come to less than isize::MAX");
+                .expect("the buffers together are shorter than isize::MAX");
         // SAFETY: the layout's size isn't 0.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        // A hint, without which all is the same but for the pages' size.
-        // SAFETY: the range is this allocation's, which begins with a page, and the hint changes no byte.
+        // This is only a hint. If it fails, the pages are merely smaller.
+        // SAFETY: the range is this allocation, which begins at a page boundary, and the hint changes no
+        // bytes.
         let _ = unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
-        // SAFETY: the allocation has as many bytes, and nothing else knows of them.
+        // SAFETY: the allocation has this many bytes, and nothing else refers to it yet.
         unsafe { start.write_bytes(0, layout.size()) };
         let region = Arc::new(Region::Allocated(start, layout));
         let part = |number: usize| Self {
@@ -110,22 +111,22 @@ impl AlignedBuf {
         (0..count).map(part).collect()
     }
 
-    /// `len` bytes, all zero, of which each huge page is taken from the machine when it is first used, where the kernel has
-    /// huge pages. None of them is for another's use, whatever the kernel's policy makes of pages that are next to each
-    /// other.
+    /// Reserves `len` bytes of zeros in the address space. Physical memory is only used when a page is first
+    /// accessed: huge pages if the kernel has any. The buffer begins at a huge page boundary, and shares none of
+    /// its huge pages with other data.
     ///
     /// # Errors
-    /// What the kernel says when there is no room for so many addresses.
+    /// The error of mmap if there is not enough address space.
     ///
     /// # Panics
     ///
-    /// If `len` isn't a multiple of 4,096.
+    /// If `len` is not a multiple of 4,096.
     pub fn reserved(len: usize) -> io::Result<Self> {
-        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes are not whole sectors");
         if len == 0 {
             return Ok(Self::empty());
         }
-        // Room to begin with a huge page.
+        // Map one huge page more than needed, so that the buffer can begin at a huge page boundary.
         let mapped = len
             .checked_next_multiple_of(HUGE_PAGE_BYTES)
             .and_then(|len| len.checked_add(HUGE_PAGE_BYTES))
@@ -134,67 +135,72 @@ impl AlignedBuf {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
-        // SAFETY: a new mapping, of no file, at an address that is the kernel's choice.
+        // SAFETY: this makes a new anonymous mapping at an address that the kernel chooses.
         let start = unsafe { libc::mmap(ptr::null_mut(), mapped, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // A hint, without which all is the same but for the pages' size.
-        // SAFETY: the range is this mapping's, and the hint changes no byte.
+        // This is only a hint. If it fails, the pages are merely smaller.
+        // SAFETY: the range is this mapping, and the hint changes no bytes.
         let _ = unsafe { libc::madvise(start, mapped, libc::MADV_HUGEPAGE) };
         let first = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let region = Some(Arc::new(Region::Mapped(first, mapped)));
-        // SAFETY: at most a huge page less one byte further on, so all of `len` lies within the mapping.
+        // SAFETY: this moves the start by less than a huge page, so all of `len` lies within the mapping.
         let start = unsafe { first.add(first.align_offset(HUGE_PAGE_BYTES)) };
         Ok(Self { start, len, capacity: len, region })
     }
 
-    /// `sectors` sectors of 4,096 bytes, all zero.
+    /// Allocates `sectors` sectors of 4,096 zero bytes.
     pub fn for_sectors(sectors: usize) -> Self {
         Self::zeroed(sectors * SECTOR_BYTES)
     }
 
-    /// No bytes, and no allocation.
+    /// Returns a buffer of no bytes, without an allocation.
     pub(crate) const fn empty() -> Self {
         Self { start: NonNull::<Sector>::dangling().cast(), len: 0, capacity: 0, region: None }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `len` bytes (dangling, aligned and not null for 0), which is at most `capacity`; they
-        // were initialised when they were allocated, and the borrow of `self` keeps the owner from handing
-        // the buffer to the kernel meanwhile.
+        // SAFETY: `start` is valid for `capacity` bytes (dangling, aligned and not null for 0), and `len`
+        // does not exceed that. The bytes were initialised when they were allocated. While `self` is
+        // borrowed, its owner cannot hand the buffer to the kernel.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be changed.
+    /// Returns the bytes for modification.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and the borrow is exclusive.
+        // SAFETY: as in `as_slice`; the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Makes it `len` bytes long, no longer than it was at first. What comes back after it was shorter is as it was.
+    /// Changes the length, up to the length with which the buffer was allocated. Bytes that a shorter length
+    /// hides are unchanged when they become visible again.
     ///
     /// # Panics
     ///
-    /// If `len` isn't a multiple of 4,096, or is more than that.
+    /// If `len` is not a multiple of 4,096, or exceeds the allocated length.
     pub fn resize(&mut self, len: usize) {
-        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes aren't whole sectors");
-        assert!(len <= self.capacity, "{len} bytes of a buffer of {}", self.capacity);
+        assert!(len.is_multiple_of(SECTOR_BYTES), "{len} bytes are not whole sectors");
+        assert!(
+            len <= self.capacity,
+            "cannot resize a buffer to {len} bytes: it has {}",
+            self.capacity
+        );
         self.len = len;
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// For the kernel.
+    /// Returns the address, for the kernel.
     pub(crate) fn address(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -207,9 +213,9 @@ fn layout(len: usize) -> Layout {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.capacity > 0 && self.region.is_none() {
-            // SAFETY: allocated in `zeroed` with the same layout, and freed once: `self` is the only owner. While the
-            // kernel may touch the bytes the owner is a backend, which drops a buffer, or its share of a region, only
-            // after its completion.
+            // SAFETY: allocated in `zeroed` with this layout, and freed once, because `self` is the only
+            // owner. While the kernel may access the bytes, the owner is a backend, and it drops a buffer, or
+            // its part of a region, only after the operation has completed.
             unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
         }
     }
@@ -245,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn begins_at_a_sector_and_is_zero() {
+    fn a_buffer_is_aligned_and_zeroed() {
         for sectors in [0, 1, 3, 64] {
             let mut buf = AlignedBuf::for_sectors(sectors);
             assert_eq!(buf.address() as usize % SECTOR_BYTES, 0);
@@ -257,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_apart_and_outlive_each_other() {
+    fn buffers_of_one_region_are_disjoint_and_independent() {
         for (count, sectors) in [(0, 1), (3, 0), (5, 3), (9, 64)] {
-            let mut bufs = AlignedBuf::parts_of_huge_pages(count, sectors * SECTOR_BYTES);
+            let mut bufs = AlignedBuf::in_huge_pages(count, sectors * SECTOR_BYTES);
             assert_eq!(bufs.len(), count);
             for (number, buf) in bufs.iter_mut().enumerate() {
                 assert_eq!(buf.address() as usize % SECTOR_BYTES, 0);
@@ -274,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_taken_as_it_is_used() {
+    fn reserved_memory_is_used_only_when_accessed() {
         let resident = || {
             let text = std::fs::read_to_string("/proc/self/statm").unwrap();
             text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * SECTOR_BYTES
@@ -293,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_one_keeps_what_it_does_not_show() {
+    fn shrinking_a_buffer_keeps_the_hidden_bytes() {
         let mut buf = AlignedBuf::for_sectors(3);
         buf.fill(7);
         buf.resize(SECTOR_BYTES);
@@ -304,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "8192 bytes of a buffer of 4096")]
-    fn refuses_to_grow() {
+    #[should_panic(expected = "cannot resize a buffer to 8192 bytes: it has 4096")]
+    fn growing_beyond_the_allocated_length_panics() {
         AlignedBuf::for_sectors(1).resize(2 * SECTOR_BYTES);
     }
 
     #[test]
     #[should_panic(expected = "whole sectors")]
-    fn refuses_odd_lengths() {
+    fn a_length_of_partial_sectors_panics() {
         AlignedBuf::zeroed(100);
     }
 }

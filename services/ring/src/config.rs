@@ -1,50 +1,51 @@
-//! How a ring is to be: typed, and checked before anything is started.
+//! A ring's configuration. It is validated before anything is started.
 
 use address::SECTOR_BYTES;
 
 use crate::SlabFile;
 use crate::sim::SimDisk;
 
-/// What carries the operations out.
+/// The mechanism that carries out a ring's operations.
 #[derive(Clone, Debug, Default)]
 pub enum Engine {
-    /// In place if all drives are memory; io_uring if [`probe`](crate::probe) finds it usable; else the
-    /// pread pool, the reason kept in [`Ring::describe`](crate::Ring::describe).
+    /// Uses `InPlace` if all drives are in memory, else `IoUring` if [`probe`](crate::probe) finds it usable,
+    /// else `Pread`. In the last case [`Ring::describe`](crate::Ring::describe) says why io_uring is not
+    /// used.
     #[default]
     Auto,
-    /// io_uring, or an error at start.
+    /// io_uring. Starting the ring fails if it is not usable.
     IoUring,
     /// A pool of threads that call pread and pwrite.
     Pread,
-    /// Each operation as a system call on the ring's own thread: for drives that are memory (tmpfs),
-    /// where nothing is gained by waiting elsewhere. On others each read holds up its core.
+    /// Each operation is a system call on the ring's own thread. Meant for drives in memory (tmpfs), where
+    /// waiting on another thread gains nothing. On any other drive each read would block its core.
     InPlace,
-    /// Drives in memory, deterministic, for tests.
+    /// Deterministic simulated drives, for tests.
     Simulated(SimDisk),
 }
 
-/// Bounds of one ring.
+/// The limits of one ring.
 #[derive(Clone, Debug)]
 pub struct RingConfig {
-    /// Reads in flight at most, over all drives; each slot owns a buffer.
+    /// Maximum number of reads in flight, over all drives. Each read slot owns a buffer.
     pub slots: u32,
-    /// Bytes of a slot's buffer, and so the longest read: a multiple of 4,096.
+    /// Size of a read slot's buffer, and therefore the maximum length of a read. A multiple of 4,096 bytes.
     pub slot_bytes: usize,
-    /// Reads that may wait for a slot.
+    /// Maximum number of reads that wait for a slot.
     pub queue_max: usize,
-    /// Transfers (writes, syncs, owned reads) in flight on each drive at most; drives of one device share
-    /// them, and so do all drives that are memory. Less where all rings together would have more than a
-    /// quarter of what the device takes at a time, at least one. On a drive that is read it's one, so that
-    /// fills can't spoil its latency.
+    /// Maximum number of transfers (writes, fsyncs, owned reads) in flight on each drive. Drives on the same
+    /// device share this limit, and so do all drives in memory. The limit is lowered, but not below 1, where
+    /// all rings together would exceed a quarter of the device's queue depth. It is 1 on a drive that was
+    /// read recently, so that fills do not increase the latency of reads.
     pub transfers_in_flight_max: u32,
-    /// Transfers that may wait for each drive, or for those that share a device.
+    /// Maximum number of transfers that wait for each drive, or for each group of drives on the same device.
     pub transfer_queue_max: usize,
-    /// Rings on the same drives, this one included.
+    /// The number of rings on the same drives, including this one.
     pub rings: u32,
-    /// Threads of the pread pool that reads have at least, if that's what is used; transfers in flight have
-    /// one more each.
+    /// Threads for reads in the pread pool, if it is used. The pool has one more thread for each transfer that
+    /// may be in flight.
     pub pread_threads: u32,
-    /// What carries the operations out.
+    /// The mechanism that carries out the operations.
     pub engine: Engine,
 }
 
@@ -63,27 +64,29 @@ impl Default for RingConfig {
     }
 }
 
-/// A bound that can't be kept.
+/// A field whose value is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}; it must be {rule}")]
 pub struct ConfigError {
-    /// The field of [`RingConfig`].
+    /// The name of the field of [`RingConfig`].
     pub field: &'static str,
-    /// As configured.
+    /// The configured value.
     pub value: u64,
-    /// What it must be.
+    /// The values that are allowed.
     pub rule: &'static str,
 }
 
-/// Slots for drives that are memory: their sectors fit the first-level cache together.
+/// Read slots of a ring whose drives are all in memory. A sector for each of them fits in the first-level
+/// cache.
 const IN_PLACE_SLOTS: u32 = 8;
 
-/// The longest transfer in bytes: below the 2,147,479,552 that Linux moves in one call.
+/// Maximum length of a transfer in bytes: below 2,147,479,552, the most that Linux moves in one call.
 pub(crate) const TRANSFER_BYTES_MAX: usize = 1 << 30;
 
 impl RingConfig {
-    /// The same with the engine that these drives are best read by, if that was left open, and with fewer
-    /// slots where operations don't overlap: the fewer buffers, the more of them stay in the CPU's cache.
+    /// Returns the configuration with `Engine::Auto` resolved to `InPlace` if all drives are in memory.
+    /// Operations then do not overlap, so the number of slots is lowered too: fewer buffers are more likely
+    /// to stay in the CPU's cache.
     pub(crate) fn for_drives(&self, files: &[SlabFile]) -> Self {
         let mut config = self.clone();
         if matches!(self.engine, Engine::Auto) && files.iter().all(SlabFile::is_memory) {
@@ -93,8 +96,8 @@ impl RingConfig {
         config
     }
 
-    /// Whether the bounds are sane and agree with each other. [`Ring::start`](crate::Ring::start)
-    /// asks too.
+    /// Checks that each limit is in range and that the limits agree with each other.
+    /// [`Ring::start`](crate::Ring::start) calls this too.
     ///
     /// # Errors
     ///
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_field() {
+    fn an_error_names_the_field() {
         assert_eq!(RingConfig::default().validate(), Ok(()));
         let field = |config: RingConfig| config.validate().unwrap_err().field;
         assert_eq!(field(RingConfig { slots: 0, ..Default::default() }), "slots");

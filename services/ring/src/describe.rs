@@ -1,58 +1,57 @@
-//! What a ring turned out to be, for the log and the status page: nothing falls back in silence.
+//! A description of a running ring, for the log and the status page. It reports every fallback.
 
 use std::fmt;
 
-use crate::{TaskRun, WhyNot};
+use crate::{IoUringUnavailable, TaskRun};
 
-/// How a ring works.
+/// Describes how a ring was set up.
 #[derive(Clone, Debug)]
 pub struct RingDescription {
-    /// What carries the operations out.
+    /// The mechanism that carries out the operations.
     pub engine: EngineInUse,
-    /// Drives.
+    /// Number of drives.
     pub drives: usize,
-    /// Drives whose filesystem lacks O_DIRECT: their reads go through the page cache.
+    /// Number of drives whose filesystem lacks O_DIRECT, so that their reads go through the page cache.
     pub buffered_drives: usize,
-    /// Reads in flight at most.
+    /// Maximum number of reads in flight.
     pub slots: u32,
-    /// Bytes of a slot's buffer.
+    /// Size of a read slot's buffer in bytes.
     pub slot_bytes: usize,
-    /// Transfers (writes, syncs, owned reads) in flight at most, of each drive; drives of one device, or of
-    /// memory, share them.
+    /// For each drive, the maximum number of transfers (writes, fsyncs, owned reads) in flight. Drives on the
+    /// same device share their limit, and so do all drives in memory.
     pub transfers_in_flight_max: Vec<u32>,
 }
 
-/// What carries the operations out.
+/// The mechanism that carries out a ring's operations, with details.
 #[derive(Clone, Debug)]
 pub enum EngineInUse {
     /// io_uring.
     IoUring {
-        /// Where the kernel finishes completions.
+        /// When the kernel processes completions.
         task_run: TaskRun,
-        /// Why buffers aren't registered, if they aren't: each read then costs the pinning of its
-        /// pages.
+        /// Why buffers are not registered, if they are not. Each read then has to pin its pages.
         buffers_unregistered: Option<String>,
-        /// Why files aren't registered, if they aren't.
+        /// Why files are not registered, if they are not.
         files_unregistered: Option<String>,
     },
     /// The pread pool.
     Pread {
-        /// Its threads, those of transfers included.
+        /// Number of threads, including those for transfers.
         threads: u32,
-        /// Why it isn't io_uring, if io_uring would have been preferred.
-        instead_of_io_uring: Option<WhyNot>,
+        /// Why io_uring is not used, if it was preferred.
+        instead_of_io_uring: Option<IoUringUnavailable>,
     },
     /// System calls on the ring's own thread.
     InPlace,
-    /// Drives of a simulation.
+    /// Simulated drives.
     Simulated {
-        /// The seed everything follows from.
+        /// The seed of all random choices.
         seed: u64,
     },
 }
 
 impl EngineInUse {
-    /// Its name.
+    /// Returns the engine's name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::IoUring { .. } => "io_uring",

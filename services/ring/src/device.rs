@@ -1,9 +1,9 @@
-//! How many operations at a time the drive under a file takes: read from sysfs, never guessed.
+//! The queue depth of the device under a file, as sysfs reports it.
 //!
-//! `/sys/dev/block/MAJOR:MINOR` of the device that holds the file; from a partition one folder up
-//! to the disk; from a device made of others (md, LVM and all else of dm) down to these, whose depths
-//! add up; from a loop device to what holds its file. A loop device has a queue of its own: the
-//! narrower of the two counts.
+//! The search starts at `/sys/dev/block/MAJOR:MINOR` of the device that holds the file. A partition leads to
+//! its disk, one folder up. A device made of others (md, LVM and everything else of device mapper) leads to
+//! its components, whose depths are added up. A loop device leads to the device that holds its file; since it
+//! has a queue of its own too, the smaller of the two depths counts.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -12,45 +12,46 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Fewer at a time leave any drive idle.
+/// Minimum depth: with fewer operations at a time, any drive is partly idle.
 pub const QUEUE_DEPTH_MIN: u32 = 16;
-/// More at a time only add latency, on any drive of today.
+/// Maximum depth: on any of today's drives, more operations at a time only add latency.
 pub const QUEUE_DEPTH_MAX: u32 = 2048;
-/// Where there is no device to ask.
+/// The depth that is assumed where there is not a block device to ask.
 pub const QUEUE_DEPTH_DEFAULT: u32 = 128;
 
-/// Devices below devices that are followed: more than thin LVM, RAID and encryption make.
+/// Maximum depth of nested devices that are followed. Thin LVM, RAID and encryption together nest less
+/// deeply.
 const NESTING_MAX: u32 = 8;
 
-/// A depth, and where it comes from.
+/// A queue depth and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Operations in flight at a time, over all cores.
     pub depth: u32,
-    /// Why.
+    /// The origin of the depth.
     pub source: DepthSource,
-    /// What the drive lies on, ascending: disks by their names in `/sys/block`, or what stands in for
-    /// them where there is no block device. Drives with one in common share its queue.
+    /// The disks under the drive, sorted: their names in `/sys/block`, or a substitute name where there is no
+    /// block device. Drives that have a disk in common share its queue.
     pub disks: Vec<String>,
 }
 
-/// Where a depth comes from.
+/// The origin of a queue depth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DepthSource {
-    /// `queue/nr_requests` of these devices, added up and clamped.
+    /// The sum of `queue/nr_requests` of these devices, clamped to the minimum and maximum.
     Devices {
-        /// Names as in `/sys/block`, with what each says.
+        /// Names as in `/sys/block`, each with its `nr_requests`.
         devices: Vec<(String, u32)>,
     },
-    /// There's no block device (tmpfs, overlay, a network), or it says nothing.
+    /// There is not a block device (tmpfs, overlay, a network filesystem), or it does not report a depth.
     Default {
-        /// What was found instead.
+        /// The reason, for the log.
         reason: String,
     },
 }
 
 impl QueueDepth {
-    /// What the system reports, clamped; `None` where it says nothing.
+    /// Returns the depth that the system reports, clamped, or `None` if it reports none.
     pub fn reported(&self) -> Option<u32> {
         match self.source {
             DepthSource::Devices { .. } => Some(self.depth),
@@ -58,7 +59,7 @@ impl QueueDepth {
         }
     }
 
-    /// What the devices say, added up and not clamped, or the default.
+    /// Returns the sum of what the devices report, not clamped, or the default.
     pub(crate) fn requests(&self) -> u32 {
         match &self.source {
             DepthSource::Devices { devices } => sum(devices),
@@ -82,7 +83,7 @@ impl fmt::Display for QueueDepth {
     }
 }
 
-/// The depth of the drive that holds a file, or that it is.
+/// Returns the queue depth of the drive that holds `file`, or of `file` itself if it is a block device.
 pub(crate) fn queue_depth(file: &Metadata) -> QueueDepth {
     let (major, minor) = device_of(file);
     Sysfs { root: Path::new("/sys"), device_at: &device_at }.depth(major, minor)
@@ -94,28 +95,28 @@ fn device_of(file: &Metadata) -> (u32, u32) {
     (libc::major(device), libc::minor(device))
 }
 
-/// `None` for a file that isn't there, or not as this process sees the filesystem.
+/// Returns `None` if the file does not exist, or is not visible in this process's mount namespace.
 fn device_at(path: &Path) -> Option<(u32, u32)> {
     fs::metadata(path).ok().map(|file| device_of(&file))
 }
 
-/// Any sysfs, with the numbers of the device that a file is on.
+/// A sysfs tree, real or made by a test, and a way to find the device that holds a file.
 struct Sysfs<'a> {
     root: &'a Path,
     device_at: &'a dyn Fn(&Path) -> Option<(u32, u32)>,
 }
 
-/// What was found below a device.
+/// The devices found below a device.
 #[derive(Default)]
-struct Found {
-    /// Whose queues count, with what each says.
+struct Underlying {
+    /// The queues that count, each with its device's name and depth.
     queues: Vec<(String, u32)>,
-    /// What all of it lies on.
+    /// The disks at the bottom.
     disks: Vec<String>,
 }
 
-impl Found {
-    /// Two partitions of a disk share its queue.
+impl Underlying {
+    /// Adds another component's devices. Two partitions of a disk share its queue, so each queue counts once.
     fn add(&mut self, other: Self) {
         self.queues.extend(other.queues);
         self.queues.sort();
@@ -125,7 +126,7 @@ impl Found {
         self.disks.dedup();
     }
 
-    /// A queue on the way down counts if it is shorter than what is below.
+    /// Replaces the queues by `queue` if that one is shallower than their sum.
     fn narrow(&mut self, queue: Option<(String, u32)>) {
         self.queues = match queue {
             Some(queue) if queue.1 < sum(&self.queues) => vec![queue],
@@ -140,11 +141,11 @@ impl Sysfs<'_> {
         match self.folder(major, minor) {
             Some(folder) => {
                 let reason = format!("no queue/nr_requests of device {number}");
-                judge(self.below(&folder, NESTING_MAX), reason)
+                clamped(self.underlying(&folder, NESTING_MAX), reason)
             }
             None => {
-                let reason = format!("device {number} is no block device");
-                judge(Found { queues: Vec::new(), disks: vec![number] }, reason)
+                let reason = format!("device {number} is not a block device");
+                clamped(Underlying { queues: Vec::new(), disks: vec![number] }, reason)
             }
         }
     }
@@ -153,18 +154,18 @@ impl Sysfs<'_> {
         fs::canonicalize(self.root.join(format!("dev/block/{major}:{minor}"))).ok()
     }
 
-    fn below(&self, folder: &Path, nesting: u32) -> Found {
+    fn underlying(&self, folder: &Path, nesting: u32) -> Underlying {
         let disk = match (folder.join("partition").exists(), folder.parent()) {
             (true, Some(parent)) => parent,
             _ => folder,
         };
-        let mut found = Found::default();
+        let mut found = Underlying::default();
         if let Some(nesting) = nesting.checked_sub(1) {
-            for part in parts_of(disk) {
-                found.add(self.below(&part, nesting));
+            for component in components_of(disk) {
+                found.add(self.underlying(&component, nesting));
             }
-            if let Some(folder) = self.under_loop(disk) {
-                found.add(self.below(&folder, nesting));
+            if let Some(folder) = self.loop_backing_device(disk) {
+                found.add(self.underlying(&folder, nesting));
                 found.narrow(queue_of(disk));
             }
         }
@@ -177,9 +178,9 @@ impl Sysfs<'_> {
         found
     }
 
-    /// The device that holds a loop device's file. A file that was deleted, or lies elsewhere as this
-    /// process sees the filesystem, can't be followed.
-    fn under_loop(&self, disk: &Path) -> Option<PathBuf> {
+    /// Returns the device that holds the file of a loop device. Returns `None` if the file was deleted or is
+    /// not visible in this process's mount namespace.
+    fn loop_backing_device(&self, disk: &Path) -> Option<PathBuf> {
         let text = fs::read(disk.join("loop/backing_file")).ok()?;
         let path = text.strip_suffix(b"\n").unwrap_or(&text);
         let (major, minor) = (self.device_at)(Path::new(OsStr::from_bytes(path)))?;
@@ -187,9 +188,9 @@ impl Sysfs<'_> {
     }
 }
 
-/// Clamps what the devices say.
-fn judge(found: Found, reason: String) -> QueueDepth {
-    let Found { queues, disks } = found;
+/// Adds up and clamps the depths that the devices report.
+fn clamped(found: Underlying, reason: String) -> QueueDepth {
+    let Underlying { queues, disks } = found;
     if queues.is_empty() {
         let source = DepthSource::Default { reason };
         return QueueDepth { depth: QUEUE_DEPTH_DEFAULT, source, disks };
@@ -205,7 +206,7 @@ fn sum(queues: &[(String, u32)]) -> u32 {
     queues.iter().fold(0u32, |sum, (_, depth)| sum.saturating_add(*depth))
 }
 
-fn parts_of(disk: &Path) -> Vec<PathBuf> {
+fn components_of(disk: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(disk.join("slaves")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| fs::canonicalize(entry.path()).ok()).collect()
 }
@@ -254,7 +255,7 @@ mod tests {
             folder
         }
 
-        /// A device made of others: of dm, without a queue of requests.
+        /// A device made of others, as device mapper makes them: without a request queue.
         fn mapped(&self, numbers: &str, name: &str, parts: &[&Path]) -> PathBuf {
             let folder = self.device(numbers, &format!("virtual/block/{name}"), None);
             fs::create_dir(folder.join("slaves")).unwrap();
@@ -264,7 +265,13 @@ mod tests {
             folder
         }
 
-        fn looped(&self, numbers: &str, name: &str, depth: &str, backing_file: &str) -> PathBuf {
+        fn loop_device(
+            &self,
+            numbers: &str,
+            name: &str,
+            depth: &str,
+            backing_file: &str,
+        ) -> PathBuf {
             let folder = self.device(numbers, &format!("virtual/block/{name}"), Some(depth));
             fs::create_dir(folder.join("loop")).unwrap();
             fs::write(folder.join("loop/backing_file"), format!("{backing_file}\n")).unwrap();
@@ -288,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_its_partition_and_the_clamps() {
+    fn depths_of_disks_and_partitions_are_clamped() {
         let sysfs = FakeSysfs::new();
         sysfs.device("259:0", "pci/nvme0n1", Some("1023\n"));
         sysfs.partition("259:1", "pci/nvme0n1/nvme0n1p1");
@@ -309,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripe_adds_its_disks_up() {
+    fn the_depths_of_a_stripes_disks_add_up() {
         let sysfs = FakeSysfs::new();
         let disks = ["nvme0n1", "nvme1n1"]
             .map(|disk| sysfs.device(&format!("{disk}:0"), disk, Some("600")));
@@ -335,7 +342,7 @@ mod tests {
         let both = devices(1087, &[("nvme0n1", 1023), ("sda", 64)]);
         assert_eq!(sysfs.depth(253, 2), both);
 
-        // A thin volume: over its pool, over the pool's data and metadata, encrypted.
+        // An encrypted thin volume over its pool, which has a data and a metadata device.
         let metadata = sysfs.mapped("253:3", "dm-3", &[&first]);
         let pool = sysfs.mapped("253:4", "dm-4", &[&data, &metadata]);
         let thin = sysfs.mapped("253:5", "dm-5", &[&pool]);
@@ -344,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_is_followed_to_what_holds_its_file() {
+    fn a_loop_device_is_followed_to_the_device_of_its_file() {
         let mut sysfs = FakeSysfs::new();
         sysfs.device("259:0", "pci/nvme0n1", Some("1023"));
         let partition = sysfs.partition("259:1", "pci/nvme0n1/nvme0n1p1");
@@ -354,11 +361,11 @@ mod tests {
         sysfs.files.insert("/dev/sda".into(), (8, 0));
         sysfs.files.insert("/tmp/in memory".into(), (0, 27));
 
-        sysfs.looped("7:0", "loop0", "128", "/dev/sda");
+        sysfs.loop_device("7:0", "loop0", "128", "/dev/sda");
         assert_eq!(sysfs.depth(7, 0), devices(32, &[("sda", 32)]), "the disk below is shallower");
-        let looped = sysfs.looped("7:1", "loop1", "128", "/srv/on nvme");
+        let looped = sysfs.loop_device("7:1", "loop1", "128", "/srv/on nvme");
         let narrowed = on(128, &[("loop1", 128)], &["nvme0n1"]);
-        assert_eq!(sysfs.depth(7, 1), narrowed, "its own queue is");
+        assert_eq!(sysfs.depth(7, 1), narrowed, "its own queue is shallower");
         sysfs.partition("259:9", "virtual/block/loop1/loop1p1");
         assert_eq!(sysfs.depth(259, 9), narrowed);
         sysfs.mapped("253:7", "dm-7", &[&looped]);
@@ -366,17 +373,17 @@ mod tests {
 
         for (minor, file) in [(2, "/tmp/in memory"), (3, "/srv/on nvme (deleted)")] {
             let name = format!("loop{minor}");
-            sysfs.looped(&format!("7:{minor}"), &name, "96", file);
+            sysfs.loop_device(&format!("7:{minor}"), &name, "96", file);
             assert_eq!(sysfs.depth(7, minor), devices(96, &[(&name, 96)]), "{file}");
         }
-        // One that is its own file, which no kernel allows, comes to an end.
+        // A loop device over itself, which no kernel allows, does not recurse forever.
         sysfs.files.insert("/dev/loop4".into(), (7, 4));
-        sysfs.looped("7:4", "loop4", "64", "/dev/loop4");
+        sysfs.loop_device("7:4", "loop4", "64", "/dev/loop4");
         assert_eq!(sysfs.depth(7, 4), devices(64, &[("loop4", 64)]));
     }
 
     #[test]
-    fn this_machine_answers() {
+    fn this_machine_reports_a_depth() {
         let depth = queue_depth(&fs::metadata("/var/tmp").unwrap());
         assert!((QUEUE_DEPTH_MIN..=QUEUE_DEPTH_MAX).contains(&depth.depth), "{depth}");
         assert!(!depth.disks.is_empty(), "{depth}");

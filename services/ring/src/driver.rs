@@ -1,10 +1,11 @@
-//! The task that moves a ring: it submits what was queued, and reaps when the kernel says so.
+//! The task that drives a ring: it submits queued operations, and collects completions when the kernel
+//! signals them.
 //!
-//! The first operation queued since the last submission wakes the task, which goes to the back of
-//! the runtime's run queue: whatever is ready to run now queues its reads too before all of them are
-//! submitted in one go. So batches form out of what is already waiting, without a timer, and an idle
-//! ring submits at once. The task itself holds no ring (a ring isn't `Send`, a spawned task has to
-//! be): it finds it by number among those of its thread.
+//! The first operation queued after a submission wakes the task, which then goes to the back of the runtime's
+//! run queue. All tasks that are ready run before it and queue their reads too, and then all of these are
+//! submitted at once. So batches form without a timer, and an idle ring submits immediately. The task does
+//! not hold the ring itself (a ring is not `Send`, but a spawned task must be): it looks the ring up by
+//! number in a thread-local list.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -22,29 +23,29 @@ thread_local! {
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Submits what waits in every ring of the calling thread: to be given to
-/// [`on_thread_park`](tokio::runtime::Builder::on_thread_park), for what was queued outside of any
-/// task. Costs next to nothing if nothing waits.
+/// Submits the queued operations of every ring on the calling thread. Pass this to
+/// [`on_thread_park`](tokio::runtime::Builder::on_thread_park) to submit what was queued outside of any task.
+/// It costs almost nothing if nothing is queued.
 pub fn submit_all() {
-    let ring_at = |place: usize| RINGS.try_with(|rings| rings.borrow().get(place)?.1.upgrade());
-    let mut place = 0;
-    while let Ok(Some(ring)) = ring_at(place) {
+    let ring_at = |index: usize| RINGS.try_with(|rings| rings.borrow().get(index)?.1.upgrade());
+    let mut index = 0;
+    while let Ok(Some(ring)) = ring_at(index) {
         ring.submit();
-        place += 1;
+        index += 1;
     }
 }
 
-/// How a ring and its task talk.
+/// A request from a ring to its task to submit what is queued.
 #[derive(Default)]
-pub(crate) struct Link {
-    kicked: Cell<bool>,
+pub(crate) struct SubmitRequest {
+    is_raised: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Link {
-    /// Has the task submit, soon. Wakes, so the ledger may not be borrowed.
-    pub fn kick(&self) {
-        if !self.kicked.replace(true) {
+impl SubmitRequest {
+    /// Wakes the task so that it submits soon. A waker may call the ring, so the ledger must not be borrowed.
+    pub fn raise(&self) {
+        if !self.is_raised.replace(true) {
             let waker = self.waker.borrow().clone();
             if let Some(waker) = waker {
                 waker.wake();
@@ -52,89 +53,93 @@ impl Link {
         }
     }
 
-    fn take_kick(&self, cx: &Context<'_>) -> bool {
+    fn take(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
             Some(waker) => waker.clone_from(cx.waker()),
             None => *waker = Some(cx.waker().clone()),
         }
-        self.kicked.take()
+        self.is_raised.take()
     }
 }
 
-/// Enters a ring into the register of its thread.
+/// Adds a ring to its thread's list. Returns the ring's number.
 pub(crate) fn register(ring: &Rc<Inner>) -> u64 {
     let number = NEXT.replace(NEXT.get() + 1);
     RINGS.with_borrow_mut(|rings| rings.push((number, Rc::downgrade(ring))));
     number
 }
 
-/// Takes it out; also while the thread ends.
+/// Removes a ring from its thread's list. May be called while the thread exits.
 pub(crate) fn unregister(number: u64) {
     let _ = RINGS.try_with(|rings| rings.borrow_mut().retain(|(other, _)| *other != number));
 }
 
-fn find(number: u64) -> Option<Rc<Inner>> {
+fn find_ring(number: u64) -> Option<Rc<Inner>> {
     RINGS.with_borrow(|rings| {
         rings.iter().find(|(other, _)| *other == number).and_then(|(_, ring)| ring.upgrade())
     })
 }
 
 enum Event {
-    Kicked,
+    SubmitRequested,
     Readable,
-    Gone,
+    Stopped,
 }
 
-/// The task of a ring whose backend has a descriptor.
+/// The task of a ring whose backend has a file descriptor.
 pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
     loop {
         let event = poll_fn(|cx| {
-            let Some(ring) = find(number) else { return Poll::Ready(Event::Gone) };
-            if ring.link.take_kick(cx) {
-                return Poll::Ready(Event::Kicked);
+            let Some(ring) = find_ring(number) else { return Poll::Ready(Event::Stopped) };
+            if ring.submit_request.take(cx) {
+                return Poll::Ready(Event::SubmitRequested);
             }
             match readiness.poll_read_ready(cx) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Err(_)) => Poll::Ready(Event::Gone),
+                Poll::Ready(Err(_)) => Poll::Ready(Event::Stopped),
                 Poll::Ready(Ok(mut guard)) => {
-                    // Before reaping: what completes meanwhile makes it ready again.
+                    // Cleared before completions are collected: one that arrives in between makes the
+                    // descriptor ready again.
                     guard.clear_ready();
                     Poll::Ready(Event::Readable)
                 }
             }
         })
         .await;
-        let Some(ring) = find(number) else { return };
+        let Some(ring) = find_ring(number) else { return };
         match event {
-            Event::Gone => return,
-            Event::Kicked => ring.submit(),
+            Event::Stopped => return,
+            Event::SubmitRequested => ring.submit(),
             Event::Readable => {
-                while ring.turn() > 0 {}
+                while ring.process_completions() > 0 {}
                 if ring.has_work() {
-                    ring.link.kick();
+                    ring.submit_request.raise();
                 }
             }
         }
     }
 }
 
-/// The task of a ring whose backend has no descriptor: a turn at a time, as long as something is in
-/// flight. For a simulated disk each is a tick of its time, which may have a length.
+/// The task of a ring whose backend has no file descriptor: it submits and collects completions repeatedly
+/// while anything is in flight. On a simulated disk each repetition is one tick of the disk's time; a tick
+/// may have a duration.
 pub(crate) async fn drive_polled(number: u64, pause: Duration) {
     loop {
-        let gone = poll_fn(|cx| match find(number) {
+        let is_stopped = poll_fn(|cx| match find_ring(number) {
             None => Poll::Ready(true),
-            Some(ring) if ring.link.take_kick(cx) || ring.in_flight() > 0 => Poll::Ready(false),
+            Some(ring) if ring.submit_request.take(cx) || ring.in_flight() > 0 => {
+                Poll::Ready(false)
+            }
             Some(_) => Poll::Pending,
         })
         .await;
-        if gone {
+        if is_stopped {
             return;
         }
-        if let Some(ring) = find(number) {
+        if let Some(ring) = find_ring(number) {
             ring.submit();
-            ring.turn();
+            ring.process_completions();
         }
         match pause.is_zero() {
             true => tokio::task::yield_now().await,

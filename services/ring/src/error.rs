@@ -1,88 +1,88 @@
-//! What can go wrong with a ring and with one operation. Errors of opening a file are in
-//! `slab_error`.
+//! Errors of a ring and of its operations. Errors of opening a file are in `slab_error`.
 
 use std::fmt;
 use std::io;
 
 use address::{ByteOffset, DriveNo};
 
-use crate::{AlignedBuf, ConfigError, Fault, WhyNot};
+use crate::{AlignedBuf, ConfigError, DriveFault, IoUringUnavailable};
 
-/// Why a read has no bytes. Refusals come from the call itself, the others from the completion.
+/// The reason why a read returned no bytes. Refusals come from the call itself, all others from the
+/// completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// Refused: the queue is at its bound; shed the request.
-    #[error("{queue_max} reads wait already")]
+    /// Refused: the queue is full. The caller should shed the request.
+    #[error("the read queue is full: {queue_max} reads are waiting")]
     Full {
-        /// The bound, in reads.
+        /// Maximum length of the queue, in reads.
         queue_max: usize,
     },
     /// Refused: the ring was started without this drive.
-    #[error("the ring has no drive {}", drive.0)]
+    #[error("drive {} is not one of the ring's drives", drive.0)]
     NoSuchDrive {
-        /// As asked for.
+        /// The requested drive.
         drive: DriveNo,
     },
-    /// Refused: offset or length isn't a multiple of 4,096, or the length is 0.
-    #[error("{len} bytes at {} of drive {} aren't whole sectors", offset.0, drive.0)]
+    /// Refused: the offset or the length is not a multiple of 4,096, or the length is 0.
+    #[error("{len} bytes at offset {} of drive {} are not whole sectors of 4096 bytes", offset.0, drive.0)]
     Unaligned {
         /// The drive.
         drive: DriveNo,
-        /// As asked for.
+        /// The requested offset.
         offset: ByteOffset,
-        /// In bytes, as asked for.
+        /// The requested length in bytes.
         len: usize,
     },
-    /// Refused: longer than one operation may be.
-    #[error("a read of {len} bytes; at most {max} fit")]
+    /// Refused: longer than an operation may be.
+    #[error("a read of {len} bytes is too long; the maximum is {max}")]
     TooLong {
-        /// In bytes, as asked for.
+        /// The requested length in bytes.
         len: usize,
-        /// In bytes.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// The range isn't wholly within the slab, or the file ended before its length at the start.
-    #[error("{len} bytes at {} of drive {} reach past its end at {end}", offset.0, drive.0)]
+    /// The range extends past the end of the slab, or the file has become shorter since the ring was started.
+    #[error("{len} bytes at offset {} of drive {} extend past its end at {end}", offset.0, drive.0)]
     PastEnd {
         /// The drive.
         drive: DriveNo,
-        /// As asked for.
+        /// The requested offset.
         offset: ByteOffset,
-        /// In bytes, as asked for.
+        /// The requested length in bytes.
         len: usize,
-        /// In bytes.
+        /// The slab's length in bytes.
         end: u64,
     },
-    /// The kernel reported an error, or the same transient one after every retry.
-    #[error("read of drive {} at {}: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
+    /// The kernel reported an error, or the same transient error after every retry.
+    #[error("reading drive {} at offset {} failed: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
     Io {
         /// The drive.
         drive: DriveNo,
-        /// Where the operation began.
+        /// The offset at which the operation began.
         offset: ByteOffset,
-        /// As the kernel reported it, positive.
+        /// The errno that the kernel reported, positive.
         errno: i32,
-        /// What the errno means.
-        fault: Fault,
+        /// The class of the errno.
+        fault: DriveFault,
     },
-    /// The ring was dropped before the read was made.
-    #[error("the ring was dropped")]
+    /// The ring was dropped before the read finished.
+    #[error("the ring was dropped before the read finished")]
     Closed,
 }
 
-/// Why bytes weren't written, or not made durable.
+/// The reason why bytes were not written, or not made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// Refused: the queue of transfers is at its bound.
-    #[error("{queue_max} transfers wait already")]
+    /// Refused: the queue of transfers is full.
+    #[error("the transfer queue is full: {queue_max} transfers are waiting")]
     Full {
-        /// The bound, in transfers.
+        /// Maximum length of the queue, in transfers.
         queue_max: usize,
     },
     /// Refused: the ring was started without this drive.
-    #[error("the ring has no drive {}", drive.0)]
+    #[error("drive {} is not one of the ring's drives", drive.0)]
     NoSuchDrive {
-        /// As asked for.
+        /// The requested drive.
         drive: DriveNo,
     },
     /// Refused: the slab was opened read-only.
@@ -91,68 +91,68 @@ pub enum WriteError {
         /// The drive.
         drive: DriveNo,
     },
-    /// Refused: the offset isn't a multiple of 4,096, or the buffer is empty.
-    #[error("{len} bytes at {} of drive {} aren't whole sectors", offset.0, drive.0)]
+    /// Refused: the offset is not a multiple of 4,096, or the buffer is empty.
+    #[error("{len} bytes at offset {} of drive {} are not whole sectors of 4096 bytes", offset.0, drive.0)]
     Unaligned {
         /// The drive.
         drive: DriveNo,
-        /// As asked for.
+        /// The requested offset.
         offset: ByteOffset,
-        /// In bytes, as asked for.
+        /// The requested length in bytes.
         len: usize,
     },
-    /// Refused: longer than one operation may be.
-    #[error("a write of {len} bytes; at most {max} fit")]
+    /// Refused: longer than an operation may be.
+    #[error("a write of {len} bytes is too long; the maximum is {max}")]
     TooLong {
-        /// In bytes, as asked for.
+        /// The requested length in bytes.
         len: usize,
-        /// In bytes.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// Refused: the range isn't wholly within the slab.
-    #[error("{len} bytes at {} of drive {} reach past its end at {end}", offset.0, drive.0)]
+    /// Refused: the range extends past the end of the slab.
+    #[error("{len} bytes at offset {} of drive {} extend past its end at {end}", offset.0, drive.0)]
     PastEnd {
         /// The drive.
         drive: DriveNo,
-        /// As asked for.
+        /// The requested offset.
         offset: ByteOffset,
-        /// In bytes, as asked for.
+        /// The requested length in bytes.
         len: usize,
-        /// In bytes.
+        /// The slab's length in bytes.
         end: u64,
     },
-    /// No room for the bytes (ENOSPC, EDQUOT).
-    #[error("no space on drive {} for a write at {}", drive.0, offset.0)]
+    /// There is no space for the bytes (ENOSPC, EDQUOT, EFBIG).
+    #[error("no space on drive {} for a write at offset {}", drive.0, offset.0)]
     NoSpace {
         /// The drive.
         drive: DriveNo,
-        /// Where the operation began.
+        /// The offset at which the operation began.
         offset: ByteOffset,
     },
-    /// The kernel reported an error. The range may hold old bytes, new bytes or a mixture.
-    #[error("write of drive {} at {}: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
+    /// The kernel reported an error. The range may now hold old bytes, new bytes or a mixture.
+    #[error("writing drive {} at offset {} failed: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
     Io {
         /// The drive.
         drive: DriveNo,
-        /// Where the operation began.
+        /// The offset at which the operation began.
         offset: ByteOffset,
-        /// As the kernel reported it, positive.
+        /// The errno that the kernel reported, positive.
         errno: i32,
-        /// What the errno means.
-        fault: Fault,
+        /// The class of the errno.
+        fault: DriveFault,
     },
-    /// The ring was dropped before the whole of it was written.
-    #[error("the ring was dropped")]
+    /// The ring was dropped before all bytes were written.
+    #[error("the ring was dropped before the write finished")]
     Closed,
 }
 
-/// An error together with the buffer that was lent for the operation.
+/// An error together with the buffer of the failed operation.
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct Returned<E> {
-    /// What went wrong.
+    /// The error.
     pub error: E,
-    /// The buffer. After a failed read its bytes mean nothing.
+    /// The buffer. After a failed read its contents are undefined.
     pub buf: AlignedBuf,
 }
 
@@ -162,40 +162,41 @@ impl<E: fmt::Debug> fmt::Debug for Returned<E> {
     }
 }
 
-/// Why a ring couldn't start.
+/// The reason why a ring could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration contradicts itself.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// `Engine::IoUring` was asked for, and it isn't usable here.
-    #[error("io_uring can't be used: {0}")]
-    NoIoUring(#[from] WhyNot),
-    /// Not called within a current-thread tokio runtime with I/O enabled.
-    #[error("a ring lives in a current-thread tokio runtime, on its core's thread")]
+    /// `Engine::IoUring` was configured, but io_uring is not usable here.
+    #[error("io_uring cannot be used: {0}")]
+    NoIoUring(#[from] IoUringUnavailable),
+    /// The ring was not started within a current-thread tokio runtime.
+    #[error("a ring must be started within a current-thread tokio runtime, on its core's thread")]
     Runtime,
-    /// Simulated slabs with a real engine, or the other way round, or of another simulated disk.
-    #[error("{path} doesn't belong to the {engine} engine")]
+    /// A simulated slab was given to a real engine, a real slab to the simulated engine, or a slab of another
+    /// simulated disk.
+    #[error("{path} cannot be used with the {engine} engine")]
     WrongMedium {
-        /// The slab.
+        /// The path of the slab.
         path: String,
         /// The engine.
         engine: &'static str,
     },
-    /// No drives, or more than a `DriveNo` can count.
-    #[error("{0} drives; a ring serves 1 to 65,535")]
+    /// There are no drives, or more than a `DriveNo` can number.
+    #[error("a ring cannot have {0} drives; give it 1 to 65,535")]
     Drives(usize),
-    /// The operating system refused something a ring needs.
+    /// The operating system refused something that a ring needs.
     #[error("{doing}: {source}")]
     Os {
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// How a transfer ended badly, before it's known whether that's a reader's or a writer's error.
+/// The failure of a transfer, before it is converted to a read error or a write error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Io { drive: DriveNo, offset: ByteOffset, errno: i32 },
@@ -207,7 +208,7 @@ impl From<Failure> for ReadError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Io { drive, offset, errno } => {
-                Self::Io { drive, offset, errno, fault: Fault::of(errno) }
+                Self::Io { drive, offset, errno, fault: DriveFault::of(errno) }
             }
             Failure::PastEnd { drive, offset, len, end } => {
                 Self::PastEnd { drive, offset, len, end }
@@ -220,8 +221,8 @@ impl From<Failure> for ReadError {
 impl From<Failure> for WriteError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Io { drive, offset, errno } => match Fault::of(errno) {
-                Fault::NoSpace => Self::NoSpace { drive, offset },
+            Failure::Io { drive, offset, errno } => match DriveFault::of(errno) {
+                DriveFault::NoSpace => Self::NoSpace { drive, offset },
                 fault => Self::Io { drive, offset, errno, fault },
             },
             Failure::PastEnd { drive, offset, len, end } => {

@@ -1,32 +1,33 @@
-//! What an errno of a read, write or sync means to the one who must act on it.
+//! Classifies the errno of a read, write or fsync by what can be done about it.
 
 use std::fmt;
 
-/// Kinds of failure, by what can be done about them.
+/// A class of I/O error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The drive couldn't read or write these sectors (EIO, ENODATA, EILSEQ, EBADMSG, EREMOTEIO):
-    /// drop the extent, others may be fine.
+pub enum DriveFault {
+    /// The drive could not read or write these sectors (EIO, ENODATA, EILSEQ, EBADMSG, EREMOTEIO). Drop the
+    /// extent; other extents may be intact.
     Medium,
-    /// The drive didn't answer in the kernel's time (ETIMEDOUT).
+    /// The drive did not answer within the kernel's timeout (ETIMEDOUT).
     Timeout,
-    /// The drive is gone (ENODEV, ENXIO, ESTALE, ESHUTDOWN): nothing on it can be served.
+    /// The drive is gone (ENODEV, ENXIO, ESTALE, ESHUTDOWN). Nothing on it can be served.
     Gone,
-    /// No room (ENOSPC, EDQUOT) or too large a file (EFBIG).
+    /// There is no space (ENOSPC, EDQUOT), or the file would become too large (EFBIG).
     NoSpace,
-    /// Not to be written (EROFS, EPERM, EACCES).
+    /// The drive cannot be written (EROFS, EPERM, EACCES).
     ReadOnly,
-    /// The kernel lacked memory (ENOMEM, ENOBUFS), or was still busy after every retry (EAGAIN,
-    /// EINTR): later it may work.
+    /// The kernel was short of memory (ENOMEM, ENOBUFS), or still busy after every retry (EAGAIN, EINTR,
+    /// EBUSY). The operation may succeed later.
     Busy,
-    /// Only a defect of this program gets here (EINVAL, EBADF, EFAULT, EOPNOTSUPP).
+    /// The kernel rejects the operation, which only a bug in this program can cause (EINVAL, EBADF, EFAULT,
+    /// EOPNOTSUPP).
     Misuse,
     /// Any other errno.
     Other,
 }
 
-impl Fault {
-    /// The kind of an errno.
+impl DriveFault {
+    /// Returns the class of an errno.
     pub const fn of(errno: i32) -> Self {
         match errno {
             libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG | libc::EREMOTEIO => {
@@ -43,7 +44,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DriveFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Medium => "bad sector or medium",
@@ -52,7 +53,7 @@ impl fmt::Display for Fault {
             Self::NoSpace => "no space",
             Self::ReadOnly => "not writable",
             Self::Busy => "the kernel is short of memory or busy",
-            Self::Misuse => "an operation the kernel rejects: a defect of this program",
+            Self::Misuse => "the kernel rejects the operation; this is a bug in the program",
             Self::Other => "an unexpected error",
         })
     }
@@ -63,11 +64,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_errno_has_its_kind() {
+    fn each_errno_has_its_class() {
         let kinds = [libc::EIO, libc::ENODEV, libc::ENOSPC, libc::EINVAL, libc::ELOOP];
         assert_eq!(
-            kinds.map(Fault::of),
-            [Fault::Medium, Fault::Gone, Fault::NoSpace, Fault::Misuse, Fault::Other]
+            kinds.map(DriveFault::of),
+            [
+                DriveFault::Medium,
+                DriveFault::Gone,
+                DriveFault::NoSpace,
+                DriveFault::Misuse,
+                DriveFault::Other
+            ]
         );
     }
 }

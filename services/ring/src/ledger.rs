@@ -1,10 +1,10 @@
-//! What waits, what is in flight, and what a completion means: a ring without its futures, sinks
+//! The queues, the operations in flight, and the handling of completions: a ring without its futures, sinks
 //! and tasks.
 //!
-//! Reads and transfers (writes, syncs, owned reads) are two classes with slots of their own, so that
-//! neither can take the other's; `transfer_queues` says which transfer has its turn.
+//! Reads and transfers (writes, fsyncs, owned reads) have separate slots, so that neither can use up the
+//! slots of the other. `transfer_queues` decides which transfer is submitted next.
 //!
-//! Nothing here calls foreign code, so the ledger may be borrowed throughout each method.
+//! No method calls a sink or a waker, so the ledger may stay borrowed throughout each of them.
 
 use std::rc::{Rc, Weak};
 
@@ -12,96 +12,96 @@ use address::{ByteOffset, DriveNo};
 
 use crate::backend::{AnyBackend, Backend, Completion, Request};
 use crate::error::Failure;
-use crate::progress::{Kind, Progress, Verdict};
+use crate::progress::{OpKind, Progress, Verdict};
+use crate::read_queue::{QueuedRead, ReadQueue};
 use crate::slots::{SlotId, Slots};
 use crate::stats::{Counters, add, raise};
 use crate::transfer::Reply;
 use crate::transfer_limits::TransferLimits;
 use crate::transfer_queues::TransferQueues;
-use crate::waiting::{Read, Waiting};
 use crate::{AlignedBuf, ReadError, ReadSink, RingConfig};
 
-/// See the module.
+/// The bookkeeping of a ring, and its backend.
 pub(crate) struct Ledger {
     backend: AnyBackend,
     pub counters: Counters,
-    /// Length of each drive.
-    ends: Vec<u64>,
-    reads: Slots<Read>,
-    /// Of each read slot; empty while its operation is in flight or its sink looks at it.
+    /// The length of each drive in bytes.
+    drive_lens: Vec<u64>,
+    reads: Slots<QueuedRead>,
+    /// The buffer of each read slot. Empty while the slot's operation is in flight or its sink is called.
     bufs: Vec<AlignedBuf>,
-    waiting: Waiting,
+    read_queue: ReadQueue,
     transfers: Slots<Transfer>,
     transfer_queues: TransferQueues,
-    /// Pushed to the backend since it was last entered.
+    /// Operations pushed to the backend since its last `submit`.
     unsubmitted: u64,
 }
 
-/// A write, sync or owned read.
+/// A write, fsync or owned read.
 pub(crate) struct Transfer {
-    pub kind: Kind,
+    pub kind: OpKind,
     pub drive: DriveNo,
     pub offset: ByteOffset,
     pub progress: Progress,
     pub reply: Rc<Reply>,
 }
 
-/// What is to be done after a completion, with the ledger no longer borrowed.
-pub(crate) enum Step {
-    /// Nothing: the rest of the operation was pushed.
-    Again,
-    /// Tell the sink, and give slot and buffer back.
-    Read {
+/// The receiver of an operation's result. It is called once the ledger is no longer borrowed.
+pub(crate) enum Delivery {
+    /// Nobody yet: the rest of the operation was submitted.
+    Nothing,
+    /// A sink. After the call, the slot and its buffer are returned.
+    ToSink {
         sink: Weak<dyn ReadSink>,
         tag: u64,
         outcome: Result<usize, ReadError>,
         slot: SlotId,
         buf: AlignedBuf,
     },
-    /// Tell the future.
-    Transfer { reply: Rc<Reply>, outcome: Result<(), Failure>, buf: AlignedBuf },
+    /// The future of a transfer.
+    ToFuture { reply: Rc<Reply>, outcome: Result<(), Failure>, buf: AlignedBuf },
 }
 
 impl Ledger {
-    /// `bufs` are one for each read slot.
+    /// `bufs` holds one buffer for each read slot.
     pub fn new(
         config: &RingConfig,
         limits: TransferLimits,
-        ends: Vec<u64>,
+        drive_lens: Vec<u64>,
         bufs: Vec<AlignedBuf>,
         backend: AnyBackend,
     ) -> Self {
         Self {
             backend,
             counters: Counters::default(),
-            ends,
+            drive_lens,
             reads: Slots::new(0, config.slots),
             bufs,
-            waiting: Waiting::new(config.queue_max),
+            read_queue: ReadQueue::new(config.queue_max),
             transfers: Slots::new(config.slots, limits.total()),
             transfer_queues: TransferQueues::new(limits, config.transfer_queue_max),
             unsubmitted: 0,
         }
     }
 
-    /// Queues a read; false if the queue is at its bound.
-    pub fn accept_read(&mut self, read: Read) -> bool {
-        if self.waiting.is_full() {
-            let discarded = self.waiting.discard_unwanted();
+    /// Queues a read. Returns false if the queue is full.
+    pub fn accept_read(&mut self, read: QueuedRead) -> bool {
+        if self.read_queue.is_full() {
+            let discarded = self.read_queue.discard_unwanted();
             add(&self.counters.reads_discarded, discarded);
-            if self.waiting.is_full() {
+            if self.read_queue.is_full() {
                 add(&self.counters.reads_refused, 1);
                 return false;
             }
         }
-        self.transfer_queues.slow_down(read.drive);
-        self.waiting.push(read);
+        self.transfer_queues.limit_after_read(read.drive);
+        self.read_queue.push(read);
         add(&self.counters.reads_queued, 1);
-        raise(&self.counters.queue_len_max, self.waiting.len() as u64);
+        raise(&self.counters.queue_len_max, self.read_queue.len() as u64);
         true
     }
 
-    /// Queues a transfer, or gives its buffer back if its queue is at its bound.
+    /// Queues a transfer. Returns its buffer if the queue is full.
     pub fn accept_transfer(
         &mut self,
         transfer: Transfer,
@@ -115,8 +115,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Fills the slots from the queues and enters the backend, once. False if it's to be called
-    /// again soon, because the kernel was short of something.
+    /// Fills the free slots from the queues and calls the backend once. Returns false if the kernel is out of
+    /// resources, so that this must be called again soon.
     pub fn submit(&mut self) -> bool {
         self.fill_read_slots();
         self.fill_transfer_slots();
@@ -140,13 +140,13 @@ impl Ledger {
 
     fn fill_read_slots(&mut self) {
         while self.reads.has_free() {
-            let (discarded, read) = self.waiting.pop();
+            let (discarded, read) = self.read_queue.pop();
             add(&self.counters.reads_discarded, discarded);
             let Some(read) = read else { return };
             let (drive, offset, len) = (read.drive, read.offset, read.progress.len);
             let slot = self.reads.occupy(read);
             let buf = std::mem::replace(&mut self.bufs[slot.index()], AlignedBuf::empty());
-            let kind = Kind::Read;
+            let kind = OpKind::Read;
             self.push(Request { slot, kind, drive, offset, start: 0, len, buf });
             add(&self.counters.reads_submitted, 1);
         }
@@ -168,7 +168,7 @@ impl Ledger {
         self.unsubmitted += 1;
     }
 
-    /// Appends the completions that are there.
+    /// Appends the available completions to `into`.
     pub fn reap(&mut self, into: &mut Vec<Completion>) {
         self.backend.reap(into);
         if !into.is_empty() {
@@ -177,27 +177,32 @@ impl Ledger {
         }
     }
 
-    /// Judges one completion; an operation that isn't done is pushed again.
-    pub fn settle(&mut self, completion: Completion) -> Step {
+    /// Processes one completion. If the operation is not finished, submits the rest of it.
+    pub fn complete(&mut self, completion: Completion) -> Delivery {
         let Completion { slot, result, buf } = completion;
         if self.reads.covers(slot) {
-            self.settle_read(slot, result, buf)
+            self.complete_read(slot, result, buf)
         } else {
-            self.settle_transfer(slot, result, buf)
+            self.complete_transfer(slot, result, buf)
         }
     }
 
-    fn settle_read(&mut self, slot: SlotId, result: Result<u32, i32>, buf: AlignedBuf) -> Step {
-        let read = self.reads.get_mut(slot).expect("a backend completes what it was given");
-        let verdict = read.progress.judge(Kind::Read, result);
+    fn complete_read(
+        &mut self,
+        slot: SlotId,
+        result: Result<u32, i32>,
+        buf: AlignedBuf,
+    ) -> Delivery {
+        let read = self.reads.get_mut(slot).expect("a completion belongs to an occupied slot");
+        let verdict = read.progress.advance(OpKind::Read, result);
         let unwanted = read.sink.strong_count() == 0;
-        if verdict == Verdict::Again && !unwanted {
+        if verdict == Verdict::Resubmit && !unwanted {
             let (drive, offset, progress) = (read.drive, read.offset, read.progress);
-            self.push_rest(slot, Kind::Read, drive, offset, progress, buf);
-            return Step::Again;
+            self.push_rest(slot, OpKind::Read, drive, offset, progress, buf);
+            return Delivery::Nothing;
         }
-        let Read { sink, tag, offset, drive, progress } =
-            self.reads.take(slot).expect("it was there just now");
+        let QueuedRead { sink, tag, offset, drive, progress } =
+            self.reads.take(slot).expect("the slot was occupied above");
         let len = progress.len as usize;
         let outcome = match self.failure(verdict, drive, offset, len) {
             None => Ok(len),
@@ -212,44 +217,50 @@ impl Ledger {
         } else {
             add(&counters.reads_failed, 1);
         }
-        Step::Read { sink, tag, outcome, slot, buf }
+        Delivery::ToSink { sink, tag, outcome, slot, buf }
     }
 
-    fn settle_transfer(&mut self, slot: SlotId, result: Result<u32, i32>, buf: AlignedBuf) -> Step {
-        let transfer = self.transfers.get_mut(slot).expect("a backend completes what it was given");
-        let verdict = transfer.progress.judge(transfer.kind, result);
-        // A write goes on though nobody waits for it: half of it is of no use to anybody.
-        if verdict == Verdict::Again {
+    fn complete_transfer(
+        &mut self,
+        slot: SlotId,
+        result: Result<u32, i32>,
+        buf: AlignedBuf,
+    ) -> Delivery {
+        let transfer =
+            self.transfers.get_mut(slot).expect("a completion belongs to an occupied slot");
+        let verdict = transfer.progress.advance(transfer.kind, result);
+        // A write goes on even if its future was dropped, because half a write is of no use to anybody.
+        if verdict == Verdict::Resubmit {
             let Transfer { kind, drive, offset, progress, .. } = *transfer;
             self.push_rest(slot, kind, drive, offset, progress, buf);
-            return Step::Again;
+            return Delivery::Nothing;
         }
         let Transfer { kind, drive, offset, progress, reply } =
-            self.transfers.take(slot).expect("it was there just now");
+            self.transfers.take(slot).expect("the slot was occupied above");
         self.transfers.free(slot);
-        self.transfer_queues.ended(drive);
+        self.transfer_queues.completed(drive);
         let len = progress.len as usize;
         let failure = self.failure(verdict, drive, offset, len);
         let counters = &self.counters;
         match (failure, kind) {
             (Some(_), _) => add(&counters.transfers_failed, 1),
-            (None, Kind::Sync) => add(&counters.syncs_completed, 1),
-            (None, Kind::Write) => {
+            (None, OpKind::Fsync) => add(&counters.fsyncs_completed, 1),
+            (None, OpKind::Write) => {
                 add(&counters.writes_completed, 1);
                 add(&counters.write_bytes, len as u64);
             }
-            (None, Kind::Read) => {
+            (None, OpKind::Read) => {
                 add(&counters.owned_reads_completed, 1);
                 add(&counters.owned_read_bytes, len as u64);
             }
         }
-        Step::Transfer { reply, outcome: failure.map_or(Ok(()), Err), buf }
+        Delivery::ToFuture { reply, outcome: failure.map_or(Ok(()), Err), buf }
     }
 
     fn push_rest(
         &mut self,
         slot: SlotId,
-        kind: Kind,
+        kind: OpKind,
         drive: DriveNo,
         offset: ByteOffset,
         progress: Progress,
@@ -261,7 +272,8 @@ impl Ledger {
         self.push(Request { slot, kind, drive, offset, start, len: progress.len - start, buf });
     }
 
-    /// `None` if the operation is done. One that is given up unfinished counts as interrupted.
+    /// Returns `None` if the operation succeeded. An operation that is abandoned halfway counts as
+    /// interrupted.
     fn failure(
         &self,
         verdict: Verdict,
@@ -273,73 +285,75 @@ impl Ledger {
         match verdict {
             Verdict::Done => None,
             Verdict::Failed(errno) => io(errno),
-            Verdict::Again => io(libc::EINTR),
-            Verdict::End => {
-                let end = self.ends[usize::from(drive.0)];
+            Verdict::Resubmit => io(libc::EINTR),
+            Verdict::EndOfFile => {
+                let end = self.drive_lens[usize::from(drive.0)];
                 Some(Failure::PastEnd { drive, offset, len, end })
             }
         }
     }
 
-    /// Makes a read's slot free, with its buffer.
-    pub fn give_back(&mut self, slot: SlotId, buf: AlignedBuf) {
+    /// Frees a read's slot and returns its buffer to it.
+    pub fn return_slot(&mut self, slot: SlotId, buf: AlignedBuf) {
         self.bufs[slot.index()] = buf;
         self.reads.free(slot);
     }
 
-    /// Operations in flight.
+    /// Returns the number of operations in flight.
     pub fn in_flight(&self) -> u32 {
         self.reads.occupied() + self.transfers.occupied()
     }
 
-    /// Whether a call of `submit` would have something to do.
+    /// Returns whether `submit` would have something to do.
     pub fn has_work(&self) -> bool {
         self.unsubmitted > 0
-            || (self.waiting.len() > 0 && self.reads.has_free())
+            || (self.read_queue.len() > 0 && self.reads.has_free())
             || self.transfer_queues.has_next()
     }
 
-    /// Whether nothing waits and nothing is in flight.
+    /// Returns whether nothing is queued and nothing is in flight.
     pub fn is_idle(&self) -> bool {
-        self.in_flight() == 0 && self.waiting.len() == 0 && self.transfer_queues.len() == 0
+        self.in_flight() == 0 && self.read_queue.len() == 0 && self.transfer_queues.len() == 0
     }
 
-    /// Reads waiting, and transfers.
+    /// Returns the number of queued reads and of queued transfers.
     pub fn queue_lens(&self) -> (usize, usize) {
-        (self.waiting.len(), self.transfer_queues.len())
+        (self.read_queue.len(), self.transfer_queues.len())
     }
 
-    /// Forgets what waits; the replies of the transfers among it are to be told.
+    /// Discards everything that is queued. Returns the queued transfers' replies, which the caller must
+    /// complete.
     pub fn clear_queues(&mut self) -> Vec<(Rc<Reply>, AlignedBuf)> {
-        self.waiting.clear();
+        self.read_queue.clear();
         self.transfer_queues.drain().map(|(transfer, buf)| (transfer.reply, buf)).collect()
     }
 
-    /// Blocks until something has completed.
+    /// Blocks until an operation has completed.
     pub fn wait(&mut self) -> std::io::Result<()> {
         self.backend.submit()?;
         self.backend.wait()
     }
 
-    /// Ends an operation without its rest, for a ring that is going away.
-    pub fn end(&mut self, completion: Completion) -> Option<Step> {
+    /// Processes a completion without submitting the rest of an unfinished operation, for a ring that is
+    /// being dropped.
+    pub fn complete_without_rest(&mut self, completion: Completion) -> Option<Delivery> {
         let Completion { slot, result, buf } = completion;
         if self.reads.covers(slot) {
             self.reads.take(slot);
             return None;
         }
         let Transfer { kind, drive, offset, mut progress, reply } = self.transfers.take(slot)?;
-        let outcome = match progress.judge(kind, result) {
-            Verdict::Again => Err(Failure::Closed),
+        let outcome = match progress.advance(kind, result) {
+            Verdict::Resubmit => Err(Failure::Closed),
             verdict => {
                 let len = progress.len as usize;
                 self.failure(verdict, drive, offset, len).map_or(Ok(()), Err)
             }
         };
-        Some(Step::Transfer { reply, outcome, buf })
+        Some(Delivery::ToFuture { reply, outcome, buf })
     }
 
-    /// What turns readable when there are completions.
+    /// Returns the backend.
     pub fn backend(&self) -> &AnyBackend {
         &self.backend
     }

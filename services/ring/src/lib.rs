@@ -1,32 +1,31 @@
-//! One io_uring of one core: reads that cost no task and no allocation, writes that give their
-//! buffer back, and a pool of threads or a simulated disk in its place where that is wanted.
+//! Asynchronous drive I/O for one core, over one io_uring. A read costs no task and no allocation, and a
+//! write gives its buffer back. A pool of threads, plain system calls or a simulated disk can take io_uring's
+//! place.
 //!
 //! # Invariants
 //!
-//! - A slot has at most one operation in flight, and the buffer of that operation belongs to the
-//!   backend from submission to completion. Whoever asked for it may go away at any time; the
-//!   buffer stays.
-//! - `user_data` is a slot's index with a generation, never a pointer.
-//! - Completions are collected first and run afterwards, with nothing borrowed: a sink may call
-//!   any method of the ring.
-//! - Every queue has a bound, and what is over it is refused with a typed error.
-//! - A ring waits for what the kernel still does before it frees anything.
+//! - A slot has at most one operation in flight. The backend owns that operation's buffer from submission to
+//!   completion, even if the caller goes away in the meantime.
+//! - An operation's `user_data` is its slot's index and generation, never a pointer.
+//! - Completions are first collected and then delivered, with nothing borrowed, so a sink may call any method
+//!   of the ring.
+//! - Every queue has a maximum length. An operation that exceeds it is refused with a typed error.
+//! - A ring waits for all operations in the kernel before it frees any memory.
 //!
-//! # The way of a read
+//! # The path of a read
 //!
 //! ```text
-//! Ring::read -> waiting (FIFO, bounded) --Ring::submit--> slot + buffer -> backend -> kernel
-//!                   | sink gone: discarded, no read               |
-//!                   v                                             v
-//!                                     ReadSink::read_done <- judged <- collected in a batch
+//! Ring::read -> queue (FIFO, bounded) --Ring::submit--> slot + buffer -> backend -> kernel
+//!                 | sink dropped: discarded, no read              |
+//!                 v                                               v
+//!                                     ReadSink::read_done <- checked <- collected in a batch
 //! ```
 //!
 //! # What it deliberately does not do
 //!
-//! It knows nothing of extents, checksums or requests, doesn't coalesce, has no timer and never moves
-//! work between cores. Of the clock it only says when a batch of completions was collected. Polled
-//! completions (`IOPOLL`) and huge pages have a place in `backend/uring.rs` and `aligned.rs`, and aren't
-//! built.
+//! A ring knows nothing of extents, checksums or requests. It does not coalesce reads, has no timers, and
+//! never moves work between cores. It reads the clock only to tell sinks when a batch of completions was
+//! collected. Polled completions (`IOPOLL`) are not implemented; they would go into `backend/uring.rs`.
 
 pub mod affinity;
 mod aligned;
@@ -40,6 +39,7 @@ mod fault;
 mod ledger;
 mod probe;
 mod progress;
+mod read_queue;
 mod ring;
 pub mod sim;
 mod sink;
@@ -50,18 +50,17 @@ mod stats;
 mod transfer;
 mod transfer_limits;
 mod transfer_queues;
-mod waiting;
 
 pub use aligned::AlignedBuf;
 pub use config::{ConfigError, Engine, RingConfig};
 pub use describe::{EngineInUse, RingDescription};
 pub use driver::submit_all;
 pub use error::{ReadError, Returned, StartError, WriteError};
-pub use fault::Fault;
-pub use probe::{IoUringSupport, TaskRun, WhyNot, probe};
+pub use fault::DriveFault;
+pub use probe::{IoUringSupport, IoUringUnavailable, TaskRun, probe};
 pub use ring::{Drain, Ring};
 pub use sink::ReadSink;
 pub use slab::{Direct, OpenOptions, SlabFile};
 pub use slab_error::SlabError;
 pub use stats::RingStats;
-pub use transfer::{ReadOwned, Sync, Write};
+pub use transfer::{Fsync, ReadOwned, Write};

@@ -1,4 +1,5 @@
-//! Whether io_uring can be used here: asked before serving, so that nothing fails half-way.
+//! Finds out whether io_uring is usable here. This is checked before a node serves, so that it does not fail
+//! later.
 
 use std::fmt;
 use std::fs;
@@ -6,22 +7,22 @@ use std::io;
 
 use io_uring::{IoUring, Probe, opcode};
 
-/// What the kernel offers.
+/// The io_uring features that the kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoUringSupport {
-    /// The best mode that a ring can be set up with.
+    /// The best mode in which a ring can be set up.
     pub task_run: TaskRun,
 }
 
-/// Where the kernel finishes completions; the best first.
+/// When the kernel processes completions, best mode first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRun {
-    /// When the ring is reaped (`DEFER_TASKRUN`, Linux 6.1).
+    /// When the ring collects them (`DEFER_TASKRUN`, Linux 6.1).
     Deferred,
-    /// When the thread enters the kernel next (`COOP_TASKRUN`, Linux 5.19; with `SINGLE_ISSUER`,
-    /// Linux 6.0, or without).
+    /// When the thread next enters the kernel (`COOP_TASKRUN`, Linux 5.19; with `SINGLE_ISSUER` from Linux
+    /// 6.0).
     Cooperative,
-    /// At once, by an interrupt.
+    /// At once, by interrupting the thread.
     Interrupting,
 }
 
@@ -35,81 +36,85 @@ impl fmt::Display for TaskRun {
     }
 }
 
-/// Why io_uring can't be used, and what can be done about it.
+/// The reason why io_uring is not usable, and what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WhyNot {
-    /// ENOSYS.
+pub enum IoUringUnavailable {
+    /// The kernel reported ENOSYS.
     #[error(
-        "this kernel has no io_uring: it needs Linux 5.6, built with CONFIG_IO_URING; or seccomp \
-         hides it"
+        "this kernel has no io_uring, or seccomp hides it; io_uring needs Linux 5.6 or newer, \
+         built with CONFIG_IO_URING"
     )]
     NoKernelSupport,
-    /// EPERM with the sysctl at 1 or 2.
+    /// The kernel reported EPERM, and the sysctl is 1 or 2.
     #[error(
-        "the sysctl kernel.io_uring_disabled is {value}: set it to 0, or if it's 1 give the \
-         process the group of kernel.io_uring_group or CAP_SYS_ADMIN"
+        "the sysctl kernel.io_uring_disabled is {value}; set it to 0, or, if it is 1, give the \
+         process CAP_SYS_ADMIN or the group in kernel.io_uring_group"
     )]
     Sysctl {
-        /// 1: only for the privileged; 2: for nobody.
+        /// 1: only privileged processes may use io_uring; 2: no process may.
         value: u8,
     },
-    /// EPERM or EACCES otherwise.
+    /// The kernel reported EPERM or EACCES for another reason.
     #[error(
-        "a security policy forbids io_uring (errno {errno}): a container's seccomp profile has to \
+        "a security policy forbids io_uring (errno {errno}); the container's seccomp profile must \
          allow io_uring_setup, io_uring_enter and io_uring_register"
     )]
     Policy {
-        /// As reported.
+        /// The reported errno.
         errno: i32,
     },
-    /// ENOMEM.
-    #[error("no locked memory left for a ring: raise RLIMIT_MEMLOCK (ulimit -l)")]
+    /// The kernel reported ENOMEM.
+    #[error("not enough locked memory for a ring; raise RLIMIT_MEMLOCK (ulimit -l)")]
     LockedMemory,
-    /// The kernel is too old for some operation.
-    #[error("this kernel's io_uring lacks {missing}: it needs Linux 5.6")]
+    /// The kernel is too old for some of the operations.
+    #[error("this kernel's io_uring lacks {missing}; it needs Linux 5.6 or newer")]
     NoOperation {
-        /// Names of the operations.
+        /// The names of the missing operations.
         missing: String,
     },
-    /// Any other errno.
+    /// The kernel reported another errno.
     #[error("io_uring failed while {doing}: {error_text}")]
     Other {
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The text of the error.
         error_text: String,
     },
 }
 
-/// Sets a small ring up, makes it do something, and asks for the operations needed.
+/// Sets up a small ring, submits a no-op to it, and checks that the kernel supports the operations that a
+/// [`Ring`] needs.
 ///
 /// # Errors
 ///
-/// Why not, in a sentence that a person can act on.
-pub fn probe() -> Result<IoUringSupport, WhyNot> {
-    let why = |doing| move |error| ask_why(doing, &error);
-    let (mut ring, _signal, task_run) = crate::backend::setup_uring(4).map_err(WhyNot::of_setup)?;
+/// The reason why io_uring is not usable, in a sentence that says what to do.
+///
+/// [`Ring`]: crate::Ring
+pub fn probe() -> Result<IoUringSupport, IoUringUnavailable> {
+    let why = |doing| move |error| reason_for(doing, &error);
+    let (mut ring, _signal, task_run) =
+        crate::backend::setup_uring(4).map_err(IoUringUnavailable::at_setup)?;
     let mut operations = Probe::new();
-    ring.submitter().register_probe(&mut operations).map_err(why("listing operations"))?;
-    needs(|code| operations.is_supported(code))?;
-    do_nothing(&mut ring).map_err(why("entering it"))?;
+    ring.submitter().register_probe(&mut operations).map_err(why("listing its operations"))?;
+    check_operations(|code| operations.is_supported(code))?;
+    submit_noop(&mut ring).map_err(why("submitting a no-op"))?;
     Ok(IoUringSupport { task_run })
 }
 
-impl WhyNot {
-    /// Why a ring couldn't be set up.
-    pub(crate) fn of_setup(error: io::Error) -> Self {
-        ask_why("setting a ring up", &error)
+impl IoUringUnavailable {
+    /// Returns the reason why a ring could not be set up.
+    pub(crate) fn at_setup(error: io::Error) -> Self {
+        reason_for("setting up a ring", &error)
     }
 }
 
-fn ask_why(doing: &'static str, error: &io::Error) -> WhyNot {
+fn reason_for(doing: &'static str, error: &io::Error) -> IoUringUnavailable {
     let sysctl = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
-    why_not(doing, error, sysctl.as_deref())
+    classify(doing, error, sysctl.as_deref())
 }
 
-/// A seccomp profile may allow the setup and forbid the rest.
-fn do_nothing(ring: &mut IoUring) -> io::Result<()> {
+/// Submits a no-op: a seccomp profile may allow the setup and forbid everything else.
+fn submit_noop(ring: &mut IoUring) -> io::Result<()> {
     // SAFETY: a NOP has no buffer and no file.
     let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
     pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
@@ -117,7 +122,7 @@ fn do_nothing(ring: &mut IoUring) -> io::Result<()> {
     Ok(())
 }
 
-fn needs(supported: impl Fn(u8) -> bool) -> Result<(), WhyNot> {
+fn check_operations(supported: impl Fn(u8) -> bool) -> Result<(), IoUringUnavailable> {
     let needed = [
         ("READ", opcode::Read::CODE),
         ("READ_FIXED", opcode::ReadFixed::CODE),
@@ -129,16 +134,16 @@ fn needs(supported: impl Fn(u8) -> bool) -> Result<(), WhyNot> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(WhyNot::NoOperation { missing: missing.join(", ") })
+    Err(IoUringUnavailable::NoOperation { missing: missing.join(", ") })
 }
 
-fn why_not(doing: &'static str, error: &io::Error, sysctl: Option<&str>) -> WhyNot {
+fn classify(doing: &'static str, error: &io::Error, sysctl: Option<&str>) -> IoUringUnavailable {
     match (error.raw_os_error(), sysctl.and_then(|text| text.trim().parse().ok())) {
-        (Some(libc::ENOSYS), _) => WhyNot::NoKernelSupport,
-        (Some(libc::EPERM), Some(value @ 1..)) => WhyNot::Sysctl { value },
-        (Some(errno @ (libc::EPERM | libc::EACCES)), _) => WhyNot::Policy { errno },
-        (Some(libc::ENOMEM), _) => WhyNot::LockedMemory,
-        _ => WhyNot::Other { doing, error_text: error.to_string() },
+        (Some(libc::ENOSYS), _) => IoUringUnavailable::NoKernelSupport,
+        (Some(libc::EPERM), Some(value @ 1..)) => IoUringUnavailable::Sysctl { value },
+        (Some(errno @ (libc::EPERM | libc::EACCES)), _) => IoUringUnavailable::Policy { errno },
+        (Some(libc::ENOMEM), _) => IoUringUnavailable::LockedMemory,
+        _ => IoUringUnavailable::Other { doing, error_text: error.to_string() },
     }
 }
 
@@ -148,19 +153,23 @@ mod tests {
 
     #[test]
     fn each_errno_has_its_advice() {
-        let why = |errno, sysctl| why_not("", &io::Error::from_raw_os_error(errno), sysctl);
-        assert_eq!(why(libc::ENOSYS, None), WhyNot::NoKernelSupport);
-        assert_eq!(why(libc::EPERM, Some("2\n")), WhyNot::Sysctl { value: 2 });
-        assert_eq!(why(libc::EPERM, Some("0\n")), WhyNot::Policy { errno: libc::EPERM });
-        assert_eq!(why(libc::EPERM, None), WhyNot::Policy { errno: libc::EPERM });
-        assert_eq!(why(libc::ENOMEM, None), WhyNot::LockedMemory);
+        let why = |errno, sysctl| classify("", &io::Error::from_raw_os_error(errno), sysctl);
+        assert_eq!(why(libc::ENOSYS, None), IoUringUnavailable::NoKernelSupport);
+        assert_eq!(why(libc::EPERM, Some("2\n")), IoUringUnavailable::Sysctl { value: 2 });
+        assert_eq!(
+            why(libc::EPERM, Some("0\n")),
+            IoUringUnavailable::Policy { errno: libc::EPERM }
+        );
+        assert_eq!(why(libc::EPERM, None), IoUringUnavailable::Policy { errno: libc::EPERM });
+        assert_eq!(why(libc::ENOMEM, None), IoUringUnavailable::LockedMemory);
         assert!(why(libc::EMFILE, None).to_string().contains("Too many open files"));
     }
 
     #[test]
-    fn names_what_is_missing() {
-        assert_eq!(needs(|_| true), Ok(()));
-        let missing = needs(|code| code != opcode::Read::CODE && code != opcode::Write::CODE);
-        assert_eq!(missing, Err(WhyNot::NoOperation { missing: "READ, WRITE".into() }));
+    fn missing_operations_are_named() {
+        assert_eq!(check_operations(|_| true), Ok(()));
+        let missing =
+            check_operations(|code| code != opcode::Read::CODE && code != opcode::Write::CODE);
+        assert_eq!(missing, Err(IoUringUnavailable::NoOperation { missing: "READ, WRITE".into() }));
     }
 }

@@ -1,19 +1,19 @@
-//! What one completion means for its operation: done, once more, or failed. Pure.
+//! Decides what one completion means for its operation: finished, to be submitted again, or failed. Pure.
 
 use address::SECTOR_BYTES;
 
-/// Completions without progress (EINTR, EAGAIN, less than a sector) before an operation fails.
+/// Completions without progress (EINTR, EAGAIN, less than a sector) after which an operation fails.
 pub(crate) const ATTEMPTS_MAX: u8 = 64;
 
-/// What is to be done.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OpKind {
     Read,
     Write,
-    Sync,
+    Fsync,
 }
 
-/// How far an operation of `len` bytes has come.
+/// The progress of an operation of `len` bytes, of which `done` bytes were transferred.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     pub len: u32,
@@ -21,15 +21,15 @@ pub(crate) struct Progress {
     attempts: u8,
 }
 
-/// What to do after a completion.
+/// The consequence of a completion for its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
-    /// Submit the rest: `Progress` says where it begins.
-    Again,
-    /// A read found the end of the file.
-    End,
-    /// Positive errno.
+    /// Submit the rest of the operation, which begins at `Progress::done`.
+    Resubmit,
+    /// A read reached the end of the file.
+    EndOfFile,
+    /// The operation failed with this positive errno.
     Failed(i32),
 }
 
@@ -38,31 +38,31 @@ impl Progress {
         Self { len, done: 0, attempts: 0 }
     }
 
-    /// Judges a completion of the rest of the operation.
-    pub fn judge(&mut self, kind: Kind, result: Result<u32, i32>) -> Verdict {
+    /// Takes a completion of the rest of the operation into account, and returns what to do next.
+    pub fn advance(&mut self, kind: OpKind, result: Result<u32, i32>) -> Verdict {
         match (kind, result) {
-            (_, Err(errno @ (libc::EINTR | libc::EAGAIN))) => self.try_again(errno),
+            (_, Err(errno @ (libc::EINTR | libc::EAGAIN))) => self.retry(errno),
             (_, Err(errno)) => Verdict::Failed(errno),
-            (Kind::Sync, Ok(_)) => Verdict::Done,
+            (OpKind::Fsync, Ok(_)) => Verdict::Done,
             (_, Ok(bytes)) if bytes == self.len - self.done => Verdict::Done,
             (_, Ok(bytes)) if bytes > self.len - self.done => Verdict::Failed(libc::EIO),
-            (Kind::Read, Ok(0)) => Verdict::End,
+            (OpKind::Read, Ok(0)) => Verdict::EndOfFile,
             (_, Ok(bytes)) => {
-                // O_DIRECT takes only whole sectors, so the part of a sector is moved again.
+                // O_DIRECT transfers only whole sectors, so a partial sector is transferred again.
                 let whole = bytes - bytes % SECTOR_BYTES as u32;
                 if whole == 0 {
-                    return self.try_again(libc::EIO);
+                    return self.retry(libc::EIO);
                 }
                 self.done += whole;
                 self.attempts = 0;
-                Verdict::Again
+                Verdict::Resubmit
             }
         }
     }
 
-    fn try_again(&mut self, errno: i32) -> Verdict {
+    fn retry(&mut self, errno: i32) -> Verdict {
         self.attempts += 1;
-        if self.attempts >= ATTEMPTS_MAX { Verdict::Failed(errno) } else { Verdict::Again }
+        if self.attempts >= ATTEMPTS_MAX { Verdict::Failed(errno) } else { Verdict::Resubmit }
     }
 }
 
@@ -71,32 +71,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_transfers_go_on_at_a_sector() {
+    fn a_short_transfer_resumes_at_a_sector_boundary() {
         let mut progress = Progress::new(16384);
-        assert_eq!(progress.judge(Kind::Read, Ok(5000)), Verdict::Again);
+        assert_eq!(progress.advance(OpKind::Read, Ok(5000)), Verdict::Resubmit);
         assert_eq!(progress.done, 4096);
-        assert_eq!(progress.judge(Kind::Read, Ok(8192)), Verdict::Again);
+        assert_eq!(progress.advance(OpKind::Read, Ok(8192)), Verdict::Resubmit);
         assert_eq!(progress.done, 12288);
-        assert_eq!(progress.judge(Kind::Read, Ok(4096)), Verdict::Done);
+        assert_eq!(progress.advance(OpKind::Read, Ok(4096)), Verdict::Done);
     }
 
     #[test]
-    fn ends_and_errors() {
-        let judge = |kind, result| Progress::new(4096).judge(kind, result);
-        assert_eq!(judge(Kind::Read, Ok(0)), Verdict::End);
-        assert_eq!(judge(Kind::Write, Ok(0)), Verdict::Again);
-        assert_eq!(judge(Kind::Sync, Ok(0)), Verdict::Done);
-        assert_eq!(judge(Kind::Read, Err(libc::EIO)), Verdict::Failed(libc::EIO));
-        assert_eq!(judge(Kind::Write, Err(libc::ENOSPC)), Verdict::Failed(libc::ENOSPC));
-        assert_eq!(judge(Kind::Read, Ok(4097)), Verdict::Failed(libc::EIO));
+    fn end_of_file_and_errors() {
+        let advance = |kind, result| Progress::new(4096).advance(kind, result);
+        assert_eq!(advance(OpKind::Read, Ok(0)), Verdict::EndOfFile);
+        assert_eq!(advance(OpKind::Write, Ok(0)), Verdict::Resubmit);
+        assert_eq!(advance(OpKind::Fsync, Ok(0)), Verdict::Done);
+        assert_eq!(advance(OpKind::Read, Err(libc::EIO)), Verdict::Failed(libc::EIO));
+        assert_eq!(advance(OpKind::Write, Err(libc::ENOSPC)), Verdict::Failed(libc::ENOSPC));
+        assert_eq!(advance(OpKind::Read, Ok(4097)), Verdict::Failed(libc::EIO));
     }
 
     #[test]
-    fn retries_end() {
+    fn retries_are_limited() {
         let mut progress = Progress::new(4096);
         for _ in 1..ATTEMPTS_MAX {
-            assert_eq!(progress.judge(Kind::Read, Err(libc::EINTR)), Verdict::Again);
+            assert_eq!(progress.advance(OpKind::Read, Err(libc::EINTR)), Verdict::Resubmit);
         }
-        assert_eq!(progress.judge(Kind::Read, Err(libc::EAGAIN)), Verdict::Failed(libc::EAGAIN));
+        assert_eq!(
+            progress.advance(OpKind::Read, Err(libc::EAGAIN)),
+            Verdict::Failed(libc::EAGAIN)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The handle: what the owner of a core calls.
+//! [`Ring`]: the handle that the code of a core uses.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -18,24 +18,24 @@ use crate::backend::{
     AnyBackend, Backend, Completion, InPlace, PreadPool, Registered, SimBackend, Uring,
 };
 use crate::config::TRANSFER_BYTES_MAX;
-use crate::driver::{self, Link};
+use crate::driver::{self, SubmitRequest};
 use crate::error::Failure;
-use crate::ledger::{Ledger, Step, Transfer};
-use crate::progress::{Kind, Progress};
+use crate::ledger::{Delivery, Ledger, Transfer};
+use crate::progress::{OpKind, Progress};
+use crate::read_queue::QueuedRead;
 use crate::stats::add;
 use crate::transfer::Reply;
 use crate::transfer_limits::TransferLimits;
-use crate::waiting::Read;
 use crate::{
-    AlignedBuf, Engine, EngineInUse, ReadError, ReadOwned, ReadSink, RingConfig, RingDescription,
-    RingStats, SlabFile, StartError, Sync, WhyNot, Write, WriteError, probe,
+    AlignedBuf, Engine, EngineInUse, Fsync, IoUringUnavailable, ReadError, ReadOwned, ReadSink,
+    RingConfig, RingDescription, RingStats, SlabFile, StartError, Write, WriteError, probe,
 };
 
-/// One ring, of one core. Clones are the same ring; it can't leave its thread.
+/// One core's ring. Clones are handles to the same ring; a handle cannot leave its thread.
 ///
-/// Dropping the last handle blocks until nothing is in flight: no sink is called any more, what
-/// waits is discarded, and the futures of transfers end, with [`WriteError::Closed`] or
-/// [`ReadError::Closed`] if they weren't done.
+/// Dropping the last handle blocks until nothing is in flight. No sink is called any more, queued operations
+/// are discarded, and the futures of unfinished transfers end with [`WriteError::Closed`] or
+/// [`ReadError::Closed`].
 #[derive(Clone)]
 pub struct Ring(Rc<Inner>);
 
@@ -43,8 +43,8 @@ pub(crate) struct Inner {
     number: OnceCell<u64>,
     task: OnceCell<AbortHandle>,
     ledger: RefCell<Ledger>,
-    pub link: Link,
-    /// Kept for its allocation.
+    pub submit_request: SubmitRequest,
+    /// Empty between batches; kept to reuse its allocation.
     batch: Cell<Vec<Completion>>,
     drains: RefCell<Vec<Waker>>,
     files: Vec<SlabFile>,
@@ -54,18 +54,18 @@ pub(crate) struct Inner {
     transfer_queue_max: usize,
     /// Reads accepted since the last submission.
     unsubmitted: Cell<u32>,
-    /// Whether the backend has nothing that turns readable.
+    /// Whether the backend has no file descriptor that signals completions, so that it must be polled.
     polled: Cell<bool>,
     description: RingDescription,
 }
 
 impl Ring {
-    /// Starts a ring over these slabs, which are its drives 0, 1, and so on. To be called on the
-    /// core's thread, within its current-thread runtime; a task is spawned that drives the ring.
+    /// Starts a ring over these slabs, which become its drives 0, 1, and so on. Must be called on the core's
+    /// thread, within its current-thread runtime: the ring is driven by a task that is spawned there.
     ///
     /// # Errors
     ///
-    /// See [`StartError`]. What the engine lacks is found here, not at the first read.
+    /// See [`StartError`]. Anything that the engine lacks is reported here, not at the first read.
     ///
     /// # Panics
     ///
@@ -81,24 +81,24 @@ impl Ring {
         }
         check_media(&config.engine, files)?;
         let config = &config.for_drives(files);
-        let bufs = AlignedBuf::parts_of_huge_pages(config.slots as usize, config.slot_bytes);
+        let bufs = AlignedBuf::in_huge_pages(config.slots as usize, config.slot_bytes);
         let depths: Vec<_> = files.iter().map(SlabFile::queue_depth).collect();
         let mut limits = TransferLimits::new(config, &depths);
         let (backend, engine) = start_backend(config, files, &bufs, &mut limits)?;
-        let ends = files.iter().map(SlabFile::len).collect();
+        let drive_lens = files.iter().map(SlabFile::len).collect();
         let description = RingDescription {
             engine,
             drives: files.len(),
             buffered_drives: files.iter().filter(|file| !file.is_direct()).count(),
             slots: config.slots,
             slot_bytes: config.slot_bytes,
-            transfers_in_flight_max: limits.of_drives(),
+            transfers_in_flight_max: limits.by_drive(),
         };
         let inner = Rc::new(Inner {
             number: OnceCell::new(),
             task: OnceCell::new(),
-            ledger: RefCell::new(Ledger::new(config, limits, ends, bufs, backend)),
-            link: Link::default(),
+            ledger: RefCell::new(Ledger::new(config, limits, drive_lens, bufs, backend)),
+            submit_request: SubmitRequest::default(),
             batch: Cell::default(),
             drains: RefCell::default(),
             files: files.to_vec(),
@@ -110,17 +110,18 @@ impl Ring {
             polled: Cell::new(false),
             description,
         });
-        inner.start_task(&runtime).map_err(os("watching the ring"))?;
+        inner.start_task(&runtime).map_err(os("registering the ring with the runtime"))?;
         Ok(Self(inner))
     }
 
-    /// Has `sink` told of the `len` bytes at `offset` of `drive`, whole sectors and at most
-    /// `slot_bytes`. The sink is held weakly, and called from the ring's own task, never from here.
+    /// Reads `len` bytes at `offset` of `drive` and passes them to `sink`. The range must consist of whole
+    /// sectors and may be at most `slot_bytes` long. The ring holds only a weak reference to the sink, and
+    /// calls it from the ring's own task, never from within this function.
     ///
     /// # Errors
     ///
-    /// Refusals ([`ReadError::Full`] and those that say why the range can't be read); the sink then
-    /// isn't called.
+    /// If the read is refused: [`ReadError::Full`], or an error that says what is wrong with the range. The
+    /// sink is then not called.
     pub fn read(
         &self,
         sink: &Rc<dyn ReadSink>,
@@ -132,31 +133,32 @@ impl Ring {
         self.0.check_read(drive, offset, len, self.0.slot_bytes)?;
         let progress = Progress::new(len as u32);
         let sink = Rc::downgrade(sink);
-        let read = Read { sink, tag, offset, drive, progress };
+        let read = QueuedRead { sink, tag, offset, drive, progress };
         if !self.0.ledger.borrow_mut().accept_read(read) {
             return Err(ReadError::Full { queue_max: self.0.queue_max });
         }
         let unsubmitted = self.0.unsubmitted.get() + 1;
         self.0.unsubmitted.set(unsubmitted);
         if unsubmitted == 1 {
-            self.0.link.kick();
+            self.0.submit_request.raise();
         } else if unsubmitted == self.0.slots {
             self.0.submit();
         }
         Ok(())
     }
 
-    /// Fills `buf` from `offset` of `drive`, for large sequential reads: scrubbing, recovery. In the
-    /// class of writes, so it can't hold up [`Ring::read`]. Whole sectors, at most 1 GiB.
+    /// Fills `buf` from `offset` of `drive`: for large sequential reads such as scrubbing and recovery. It is
+    /// scheduled with the writes, so it cannot delay [`Ring::read`]. The range must consist of whole sectors,
+    /// at most 1 GiB.
     ///
     /// # Errors
     ///
-    /// The future's; each gives the buffer back.
+    /// Returned by the future. Every error gives the buffer back.
     pub fn read_owned(&self, drive: DriveNo, offset: ByteOffset, buf: AlignedBuf) -> ReadOwned {
         if let Err(error) = self.0.check_read(drive, offset, buf.len(), TRANSFER_BYTES_MAX) {
             return ReadOwned::refused(error, buf);
         }
-        match self.0.transfer(Kind::Read, drive, offset, buf) {
+        match self.0.transfer(OpKind::Read, drive, offset, buf) {
             Ok(reply) => ReadOwned::accepted(reply),
             Err(buf) => {
                 let queue_max = self.0.transfer_queue_max;
@@ -165,19 +167,19 @@ impl Ring {
         }
     }
 
-    /// Writes `buf` to `offset` of `drive`, in the lower class: see
-    /// [`RingConfig::transfers_in_flight_max`](crate::RingConfig). The buffer belongs to the ring
-    /// until the write has ended. Dropping the future before it was submitted takes the write back;
-    /// afterwards the write goes on. Not durable before a [`Ring::sync`] after its end.
+    /// Writes `buf` to `offset` of `drive`. Writes have a lower priority than reads: see
+    /// [`RingConfig::transfers_in_flight_max`](crate::RingConfig). The ring owns the buffer until the write
+    /// has ended. Dropping the future cancels the write if it has not been submitted yet; otherwise the write
+    /// goes on. The bytes are durable only after a [`Ring::fsync`] that begins after the write has ended.
     ///
     /// # Errors
     ///
-    /// The future's; each gives the buffer back.
+    /// Returned by the future. Every error gives the buffer back.
     pub fn write(&self, drive: DriveNo, offset: ByteOffset, buf: AlignedBuf) -> Write {
         if let Err(error) = self.0.check_write(drive, offset, buf.len()) {
             return Write::refused(error, buf);
         }
-        match self.0.transfer(Kind::Write, drive, offset, buf) {
+        match self.0.transfer(OpKind::Write, drive, offset, buf) {
             Ok(reply) => Write::accepted(reply),
             Err(buf) => {
                 let queue_max = self.0.transfer_queue_max;
@@ -186,37 +188,38 @@ impl Ring {
         }
     }
 
-    /// Makes the writes of `drive` durable that ended before this call (fdatasync). Those still in
-    /// flight may be covered or not.
+    /// Makes all writes to `drive` durable that ended before this call (fdatasync). Writes still in flight
+    /// may or may not be covered.
     ///
     /// # Errors
     ///
-    /// The future's. After an I/O error nobody knows what is durable: calling again doesn't help.
-    pub fn sync(&self, drive: DriveNo) -> Sync {
+    /// Returned by the future. After an I/O error it is unknown which writes are durable, and calling this
+    /// again does not help.
+    pub fn fsync(&self, drive: DriveNo) -> Fsync {
         if usize::from(drive.0) >= self.0.files.len() {
-            return Sync::refused(WriteError::NoSuchDrive { drive }, AlignedBuf::empty());
+            return Fsync::refused(WriteError::NoSuchDrive { drive }, AlignedBuf::empty());
         }
-        match self.0.transfer(Kind::Sync, drive, ByteOffset(0), AlignedBuf::empty()) {
-            Ok(reply) => Sync::accepted(reply),
+        match self.0.transfer(OpKind::Fsync, drive, ByteOffset(0), AlignedBuf::empty()) {
+            Ok(reply) => Fsync::accepted(reply),
             Err(buf) => {
                 let queue_max = self.0.transfer_queue_max;
-                Sync::refused(WriteError::Full { queue_max }, buf)
+                Fsync::refused(WriteError::Full { queue_max }, buf)
             }
         }
     }
 
-    /// Hands what waits to the kernel now, as far as slots are free. The ring does so by itself once
-    /// the tasks that are ready have run; see also [`submit_all`](crate::submit_all).
+    /// Submits queued operations to the kernel now, as far as slots are free. The ring does this by itself
+    /// once all tasks that are ready have run; see also [`submit_all`](crate::submit_all).
     pub fn submit(&self) {
         self.0.submit();
     }
 
-    /// Completes when nothing waits and nothing is in flight.
+    /// Completes when nothing is queued and nothing is in flight.
     pub fn drain(&self) -> Drain {
         Drain(self.clone())
     }
 
-    /// Counts and gauges.
+    /// Returns the ring's counters and gauges.
     pub fn stats(&self) -> RingStats {
         let ledger = self.0.ledger.borrow();
         let (reads, transfers) = ledger.queue_lens();
@@ -228,12 +231,12 @@ impl Ring {
         }
     }
 
-    /// What the ring turned out to be.
+    /// Returns how the ring was set up.
     pub fn describe(&self) -> &RingDescription {
         &self.0.description
     }
 
-    /// Its drives, by number.
+    /// Returns the ring's drives, by number.
     pub fn files(&self) -> &[SlabFile] {
         &self.0.files
     }
@@ -248,19 +251,19 @@ impl Inner {
         self.polled.set(readiness.is_none());
         let readiness = match readiness {
             Some(fd) => {
-                // SAFETY: the `AsyncFd` owns the descriptor, which stays the same open file until
-                // it's dropped.
+                // SAFETY: the `AsyncFd` owns the descriptor, which refers to the same open file until it is
+                // dropped.
                 Some(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
             }
             None => None,
         };
         let number = driver::register(self);
-        self.number.set(number).expect("a ring is started once");
+        self.number.set(number).expect("a ring is started only once");
         let task = match readiness {
             Some(readiness) => runtime.spawn(driver::drive(number, readiness)),
             None => runtime.spawn(driver::drive_polled(number, pause)),
         };
-        self.task.set(task.abort_handle()).expect("a ring is started once");
+        self.task.set(task.abort_handle()).expect("a ring is started only once");
         Ok(())
     }
 
@@ -312,7 +315,7 @@ impl Inner {
 
     fn transfer(
         &self,
-        kind: Kind,
+        kind: OpKind,
         drive: DriveNo,
         offset: ByteOffset,
         buf: AlignedBuf,
@@ -321,35 +324,35 @@ impl Inner {
         let progress = Progress::new(buf.len() as u32);
         let transfer = Transfer { kind, drive, offset, progress, reply: Rc::clone(&reply) };
         self.ledger.borrow_mut().accept_transfer(transfer, buf)?;
-        self.link.kick();
+        self.submit_request.raise();
         Ok(reply)
     }
 
     pub fn submit(&self) {
         self.unsubmitted.set(0);
         let mut ledger = self.ledger.borrow_mut();
-        let taken = ledger.submit();
+        let submitted = ledger.submit();
         let idle = ledger.is_idle();
         drop(ledger);
-        // Nobody else tells of completions.
-        if !taken || (self.polled.get() && !idle) {
-            self.link.kick();
+        // A polled backend sends no signal when operations complete, so the task must look again.
+        if !submitted || (self.polled.get() && !idle) {
+            self.submit_request.raise();
         }
         if idle {
             self.wake_drains();
         }
     }
 
-    /// Reaps one batch and runs it; how many completions it had.
-    pub fn turn(&self) -> usize {
+    /// Collects one batch of completions and delivers them. Returns the number of completions.
+    pub fn process_completions(&self) -> usize {
         let mut batch = self.batch.take();
         self.ledger.borrow_mut().reap(&mut batch);
         let count = batch.len();
         if count > 0 {
             let at = Instant::now();
             for completion in batch.drain(..) {
-                let step = self.ledger.borrow_mut().settle(completion);
-                self.run(step, at);
+                let delivery = self.ledger.borrow_mut().complete(completion);
+                self.deliver(delivery, at);
             }
         }
         self.batch.set(batch);
@@ -359,22 +362,22 @@ impl Inner {
         count
     }
 
-    /// Calls foreign code, so nothing is borrowed.
-    fn run(&self, step: Step, at: Instant) {
-        match step {
-            Step::Again => {}
-            Step::Transfer { reply, outcome, buf } => reply.finish(outcome, buf),
-            Step::Read { sink, tag, outcome, slot, buf } => {
+    /// Calls sinks and wakers, which may call the ring, so nothing may be borrowed here.
+    fn deliver(&self, delivery: Delivery, at: Instant) {
+        match delivery {
+            Delivery::Nothing => {}
+            Delivery::ToFuture { reply, outcome, buf } => reply.finish(outcome, buf),
+            Delivery::ToSink { sink, tag, outcome, slot, buf } => {
                 if let Some(sink) = sink.upgrade() {
-                    let told = catch_unwind(AssertUnwindSafe(|| {
+                    let caught = catch_unwind(AssertUnwindSafe(|| {
                         sink.read_done(tag, outcome.map(|len| &buf[..len]), at);
                         drop(sink);
                     }));
-                    if told.is_err() {
+                    if caught.is_err() {
                         add(&self.ledger.borrow().counters.sink_panics, 1);
                     }
                 }
-                self.ledger.borrow_mut().give_back(slot, buf);
+                self.ledger.borrow_mut().return_slot(slot, buf);
             }
         }
     }
@@ -411,13 +414,15 @@ impl Drop for Inner {
         }
         let mut batch = Vec::new();
         while ledger.in_flight() > 0 {
-            // An error is the kernel's shortage; the backend's own drop deals with it.
+            // An error means that the kernel is out of resources. The backend's own drop handles that case.
             if ledger.wait().is_err() {
                 break;
             }
             ledger.reap(&mut batch);
             for completion in batch.drain(..) {
-                if let Some(Step::Transfer { reply, outcome, buf }) = ledger.end(completion) {
+                if let Some(Delivery::ToFuture { reply, outcome, buf }) =
+                    ledger.complete_without_rest(completion)
+                {
                     reply.finish(outcome, buf);
                 }
             }
@@ -425,8 +430,8 @@ impl Drop for Inner {
     }
 }
 
-/// See [`Ring::drain`].
-#[must_use = "nothing is waited for unless it's polled"]
+/// The future of [`Ring::drain`].
+#[must_use = "a future does nothing unless it is polled"]
 pub struct Drain(Ring);
 
 impl Future for Drain {
@@ -470,7 +475,8 @@ fn check_media(engine: &Engine, files: &[SlabFile]) -> Result<(), StartError> {
     }
 }
 
-/// May lower the limits to what the engine can do without holding up reads.
+/// Starts the configured backend. Lowers `limits` if the engine cannot carry out that many transfers without
+/// delaying reads.
 fn start_backend(
     config: &RingConfig,
     files: &[SlabFile],
@@ -500,9 +506,10 @@ fn start_uring(
     slots: u32,
     files: &[SlabFile],
     bufs: &[AlignedBuf],
-) -> Result<(AnyBackend, EngineInUse), WhyNot> {
-    // The probe's ring was small: this one may still be too large for RLIMIT_MEMLOCK.
-    let (uring, registered) = Uring::start(files, slots, bufs).map_err(WhyNot::of_setup)?;
+) -> Result<(AnyBackend, EngineInUse), IoUringUnavailable> {
+    // The ring of the probe was small, so this one may still exceed RLIMIT_MEMLOCK.
+    let (uring, registered) =
+        Uring::start(files, slots, bufs).map_err(IoUringUnavailable::at_setup)?;
     let Registered { task_run, buffers_unregistered, files_unregistered } = registered;
     let engine = EngineInUse::IoUring { task_run, buffers_unregistered, files_unregistered };
     Ok((AnyBackend::Uring(Box::new(uring)), engine))
@@ -512,10 +519,11 @@ fn start_pread(
     config: &RingConfig,
     files: &[SlabFile],
     limits: &mut TransferLimits,
-    instead_of_io_uring: Option<WhyNot>,
+    instead_of_io_uring: Option<IoUringUnavailable>,
 ) -> Result<(AnyBackend, EngineInUse), StartError> {
-    // A thread for each transfer, so that those of many drives leave reads theirs.
-    limits.hold_to(config.pread_threads);
+    // Add a thread for each transfer, so that transfers, even of many drives, never occupy the reads'
+    // threads.
+    limits.cap_total(config.pread_threads);
     let threads = config.pread_threads + limits.total();
     let pool = PreadPool::start(files, threads).map_err(os("starting pread threads"))?;
     Ok((AnyBackend::Pread(pool), EngineInUse::Pread { threads, instead_of_io_uring }))

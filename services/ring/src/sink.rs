@@ -1,20 +1,19 @@
-//! Who gets the bytes of a read.
+//! The receiver of the bytes that reads return.
 
 use tokio::time::Instant;
 
 use crate::ReadError;
 
-/// Takes the outcomes of many reads, told apart by their tags: one allocation a request instead of
-/// a task or a future a read.
+/// Receives the results of many reads, which it tells apart by their tags. A request therefore costs one
+/// allocation, where a task or a future would cost one for each read.
 ///
-/// The ring holds a sink weakly. When its last `Rc` is dropped, reads that aren't submitted yet cost
-/// nothing any more, and those in flight end in their slots unseen.
+/// The ring holds only a weak reference to a sink. When the last `Rc` is dropped, reads that are not
+/// submitted yet are discarded, and the results of those in flight are ignored.
 pub trait ReadSink {
-    /// Called once for each accepted read, on the core's thread, out of the ring's own task. It
-    /// ended `at`, or before: when the batch of completions was collected that it is of. The bytes
-    /// are lent for the call; afterwards the slot is free again. Any method of the ring may be called
-    /// from here. A panic is caught and counted in
-    /// [`RingStats::sink_panics`](crate::RingStats::sink_panics), so that one request can't take the
-    /// ring down.
+    /// Called once for each accepted read, unless the sink or the ring is dropped first, on the core's thread,
+    /// from the ring's own task. `at` is when the batch of completions was collected; the read ended then or
+    /// shortly before. The bytes are borrowed only for this call, because afterwards the slot is reused. Any
+    /// method of the ring may be called from here. A panic is caught and counted in
+    /// [`RingStats::sink_panics`](crate::RingStats::sink_panics), so that one request cannot stop the ring.
     fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, at: Instant);
 }

@@ -1,12 +1,12 @@
 //! The file or block device that holds a drive's extents.
 //!
-//! Opening finds out everything that could fail later: the size is allocated, O_DIRECT is tried with
-//! a real read and write of the first sector, and an exclusive lock (flock) keeps a second process
-//! away for as long as any clone lives. It also finds what the drive below takes at a time.
+//! Opening a slab detects everything that could otherwise fail later. It allocates the file's full size,
+//! tests O_DIRECT by reading and writing the first sector, and takes an exclusive lock (flock) that keeps
+//! other processes away for as long as any clone exists. It also finds out the queue depth of the drive.
 
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +20,33 @@ use crate::device::{DepthSource, QueueDepth, queue_depth};
 use crate::sim::SimDisk;
 use crate::{AlignedBuf, SlabError};
 
+/// The mode of a slab's file. Rows of tables are in it, which other users of the machine may not be allowed to read.
+const FILE_MODE: u32 = 0o600;
+
 /// What to do where the filesystem lacks O_DIRECT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Fail.
+    /// Fail to open the slab.
     #[default]
     Require,
-    /// Go through the page cache; [`SlabFile::is_direct`] tells.
+    /// Use the page cache. [`SlabFile::is_direct`] then returns false.
     Prefer,
 }
 
-/// How to open a slab.
+/// Options for opening a slab.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// Bytes, a multiple of 4,096. A file is created and allocated to it, and used up to it if it's
-    /// longer; a block device must hold it. `None`: what exists, as long as it is, in whole sectors.
+    /// Size in bytes, a multiple of 4,096. A file is created if it does not exist, and its whole size is
+    /// allocated; of a longer file only this many bytes are used. A block device must be at least this large.
+    /// `None` uses the existing file or device as it is, in whole sectors.
     pub size: Option<u64>,
-    /// What to do without O_DIRECT.
+    /// Whether to fail if the filesystem lacks O_DIRECT.
     pub direct: Direct,
-    /// Neither create nor write.
+    /// Neither create the slab nor write to it.
     pub read_only: bool,
 }
 
-/// An open slab; clones share it, also between threads.
+/// An open slab. Clones share it, also across threads.
 #[derive(Clone, Debug)]
 pub struct SlabFile(Arc<Slab>);
 
@@ -55,6 +59,7 @@ struct Slab {
     is_read_only: bool,
     is_memory: bool,
     is_new: bool,
+    narrowed_from: Option<u32>,
     queue_depth: QueueDepth,
     medium: Medium,
 }
@@ -66,11 +71,11 @@ enum Medium {
 }
 
 impl SlabFile {
-    /// Opens, creates, locks, allocates and tries a slab.
+    /// Opens, creates, locks, allocates and tests a slab.
     ///
     /// # Errors
     ///
-    /// See [`SlabError`]; nothing is left behind.
+    /// See [`SlabError`]. A file that this call created is removed again.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Self, SlabError> {
         let path = path.as_ref();
         if let Some(bytes) = options.size
@@ -80,7 +85,7 @@ impl SlabFile {
         }
         let made = make(path, options);
         let opened = Self::open_made(path, options, made.is_some());
-        // Who has locked it meanwhile uses it.
+        // If the lock is taken by now, another process uses the file.
         if let (Some(made), Err(_)) = (&made, &opened)
             && made.try_lock().is_ok()
         {
@@ -98,10 +103,16 @@ impl SlabFile {
             Err(error) => return Err(SlabError::of(path, "open", 0, error)),
         };
         let (len, is_preallocated) = prepare(path, &file, options)?;
+        // Once it is locked: a slab of another node is left as it is.
+        let narrowed_from = match options.read_only {
+            true => None,
+            false => narrow(&file)
+                .map_err(|error| SlabError::of(path, "narrowing its mode", 0, error))?,
+        };
         let (file, is_direct) = match try_sector(&file, options.read_only) {
             Ok(()) => (file, is_direct),
             Err(error) if is_direct && error.raw_os_error() == Some(libc::EINVAL) => {
-                drop(file); // and with it its lock
+                drop(file); // releases its lock
                 let (file, _) = without_direct(path, options, "reading a sector: EINVAL")?;
                 prepare(path, &file, options)?;
                 try_sector(&file, options.read_only)
@@ -118,6 +129,7 @@ impl SlabFile {
             is_read_only: options.read_only,
             is_memory: is_memory(&file),
             is_new,
+            narrowed_from,
             queue_depth: file
                 .metadata()
                 .map(|metadata| queue_depth(&metadata))
@@ -137,36 +149,43 @@ impl SlabFile {
             is_read_only: false,
             is_memory: false,
             is_new: false,
+            narrowed_from: None,
             queue_depth: QueueDepth { depth, source, disks: vec![name] },
             medium: Medium::Simulated(disk.clone(), drive),
         }))
     }
 
-    /// Usable bytes: a multiple of 4,096.
+    /// Returns the number of usable bytes, a multiple of 4,096.
     #[expect(clippy::len_without_is_empty, reason = "a slab is never empty")]
     pub fn len(&self) -> u64 {
         self.0.len
     }
 
-    /// As it was opened.
+    /// Returns the path that the slab was opened with.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Whether reads and writes bypass the page cache.
+    /// Returns whether reads and writes bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.0.is_direct
     }
 
-    /// Whether all bytes are allocated, so that a write can't find the filesystem full. False where
-    /// the filesystem can't allocate ahead.
+    /// Returns whether the whole size is allocated, so that no write fails because the filesystem is full.
+    /// False if the filesystem cannot preallocate.
     pub fn is_preallocated(&self) -> bool {
         self.0.is_preallocated
     }
 
-    /// Whether it's never written.
+    /// Returns whether the slab was opened read-only.
     pub fn is_read_only(&self) -> bool {
         self.0.is_read_only
+    }
+
+    /// The permissions that its file had when it was opened, if they let others than its owner read or write it; since
+    /// then it has mode 0600. `None` for a block device, whose mode is its administrator's.
+    pub fn narrowed_from(&self) -> Option<u32> {
+        self.0.narrowed_from
     }
 
     /// Whether it lies in a filesystem that is memory.
@@ -174,8 +193,8 @@ impl SlabFile {
         self.0.is_memory
     }
 
-    /// Closes it, and removes its file if opening it made that: for who can't use it after all. Clones keep what they
-    /// have of it.
+    /// Closes the slab, and removes its file if opening the slab created it: for a caller that cannot use the
+    /// slab after all. Clones stay usable.
     pub fn discard(self) {
         if let Medium::File(file) = &self.0.medium
             && self.0.is_new
@@ -184,15 +203,15 @@ impl SlabFile {
         }
     }
 
-    /// How many operations at a time its drive takes, as it was when the slab was opened.
+    /// Returns the queue depth of the drive, as it was when the slab was opened.
     pub fn queue_depth(&self) -> &QueueDepth {
         &self.0.queue_depth
     }
 
-    /// Writes the slab's first sectors, to stay: for who marks a slab before a ring is started on it.
+    /// Writes the slab's first sectors durably: for marking a slab before a ring is started on it.
     ///
     /// # Errors
-    /// [`SlabError`].
+    /// See [`SlabError`].
     pub fn write_head(&self, head: &AlignedBuf) -> Result<(), SlabError> {
         let written = match &self.0.medium {
             Medium::File(file) => file.write_all_at(head, 0).and_then(|()| file.sync_data()),
@@ -204,11 +223,10 @@ impl SlabFile {
         written.map_err(|error| SlabError::of(&self.0.path, "writing its head", self.0.len, error))
     }
 
-    /// Fills `buf` from `offset`, whole sectors, on the calling thread: for who reads a slab before a ring
-    /// is started on it.
+    /// Fills `buf` from `offset` on the calling thread: for reading a slab before a ring is started on it.
     ///
     /// # Errors
-    /// Those of the drive, and an end before the buffer's.
+    /// The error of the drive, or `UnexpectedEof` if the range extends past the slab's end.
     pub fn read_at(&self, offset: ByteOffset, buf: &mut AlignedBuf) -> io::Result<()> {
         match &self.0.medium {
             Medium::File(file) => file.read_exact_at(buf, offset.0),
@@ -236,15 +254,19 @@ fn is_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|fs| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&fs.filesystem_type()))
 }
 
-/// An empty file where there is nothing yet and a slab is to be. Without O_DIRECT, for lack of which some filesystems
-/// refuse a file that they have made. What else is in the way opening tells.
+/// Creates an empty file if a slab of a given size is wanted and nothing exists at `path`. The file is
+/// created without O_DIRECT: some filesystems refuse that flag only after they have created the file. Errors
+/// are ignored here, because opening the file reports them.
 fn make(path: &Path, options: OpenOptions) -> Option<File> {
     let is_wanted = options.size.is_some() && !options.read_only;
-    is_wanted.then(|| File::options().write(true).create_new(true).open(path).ok()).flatten()
+    if !is_wanted {
+        return None;
+    }
+    File::options().write(true).create_new(true).mode(FILE_MODE).open(path).ok()
 }
 
-/// Removes a file that was made here, and is locked, if it's still what `path` names. Where it can't be removed, what
-/// went wrong before counts.
+/// Removes a file that `make` created, and that is locked, if `path` still refers to it. A failure is
+/// ignored: the caller reports the error because of which the file is removed.
 fn remove(path: &Path, made: &File) {
     let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
     if let (Ok(made), Ok(named)) = (made.metadata(), path.symlink_metadata())
@@ -260,8 +282,20 @@ fn open_file(path: &Path, options: OpenOptions, direct: bool) -> io::Result<File
         .write(!options.read_only)
         .create(!options.read_only && options.size.is_some())
         .truncate(false)
+        .mode(FILE_MODE)
         .custom_flags(if direct { libc::O_DIRECT } else { 0 })
         .open(path)
+}
+
+/// Takes from others what a file's mode lets them do. Returns the permissions that it had, if they were wider.
+fn narrow(file: &File) -> io::Result<Option<u32>> {
+    let metadata = file.metadata()?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if !metadata.is_file() || mode & !FILE_MODE == 0 {
+        return Ok(None);
+    }
+    file.set_permissions(Permissions::from_mode(mode & FILE_MODE))?;
+    Ok(Some(mode))
 }
 
 fn without_direct(path: &Path, options: OpenOptions, why: &str) -> Result<(File, bool), SlabError> {
@@ -275,7 +309,8 @@ fn without_direct(path: &Path, options: OpenOptions, why: &str) -> Result<(File,
     }
 }
 
-/// Locks the file and gives it its size: usable bytes, and whether all of them are allocated.
+/// Locks the file and gives it its size. Returns the number of usable bytes, and whether all of them are
+/// allocated.
 fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, bool), SlabError> {
     let wanted = options.size.unwrap_or(0);
     let failed = |doing| move |error| SlabError::of(path, doing, wanted, error);
@@ -287,7 +322,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
     if !kind.is_file() && !kind.is_block_device() {
         return Err(SlabError::WrongType { path: path.into() });
     }
-    // Also the length of a block device, of which `stat` knows nothing.
+    // Seeking also finds the length of a block device, which `stat` does not report.
     let actual = file.seek(SeekFrom::End(0)).map_err(failed("seek"))?;
     let whole = actual - actual % SECTOR_BYTES as u64;
     let too_small =
@@ -302,7 +337,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
                 Ok((size, kind.is_block_device()))
             }
         }
-        // Before allocating, which would fill the filesystem up before it fails.
+        // Checked before allocating, which would fill the filesystem before it fails.
         Some(size) if !has_room(file, size).map_err(failed("stat"))? => {
             Err(failed("allocate")(io::Error::from_raw_os_error(libc::ENOSPC)))
         }
@@ -313,7 +348,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
                 Ok((size, false))
             }
             Err(errno) => {
-                // What was allocated before it failed. If that can't be undone, the first error counts.
+                // Undo a partial allocation. If that fails, the first error is still the one to report.
                 let _ = file.set_len(actual);
                 Err(failed("allocate")(errno.into()))
             }
@@ -321,7 +356,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
     }
 }
 
-/// Whether the filesystem has room for what isn't allocated yet of `size` bytes.
+/// Returns whether the filesystem has space for those of the `size` bytes that are not allocated yet.
 fn has_room(file: &File, size: u64) -> io::Result<bool> {
     const BLOCK_BYTES: u64 = 512;
     let allocated = file.metadata()?.blocks().saturating_mul(BLOCK_BYTES);
@@ -330,8 +365,8 @@ fn has_room(file: &File, size: u64) -> io::Result<bool> {
     Ok(size.saturating_sub(allocated) <= free)
 }
 
-/// Waits a second for the lock: the kernel clears up after the io_uring of a killed process only some
-/// time after its end, and so long the lock is held.
+/// Waits up to a second for the lock. After a process was killed, the kernel holds the locks of files in its
+/// io_uring until it has cleaned up the ring, which can be some time after the process has ended.
 fn lock(file: &File) -> Result<(), TryLockError> {
     for _ in 0..50 {
         match file.try_lock() {
@@ -342,7 +377,7 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Reads the first sector and writes it back as it was.
+/// Reads the first sector and writes the same bytes back.
 fn try_sector(file: &File, read_only: bool) -> io::Result<()> {
     let mut sector = AlignedBuf::for_sectors(1);
     file.read_exact_at(&mut sector, 0)?;
@@ -365,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn creates_keeps_and_reopens() {
+    fn a_slab_is_created_and_reopened_with_its_contents() {
         let folder = folder();
         let path = folder.path().join("slab");
         let slab = SlabFile::open(&path, sized(1 << 20)).unwrap();
@@ -380,7 +415,26 @@ mod tests {
         assert_eq!(again.len(), 1 << 20);
         let mut read = AlignedBuf::for_sectors(1);
         again.file().unwrap().read_exact_at(&mut read, 0).unwrap();
-        assert_eq!(read.as_slice(), sector.as_slice(), "the trial write keeps what is there");
+        assert_eq!(read.as_slice(), sector.as_slice(), "the test write preserves the contents");
+    }
+
+    #[test]
+    fn nobody_else_may_read_a_slab() {
+        let folder = folder();
+        let path = folder.path().join("slab");
+        let mode = || path.metadata().unwrap().permissions().mode() & 0o7777;
+        let new = SlabFile::open(&path, sized(1 << 20)).unwrap();
+        assert_eq!((mode(), new.narrowed_from()), (0o600, None));
+        drop(new);
+        for wide in [0o644, 0o666, 0o640, 0o755] {
+            std::fs::set_permissions(&path, Permissions::from_mode(wide)).unwrap();
+            let read_only = OpenOptions { read_only: true, ..sized(1 << 20) };
+            assert_eq!(SlabFile::open(&path, read_only).unwrap().narrowed_from(), None);
+            assert_eq!(mode(), wide, "who only reads it changes nothing");
+            let slab = SlabFile::open(&path, sized(1 << 20)).unwrap();
+            assert_eq!((mode(), slab.narrowed_from()), (0o600, Some(wide)));
+            assert!(matches!(SlabFile::open(&path, sized(1 << 20)), Err(SlabError::InUse { .. })));
+        }
     }
 
     #[test]
@@ -391,7 +445,7 @@ mod tests {
         let clone = slab.clone();
         drop(slab);
         assert!(matches!(SlabFile::open(&path, sized(4096)), Err(SlabError::InUse { .. })));
-        assert!(path.exists(), "it stays to who has it");
+        assert!(path.exists(), "a file in use is not removed");
         drop(clone);
         SlabFile::open(&path, sized(4096)).unwrap();
     }
@@ -413,7 +467,7 @@ mod tests {
         assert!(matches!(is(SlabFile::open(&path, sized(1 << 60))), SlabError::NoSpace { .. }));
         assert!(!path.exists(), "no empty file is left behind");
         File::create(&path).unwrap();
-        // More than there is, and no more than a filesystem would try to allocate.
+        // More than is available, but not so much that a filesystem refuses to try.
         let free = fstatvfs(File::open(&path).unwrap()).unwrap();
         let free = free.blocks_available() * free.fragment_size();
         let more = (free + (1 << 30)).next_multiple_of(4096);
@@ -421,25 +475,25 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing stays allocated");
         let existing = OpenOptions { direct: Direct::Prefer, ..Default::default() };
         assert!(matches!(is(SlabFile::open(&path, existing)), SlabError::TooSmall { .. }));
-        assert!(path.exists(), "what was there before stays");
+        assert!(path.exists(), "a file that existed before is kept");
     }
 
     #[test]
-    fn what_this_call_did_not_make_is_never_removed() {
+    fn only_a_file_that_this_call_created_is_removed() {
         let folder = folder();
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
         std::os::unix::fs::symlink(&target, &link).unwrap();
         let error = SlabFile::open(&link, sized(1 << 60)).unwrap_err();
         assert!(matches!(error, SlabError::NoSpace { .. }), "{error}");
-        assert!(link.symlink_metadata().is_ok(), "a link to nothing is something");
+        assert!(link.symlink_metadata().is_ok(), "a dangling link is kept");
 
         let path = folder.path().join("slab");
         let made = make(&path, sized(4096)).unwrap();
-        assert!(make(&path, sized(4096)).is_none(), "it is made once");
+        assert!(make(&path, sized(4096)).is_none(), "the file exists already");
         std::fs::rename(&path, &target).unwrap();
         std::fs::write(&path, "somebody else's").unwrap();
         remove(&path, &made);
-        assert!(path.exists(), "another file has that name now");
+        assert!(path.exists(), "the path refers to another file now");
         remove(&target, &made);
         assert!(!target.exists());
 
@@ -452,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_that_is_discarded_leaves_a_file_only_where_one_was() {
+    fn discarding_removes_only_a_file_that_opening_created() {
         let folder = folder();
         let path = folder.path().join("slab");
         SlabFile::open(&path, sized(4096)).unwrap().discard();

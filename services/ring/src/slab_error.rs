@@ -1,89 +1,90 @@
-//! Why a slab can't be used. Each names the path and, where there's something to do, what.
+//! The reasons why a slab cannot be used. Each message names the path and, where possible, what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// The reason why a slab could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SlabError {
-    /// ENOENT: the folder, or the device or file if it wasn't to be created.
-    #[error("{}: not found; look whether the path is right, the drive mounted, and the folder there", path.display())]
+    /// The folder does not exist, or the file or device does not exist and was not to be created (ENOENT).
+    #[error("{}: not found; check that the path is right, the drive is mounted, and the folder exists", path.display())]
     NotFound {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
     },
-    /// EACCES, EPERM.
-    #[error("{}: permission denied; this user must be able to read and write it", path.display())]
+    /// The process may not read or write the slab (EACCES, EPERM).
+    #[error("{}: permission denied; give this user permission to read and write it", path.display())]
     PermissionDenied {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
     },
-    /// EROFS.
-    #[error("{}: the filesystem is mounted read-only", path.display())]
+    /// The filesystem is read-only (EROFS).
+    #[error("{}: the filesystem is mounted read-only; mount it read-write", path.display())]
     ReadOnlyFilesystem {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
     },
-    /// ENOSPC, EDQUOT, EFBIG.
-    #[error("{}: no room for {bytes} bytes; free some, or configure a smaller slab", path.display())]
+    /// The filesystem has no space for the slab (ENOSPC, EDQUOT, EFBIG).
+    #[error("{}: no space for {bytes} bytes; free some, or configure a smaller slab", path.display())]
     NoSpace {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
-        /// Wanted.
+        /// The configured size.
         bytes: u64,
     },
-    /// Another process, or another part of this one, has the slab open.
-    #[error("{}: in use by another process, and a slab belongs to one: stop that, or name another", path.display())]
+    /// The slab is already open in another process or elsewhere in this one.
+    #[error("{}: in use by another process; stop that process, or configure another path", path.display())]
     InUse {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
     },
-    /// `Direct::Require` on a filesystem that can't.
+    /// `Direct::Require` was given, but the filesystem does not support O_DIRECT.
     #[error("{}: no O_DIRECT here ({why}); put the slab on ext4, XFS or a raw device", path.display())]
     NoDirect {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
-        /// What failed.
+        /// The step that failed.
         why: String,
     },
-    /// Neither a regular file nor a block device.
-    #[error("{}: neither a file nor a block device", path.display())]
+    /// The path is neither a regular file nor a block device.
+    #[error("{}: neither a file nor a block device; configure the path of one", path.display())]
     WrongType {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
     },
-    /// The size asked for isn't a positive multiple of 4,096, or larger than a file can be.
-    #[error("{}: a size of {bytes} bytes isn't a positive multiple of 4096", path.display())]
+    /// The configured size is not a positive multiple of 4,096, or exceeds the maximum size of a file.
+    #[error("{}: a size of {bytes} bytes is not a positive multiple of 4096", path.display())]
     BadSize {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
-        /// Wanted.
+        /// The configured size.
         bytes: u64,
     },
-    /// What exists is smaller than what is wanted and can't grow, or holds no sector.
-    #[error("{}: {actual_bytes} bytes, {bytes} are wanted", path.display())]
+    /// The existing file or device is smaller than the configured size and cannot grow, or is smaller than a
+    /// sector.
+    #[error("{}: it has {actual_bytes} bytes, but {bytes} are needed", path.display())]
     TooSmall {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
-        /// There.
+        /// The actual size.
         actual_bytes: u64,
-        /// Wanted.
+        /// The needed size.
         bytes: u64,
     },
-    /// Any other errno.
+    /// The operating system reported another error.
     #[error("{}: {doing}: {source}", path.display())]
     Io {
-        /// The slab.
+        /// The path of the slab.
         path: PathBuf,
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl SlabError {
-    /// The error for what the system said; `bytes` is the size wanted.
+    /// Returns the error for an errno of the operating system. `bytes` is the configured size.
     pub(crate) fn of(path: &Path, doing: &'static str, bytes: u64, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.raw_os_error() {

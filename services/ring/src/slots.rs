@@ -1,10 +1,10 @@
-//! The table of operations in flight. Pure bookkeeping.
+//! The slots of operations in flight. Pure bookkeeping.
 //!
-//! A slot is free, or occupied by one operation. It's left in two steps, `take` and `free`, because
-//! a read's buffer is lent to its sink in between. The generation grows with each `take`, so that a
-//! completion can't be taken for one of a later operation in the same slot.
+//! A slot is free or occupied by one operation. It is vacated in two steps, `take` and `free`, because a
+//! read's buffer is lent to its sink in between. Each `take` increments the slot's generation, so that a late
+//! completion cannot be mistaken for one of a later operation in the same slot.
 
-/// Index of a slot (low 32 bits) and generation (high 32): the `user_data` of its operation.
+/// A slot's index (low 32 bits) and generation (high 32 bits). It is the `user_data` of the slot's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId(u64);
 
@@ -21,7 +21,7 @@ impl SlotId {
         self.0
     }
 
-    /// The index, over all tables of the ring.
+    /// Returns the index, which is unique within the ring.
     pub const fn index(self) -> usize {
         self.0 as u32 as usize
     }
@@ -31,11 +31,12 @@ impl SlotId {
     }
 }
 
-/// Slots `base` to `base + count`.
+/// A range of slots, with indexes from `base` to `base + count - 1`.
 pub(crate) struct Slots<W> {
     base: u32,
     entries: Vec<Entry<W>>,
-    /// Indexes from 0; the last freed is the first taken, as its buffer is in the CPU's cache.
+    /// Indexes of the free slots, relative to `base`. The slot freed last is used first, as its buffer is in
+    /// the CPU's cache.
     free: Vec<u32>,
     occupied: u32,
 }
@@ -55,19 +56,19 @@ impl<W> Slots<W> {
         !self.free.is_empty()
     }
 
-    /// Operations in flight.
+    /// Returns the number of operations in flight.
     pub fn occupied(&self) -> u32 {
         self.occupied
     }
 
-    /// Whether the id is of this table.
+    /// Returns whether the id belongs to these slots.
     pub fn covers(&self, id: SlotId) -> bool {
         id.index().wrapping_sub(self.base as usize) < self.entries.len()
     }
 
-    /// Puts an operation into a free slot. To be called only if there is one.
+    /// Puts an operation into a free slot. There must be one.
     pub fn occupy(&mut self, work: W) -> SlotId {
-        let index = self.free.pop().expect("a free slot");
+        let index = self.free.pop().expect("there is a free slot");
         let entry = &mut self.entries[index as usize];
         debug_assert!(entry.work.is_none());
         entry.work = Some(work);
@@ -79,7 +80,7 @@ impl<W> Slots<W> {
         self.entry(id)?.work.as_mut()
     }
 
-    /// Ends an operation. The slot isn't free yet.
+    /// Removes an operation from its slot. The slot is not free yet.
     pub fn take(&mut self, id: SlotId) -> Option<W> {
         let entry = self.entry(id)?;
         let work = entry.work.take()?;
@@ -88,7 +89,7 @@ impl<W> Slots<W> {
         Some(work)
     }
 
-    /// Makes the slot of an ended operation free.
+    /// Frees the slot of an operation that was taken.
     pub fn free(&mut self, id: SlotId) {
         let index = (id.index() - self.base as usize) as u32;
         debug_assert!(self.entries[index as usize].work.is_none());
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_operation_a_slot_and_old_ids_are_dead() {
+    fn a_slot_holds_one_operation_and_old_ids_are_rejected() {
         let mut slots = Slots::new(10, 2);
         let first = slots.occupy("a");
         let second = slots.occupy("b");
@@ -116,14 +117,14 @@ mod tests {
         assert_eq!(SlotId::from_u64(first.to_u64()), first);
 
         assert_eq!(slots.take(first), Some("a"));
-        assert!(!slots.has_free(), "not before its buffer is back");
+        assert!(!slots.has_free(), "the slot is not free before its buffer is returned");
         assert_eq!(slots.take(first), None);
         slots.free(first);
 
         let again = slots.occupy("c");
         assert_eq!(again.index(), first.index());
         assert_ne!(again, first);
-        assert_eq!(slots.get_mut(first), None, "the generation has grown");
+        assert_eq!(slots.get_mut(first), None, "the generation was incremented");
         assert_eq!(slots.occupied(), 2);
     }
 }

@@ -1,16 +1,16 @@
-//! What a ring counts.
+//! A ring's counters.
 
 use std::cell::Cell;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the start of the ring, and its gauges at the moment of the call.
+        /// Counts since the ring was started, and gauges as of the call.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct RingStats {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// The same as plain cells: a ring is of one core.
+        /// These counters as cells: a ring is used by one thread only.
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub $name: Cell<u64>,)*
@@ -29,59 +29,59 @@ counters! {
     reads_queued,
     /// Reads refused because the queue was full.
     reads_refused,
-    /// Reads discarded before submission because their sink was gone.
+    /// Reads discarded before submission because their sink was dropped.
     reads_discarded,
-    /// Reads that got a slot.
+    /// Reads that were given a slot.
     reads_submitted,
-    /// Reads that ended well.
+    /// Reads that succeeded.
     reads_completed,
-    /// Reads that ended in an error.
+    /// Reads that failed.
     reads_failed,
-    /// Reads that ended, well or not, after their sink was gone.
+    /// Reads that ended, successfully or not, after their sink was dropped.
     reads_orphaned,
-    /// Bytes of the reads that ended well.
+    /// Bytes of successful reads.
     read_bytes,
-    /// Transfers (writes, syncs, owned reads) accepted.
+    /// Transfers (writes, fsyncs, owned reads) accepted.
     transfers_queued,
     /// Transfers refused because their queue was full.
     transfers_refused,
     /// Transfers discarded before submission because their future was dropped.
     transfers_discarded,
-    /// Writes that ended well.
+    /// Writes that succeeded.
     writes_completed,
-    /// Bytes of the writes that ended well.
+    /// Bytes of successful writes.
     write_bytes,
-    /// Owned reads that ended well.
+    /// Owned reads that succeeded.
     owned_reads_completed,
-    /// Bytes of the owned reads that ended well.
+    /// Bytes of successful owned reads.
     owned_read_bytes,
-    /// Syncs that ended well.
-    syncs_completed,
-    /// Transfers that ended in an error.
+    /// Fsyncs that succeeded.
+    fsyncs_completed,
+    /// Transfers that failed.
     transfers_failed,
-    /// Operations submitted once more, after a short transfer, EINTR or EAGAIN.
+    /// Operations submitted again after a short transfer, EINTR or EAGAIN.
     retries,
-    /// Panics caught in sinks.
+    /// Panics of sinks that were caught.
     sink_panics,
-    /// Times the backend was entered with operations to submit.
+    /// Times that a batch of operations was submitted to the backend.
     submits,
-    /// Operations of the largest of these batches.
+    /// Operations in the largest of these batches.
     submit_batch_max,
-    /// Times the backend couldn't take the batch and was to be asked again.
+    /// Times that the backend could not take a batch and had to be called again.
     submits_deferred,
     /// Batches of completions.
     reaps,
-    /// Completions of the largest of these batches.
+    /// Completions in the largest of these batches.
     reap_batch_max,
     /// Gauge: reads waiting for a slot.
     queue_len,
-    /// The most reads that waited.
+    /// Maximum number of reads that waited for a slot.
     queue_len_max,
     /// Gauge: transfers waiting.
     transfer_queue_len,
     /// Gauge: operations in flight.
     in_flight,
-    /// The most operations in flight.
+    /// Maximum number of operations in flight.
     in_flight_max,
 }
 

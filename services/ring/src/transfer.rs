@@ -1,7 +1,8 @@
-//! Operations that own their buffer: writes, syncs and large reads, each a future.
+//! Transfers: operations that own their buffer (writes, fsyncs and large reads). Each is a future.
 //!
-//! A transfer is queued when it's called, not when it's first polled. Dropping the future discards
-//! it if it still waits; if it's in flight it goes on to its end, and only then is the buffer freed.
+//! A transfer is queued when the function is called, not when the future is first polled. Dropping the future
+//! cancels the transfer if it is still queued. A transfer in flight runs to its end, and only then is its
+//! buffer freed.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use crate::error::Failure;
 use crate::{AlignedBuf, ReadError, Returned, WriteError};
 
-/// What the future and the ring share: the outcome, once there is one, and whom to wake.
+/// The state that a future shares with the ring: the outcome, once there is one, and the waker.
 #[derive(Default)]
 pub(crate) struct Reply {
     outcome: Cell<Option<(Result<(), Failure>, AlignedBuf)>>,
@@ -20,7 +21,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Ends the transfer. Wakes, so nothing of the ring may be borrowed.
+    /// Completes the transfer. This calls a waker, so nothing of the ring may be borrowed.
     pub fn finish(&self, outcome: Result<(), Failure>, buf: AlignedBuf) {
         self.outcome.set(Some((outcome, buf)));
         let waker = self.waker.borrow_mut().take();
@@ -29,13 +30,13 @@ impl Reply {
         }
     }
 
-    /// Whether the future is still there.
+    /// Returns whether the future still exists.
     pub fn is_wanted(self: &Rc<Self>) -> bool {
         Rc::strong_count(self) > 1
     }
 }
 
-/// The side of the future.
+/// The future of a transfer, without its output type.
 enum Pending<E> {
     Refused(Option<Returned<E>>),
     Accepted(Rc<Reply>),
@@ -68,8 +69,8 @@ impl<E: From<Failure>> Pending<E> {
 impl<E> Drop for Pending<E> {
     fn drop(&mut self) {
         if let Self::Accepted(reply) = self {
-            // The ring may hold the reply for long, and drops it with its tables borrowed: no
-            // foreign code, such as a waker's drop, may hang on it.
+            // The ring may keep the reply for long, and may drop it while its tables are borrowed. Dropping a
+            // waker can run foreign code, so the waker must not stay in the reply.
             let waker = reply.waker.borrow_mut().take();
             drop(waker);
         }
@@ -79,7 +80,7 @@ impl<E> Drop for Pending<E> {
 macro_rules! transfer {
     ($(#[$doc:meta])* $name:ident, $error:ty, $output:ty, $map:expr) => {
         $(#[$doc])*
-        #[must_use = "dropping it gives the operation up"]
+        #[must_use = "dropping the future cancels the transfer if it is still queued"]
         pub struct $name(Pending<$error>);
 
         impl $name {
@@ -103,22 +104,22 @@ macro_rules! transfer {
 }
 
 transfer!(
-    /// A write under way; gives the buffer back, whatever happens.
+    /// The future of a write. It gives the buffer back, whether the write succeeded or not.
     Write,
     WriteError,
     Result<AlignedBuf, Returned<WriteError>>,
     |outcome| outcome
 );
 transfer!(
-    /// A large read under way; gives the buffer back, whatever happens.
+    /// The future of a large read. It gives the buffer back, whether the read succeeded or not.
     ReadOwned,
     ReadError,
     Result<AlignedBuf, Returned<ReadError>>,
     |outcome| outcome
 );
 transfer!(
-    /// An fdatasync under way.
-    Sync,
+    /// The future of an fdatasync.
+    Fsync,
     WriteError,
     Result<(), WriteError>,
     |outcome| outcome.map(drop).map_err(|returned| returned.error)

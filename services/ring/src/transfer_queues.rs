@@ -1,10 +1,10 @@
-//! Transfers that wait to be submitted, and whose turn it is. Pure bookkeeping.
+//! The queues of transfers, and which transfer is submitted next. Pure bookkeeping.
 //!
-//! Each queue is first in, first out, bounded, and has its own limit of transfers in flight; those that
-//! may submit take turns. So a drive that hangs keeps its own places, and nobody else's.
+//! Each queue is first in, first out, has a maximum length, and has its own limit of transfers in flight.
+//! Queues that may submit take turns, so a drive that hangs occupies only its own slots.
 //!
-//! Once there is a read, only one transfer of its queue is in flight until a number of them have gone by
-//! without another read: what a drive has been given to write, the next read of it waits behind.
+//! A read waits behind the writes that its drive has already been given. Therefore, after a read, a queue has
+//! only one transfer in flight until a number of transfers have been submitted without another read.
 
 use std::collections::VecDeque;
 
@@ -14,53 +14,53 @@ use crate::AlignedBuf;
 use crate::ledger::Transfer;
 use crate::transfer_limits::TransferLimits;
 
-/// Transfers after a read until more than one may be in flight: of 256 KiB each, 50 ms of a drive that writes
-/// 1.3 GB/s, so that a few reads a second are enough to be kept fast.
+/// Transfers submitted after a read before more than one may be in flight. At 256 KiB each, a drive that
+/// writes 1.3 GB/s takes 50 ms for them, so a few reads per second are enough to keep reads fast.
 const TRANSFERS_AFTER_READ: u32 = 256;
 
-/// A transfer with its buffer.
-pub(crate) type Loaded = (Transfer, AlignedBuf);
+/// A transfer and its buffer.
+pub(crate) type QueuedTransfer = (Transfer, AlignedBuf);
 
-/// See the module.
+/// The queues of all drives of a ring.
 pub(crate) struct TransferQueues {
     limits: TransferLimits,
-    queues: Vec<Queue>,
-    /// Transfers that each may hold.
+    queues: Vec<TransferQueue>,
+    /// Maximum length of each queue.
     len_max: usize,
-    /// Over all of them.
+    /// Transfers in all queues.
     len: usize,
-    /// Which one is asked first.
-    turn: usize,
+    /// Index of the queue that is asked next.
+    next_queue: usize,
 }
 
-struct Queue {
-    waiting: VecDeque<Loaded>,
+struct TransferQueue {
+    waiting: VecDeque<QueuedTransfer>,
     in_flight: u32,
     in_flight_max: u32,
-    /// Transfers that go one by one yet, for the last read.
-    one_by_one: u32,
+    /// Transfers that must still be submitted one at a time, because of the last read.
+    one_at_a_time: u32,
 }
 
 impl TransferQueues {
     pub fn new(limits: TransferLimits, len_max: usize) -> Self {
-        let queue = |&in_flight_max: &u32| Queue {
+        let queue = |&in_flight_max: &u32| TransferQueue {
             waiting: VecDeque::new(),
             in_flight: 0,
             in_flight_max,
-            one_by_one: 0,
+            one_at_a_time: 0,
         };
         let queues = limits.in_flight_max().iter().map(queue).collect();
-        Self { limits, queues, len_max, len: 0, turn: 0 }
+        Self { limits, queues, len_max, len: 0, next_queue: 0 }
     }
 
-    /// Over all queues.
+    /// Returns the number of transfers in all queues.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Queues a transfer, or gives it back if its queue is at its bound.
-    pub fn push(&mut self, transfer: Transfer, buf: AlignedBuf) -> Result<(), Loaded> {
-        let queue = &mut self.queues[self.limits.queue(transfer.drive)];
+    /// Adds a transfer to its drive's queue. Returns it if the queue is full.
+    pub fn push(&mut self, transfer: Transfer, buf: AlignedBuf) -> Result<(), QueuedTransfer> {
+        let queue = &mut self.queues[self.limits.queue_of(transfer.drive)];
         if queue.waiting.len() >= self.len_max {
             return Err((transfer, buf));
         }
@@ -69,34 +69,35 @@ impl TransferQueues {
         Ok(())
     }
 
-    /// Takes note of a read.
-    pub fn slow_down(&mut self, drive: DriveNo) {
-        self.queues[self.limits.queue(drive)].one_by_one = TRANSFERS_AFTER_READ;
+    /// Notes a read of `drive`, which limits its queue to one transfer in flight for a while.
+    pub fn limit_after_read(&mut self, drive: DriveNo) {
+        self.queues[self.limits.queue_of(drive)].one_at_a_time = TRANSFERS_AFTER_READ;
     }
 
-    /// Whether `next` would bring one.
+    /// Returns whether `next` would return a transfer.
     pub fn has_next(&self) -> bool {
         self.len > 0 && self.queues.iter().any(|queue| queue.has_next())
     }
 
-    /// The transfer whose turn it is, in flight until `ended`, and how many nobody wants came before it.
-    pub fn next(&mut self) -> (u64, Option<Loaded>) {
+    /// Removes the next transfer to submit, which then counts as in flight until `completed` is called. Also
+    /// returns how many transfers were discarded because their futures had been dropped.
+    pub fn next(&mut self) -> (u64, Option<QueuedTransfer>) {
         let mut discarded = 0;
         let count = self.queues.len();
         for _ in 0..count {
             if self.len == 0 {
                 break;
             }
-            let queue = &mut self.queues[self.turn];
-            self.turn = if self.turn + 1 < count { self.turn + 1 } else { 0 };
+            let queue = &mut self.queues[self.next_queue];
+            self.next_queue = if self.next_queue + 1 < count { self.next_queue + 1 } else { 0 };
             while queue.has_next()
-                && let Some(loaded) = queue.waiting.pop_front()
+                && let Some(queued) = queue.waiting.pop_front()
             {
                 self.len -= 1;
-                if loaded.0.reply.is_wanted() {
+                if queued.0.reply.is_wanted() {
                     queue.in_flight += 1;
-                    queue.one_by_one = queue.one_by_one.saturating_sub(1);
-                    return (discarded, Some(loaded));
+                    queue.one_at_a_time = queue.one_at_a_time.saturating_sub(1);
+                    return (discarded, Some(queued));
                 }
                 discarded += 1;
             }
@@ -104,21 +105,21 @@ impl TransferQueues {
         (discarded, None)
     }
 
-    /// Makes room for another in flight.
-    pub fn ended(&mut self, drive: DriveNo) {
-        self.queues[self.limits.queue(drive)].in_flight -= 1;
+    /// Notes that a transfer of `drive` has completed, so that another may be submitted.
+    pub fn completed(&mut self, drive: DriveNo) {
+        self.queues[self.limits.queue_of(drive)].in_flight -= 1;
     }
 
     /// Empties all queues.
-    pub fn drain(&mut self) -> impl Iterator<Item = Loaded> {
+    pub fn drain(&mut self) -> impl Iterator<Item = QueuedTransfer> {
         self.len = 0;
         self.queues.iter_mut().flat_map(|queue| queue.waiting.drain(..))
     }
 }
 
-impl Queue {
+impl TransferQueue {
     fn has_next(&self) -> bool {
-        let max = if self.one_by_one > 0 { 1 } else { self.in_flight_max };
+        let max = if self.one_at_a_time > 0 { 1 } else { self.in_flight_max };
         self.in_flight < max && !self.waiting.is_empty()
     }
 }
@@ -132,12 +133,12 @@ mod tests {
 
     use crate::RingConfig;
     use crate::device::{DepthSource, QueueDepth};
-    use crate::progress::{Kind, Progress};
+    use crate::progress::{OpKind, Progress};
     use crate::transfer::Reply;
 
     const LEN_MAX: usize = 600;
 
-    /// Queues of drives that lie on these disks, four in flight each.
+    /// Queues of drives on these disks, with a limit of four in flight each.
     fn queues(disks: &[&str]) -> TransferQueues {
         let source = DepthSource::Default { reason: String::new() };
         let depth = |disk: &&str| QueueDepth {
@@ -150,12 +151,12 @@ mod tests {
         TransferQueues::new(limits, LEN_MAX)
     }
 
-    /// Queues `count` for the drive; who wants them.
+    /// Queues `count` transfers for the drive. Returns the replies of those that were accepted.
     fn push(queues: &mut TransferQueues, drive: u16, count: usize) -> Vec<Rc<Reply>> {
         let push = |_| {
             let reply = Rc::new(Reply::default());
             let transfer = Transfer {
-                kind: Kind::Sync,
+                kind: OpKind::Fsync,
                 drive: DriveNo(drive),
                 offset: ByteOffset(0),
                 progress: Progress::new(0),
@@ -166,48 +167,48 @@ mod tests {
         (0..count).map_while(push).collect()
     }
 
-    /// Submits what may be; of which drives, in this order.
+    /// Takes all transfers that may be submitted. Returns their drives in order.
     fn submit(queues: &mut TransferQueues) -> Vec<u16> {
         let next = || queues.next().1.map(|(transfer, _)| transfer.drive.0);
         std::iter::from_fn(next).collect()
     }
 
     #[test]
-    fn a_hung_drive_keeps_its_own_places_only() {
+    fn a_hung_drive_blocks_only_its_own_queue() {
         let mut queues = queues(&["a", "b", "c"]);
         let _wanted = [push(&mut queues, 0, 50), push(&mut queues, 1, 50), push(&mut queues, 2, 1)];
-        assert_eq!(submit(&mut queues), [0, 1, 2, 0, 1, 0, 1, 0, 1], "in turns");
+        assert_eq!(submit(&mut queues), [0, 1, 2, 0, 1, 0, 1, 0, 1], "queues take turns");
         assert!(!queues.has_next());
         for _ in 0..46 {
-            queues.ended(DriveNo(1));
+            queues.completed(DriveNo(1));
             assert!(queues.has_next());
             assert_eq!(submit(&mut queues), [1]);
         }
-        assert_eq!(queues.len(), 46, "of the drive that hangs");
+        assert_eq!(queues.len(), 46, "only transfers of the hung drive remain");
         assert_eq!(queues.drain().count(), 46);
         assert_eq!(queues.len(), 0);
     }
 
     #[test]
-    fn reads_slow_down_their_device_only() {
+    fn a_read_limits_only_its_own_device() {
         let mut queues = queues(&["a", "b", "a"]);
         let _wanted = [push(&mut queues, 0, 400), push(&mut queues, 1, 4), push(&mut queues, 2, 1)];
-        queues.slow_down(DriveNo(2));
+        queues.limit_after_read(DriveNo(2));
         assert_eq!(submit(&mut queues), [0, 1, 1, 1, 1]);
         for _ in 2..TRANSFERS_AFTER_READ {
-            queues.ended(DriveNo(0));
+            queues.completed(DriveNo(0));
             assert_eq!(submit(&mut queues), [0]);
         }
-        // The last that goes alone, and those beside it.
-        queues.ended(DriveNo(0));
+        // The last transfer that must go alone, and then three more beside it.
+        queues.completed(DriveNo(0));
         assert_eq!(submit(&mut queues), [0; 4]);
-        queues.slow_down(DriveNo(1));
-        queues.ended(DriveNo(0));
+        queues.limit_after_read(DriveNo(1));
+        queues.completed(DriveNo(0));
         assert_eq!(submit(&mut queues), [0]);
     }
 
     #[test]
-    fn each_queue_is_bounded_and_what_nobody_wants_takes_no_place() {
+    fn queues_are_bounded_and_dropped_transfers_are_discarded() {
         let mut queues = queues(&["a", "b"]);
         let unwanted = push(&mut queues, 0, LEN_MAX + 1);
         assert_eq!(unwanted.len(), LEN_MAX);

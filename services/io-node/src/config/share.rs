@@ -3,12 +3,13 @@
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
-use tables::normal_uri;
 
 use super::IoConfig;
+use super::serve::table;
 use crate::error::NodeError;
 use crate::fill::{OTHERS_MIN, Share, held_max_sectors};
-use crate::table::table_tag;
+use crate::table::{label, table_tag};
+use tables::TableUri;
 
 /// One table's share of the drives, over all its versions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -28,6 +29,11 @@ pub struct ShareConfig {
 }
 
 impl ShareConfig {
+    /// What the table is called where anyone may read it.
+    pub fn label(&self) -> String {
+        TableUri::of_config(&self.uri).map_or_else(|_| String::new(), |uri| label(&uri))
+    }
+
     /// The table, and its share.
     ///
     /// # Errors
@@ -37,10 +43,7 @@ impl ShareConfig {
             let problem = format!("of {}: {what}", self.uri);
             Err(NodeError::Config { field: "shares", problem })
         };
-        let uri = match normal_uri(&self.uri) {
-            Ok(uri) => uri,
-            Err(error) => return bad(error.to_string()),
-        };
+        let uri = table("shares", &self.uri)?;
         let minimum = match (self.pinned, self.maximum, self.minimum.as_u64()) {
             (true, Some(maximum), 0) => maximum,
             (true, None, _) => {

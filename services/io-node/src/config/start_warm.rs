@@ -1,10 +1,12 @@
 //! What is filled before a node says that it serves, as it is configured.
 
 use serde::{Deserialize, Serialize};
-use tables::normal_uri;
+use tables::TableUri;
 
+use super::serve::table;
 use super::twice;
 use crate::error::NodeError;
+use crate::table::label;
 
 /// Columns of one version of a table.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -21,13 +23,16 @@ pub struct StartWarmConfig {
 }
 
 impl StartWarmConfig {
+    /// What the table is called where anyone may read it.
+    pub fn label(&self) -> String {
+        TableUri::of_config(&self.uri).map_or_else(|_| String::new(), |uri| label(&uri))
+    }
+
     /// # Errors
     /// [`NodeError::Config`] for no URI, or a column that is there twice.
     pub fn check(&self) -> Result<(), NodeError> {
         let bad = |problem| Err(NodeError::Config { field: "warm_at_start", problem });
-        if let Err(error) = normal_uri(&self.uri) {
-            return bad(format!("`{}`: {error}", self.uri));
-        }
+        table("warm_at_start", &self.uri)?;
         match twice(&self.columns) {
             Some(column) => bad(format!("of {} names column `{column}` twice", self.uri)),
             None => Ok(()),

@@ -9,11 +9,10 @@ use wire::Fault;
 
 use super::{CoreSnapshot, HeldBytes, RequestNo, SessionNo};
 use crate::directory::Extent;
-use crate::serve::Accepted;
-use crate::table::Projection;
+use crate::serve::{Accepted, Opening};
 
-/// A core's address for other threads. What arrives is bounded by its senders: connections by the
-/// acceptor, images by the table queue, writes by the fills.
+/// A core's address for other threads. What arrives is bounded by its senders: connections by their
+/// places, images by the table queue, writes by the fills.
 pub type Mailbox = mpsc::UnboundedSender<Message>;
 
 /// Something for a core to do.
@@ -29,7 +28,7 @@ pub enum Message {
         /// Which opening it is.
         serial: u64,
         /// What came of it.
-        projection: Result<Arc<Projection>, Fault>,
+        opening: Opening,
     },
     /// Rows have come from the table.
     Image {
@@ -42,6 +41,8 @@ pub enum Message {
         /// The memory that reading them took.
         held: HeldBytes,
     },
+    /// Memory that work for a batch held beyond its answer, to be given back here.
+    Held(HeldBytes),
     /// An extent is on a drive; find it from now on.
     Filled {
         /// The extent.

@@ -7,29 +7,31 @@
 
 pub mod grace;
 pub mod mailbox;
+mod projection_memory;
 mod requests;
 mod run;
 mod sessions;
 mod stats;
-mod traffic_memory;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use connections::idle::Stirs;
 use ring::Ring;
+use wire::Spares;
 
 use crate::directory::Directory;
 use crate::node::Shared;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
+pub use projection_memory::{HeldProjection, ProjectionMemory};
 pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
 pub use run::{CoreStart, begin, live, run, snapshot};
 pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
 pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts};
-pub use traffic_memory::{HeldBytes, TrafficMemory};
+pub use traffic::{HeldBytes, TrafficMemory};
 
 /// One core's state.
 pub struct Core {
@@ -50,7 +52,13 @@ pub struct Core {
     /// Batches under way.
     pub requests: RefCell<Requests>,
     /// Memory of traffic.
-    pub traffic_memory: TrafficMemory,
+    pub traffic_memory: Arc<TrafficMemory>,
+    /// The part of it that projections may take.
+    pub projection_memory: ProjectionMemory,
+    /// Large buffers of replies that were sent.
+    pub spares: Arc<Spares>,
+    /// Connections over a simulated network that it took.
+    pub simulated: Cell<u64>,
     /// Pieces that wait for a read, and the reads in flight.
     pub reader: Rc<Reader>,
     /// Counters.

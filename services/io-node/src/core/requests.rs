@@ -67,7 +67,7 @@ pub struct Request {
     /// The caller's span, if it traces.
     pub span: Option<ParentSpan>,
     /// When the answer is of no use any more.
-    pub deadline: Option<Instant>,
+    pub deadline: Instant,
     /// Where each row comes from, by part and position.
     pub sources: Vec<Vec<Source>>,
     /// Rows from the table, by part, in the order of their `Source::Table` numbers.
@@ -76,7 +76,7 @@ pub struct Request {
     pub refused: Vec<BTreeSet<u32>>,
     /// The rows as far as they have come; `None` until all sources are known.
     pub gather: Option<Gather>,
-    /// The memory that the batch itself holds.
+    /// The memory that the batch itself holds, and then its reply.
     pub held: HeldBytes,
     /// The memory that its rows from the table hold.
     pub images_held: HeldBytes,

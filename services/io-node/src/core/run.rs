@@ -1,6 +1,6 @@
 //! The life of a core's thread: start, serve, obey the mailbox, drain.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +11,9 @@ use ring::Ring;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
-use super::{Core, CoreHistograms, CoreSnapshot, CoreStats, TrafficMemory, here, settle_in};
+use super::{
+    Core, CoreHistograms, CoreSnapshot, CoreStats, ProjectionMemory, TrafficMemory, here, settle_in,
+};
 use crate::error::NodeError;
 use crate::fetch;
 use crate::node::Shared;
@@ -71,7 +73,7 @@ pub fn begin(
     let read_max = config.slot_bytes;
     let ram = RamTier::new(shared.config.ram_tier.as_u64() / shared.cores() as u64)
         .map_err(|source| NodeError::Os { doing: "reserving memory for `ram_tier`", source })?;
-    let traffic_memory = shared.memory.traffic / shared.cores() as u64;
+    let traffic_memory = TrafficMemory::new(shared.memory.traffic / shared.cores() as u64);
     Ok(Rc::new(Core {
         number,
         ring,
@@ -80,7 +82,10 @@ pub fn begin(
         ram,
         sessions: RefCell::default(),
         requests: RefCell::default(),
-        traffic_memory: TrafficMemory::new(traffic_memory),
+        projection_memory: ProjectionMemory::of(&traffic_memory),
+        traffic_memory,
+        spares: Arc::default(),
+        simulated: Cell::new(0),
         reader: Rc::new(Reader::new(slots, read_max, shared.slabs.len())),
         stats: CoreStats::default(),
         histograms: CoreHistograms::new(shared.slabs.len()),
@@ -135,7 +140,7 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
                 transfers.push(answer(read, done).boxed_local());
             }
             Some(Message::Sync { drive, done }) => {
-                transfers.push(answer(core.ring.sync(drive), done).boxed_local());
+                transfers.push(answer(core.ring.fsync(drive), done).boxed_local());
             }
             Some(Message::Stop) | None => {
                 is_stopping = true;
@@ -158,12 +163,13 @@ async fn answer<T>(outcome: impl Future<Output = T>, done: oneshot::Sender<T>) {
 
 fn obey(core: &Core, message: Message) {
     match message {
-        Message::Opened { session, handle, serial, projection } => {
-            serve::opened(core, session, handle, serial, projection);
+        Message::Opened { session, handle, serial, opening } => {
+            serve::opened(core, session, handle, serial, opening);
         }
         Message::Image { request, part, image, held } => {
             fetch::image(core, request, part, image, held);
         }
+        Message::Held(held) => drop(held),
         Message::Filled { extent, done } => {
             let replaced = core.directory.borrow_mut().insert(extent);
             hold(core, replaced.into_iter().collect(), None);
@@ -206,6 +212,7 @@ fn hold(core: &Core, places: Vec<crate::directory::ExtentNo>, done: Option<mpsc:
 /// What a core says of itself.
 pub fn snapshot(core: &Core) -> CoreSnapshot {
     let directory = core.directory.borrow();
+    let counted = core.stats.snapshot();
     CoreSnapshot {
         cpu: core.cpu,
         ring: core.ring.stats(),
@@ -220,6 +227,7 @@ pub fn snapshot(core: &Core) -> CoreSnapshot {
         batches_under_way: core.requests.borrow().len(),
         drives: core.reader.drives(),
         histograms: core.histograms.snapshot(),
-        ..core.stats.snapshot()
+        shed: counted.shed + core.traffic_memory.refused(),
+        ..counted
     }
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use traffic::Holder;
 use wire::fetch::{Batch, FetchResponse, fetch_response};
 use wire::{Fault, Reason};
 
-use super::{HeldBytes, RequestNo};
+use super::{HeldBytes, HeldProjection, RequestNo};
 use crate::table::Projection;
 
 /// Names a stream; never given out twice.
@@ -34,10 +35,14 @@ impl Outgoing {
 /// The most projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
+/// Messages that hold no memory and that the client has not read, at which the stream ends rather than refuse another
+/// batch. A refusal takes less than 512 bytes: so many fit into the 16 KiB that a stream is charged by being there.
+pub const UNCOUNTED_MAX: usize = 32;
+
 /// One stream.
 pub struct Session {
-    /// Takes what goes back. Bounded by credits and by the core's memory for replies, so it never has
-    /// to wait.
+    /// Takes what goes back. Bounded by the core's traffic memory, and by [`UNCOUNTED_MAX`] where that has
+    /// no room, so it never has to wait.
     pub replies: mpsc::UnboundedSender<Outgoing>,
     /// Rows that the client may still ask for.
     pub credit_rows: u32,
@@ -45,7 +50,9 @@ pub struct Session {
     pub batches: HashMap<u64, RequestNo>,
     handles: HashMap<u32, Handle>,
     openings: u64,
-    _held: HeldBytes,
+    holder: Arc<Holder>,
+    /// Messages that hold no memory and have not left.
+    uncounted: usize,
     /// Openings under way, of closed handles too.
     opening: usize,
 }
@@ -60,17 +67,27 @@ pub enum Handle {
         waiting: Vec<(Batch, HeldBytes)>,
     },
     /// Open.
-    Open(Arc<Projection>),
-    /// Could not be opened; batches get the same fault.
-    Failed(Fault),
+    Open {
+        /// The projection.
+        projection: Arc<Projection>,
+        /// The memory that it holds.
+        _held: HeldProjection,
+    },
+    /// Could not be opened.
+    Failed {
+        /// Why; batches get the same.
+        fault: Fault,
+        /// The memory that it holds.
+        _held: HeldProjection,
+    },
 }
 
 impl Session {
-    /// A stream whose client has `credit_rows`, and which holds some memory itself.
+    /// A stream whose client has `credit_rows`; what its replies hold is `holder`'s.
     pub fn new(
         replies: mpsc::UnboundedSender<Outgoing>,
         credit_rows: u32,
-        held: HeldBytes,
+        holder: Arc<Holder>,
     ) -> Self {
         Self {
             replies,
@@ -78,9 +95,30 @@ impl Session {
             batches: HashMap::new(),
             handles: HashMap::new(),
             openings: 0,
-            _held: held,
+            holder,
+            uncounted: 0,
             opening: 0,
         }
+    }
+
+    /// Sends a message, which gives back `credit_rows`, and holds `held` until it has left.
+    pub fn send(&mut self, kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) {
+        let held = held.map(|held| held.of(&self.holder));
+        self.uncounted += usize::from(held.is_none());
+        // A stream that has gone is removed by its own task.
+        let _ = self.replies.send(Outgoing::new(kind, credit_rows, held));
+    }
+
+    /// A message has left, which gives back `credit_rows`; `is_counted` if it held memory.
+    pub fn has_left(&mut self, credit_rows: u32, is_counted: bool) {
+        self.credit_rows += credit_rows;
+        // A Welcome, which is sent before there is a session, is not counted either.
+        self.uncounted = self.uncounted.saturating_sub(usize::from(!is_counted));
+    }
+
+    /// Whether the client has left so many messages unread that hold no memory that it gets no other.
+    pub fn reads_too_slowly(&self) -> bool {
+        self.uncounted >= UNCOUNTED_MAX
     }
 
     /// Begins to open a projection under a new handle; the opening's serial number.
@@ -139,19 +177,19 @@ impl Session {
     pub fn waits(&self, id: u64) -> bool {
         let waits = |handle: &Handle| match handle {
             Handle::Opening { waiting, .. } => waiting.iter().any(|(batch, _)| batch.id == id),
-            Handle::Open(_) | Handle::Failed(_) => false,
+            Handle::Open { .. } | Handle::Failed { .. } => false,
         };
         self.handles.values().any(waits)
     }
 
     /// Takes back a batch that waits for its projection.
-    pub fn stop_waiting(&mut self, id: u64) -> Option<Batch> {
+    pub fn stop_waiting(&mut self, id: u64) -> Option<(Batch, HeldBytes)> {
         self.handles.values_mut().find_map(|handle| match handle {
             Handle::Opening { waiting, .. } => {
                 let place = waiting.iter().position(|(batch, _)| batch.id == id)?;
-                Some(waiting.remove(place).0)
+                Some(waiting.remove(place))
             }
-            Handle::Open(_) | Handle::Failed(_) => None,
+            Handle::Open { .. } | Handle::Failed { .. } => None,
         })
     }
 
@@ -195,5 +233,36 @@ impl Sessions {
     /// Ends a stream.
     pub fn remove(&mut self, no: SessionNo) {
         self.sessions.remove(&no);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::fetch::Retire;
+    use wire::fetch::fetch_response::Kind;
+
+    use super::*;
+    use crate::core::TrafficMemory;
+
+    #[test]
+    fn unread_messages_count_until_they_leave() {
+        let (replies, mut unread) = mpsc::unbounded_channel();
+        let (memory, holder) = (TrafficMemory::new(1000), Arc::new(Holder::default()));
+        let mut session = Session::new(replies, 8, Arc::clone(&holder));
+        for _ in 0..UNCOUNTED_MAX {
+            assert!(!session.reads_too_slowly());
+            session.send(Kind::Retire(Retire {}), 0, None);
+        }
+        assert!(session.reads_too_slowly());
+        session.send(Kind::Retire(Retire {}), 2, memory.hold(300, 0));
+        assert_eq!((memory.used(), holder.bytes()), (300, 300));
+        let first = unread.try_recv().unwrap();
+        session.has_left(first.credit_rows, first.held.is_some());
+        assert!(!session.reads_too_slowly());
+        while let Ok(message) = unread.try_recv() {
+            session.has_left(message.credit_rows, message.held.is_some());
+        }
+        assert_eq!((memory.used(), holder.bytes()), (0, 0));
+        assert_eq!((session.credit_rows, session.uncounted), (10, 0));
     }
 }

@@ -89,7 +89,7 @@ async fn core(
                 });
             }
             Message::Sync { drive, done } => {
-                let sync = ring.sync(drive);
+                let sync = ring.fsync(drive);
                 tokio::task::spawn_local(async move { done.send(sync.await).unwrap_or_default() });
             }
             Message::Filled { extent, .. } => drop(directory.borrow_mut().insert(extent)),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ring::{Fault, ReadError, WriteError};
+use ring::{DriveFault, ReadError, WriteError};
 use tokio::time::Instant;
 
 /// How a drive is used.
@@ -49,7 +49,7 @@ impl Trouble {
     pub fn is_of_the_drive(&self) -> bool {
         match self {
             Self::Read(ReadError::Io { fault, .. }) => {
-                !matches!(fault, Fault::Busy | Fault::Misuse)
+                !matches!(fault, DriveFault::Busy | DriveFault::Misuse)
             }
             Self::Read(error) => matches!(error, ReadError::PastEnd { .. }),
             Self::Checksum | Self::Undecodable => true,
@@ -60,7 +60,7 @@ impl Trouble {
 /// Whether a failed write says something of the drive, and not of the ring, the kernel's shortages or the end.
 pub fn is_of_the_drive(error: &WriteError) -> bool {
     match error {
-        WriteError::Io { fault, .. } => !matches!(fault, Fault::Busy | Fault::Misuse),
+        WriteError::Io { fault, .. } => !matches!(fault, DriveFault::Busy | DriveFault::Misuse),
         WriteError::NoSpace { .. } | WriteError::PastEnd { .. } => true,
         _ => false,
     }
@@ -104,7 +104,8 @@ impl Health {
         }
         forget_old(&mut self.read_failures, now);
         self.read_failures.push_back(now);
-        let is_gone = matches!(trouble, Trouble::Read(ReadError::Io { fault: Fault::Gone, .. }));
+        let is_gone =
+            matches!(trouble, Trouble::Read(ReadError::Io { fault: DriveFault::Gone, .. }));
         match is_gone || self.read_failures.len() >= READ_FAILURES_MAX {
             true => self.become_state(DriveState::Retired),
             false => false,
@@ -142,7 +143,9 @@ impl Health {
         }
         self.write_failures += 1;
         match error {
-            WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
+            WriteError::Io { fault: DriveFault::Gone, .. } => {
+                self.become_state(DriveState::Retired)
+            }
             _ if self.write_failures >= WRITE_FAILURES_MAX => self.worsen(error),
             _ => false,
         }
@@ -160,7 +163,9 @@ impl Health {
     fn worsen(&mut self, error: &WriteError) -> bool {
         match error {
             _ if !is_of_the_drive(error) => false,
-            WriteError::Io { fault: Fault::Gone, .. } => self.become_state(DriveState::Retired),
+            WriteError::Io { fault: DriveFault::Gone, .. } => {
+                self.become_state(DriveState::Retired)
+            }
             _ => self.become_state(DriveState::ReadOnly),
         }
     }
@@ -198,12 +203,12 @@ mod tests {
 
     fn read(errno: i32) -> Trouble {
         let (drive, offset) = (DriveNo(0), ByteOffset(0));
-        Trouble::Read(ReadError::Io { drive, offset, errno, fault: Fault::of(errno) })
+        Trouble::Read(ReadError::Io { drive, offset, errno, fault: DriveFault::of(errno) })
     }
 
     fn write(errno: i32) -> WriteError {
         let (drive, offset) = (DriveNo(0), ByteOffset(0));
-        WriteError::Io { drive, offset, errno, fault: Fault::of(errno) }
+        WriteError::Io { drive, offset, errno, fault: DriveFault::of(errno) }
     }
 
     const EIO: i32 = 5;

@@ -32,7 +32,7 @@ impl TransferBufs {
         let wanted = bytes.div_ceil(TRANSFER_BYTES as u64);
         let count = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, TRANSFERS_MAX);
         let free = ArrayQueue::new(count);
-        for buf in AlignedBuf::parts_of_huge_pages(count, TRANSFER_BYTES) {
+        for buf in AlignedBuf::in_huge_pages(count, TRANSFER_BYTES) {
             free.push(buf).expect("there is room for as many");
         }
         Self { free, turns: Semaphore::new(count) }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use address::{ByteOffset, DriveNo, SectorNo};
 use futures::future::join_all;
-use ring::{AlignedBuf, Fault, ReadError, Returned, WriteError};
+use ring::{AlignedBuf, DriveFault, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{DriveGauges, Word};
@@ -169,7 +169,7 @@ impl TransferError for WriteError {
     const CLOSED: Self = Self::Closed;
 
     fn is_of_the_moment(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Io { fault: Fault::Busy, .. })
+        matches!(self, Self::Full { .. } | Self::Io { fault: DriveFault::Busy, .. })
     }
 }
 
@@ -177,6 +177,6 @@ impl TransferError for ReadError {
     const CLOSED: Self = Self::Closed;
 
     fn is_of_the_moment(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Io { fault: Fault::Busy, .. })
+        matches!(self, Self::Full { .. } | Self::Io { fault: DriveFault::Busy, .. })
     }
 }

@@ -11,6 +11,7 @@ use crate::core::CoreSnapshot;
 use crate::fill::{DriveState, Holding};
 use crate::metrics::{batch_times, directory_bytes, read_times};
 use crate::node::Shared;
+use crate::slab::drive_name;
 
 /// Asks every core and adds up.
 pub async fn describe(shared: &Shared) -> DescribeResponse {
@@ -59,7 +60,7 @@ async fn tables(shared: &Shared) -> Vec<TableUse> {
     {
         let holding = holdings.remove(&tag).unwrap_or_default();
         tables.push(TableUse {
-            uri: config.uri.clone(),
+            table: config.label(),
             minimum_bytes: config.minimum.as_u64(),
             maximum_bytes: config.maximum.map_or(0, |maximum| maximum.as_u64()),
             pinned: config.pinned,
@@ -67,8 +68,9 @@ async fn tables(shared: &Shared) -> Vec<TableUse> {
         });
     }
     for (tag, holding) in holdings {
-        let uri = shared.tables.uri(tag).await.map(|uri| uri.to_string()).unwrap_or_default();
-        tables.push(TableUse { uri, ..table(tag, holding) });
+        let label = shared.tables.label(tag).await;
+        let label = label.map(|label| label.to_string()).unwrap_or_default();
+        tables.push(TableUse { table: label, ..table(tag, holding) });
     }
     tables.sort_by(|one, other| (other.bytes, &one.tag).cmp(&(one.bytes, &other.tag)));
     tables
@@ -101,7 +103,7 @@ fn drives(shared: &Shared) -> Vec<Drive> {
     let core = crate::core::here();
     let transfers = &core.ring.describe().transfers_in_flight_max;
     let drive = |(at, slab): (usize, &ring::SlabFile)| Drive {
-        path: slab.path().display().to_string(),
+        path: drive_name(DriveNo(at as u16), slab.path()),
         capacity_bytes: slab.len(),
         used_bytes: shared.fills.used_bytes(DriveNo(at as u16)),
         direct: slab.is_direct(),

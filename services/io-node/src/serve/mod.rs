@@ -4,32 +4,24 @@ mod connection;
 mod describe;
 mod edge;
 mod reply_body;
-mod request_body;
 mod server;
 mod stream;
 mod warm;
 
 use std::sync::Arc;
 
-use connections::Carrier;
+use connections::{ServeOptions, Served};
 use tokio::sync::{mpsc, watch};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use crate::core::here;
 use crate::readiness::State;
 
-pub use stream::opened;
+pub use stream::{Opening, opened};
 
 pub use connection::Accepted;
 
-use connection::Connection;
-use server::FetchServer;
-
-/// What HTTP/2 may have outstanding, in bytes, a stream and a connection: more than credits allow in
-/// practice, so that credits and not flow control bound a stream.
-const WINDOW_BYTES: u32 = 16 << 20;
+use server::{FetchServer, rule};
 
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
@@ -42,11 +34,10 @@ const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
 /// Serves the connections dealt to this core, until told to stop and all streams have ended.
 pub async fn serve(
-    connections: mpsc::UnboundedReceiver<Box<dyn Carrier>>,
+    connections: mpsc::UnboundedReceiver<Served>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let shared = Arc::clone(&here().shared);
-    let tls = shared.tls.clone();
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut states = shared.readiness.states();
     match shared.readiness.is_ready() {
@@ -78,25 +69,24 @@ pub async fn serve(
             None
         }
     };
+    let give_back = shared.give_back;
     let fetch = FetchServer::new(shared, stopping.clone());
-    let incoming = connections::secured(UnboundedReceiverStream::new(connections), tls);
-    let incoming = StreamExt::filter_map(incoming, Connection::new);
-    let incoming = incoming.map(Ok::<_, std::io::Error>);
     let stopped = async move {
         let _ = stopping.wait_for(|&stop| stop).await;
         health.set_not_serving::<FetchServer>().await;
     };
-    let served = Server::builder()
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES)
-        .max_concurrent_streams(STREAMS_A_CONNECTION)
-        .add_service(fetch)
-        .add_service(health_service)
-        .add_optional_service(reflection)
-        .serve_with_incoming_shutdown(incoming, stopped)
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "a core's server ended");
+    let mut routes = Routes::new(fetch).add_service(health_service);
+    if let Some(reflection) = reflection {
+        routes = routes.add_service(reflection);
     }
+    let options = ServeOptions {
+        memory: Arc::clone(&here().traffic_memory),
+        rules: Arc::new(rule),
+        frame_bytes: Some(FRAME_BYTES),
+        streams_max: STREAMS_A_CONNECTION,
+        give_back,
+        // Clients ask often enough.
+        keep_alive: None,
+    };
+    connections::serve(connections, routes, options, stopped).await;
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 use wire::grpc_pieces;
 
-use super::stream::give_credit;
+use super::stream::has_left;
 use crate::core::{HeldBytes, Outgoing, SessionNo, here};
 
 /// The messages of one stream, each in pieces; then its status.
@@ -78,8 +78,8 @@ impl Body for ReplyBody {
         }
         match ready!(self.messages.poll_recv(cx)) {
             Some(Outgoing { response, credit_rows, held }) => {
-                give_credit(self.session, credit_rows);
-                let spares = Arc::clone(&here().traffic_memory.spares);
+                has_left(self.session, credit_rows, held.is_some());
+                let spares = Arc::clone(&here().spares);
                 self.pieces = grpc_pieces(response, |buffer| spares.lend(buffer)).into();
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))

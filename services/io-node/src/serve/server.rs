@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use connections::{CallRule, Connection};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -17,19 +18,30 @@ use tonic::codegen::Service;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::server::NamedService;
 use tonic::{Status, Streaming};
+use traffic::IsCounted;
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, FETCH_PATH, Fault, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, Reason};
+use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX};
 
 use super::edge::Edge;
 use super::reply_body::ReplyBody;
-use super::request_body::RequestBody;
-use super::stream::{self, STREAM_BYTES};
-use crate::core::here;
+use super::stream;
 use crate::node::Shared;
 
-/// The largest message of a call beside Fetch, in bytes: a Warm of very many ranges.
-const CALL_BYTES_MAX: usize = 1 << 20;
+/// The largest Warm, in bytes: very many ranges.
+const WARM_BYTES_MAX: usize = 1 << 20;
+
+/// What holds for the call at `path`.
+pub fn rule(path: &str) -> CallRule {
+    match path {
+        FETCH_PATH => CallRule::of(REQUEST_BYTES_MAX).talking(),
+        // A Warm of all of a large table takes hours.
+        WARM_PATH => CallRule::of(WARM_BYTES_MAX).outlasting(),
+        _ => CallRule::of_path(path),
+    }
+}
+
+const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 
 /// `bireme.fetch.v1.FetchService`.
 #[derive(Clone)]
@@ -44,7 +56,7 @@ impl FetchServer {
     pub fn new(shared: Arc<Shared>, stopping: watch::Receiver<bool>) -> Self {
         let edge = Edge { shared: Arc::clone(&shared), stopping: stopping.clone() };
         let rest = FetchServiceServer::new(edge)
-            .max_decoding_message_size(CALL_BYTES_MAX)
+            .max_decoding_message_size(WARM_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         Self { shared, stopping, rest }
     }
@@ -53,20 +65,22 @@ impl FetchServer {
         if request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
             return Status::unimplemented("send messages uncompressed").into_http();
         }
-        let core = here();
-        let Some(held) = core.traffic_memory.hold_standing(STREAM_BYTES) else {
-            core.stats.shed.add(1);
-            let what = "others hold all memory for streams; try again later";
-            return Status::from(Fault::new(Reason::Overloaded, what)).into_http();
+        let extensions = request.extensions();
+        let (Some(connection), Some(arriving)) =
+            (extensions.get::<Arc<Connection>>().cloned(), extensions.get().cloned())
+        else {
+            return Status::internal("a stream without its connection").into_http();
         };
         let decoder = Codec::<FetchResponse, FetchRequest>::default().decoder();
-        let (body, arriving) = RequestBody::new(request.into_body());
+        let body = request.into_body();
         let asked = Streaming::new_request(decoder, body, None, Some(REQUEST_BYTES_MAX));
         let stopping = self.stopping.clone();
-        let replies: ReplyBody = stream::begin(&self.shared, asked, arriving, held, stopping);
+        let replies: ReplyBody =
+            stream::begin(&self.shared, asked, arriving, &connection, stopping);
         let mut response = http::Response::new(Body::new(replies));
         let grpc: HeaderValue = GRPC_CONTENT_TYPE;
         response.headers_mut().insert(CONTENT_TYPE, grpc);
+        response.extensions_mut().insert(IsCounted);
         response
     }
 }

@@ -3,18 +3,20 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use connections::Connection;
 use futures::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
+use traffic::Arriving;
 use wire::fetch::fetch_request::Kind as Asked;
 use wire::fetch::fetch_response::Kind as Answer;
-use wire::fetch::{Batch, FetchRequest, Open, Opened, Welcome};
+use wire::fetch::{Batch, FetchRequest, Open, Opened, Retire, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
-use super::request_body::Arriving;
 use crate::core::mailbox::Message;
-use crate::core::{Core, Handle, HeldBytes, Outgoing, Session, SessionNo, here};
+use crate::core::{Core, Handle, HeldBytes, HeldProjection, Outgoing, Session, SessionNo, here};
 use crate::error::fault_of;
 use crate::fetch::fetch;
 use crate::node::Shared;
@@ -27,15 +29,30 @@ const REVISION: u32 = 1;
 /// What a row of a batch holds from its arrival to its reply: its address, its source and its piece.
 const ROW_BYTES: u64 = 64;
 
-/// What a stream holds: its tasks, queues and HTTP/2's state.
-pub const STREAM_BYTES: u64 = 16 << 10;
+/// What the answer to an Open takes until the client has read it, beside a schema or a long fault.
+const OPENED_BYTES: u64 = 1 << 10;
+
+/// Bytes of the text of a fault that is kept for the batches of a projection that could not be opened, and of each of
+/// its values: it is repeated for each batch.
+const FAULT_BYTES_MAX: usize = 512;
+const VALUE_BYTES_MAX: usize = 256;
+
+/// What came of opening a projection.
+pub struct Opening {
+    /// The projection.
+    pub projection: Result<Arc<Projection>, Fault>,
+    /// The memory that the handle holds for as long as it is open.
+    pub held: HeldProjection,
+    /// The memory that the answer holds until it has left.
+    pub answer_held: HeldBytes,
+}
 
 /// Opens a stream on this core: what it answers.
 pub fn begin(
     shared: &Shared,
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
-    held: HeldBytes,
+    connection: &Connection,
     stopping: watch::Receiver<bool>,
 ) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
@@ -47,18 +64,18 @@ pub fn begin(
         revision: REVISION,
     };
     let _ = replies.send(Outgoing::new(Answer::Welcome(welcome), 0, None));
-    let session = Session::new(replies, config.credit_rows, held);
+    let session = Session::new(replies, config.credit_rows, Arc::clone(connection.holder()));
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
     // Ends the answers with a status once the asking has broken the protocol.
     let (ending, ended) = mpsc::channel(1);
-    tokio::spawn(listen(no, asked, arriving, ending, stopping));
+    tokio::spawn(listen(no, asked, arriving, ending, [stopping, connection.retires()]));
     ReplyBody::new(no, answers, ended)
 }
 
 /// A message of the stream leaves: its rows may be asked for again.
-pub fn give_credit(no: SessionNo, rows: u32) {
-    with(&here(), no, |session| session.credit_rows += rows);
+pub fn has_left(no: SessionNo, credit_rows: u32, is_counted: bool) {
+    with(&here(), no, |session| session.has_left(credit_rows, is_counted));
 }
 
 /// Takes what the client asks for until it hangs up; then nothing of the stream is left.
@@ -67,14 +84,20 @@ async fn listen(
     mut asked: Streaming<FetchRequest>,
     arriving: Arriving,
     ending: mpsc::Sender<Status>,
-    mut stopping: watch::Receiver<bool>,
+    [mut stopping, mut retires]: [watch::Receiver<bool>; 2],
 ) {
     // Also after a panic: what a stream leaves would hold places in the directory for ever.
     let _end = End(no);
+    let mut is_retired = false;
     let outcome = loop {
         let message = tokio::select! {
             biased;
             _ = stopping.wait_for(|&stop| stop) => break Ok(()),
+            _ = retires.wait_for(|&retires| retires), if !is_retired => {
+                is_retired = true;
+                with(&here(), no, |session| session.send(Answer::Retire(Retire {}), 0, None));
+                continue;
+            }
             message = asked.message() => message,
         };
         match message {
@@ -138,8 +161,9 @@ fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
         Some(Asked::Close(close)) => {
             let waiting = with(core, no, |session| session.close(close.handle));
             let closed = Fault::new(Reason::BadProtocol, "its projection was closed");
-            for (batch, _) in waiting.unwrap_or_default() {
-                reply::refuse(core, no, batch.id, batch.row_addrs.len(), closed.clone());
+            for (batch, held) in waiting.unwrap_or_default() {
+                let rows = batch.row_addrs.len();
+                reply::refuse(core, no, batch.id, rows, closed.clone(), Some(held));
             }
             Ok(())
         }
@@ -157,9 +181,10 @@ fn cancel_batch(core: &Core, no: SessionNo, id: u64) {
     if let Some(request) = request {
         core.stats.dropped.add(1);
         reply::fail(core, request, cancelled);
-    } else if let Some(batch) = with(core, no, |session| session.stop_waiting(id)).flatten() {
+    } else if let Some(waited) = with(core, no, |session| session.stop_waiting(id)).flatten() {
+        let (batch, held) = waited;
         core.stats.dropped.add(1);
-        reply::refuse(core, no, id, batch.row_addrs.len(), cancelled);
+        reply::refuse(core, no, id, batch.row_addrs.len(), cancelled, Some(held));
     }
 }
 
@@ -168,9 +193,9 @@ fn with<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> 
 }
 
 /// Takes a batch against its stream's credits and starts it, or lets it wait for its projection.
-fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
+fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault> {
     let (id, rows) = (batch.id, batch.row_addrs.len());
-    let held = core.traffic_memory.hold(rows as u64 * ROW_BYTES, 0);
+    let held = core.traffic_memory.hold(batch_bytes(&batch), 0);
     let ready = {
         let mut sessions = core.sessions.borrow_mut();
         let Some(session) = sessions.get_mut(no) else { return Ok(()) };
@@ -186,30 +211,47 @@ fn take_batch(core: &Core, no: SessionNo, batch: Batch) -> Result<(), Fault> {
         }
         session.credit_rows = credit;
         let Some(held) = held else {
+            let is_last = session.reads_too_slowly();
             drop(sessions);
             core.stats.shed.add(1);
             let what = "others' batches hold all memory for them; try again later";
-            reply::refuse(core, no, id, rows, Fault::new(Reason::Overloaded, what));
+            let fault = Fault::new(Reason::Overloaded, what);
+            let held = core.traffic_memory.hold(reply::BATCH_BYTES, 0);
+            if held.is_none() && is_last {
+                return Err(fault);
+            }
+            reply::refuse(core, no, id, rows, fault, held);
             return Ok(());
         };
         match session.handle_mut(batch.handle) {
             Some(Handle::Opening { waiting, .. }) => {
+                if let Some(rerank) = &mut batch.rerank {
+                    // It is a part of its message, which would be kept whole.
+                    rerank.vector = Bytes::copy_from_slice(&rerank.vector);
+                }
                 waiting.push((batch, held));
                 return Ok(());
             }
-            Some(Handle::Open(projection)) => Ok((Arc::clone(projection), batch, held)),
-            Some(Handle::Failed(fault)) => Err(fault.clone()),
+            Some(Handle::Open { projection, .. }) => Ok((Arc::clone(projection), batch, held)),
+            Some(Handle::Failed { fault, .. }) => Err((fault.clone(), held)),
             None => {
                 let what = format!("handle {} is not open on this stream", batch.handle);
-                Err(Fault::new(Reason::BadProtocol, what))
+                Err((Fault::new(Reason::BadProtocol, what), held))
             }
         }
     };
     match ready {
         Ok((projection, batch, held)) => fetch(core, no, projection, batch, held),
-        Err(fault) => reply::refuse(core, no, id, rows, fault),
+        Err((fault, held)) => reply::refuse(core, no, id, rows, fault, Some(held)),
     }
     Ok(())
+}
+
+/// What a batch holds, from its arrival to its reply.
+fn batch_bytes(batch: &Batch) -> u64 {
+    let vector = batch.rerank.as_ref().map_or(0, |rerank| rerank.vector.len());
+    let rows = batch.row_addrs.len() as u64 * ROW_BYTES;
+    reply::BATCH_BYTES + rows + (vector + batch.traceparent.len()) as u64
 }
 
 /// Has a projection opened in the background; the core's mailbox brings it back.
@@ -218,6 +260,14 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
         return Ok(());
     };
     let serial = opening?;
+    let memory = &core.projection_memory;
+    let (Some(held), Some(under_way), Some(answer_held)) =
+        (memory.hold(&open), memory.hold_opening(), core.traffic_memory.hold(OPENED_BYTES, 0))
+    else {
+        core.stats.shed.add(1);
+        let what = "there is no memory left for another projection; close some, read your answers, or try again later";
+        return Err(Fault::new(Reason::Overloaded, what));
+    };
     let tables = core.shared.tables.clone();
     let mailbox = core.shared.mailboxes[core.number].clone();
     core.shared.background.spawn(async move {
@@ -225,8 +275,9 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = projection.unwrap_or_else(panicked);
         // A core that has stopped has no use for it.
-        let _ =
-            mailbox.send(Message::Opened { session: no, handle: open.handle, serial, projection });
+        let opening = Opening { projection, held, answer_held };
+        let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, serial, opening });
+        drop(under_way);
     });
     Ok(())
 }
@@ -243,39 +294,81 @@ async fn project(tables: &crate::table::Registry, open: &Open) -> Result<Arc<Pro
 }
 
 /// A projection is open, or can't be: tells the client, and starts the batches that waited.
-pub fn opened(
-    core: &Core,
-    no: SessionNo,
-    handle: u32,
-    serial: u64,
-    projection: Result<Arc<Projection>, Fault>,
-) {
-    let answer = match &projection {
-        Ok(projection) => match schema_to_bytes(&projection.schema) {
-            Ok(schema) => Opened { handle, schema, error: None },
-            Err(error) => failed(handle, Fault::new(Reason::Internal, error.to_string())),
-        },
-        Err(fault) => failed(handle, fault.clone()),
+pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Opening) {
+    let Opening { projection, held, answer_held } = opening;
+    let opened = projection.and_then(|projection| {
+        let schema = schema_to_bytes(&projection.schema);
+        let schema = schema.map_err(|error| Fault::new(Reason::Internal, error.to_string()))?;
+        let room = core.traffic_memory.hold(schema.len() as u64, answer_held.bytes());
+        let room = room.ok_or_else(|| {
+            core.stats.shed.add(1);
+            let what = "others' replies hold all memory for them; try again later";
+            Fault::new(Reason::Overloaded, what)
+        })?;
+        Ok((projection, Opened { handle, schema, error: None }, room))
+    });
+    let (projection, answer, room) = match opened {
+        Ok((projection, answer, room)) => (Ok(projection), answer, room),
+        Err(fault) => {
+            let fault = brief(fault);
+            let error = Some(fault.clone().into());
+            (Err(fault), Opened { handle, schema: Bytes::new(), error }, HeldBytes::default())
+        }
     };
     let state = match &projection {
-        Ok(projection) => Handle::Open(Arc::clone(projection)),
-        Err(fault) => Handle::Failed(fault.clone()),
+        Ok(projection) => Handle::Open { projection: Arc::clone(projection), _held: held },
+        Err(fault) => Handle::Failed { fault: fault.clone(), _held: held },
     };
     let waiting = with(core, no, |session| {
         let waiting = session.opened(handle, serial, state)?;
-        let _ = session.replies.send(Outgoing::new(Answer::Opened(answer), 0, None));
+        session.send(Answer::Opened(answer), 0, Some(answer_held.and(room)));
         Some(waiting)
     });
     for (batch, held) in waiting.flatten().unwrap_or_default() {
         match &projection {
             Ok(projection) => fetch(core, no, Arc::clone(projection), batch, held),
             Err(fault) => {
-                reply::refuse(core, no, batch.id, batch.row_addrs.len(), fault.clone());
+                let rows = batch.row_addrs.len();
+                reply::refuse(core, no, batch.id, rows, fault.clone(), Some(held));
             }
         }
     }
 }
 
-fn failed(handle: u32, fault: Fault) -> Opened {
-    Opened { handle, schema: bytes::Bytes::new(), error: Some(fault.into()) }
+/// A fault that fits the memory of a reply.
+fn brief(mut fault: Fault) -> Fault {
+    let end = fault.message.floor_char_boundary(FAULT_BYTES_MAX);
+    fault.message.truncate(end);
+    fault.metadata.retain(|_, value| value.len() <= VALUE_BYTES_MAX);
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::fetch::Rerank;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_is_charged_for_all_that_came_with_it() {
+        let rerank = Rerank { vector: vec![0; 1 << 20].into(), ..Rerank::default() };
+        let batch = Batch {
+            row_addrs: vec![1; 10],
+            rerank: Some(rerank),
+            traceparent: "x".repeat(1000),
+            ..Batch::default()
+        };
+        assert_eq!(batch_bytes(&batch), (1 << 10) + 10 * 64 + (1 << 20) + 1000);
+        assert_eq!(batch_bytes(&Batch::default()), 1 << 10);
+    }
+
+    #[test]
+    fn a_fault_that_each_batch_repeats_is_brief() {
+        let long = "\u{fffd}".repeat(600);
+        let fault =
+            Fault::new(Reason::BadArgument, &*long).with("column", &long).with("table", "a");
+        let fault = brief(fault);
+        assert_eq!((fault.message.len(), fault.metadata.len()), (510, 1));
+        assert_eq!(brief(fault.clone()), fault);
+    }
 }

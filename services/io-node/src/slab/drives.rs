@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use address::SECTOR_BYTES;
+use address::{DriveNo, SECTOR_BYTES};
 use bytesize::ByteSize;
 use ring::sim::SimDisk;
 use ring::{Direct, Engine, OpenOptions, SlabFile};
@@ -72,6 +72,13 @@ impl Drives {
     }
 }
 
+/// A drive's name in answers and metrics: its number and its file's name, as in `0:slab`. Where it lies is nobody's
+/// business but the operator's, who finds it in the configuration and in the node's log.
+pub fn drive_name(number: DriveNo, path: &Path) -> String {
+    let file = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    format!("{}:{file}", number.0)
+}
+
 /// Whether a slab of so many bytes has room for a segment.
 ///
 /// # Errors
@@ -120,7 +127,12 @@ fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
         None => Some(SLAB_BYTES_DEFAULT),
     };
     let options = OpenOptions { size, direct, ..OpenOptions::default() };
-    Ok(SlabFile::open(&drive.path, options)?)
+    let slab = SlabFile::open(&drive.path, options)?;
+    if let Some(mode) = slab.narrowed_from() {
+        let (path, mode) = (slab.path().display(), format!("{mode:04o}"));
+        tracing::warn!(%path, mode, "the slab's file was open to other users; it has mode 0600 now");
+    }
+    Ok(slab)
 }
 
 #[cfg(test)]

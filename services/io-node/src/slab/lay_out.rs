@@ -1,7 +1,7 @@
 //! A slab with the journals of extents that were never written: to measure how long they take to be read.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub fn lay_out(
     let slab_sectors = HEAD_SECTORS + u64::from(segments) * segment_sectors;
     let slab_bytes = slab_sectors * SECTOR_BYTES as u64;
     let os = |source| NodeError::Os { doing: "laying out a slab", source };
-    let file = File::create_new(path).map_err(os)?;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(os)?;
     file.set_len(slab_bytes).map_err(os)?;
     let superblock = Superblock { uuid, segment_sectors, sectors: slab_sectors };
     file.write_all_at(&superblock.to_sector(), 0).map_err(os)?;

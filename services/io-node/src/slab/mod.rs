@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::error::NodeError;
 
-pub use drives::{Drives, check_size, too_little};
+pub use drives::{Drives, check_size, drive_name, too_little};
 pub use lay_out::{LaidOut, lay_out, trial_extent};
 pub use recover::{Found, joined};
 pub use superblock::{NotOurs, Superblock};

@@ -23,7 +23,7 @@ pub fn admit(
     rows: usize,
     priority: Priority,
     arrived: Instant,
-    deadline: Option<Instant>,
+    deadline: Instant,
 ) -> Result<(), Fault> {
     let waiting = core.reader.waiting();
     let wait = core.reader.wait(priority);
@@ -34,7 +34,7 @@ pub fn admit(
     };
     let overloaded = if waiting + rows > rows_max {
         format!("{waiting} rows wait for a read already; try again later")
-    } else if deadline.is_some_and(|at| wait > (at - arrived) * WAIT_TENTHS / 10) {
+    } else if wait > (deadline - arrived) * WAIT_TENTHS / 10 {
         let ms = wait.as_millis();
         format!(
             "{waiting} rows wait for a read already, for about {ms} ms: too long for this batch's \

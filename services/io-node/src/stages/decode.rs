@@ -8,7 +8,7 @@ use address::RowAddr;
 use distance::{Metric, Query};
 use tokio::time::Instant;
 use wire::fetch::{Batch, Rerank};
-use wire::{Fault, ParentSpan, Reason};
+use wire::{DEADLINE_MAX, Fault, ParentSpan, Reason};
 
 use super::admit::admit;
 use super::read::Priority;
@@ -34,7 +34,6 @@ pub fn decode(
     session: SessionNo,
     projection: Arc<Projection>,
     batch: Batch,
-    held: HeldBytes,
 ) -> Result<Request, Fault> {
     let config = &core.shared.config;
     if batch.row_addrs.is_empty() {
@@ -57,10 +56,7 @@ pub fn decode(
         }
     };
     let arrived = Instant::now();
-    let deadline = match batch.timeout_us {
-        0 => None,
-        timeout => arrived.checked_add(Duration::from_micros(timeout)),
-    };
+    let deadline = deadline(arrived, batch.timeout_us);
     admit(core, batch.row_addrs.len(), priority, arrived, deadline)?;
     let rerank = batch.rerank.map(|rerank| decode_rerank(&projection, rerank)).transpose()?;
     let missing = missing(&projection.table, &batch.row_addrs);
@@ -78,13 +74,13 @@ pub fn decode(
         missing,
         rerank,
         priority,
-        span: ParentSpan::parse(&batch.traceparent),
+        span: ParentSpan::parse(&batch.traceparent).map(|parent| core.shared.tracer.admit(parent)),
         deadline,
         sources: vec![Vec::new(); parts],
         images: (0..parts).map(|_| None).collect(),
         refused: vec![BTreeSet::new(); parts],
         gather: None,
-        held,
+        held: HeldBytes::default(),
         images_held: HeldBytes::default(),
         reply_held: None,
         pieces_left: 0,
@@ -92,6 +88,15 @@ pub fn decode(
         times: Times::new(arrived),
         projection,
     })
+}
+
+/// When a batch of this timeout that came at `arrived` is of no use any more; one without a timeout has the longest.
+fn deadline(arrived: Instant, timeout_us: u64) -> Instant {
+    let timeout = match timeout_us {
+        0 => DEADLINE_MAX,
+        timeout => Duration::from_micros(timeout).min(DEADLINE_MAX),
+    };
+    arrived + timeout
 }
 
 /// Places of the addresses that name no row of the version, ascending.
@@ -142,4 +147,21 @@ fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fa
     }
     let query = QueryVector::new(Query::new(values, metric), vector.element);
     Ok(RerankBy { query, k: rerank.k as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_batch_is_under_way_for_longer_than_the_longest_deadline() {
+        let arrived = Instant::now();
+        let timeout = |timeout_us| deadline(arrived, timeout_us) - arrived;
+        let max_us = DEADLINE_MAX.as_micros() as u64;
+        assert_eq!(timeout(1), Duration::from_micros(1));
+        assert_eq!(timeout(max_us - 1), DEADLINE_MAX - Duration::from_micros(1));
+        for timeout_us in [0, max_us, max_us + 1, u64::MAX] {
+            assert_eq!(timeout(timeout_us), DEADLINE_MAX, "{timeout_us}");
+        }
+    }
 }

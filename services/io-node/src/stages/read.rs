@@ -346,7 +346,7 @@ impl Reader {
         while wants.len() < room {
             let Some(piece) = waiting.pop() else { break };
             let Some(request) = requests.get_mut(piece.request) else { continue };
-            if request.deadline.is_some_and(|deadline| deadline <= now) {
+            if request.deadline <= now {
                 popped.late.push(piece.request);
                 continue;
             }

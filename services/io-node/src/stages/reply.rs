@@ -9,8 +9,14 @@ use wire::{ArrowBatch, Fault, Reason};
 use super::assemble::{Assembled, finish};
 use super::timed::Timed;
 use super::trace;
-use crate::core::{Core, HeldBytes, Outgoing, Request, RequestNo, SessionNo};
+use crate::core::{Core, HeldBytes, Request, RequestNo, SessionNo};
 use crate::error::fault_of;
+
+/// What a batch takes beside its rows, and then its reply: their structures, and a fault's text.
+pub const BATCH_BYTES: u64 = 1 << 10;
+
+/// What a row takes in a reply beside its columns: a place among the missing, an address and a distance.
+const ROW_BYTES: u64 = 16;
 
 /// Answers a request whose rows have all come.
 pub fn reply(core: &Core, no: RequestNo) {
@@ -28,21 +34,39 @@ pub fn reply(core: &Core, no: RequestNo) {
         missing: std::mem::take(&mut request.missing),
         times: Some(timed.to_wire(&request.times, told)),
     };
-    let held = request.reply_held.take();
-    send(core, request.session, request.addrs.len(), reply, held);
+    let rows = request.addrs.len();
+    let own = shrunk(std::mem::take(&mut request.held), BATCH_BYTES + rows as u64 * ROW_BYTES);
+    let held = own.and(request.reply_held.take().unwrap_or_default());
+    send(core, request.session, rows, reply, Some(held));
 }
 
 /// Ends a request with a fault.
 pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
-    let Some(request) = end(core, no) else { return };
+    let Some(mut request) = end(core, no) else { return };
     trace::failed(core, &request, &fault);
     let (id, rows) = (request.batch_id, request.addrs.len());
-    send_fault(core, request.session, id, rows, fault);
+    let held = std::mem::take(&mut request.held);
+    refuse(core, request.session, id, rows, fault, Some(held));
 }
 
-/// Answers a batch that never became a request.
-pub fn refuse(core: &Core, session: SessionNo, batch_id: u64, rows: usize, fault: Fault) {
-    send_fault(core, session, batch_id, rows, fault);
+/// Answers a batch that is no request, or none any more. Of what it held, the reply keeps what it takes itself.
+pub fn refuse(
+    core: &Core,
+    session: SessionNo,
+    id: u64,
+    rows: usize,
+    fault: Fault,
+    held: Option<HeldBytes>,
+) {
+    let outcome = Some(Outcome::Error(Error::from(fault)));
+    let held = held.map(|held| shrunk(held, BATCH_BYTES));
+    send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None }, held);
+}
+
+/// At most `bytes_max` of what is held; the rest is given back.
+fn shrunk(mut held: HeldBytes, bytes_max: u64) -> HeldBytes {
+    held.shrink(held.bytes().saturating_sub(bytes_max));
+    held
 }
 
 /// Ends requests whose stream has gone; nobody is answered.
@@ -85,11 +109,6 @@ fn end_graces(core: &Core) {
     }
 }
 
-fn send_fault(core: &Core, session: SessionNo, id: u64, rows: usize, fault: Fault) {
-    let outcome = Some(Outcome::Error(Error::from(fault)));
-    send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None }, None);
-}
-
 /// Credits that a batch takes, and its reply gives back. An empty one, which is only refused, takes one
 /// too, so that there is a bound to them.
 pub fn credits_for(rows: usize) -> u32 {
@@ -101,7 +120,6 @@ fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option
     core.stirs.add();
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
         session.batches.remove(&reply.id);
-        // A stream that has gone is removed by its own task.
-        let _ = session.replies.send(Outgoing::new(Kind::Reply(reply), credits_for(rows), held));
+        session.send(Kind::Reply(reply), credits_for(rows), held);
     }
 }

@@ -28,7 +28,7 @@ pub fn failed(core: &Core, request: &Request, fault: &Fault) {
 
 /// Whoever asked is told, and says so in its own log: here it is worth a line where this node is to blame.
 fn log(request: &Request, fault: &Fault) {
-    let (rows, table) = (request.addrs.len(), request.projection.table.table().uri());
+    let (rows, table) = (request.addrs.len(), request.projection.table.table().uri().as_str());
     let trace = || request.span.map(|span| span.trace_id());
     match fault.reason {
         Reason::Internal => {

@@ -4,8 +4,10 @@ mod bounded;
 mod opened;
 mod projection;
 mod registry;
+mod served;
 
 pub use bounded::BoundedRows;
-pub use opened::{OpenFragment, OpenTable, Pack, table_tag};
+pub use opened::{OpenFragment, OpenTable, Pack, label, table_tag};
 pub use projection::{Part, Projection};
 pub use registry::Registry;
+pub use served::Served;

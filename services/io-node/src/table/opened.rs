@@ -8,7 +8,7 @@ use arrow_schema::{DataType, FieldRef};
 use futures::{StreamExt, TryStreamExt};
 use pack::{PackLayout, plan_packs};
 use placement::chunk_rows;
-use tables::{DeletedRows, Table};
+use tables::{DeletedRows, Table, TableUri};
 
 use crate::error::NodeError;
 
@@ -176,11 +176,16 @@ impl OpenFragment {
     }
 }
 
-/// The tag of the table at `uri`, in the one spelling that tables have.
-pub fn table_tag(uri: &str) -> TableTag {
-    let hash = blake3::hash(uri.as_bytes());
+/// The tag of the table at `uri`.
+pub fn table_tag(uri: &TableUri) -> TableTag {
+    let hash = blake3::hash(uri.as_str().as_bytes());
     let (tag, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 4], &[]));
     TableTag(u32::from_le_bytes(*tag))
+}
+
+/// What a table is called where anyone may read it: the last part of its path and its tag, not where it is.
+pub fn label(uri: &TableUri) -> String {
+    format!("{}-{:?}", uri.last_part(), table_tag(uri))
 }
 
 /// Names a pack of a fragment after all that decides its bytes.
@@ -196,7 +201,7 @@ fn pack_key(
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    part(table.uri().as_bytes());
+    part(table.uri().as_str().as_bytes());
     part(&fragment.to_le_bytes());
     part(&chunk_rows.get().to_le_bytes());
     for column in columns {

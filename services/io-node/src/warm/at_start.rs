@@ -33,7 +33,7 @@ impl StartWarms {
     /// Of what is configured; without any the node is ready.
     pub fn new(configs: &[StartWarmConfig]) -> Self {
         let warm = |config: &StartWarmConfig| StartWarm {
-            table_uri: config.uri.clone(),
+            table: config.label(),
             version: config.version,
             ..Default::default()
         };
@@ -156,7 +156,7 @@ async fn open(shared: &Shared, config: &StartWarmConfig) -> Result<(u64, Work), 
     };
     let table = shared.tables.open(&config.uri, version, "").await;
     let table = table.map_err(|error| fault_of(&error))?;
-    let hash = TableHash::of(table.table().uri());
+    let hash = TableHash::of(table.table().uri().as_str());
     let work = Work::new(table, &config.columns, Which::All).await?;
     let own = &shared.config.name;
     let names = shared.config.warm_members.iter().filter(|name| *name != own);

@@ -1,5 +1,5 @@
-//! Arbitrary types and arrays from a seed: every type that is stored, nested three deep, nulls at
-//! every level, slices with an offset, list nulls whose ranges aren't empty.
+//! Generates types and arrays from a seed: every type that can be stored, nested up to three levels, with nulls at
+//! every level, slices with an offset, and null lists whose ranges aren't empty.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -17,19 +17,19 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Where all randomness comes from.
+/// Returns the generator of all random choices.
 pub fn rng(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// Fields `c0`, `c1` … of arbitrary types.
+/// Generates fields `c0`, `c1` … of arbitrary types.
 pub fn fields(rng: &mut StdRng, count: usize) -> Vec<FieldRef> {
     (0..count).map(|i| field(rng, &format!("c{i}"), 3)).collect()
 }
 
 fn field(rng: &mut StdRng, name: &str, depth: usize) -> FieldRef {
     let data_type = data_type(rng, depth);
-    // Arrow holds that a column of nulls, by whatever name, is nullable.
+    // Arrow requires a field of the null type, or of a dictionary of it, to be nullable.
     let nullable = rng.random_bool(0.7) || has_null_type(&data_type);
     Arc::new(
         Field::new(name, data_type, nullable)
@@ -44,7 +44,7 @@ fn has_null_type(data_type: &DataType) -> bool {
     }
 }
 
-/// An arbitrary type; leaves only at depth 0.
+/// Generates a type. At depth 0 it is not nested.
 pub fn data_type(rng: &mut StdRng, depth: usize) -> DataType {
     let unit =
         [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond][rng.random_range(0..3)];
@@ -87,7 +87,7 @@ pub fn data_type(rng: &mut StdRng, depth: usize) -> DataType {
         40 | 41 => DataType::LargeList(field(rng, "item", depth - 1)),
         42..46 => {
             let len: i32 = [1, 1, 2, 3, 9, 70][rng.random_range(0..6)];
-            // Lists of lists of long lists would be more than Arrow has offsets for.
+            // Deeply nested long lists would overflow Arrow's offsets.
             let len = if depth > 1 { len.min(3) } else { len };
             DataType::FixedSizeList(field(rng, "item", depth - 1), len)
         }
@@ -121,7 +121,7 @@ pub fn data_type(rng: &mut StdRng, depth: usize) -> DataType {
     }
 }
 
-/// An array of the field's type, in half of all cases a slice of a longer one.
+/// Generates an array of the field's type. Half of the arrays are slices of a longer one.
 pub fn array(rng: &mut StdRng, field: &Field, len: usize) -> ArrayRef {
     match rng.random_bool(0.5) {
         true => whole(rng, field.data_type(), field.is_nullable(), len),
@@ -215,7 +215,7 @@ fn whole(rng: &mut StdRng, data_type: &DataType, nullable: bool, len: usize) -> 
     }
 }
 
-/// Mostly short, rarely more than a sector.
+/// Generates a length, mostly short and rarely more than a sector.
 fn size(rng: &mut StdRng) -> usize {
     match rng.random_range(0..60) {
         0 => rng.random_range(0..9000),
@@ -245,7 +245,7 @@ fn list<O: OffsetSizeTrait>(
     Arc::new(GenericListArray::<O>::try_new(item.clone(), offsets, items, nulls).unwrap())
 }
 
-/// Vectors of `dimension` f32, each element made by `value`.
+/// Returns vectors of `dimension` f32. `value` computes each element from its row and index.
 pub fn vectors(rows: usize, dimension: usize, value: impl Fn(usize, usize) -> f32) -> ArrayRef {
     let vectors =
         (0..rows).map(|row| Some((0..dimension).map(|i| Some(value(row, i))).collect::<Vec<_>>()));

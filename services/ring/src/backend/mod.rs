@@ -1,9 +1,9 @@
-//! What carries operations out. Four of a kind: io_uring, a pool of threads, the ring's own thread, a
+//! The backends that carry out operations: io_uring, a pool of threads, the ring's own thread, and a
 //! simulated disk.
 //!
-//! A backend moves bytes and nothing else: it doesn't retry, doesn't queue beyond what it's given,
-//! and knows neither sinks nor futures. It owns a request's buffer from `push` until `reap` hands it
-//! out again, and doesn't let go of it on drop before the kernel has.
+//! A backend only moves bytes. It does not retry, has no queue beyond the requests it was given, and knows
+//! nothing of sinks or futures. It owns a request's buffer from `push` until `reap` returns it. When it is
+//! dropped, it keeps the buffer until the kernel no longer uses it.
 
 mod in_place;
 mod pread;
@@ -23,53 +23,55 @@ pub(crate) use sim::SimBackend;
 pub(crate) use uring::{Registered, Uring, setup as setup_uring};
 
 use crate::AlignedBuf;
-use crate::progress::Kind;
+use crate::progress::OpKind;
 use crate::slots::SlotId;
 
-/// One operation: `len` bytes at `offset` of the drive, from or to `start` in `buf`.
+/// One operation: transfers `len` bytes between the drive at `offset` and `buf` at `start`.
 pub(crate) struct Request {
     pub slot: SlotId,
-    pub kind: Kind,
+    pub kind: OpKind,
     pub drive: DriveNo,
     pub offset: ByteOffset,
     pub start: u32,
     pub len: u32,
-    /// Empty for a sync.
+    /// Empty for an fsync.
     pub buf: AlignedBuf,
 }
 
-/// How it ended: the bytes moved, or a positive errno.
+/// The result of a request: the number of bytes transferred, or a positive errno.
 pub(crate) struct Completion {
     pub slot: SlotId,
     pub result: Result<u32, i32>,
     pub buf: AlignedBuf,
 }
 
-/// See the module.
+/// A mechanism that carries out operations.
 pub(crate) trait Backend {
-    /// Takes a request. At most as many as there are slots are with the backend at a time.
+    /// Accepts a request. The caller keeps at most as many requests with the backend as there are slots.
     fn push(&mut self, request: Request);
 
-    /// Hands everything pushed to the kernel. An error is temporary: nothing is lost, ask again.
+    /// Submits all pushed requests to the kernel. An error is temporary: no request is lost, and the caller
+    /// must try again.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Appends the completions that are there, without blocking.
+    /// Appends the available completions to `into`, without blocking.
     fn reap(&mut self, into: &mut Vec<Completion>);
 
-    /// Blocks until there is a completion to reap. To be called only with a request submitted.
+    /// Blocks until there is a completion to collect. At least one request must be submitted.
     fn wait(&mut self) -> io::Result<()>;
 
-    /// What turns readable when there are completions; `None` if `reap` has to be called as long as
-    /// something is in flight.
+    /// Returns a file descriptor that becomes readable when there are completions, or `None` if the caller
+    /// must call `reap` repeatedly while anything is in flight.
     fn readiness(&self) -> io::Result<Option<OwnedFd>>;
 
-    /// How long to wait between two calls of `reap` where `readiness` is `None`; zero for a turn of the runtime.
+    /// Returns how long to wait between two calls of `reap` if `readiness` returns `None`. Zero means to
+    /// yield to the runtime once.
     fn pause(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// One of the four, without a virtual call for each operation.
+/// Any of the four backends. An enum saves a virtual call for each operation.
 pub(crate) enum AnyBackend {
     Uring(Box<Uring>),
     Pread(PreadPool),

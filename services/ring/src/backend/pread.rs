@@ -1,8 +1,8 @@
-//! A pool of threads in place of io_uring.
+//! A pool of threads that takes io_uring's place.
 //!
-//! A request moves to a thread with its buffer, and back with its completion; the ring's thread
-//! never waits for the pool but in `wait`. Completions that pile up cost one wake-up (an eventfd),
-//! not one each. The pool belongs to one ring: threads of two cores share nothing here.
+//! A request moves to a thread together with its buffer, and both come back with the completion. The ring's
+//! thread blocks on the pool only in `wait`. Completions that accumulate cause one wake-up (of an eventfd),
+//! not one each. A pool belongs to one ring, so the threads of two cores share nothing here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,20 +16,20 @@ use super::system_call::carry_out;
 use super::{Backend, Completion, Request};
 use crate::SlabFile;
 
-/// See the module.
+/// The backend of blocking system calls on other threads.
 pub(crate) struct PreadPool {
-    shared: Arc<Shared>,
-    /// Pushed, not yet submitted.
+    state: Arc<PoolState>,
+    /// Requests pushed but not submitted.
     outbox: Vec<Request>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct PoolState {
     files: Vec<SlabFile>,
     jobs: Mutex<Jobs>,
-    job_came: Condvar,
+    job_added: Condvar,
     done: Mutex<Vec<Completion>>,
-    done_came: Condvar,
+    completion_added: Condvar,
     wake: EventFd,
 }
 
@@ -44,21 +44,21 @@ impl PreadPool {
     pub fn start(files: &[SlabFile], threads: u32) -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let mut pool = Self {
-            shared: Arc::new(Shared {
+            state: Arc::new(PoolState {
                 files: files.to_vec(),
                 jobs: Mutex::default(),
-                job_came: Condvar::new(),
+                job_added: Condvar::new(),
                 done: Mutex::default(),
-                done_came: Condvar::new(),
+                completion_added: Condvar::new(),
                 wake: EventFd::from_flags(flags)?,
             }),
             outbox: Vec::new(),
             threads: Vec::new(),
         };
         for number in 0..threads {
-            let shared = Arc::clone(&pool.shared);
+            let state = Arc::clone(&pool.state);
             let thread = std::thread::Builder::new().name(format!("pread-{number}"));
-            pool.threads.push(thread.spawn(move || shared.work())?);
+            pool.threads.push(thread.spawn(move || state.work())?);
         }
         Ok(pool)
     }
@@ -71,37 +71,37 @@ impl Backend for PreadPool {
 
     fn submit(&mut self) -> io::Result<()> {
         let count = self.outbox.len();
-        lock(&self.shared.jobs).queue.extend(self.outbox.drain(..));
+        lock(&self.state.jobs).queue.extend(self.outbox.drain(..));
         for _ in 0..count.min(self.threads.len()) {
-            self.shared.job_came.notify_one();
+            self.state.job_added.notify_one();
         }
         Ok(())
     }
 
     fn reap(&mut self, into: &mut Vec<Completion>) {
-        into.append(&mut lock(&self.shared.done));
+        into.append(&mut lock(&self.state.done));
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let done = lock(&self.shared.done);
-        let waited = self.shared.done_came.wait_while(done, |done| done.is_empty());
+        let done = lock(&self.state.done);
+        let waited = self.state.completion_added.wait_while(done, |done| done.is_empty());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         Ok(())
     }
 
     fn readiness(&self) -> io::Result<Option<OwnedFd>> {
-        // The counter is never read: the driver is woken by each change of it, and it can't
-        // overflow in 500 years of a wake-up a nanosecond.
-        self.shared.wake.as_fd().try_clone_to_owned().map(Some)
+        // The counter is never read, because every change of it wakes the driver. At a wake-up per nanosecond
+        // it would take 500 years to overflow.
+        self.state.wake.as_fd().try_clone_to_owned().map(Some)
     }
 }
 
-impl Shared {
+impl PoolState {
     fn work(&self) {
         loop {
             let jobs = lock(&self.jobs);
             let waited =
-                self.job_came.wait_while(jobs, |jobs| jobs.queue.is_empty() && !jobs.closed);
+                self.job_added.wait_while(jobs, |jobs| jobs.queue.is_empty() && !jobs.closed);
             let Some(request) = waited.unwrap_or_else(PoisonError::into_inner).queue.pop_front()
             else {
                 return;
@@ -112,8 +112,8 @@ impl Shared {
             done.push(completion);
             drop(done);
             if first {
-                self.done_came.notify_one();
-                // Only a full counter can fail, and then the fd is readable anyway.
+                self.completion_added.notify_one();
+                // The write can only fail if the counter is full, and then the descriptor is readable anyway.
                 let _ = self.wake.write(1);
             }
         }
@@ -122,10 +122,10 @@ impl Shared {
 
 impl Drop for PreadPool {
     fn drop(&mut self) {
-        lock(&self.shared.jobs).closed = true;
-        self.shared.job_came.notify_all();
+        lock(&self.state.jobs).closed = true;
+        self.state.job_added.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing more to say.
+            // A thread that panicked has nothing left to clean up.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The simulated disk as a backend: a tick a reap.
+//! The simulated disk as a backend. Each `reap` advances the time by one tick.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,25 +7,26 @@ use std::time::Duration;
 use super::{Backend, Completion, Request};
 use crate::sim::{RingNo, SimDisk};
 
-/// See the module.
+/// The backend of simulated drives.
 pub(crate) struct SimBackend {
     disk: SimDisk,
     ring: RingNo,
     now: u64,
-    /// Pushed, not yet submitted.
+    /// Requests pushed but not submitted.
     outbox: Vec<Request>,
-    /// Somebody blocks: the next reap ends everything, whatever its latency and though it's held.
-    in_a_hurry: bool,
+    /// Whether the ring is blocked in `wait`. The next `reap` then completes everything, regardless of
+    /// latencies and holds.
+    complete_all: bool,
 }
 
 impl SimBackend {
     pub fn start(disk: &SimDisk) -> Self {
         Self {
             disk: disk.clone(),
-            ring: disk.join(),
+            ring: disk.add_ring(),
             now: 0,
             outbox: Vec::new(),
-            in_a_hurry: false,
+            complete_all: false,
         }
     }
 }
@@ -44,14 +45,14 @@ impl Backend for SimBackend {
 
     fn reap(&mut self, into: &mut Vec<Completion>) {
         self.now += 1;
-        match std::mem::take(&mut self.in_a_hurry) {
+        match std::mem::take(&mut self.complete_all) {
             true => self.disk.finish(self.ring, into),
             false => self.disk.complete(self.ring, self.now, into),
         }
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        self.in_a_hurry = true;
+        self.complete_all = true;
         Ok(())
     }
 

@@ -1,10 +1,10 @@
-//! io_uring.
+//! The io_uring backend.
 //!
-//! The one place where the kernel gets pointers. What keeps them good: a request's buffer is moved
-//! into `flights` when its entry is pushed, nothing on this side reads or writes it there, and it
-//! leaves only with the completion that carries its id. Dropping the backend waits for all of them;
-//! if even waiting fails, the buffers are leaked, as freed memory that the kernel still writes is
-//! worse. Polled completions (`IOPOLL`) would be another line of `MODES`.
+//! This is the only module that gives pointers to the kernel. They stay valid because a request's buffer
+//! moves into `operations` when its entry is pushed, nothing on this side accesses it there, and it leaves
+//! only with the completion that carries its id. Dropping the backend waits for all completions. If even that
+//! fails, the buffers are leaked: freed memory that the kernel still writes to would be worse. Polled
+//! completions (`IOPOLL`) would be another entry of `MODES`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,33 +15,34 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::{Backend, Completion, Request};
-use crate::progress::Kind;
+use crate::progress::OpKind;
 use crate::slots::SlotId;
 use crate::{AlignedBuf, SlabFile, TaskRun};
 
-/// See the module.
+/// The io_uring backend.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Signalled by the kernel when there's something to reap.
+    /// An eventfd that the kernel signals when there are completions to collect.
     signal: EventFd,
     files: Vec<SlabFile>,
     files_registered: bool,
-    /// Address of the registered buffer of each slot that has one.
+    /// For each slot with a registered buffer, that buffer's address.
     registered: Vec<usize>,
-    /// By slot: what the kernel, or the submission queue, has.
-    flights: Vec<Option<Flight>>,
+    /// For each slot, the operation that is in the kernel or in the submission queue.
+    operations: Vec<Option<Operation>>,
     in_flight: usize,
     task_run: TaskRun,
-    /// Whether the last look found completions: then deferred work may be left that no flag tells of.
-    found_some: bool,
+    /// Whether the last `reap` found completions. More deferred work may then be pending, which no flag
+    /// reports.
+    last_reap_found_some: bool,
 }
 
-struct Flight {
+struct Operation {
     slot: SlotId,
     buf: AlignedBuf,
 }
 
-/// Why something isn't registered with the kernel, if it isn't.
+/// The mode of a ring that was set up, and the reasons why buffers or files could not be registered.
 pub(crate) struct Registered {
     pub task_run: TaskRun,
     pub buffers_unregistered: Option<String>,
@@ -49,7 +50,7 @@ pub(crate) struct Registered {
 }
 
 impl Uring {
-    /// A ring for `slots` operations at a time; `buffers` are those of the first slots.
+    /// Sets up a ring for `slots` operations at a time. `buffers` are the buffers of the first slots.
     pub fn start(
         files: &[SlabFile],
         slots: u32,
@@ -62,9 +63,9 @@ impl Uring {
             .iter()
             .map(|buf| libc::iovec { iov_base: buf.address().cast(), iov_len: buf.len() })
             .collect();
-        // SAFETY: the kernel pins the pages now, and touches them only in an operation that names
-        // them; `push` names a registered buffer only while it owns it. Pages of a buffer freed
-        // early stay pinned, they aren't reused while registered.
+        // SAFETY: the kernel pins the pages now, and accesses them only in an operation that names them.
+        // `push` names a registered buffer only while it owns it. If a buffer is freed early, its pages stay
+        // pinned and are not reused while they are registered.
         let buffers_outcome = unsafe { ring.submitter().register_buffers(&vectors) };
         let registered = match &buffers_outcome {
             Ok(()) => buffers.iter().map(|buf| buf.address() as usize).collect(),
@@ -76,10 +77,10 @@ impl Uring {
             files: files.to_vec(),
             files_registered: files_outcome.is_ok(),
             registered,
-            flights: (0..slots).map(|_| None).collect(),
+            operations: (0..slots).map(|_| None).collect(),
             in_flight: 0,
             task_run,
-            found_some: false,
+            last_reap_found_some: false,
         };
         let why = Registered {
             task_run,
@@ -91,21 +92,23 @@ impl Uring {
 
     fn entry(&self, request: &Request) -> squeue::Entry {
         let Request { kind, offset, start, len, ref buf, .. } = *request;
-        assert!(start as usize + len as usize <= buf.len(), "a request stays within its buffer");
+        assert!(start as usize + len as usize <= buf.len(), "a request exceeds its buffer");
         let address = buf.address().wrapping_add(start as usize);
         let index = request.slot.index();
         let registered = self.registered.get(index) == Some(&(buf.address() as usize));
         macro_rules! build {
             ($file:expr) => {
                 match kind {
-                    Kind::Read if registered => {
+                    OpKind::Read if registered => {
                         opcode::ReadFixed::new($file, address, len, index as u16)
                             .offset(offset.0)
                             .build()
                     }
-                    Kind::Read => opcode::Read::new($file, address, len).offset(offset.0).build(),
-                    Kind::Write => opcode::Write::new($file, address, len).offset(offset.0).build(),
-                    Kind::Sync => {
+                    OpKind::Read => opcode::Read::new($file, address, len).offset(offset.0).build(),
+                    OpKind::Write => {
+                        opcode::Write::new($file, address, len).offset(offset.0).build()
+                    }
+                    OpKind::Fsync => {
                         opcode::Fsync::new($file).flags(types::FsyncFlags::DATASYNC).build()
                     }
                 }
@@ -119,19 +122,19 @@ impl Uring {
         entry.user_data(request.slot.to_u64())
     }
 
-    /// Runs what the kernel deferred until it's asked, and moves what didn't fit the completion
-    /// queue into it.
+    /// Enters the kernel, if necessary, to run the completion work that it deferred, and to move completions
+    /// that did not fit in the completion queue into it.
     fn run_deferred(&mut self) {
         let queue = self.ring.submission();
-        let told = queue.taskrun() || queue.cq_overflow();
+        let is_flagged = queue.taskrun() || queue.cq_overflow();
         drop(queue);
-        let may_be_left = self.found_some && self.task_run == TaskRun::Deferred;
-        if !(told || may_be_left) {
+        let may_be_left = self.last_reap_found_some && self.task_run == TaskRun::Deferred;
+        if !(is_flagged || may_be_left) {
             return;
         }
         let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: submits nothing, waits for nothing and passes no argument. Failure (EINTR) is
-        // made good by the next look, as the flag stays.
+        // SAFETY: the call submits nothing, waits for nothing and passes no argument. If it fails (EINTR),
+        // the next call repeats it, because the flag stays set.
         let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
     }
 }
@@ -139,19 +142,19 @@ impl Uring {
 impl Backend for Uring {
     fn push(&mut self, request: Request) {
         let entry = self.entry(&request);
-        let flight = &mut self.flights[request.slot.index()];
-        assert!(flight.is_none(), "one operation in flight a slot");
-        *flight = Some(Flight { slot: request.slot, buf: request.buf });
+        let operation = &mut self.operations[request.slot.index()];
+        assert!(operation.is_none(), "the slot already has an operation in flight");
+        *operation = Some(Operation { slot: request.slot, buf: request.buf });
         self.in_flight += 1;
         loop {
-            // SAFETY: the buffer that the entry points to was just moved into `flights` (moving
-            // doesn't change its address); it stays there, untouched, until `reap` finds the
-            // completion or `drop` gives up and leaks it. The file is open as long as `files`,
-            // which outlives the ring's last operation for the same reason.
+            // SAFETY: the buffer that the entry points to was just moved into `operations`, which does not
+            // change the buffer's address. It stays there, untouched, until `reap` finds the completion or
+            // `drop` gives up and leaks it. The file stays open as long as `files`, which outlives the ring's
+            // last operation for the same reason.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is as long as there are slots, so this is for a kernel that refused entries.
+            // The queue has room for all slots, so it can only be full if the kernel refused entries earlier.
             let _ = self.ring.submit();
         }
     }
@@ -173,8 +176,9 @@ impl Backend for Uring {
         let before = into.len();
         for entry in self.ring.completion() {
             let slot = SlotId::from_u64(entry.user_data());
-            let Some(flight) = self.flights.get_mut(slot.index()) else { continue };
-            let Some(Flight { buf, .. }) = flight.take_if(|flight| flight.slot == slot) else {
+            let Some(operation) = self.operations.get_mut(slot.index()) else { continue };
+            let Some(Operation { buf, .. }) = operation.take_if(|operation| operation.slot == slot)
+            else {
                 continue;
             };
             self.in_flight -= 1;
@@ -182,7 +186,7 @@ impl Backend for Uring {
             let result = u32::try_from(result).map_err(|_| -result);
             into.push(Completion { slot, result, buf });
         }
-        self.found_some = into.len() > before;
+        self.last_reap_found_some = into.len() > before;
     }
 
     fn wait(&mut self) -> io::Result<()> {
@@ -195,7 +199,7 @@ impl Backend for Uring {
     }
 
     fn readiness(&self) -> io::Result<Option<OwnedFd>> {
-        // Never read, as in the pread pool: each change of the counter wakes.
+        // Never read, as in the pread pool: each change of the counter wakes the task.
         self.signal.as_fd().try_clone_to_owned().map(Some)
     }
 }
@@ -205,26 +209,26 @@ impl Drop for Uring {
         let mut ended = Vec::new();
         let mut refusals = 0;
         while self.in_flight > 0 {
-            // EAGAIN and EBUSY pass when completions are taken.
+            // EAGAIN and EBUSY go away as completions are collected.
             if self.wait().is_err() {
                 refusals += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
             if refusals > 1000 {
-                std::mem::forget(std::mem::take(&mut self.flights));
+                std::mem::forget(std::mem::take(&mut self.operations));
                 return;
             }
             self.reap(&mut ended);
             ended.clear();
         }
-        // Otherwise the files would stay open, and locked, until the kernel comes to clear up after
-        // the ring, some time after its descriptor was closed.
+        // Otherwise the files would stay open, and locked, until the kernel has cleaned up the ring, which
+        // happens some time after its descriptor was closed.
         let _ = self.ring.submitter().unregister_files();
         let _ = self.ring.submitter().unregister_buffers();
     }
 }
 
-/// Sets a ring up in the best mode that this kernel has and that wakes a sleeping thread.
+/// Sets up a ring in the best mode that the kernel supports and in which it wakes a sleeping thread.
 pub(crate) fn setup(slots: u32) -> io::Result<(IoUring, EventFd, TaskRun)> {
     type Flags = fn(&mut io_uring::Builder);
     const MODES: [(TaskRun, Flags); 4] = [
@@ -250,7 +254,7 @@ pub(crate) fn setup(slots: u32) -> io::Result<(IoUring, EventFd, TaskRun)> {
             Ok(mut ring) => {
                 let signal = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
                 ring.submitter().register_eventfd(signal.as_fd().as_raw_fd())?;
-                if task_run == TaskRun::Interrupting || wakes(&mut ring, &signal)? {
+                if task_run == TaskRun::Interrupting || eventfd_wakes(&mut ring, &signal)? {
                     return Ok((ring, signal, task_run));
                 }
             }
@@ -261,19 +265,19 @@ pub(crate) fn setup(slots: u32) -> io::Result<(IoUring, EventFd, TaskRun)> {
     Err(refusal)
 }
 
-/// Whether a thread that sleeps in epoll learns of work that the kernel finishes later. It's tried,
-/// with a timer of 1 ms, as no manual promises it: deferred work doesn't make the ring itself
-/// readable (seen on Linux 6.18), but does signal an eventfd.
-fn wakes(ring: &mut IoUring, signal: &EventFd) -> io::Result<bool> {
+/// Returns whether a thread that sleeps in epoll is woken by work that the kernel finishes later. No manual
+/// guarantees this, so it is tested with a timer of 1 ms: deferred work does not make the ring itself
+/// readable (seen on Linux 6.18), but it does signal an eventfd.
+fn eventfd_wakes(ring: &mut IoUring, signal: &EventFd) -> io::Result<bool> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(signal, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))?;
     let after = types::Timespec::from(Duration::from_millis(1));
     let entry = opcode::Timeout::new(&after).build();
-    // SAFETY: the kernel copies the time out at submission, which is before this function ends.
+    // SAFETY: the kernel copies the timespec at submission, which is before this function returns.
     let pushed = unsafe { ring.submission().push(&entry) };
     pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
     ring.submit()?;
-    // Work that the kernel hands to a sleeping thread may interrupt its sleep first.
+    // Work that the kernel passes to a sleeping thread may first interrupt its sleep.
     let mut woken = Err(nix::Error::EINTR);
     for _ in 0..8 {
         if woken == Err(nix::Error::EINTR) {

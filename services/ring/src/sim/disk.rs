@@ -1,4 +1,4 @@
-//! The disk itself: drives, what is in flight on them, and what is to go wrong.
+//! The simulated disk: its drives, the operations in flight, and the faults to inject.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,21 +14,23 @@ use super::random::SimRandom;
 use crate::SlabFile;
 use crate::backend::{Completion, Request};
 use crate::device::QUEUE_DEPTH_DEFAULT;
-use crate::progress::Kind;
+use crate::progress::OpKind;
 
-/// What a simulated disk is.
+/// The configuration of a simulated disk.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Everything random follows from it.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Bytes of each drive, multiples of 4,096.
+    /// Size of each drive in bytes, a multiple of 4,096.
     pub drives: Vec<u64>,
-    /// Ticks that an operation takes; completions overtake each other within this range.
+    /// Ticks that an operation takes, chosen at random within this range; so completions can overtake each
+    /// other.
     pub latency_ticks: RangeInclusive<u64>,
-    /// How long a tick takes by the runtime's clock; zero for a turn of the runtime, during which a paused clock
-    /// stands still.
+    /// Duration of a tick on the runtime's clock. With zero, a tick takes one pass over the
+    /// runtime's tasks, during which a paused clock does not advance.
     pub tick: Duration,
-    /// Operations that each drive is said to take at a time: rings go by it, the drives take any number.
+    /// The queue depth that each drive reports. Rings obey it; the drives themselves accept any number of
+    /// operations.
     pub queue_depth: u32,
 }
 
@@ -44,69 +46,70 @@ impl Default for SimConfig {
     }
 }
 
-/// What goes wrong, how often. Off by default.
+/// The faults to inject, and how often. None by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SimFaults {
-    /// Of 1,000 reads, how many end short, anywhere.
+    /// Reads, per 1,000, that end short at a random byte.
     pub short_reads_per_mille: u32,
-    /// Of 1,000 writes, how many end short, anywhere.
+    /// Writes, per 1,000, that end short at a random byte.
     pub short_writes_per_mille: u32,
-    /// Of 1,000 operations, how many end in EINTR or EAGAIN.
+    /// Operations, per 1,000, that fail with EINTR or EAGAIN.
     pub interrupts_per_mille: u32,
-    /// Of 1,000 reads, how many end in EIO.
+    /// Reads, per 1,000, that fail with EIO.
     pub failed_reads_per_mille: u32,
-    /// Of 1,000 writes and syncs, how many end in EIO, with nothing written.
+    /// Writes and fsyncs, per 1,000, that fail with EIO without writing anything.
     pub failed_writes_per_mille: u32,
-    /// Of 1,000 reads, how many bring a bit that is not what the drive holds.
+    /// Reads, per 1,000, that return one flipped bit.
     pub flipped_reads_per_mille: u32,
-    /// Of 1,000 writes, how many are said to be done and are not.
+    /// Writes, per 1,000, that are reported as successful but are not carried out.
     pub lost_writes_per_mille: u32,
-    /// Whether writes find no room (ENOSPC).
+    /// Whether writes fail with ENOSPC.
     pub is_full: bool,
 }
 
-/// A read as the drive saw it: one for each attempt.
+/// A read as the drive received it: one for each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhysicalRead {
     /// The drive.
     pub drive: DriveNo,
-    /// Where it began.
+    /// The offset at which it began.
     pub offset: ByteOffset,
-    /// In bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// A simulated disk; clones are the same disk. See the [module](crate::sim).
+/// A simulated disk. Clones are handles to the same disk. See the [module](crate::sim).
 #[derive(Clone)]
 pub struct SimDisk {
     seed: u64,
     tick: Duration,
     queue_depth: u32,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
-/// One of the rings on the disk.
+/// Identifies one of the rings that use the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingNo(u64);
 
-struct State {
+struct DiskState {
     latency_ticks: RangeInclusive<u64>,
     drives: Vec<SimDrive>,
     faults: SimFaults,
     bad_sectors: BTreeSet<(DriveNo, SectorNo)>,
-    gone: BTreeSet<DriveNo>,
+    unplugged: BTreeSet<DriveNo>,
     held: bool,
     hung: BTreeSet<DriveNo>,
     reads: Vec<PhysicalRead>,
-    flights: Vec<Flight>,
-    /// Of each ring, and for crashes.
+    operations: Vec<Operation>,
+    /// The random numbers of each ring.
     randoms: Vec<SimRandom>,
+    /// The random numbers of crashes.
     crash_random: SimRandom,
-    /// Counts pushes and completions, to tell what a sync covers.
+    /// Counts pushes and completions, to determine which writes an fsync covers.
     moment: u64,
 }
 
-struct Flight {
+struct Operation {
     ring: RingNo,
     request: Request,
     pushed: u64,
@@ -116,28 +119,32 @@ struct Flight {
 }
 
 impl SimDisk {
-    /// A disk of zeros.
+    /// Makes a disk whose drives are all zeros.
     ///
     /// # Panics
     ///
-    /// If a drive's length isn't a positive multiple of 4,096.
+    /// If a drive's size is not a positive multiple of 4,096.
     pub fn new(config: SimConfig) -> Self {
         let whole = |len: &u64| *len > 0 && len.is_multiple_of(SECTOR_BYTES as u64);
-        assert!(config.drives.iter().all(whole), "drives of whole sectors: {:?}", config.drives);
+        assert!(
+            config.drives.iter().all(whole),
+            "drive sizes must be positive multiples of 4096: {:?}",
+            config.drives
+        );
         Self {
             seed: config.seed,
             tick: config.tick,
             queue_depth: config.queue_depth,
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(DiskState {
                 latency_ticks: config.latency_ticks,
                 drives: config.drives.iter().map(|&len| SimDrive::new(len)).collect(),
                 faults: SimFaults::default(),
                 bad_sectors: BTreeSet::new(),
-                gone: BTreeSet::new(),
+                unplugged: BTreeSet::new(),
                 held: false,
                 hung: BTreeSet::new(),
                 reads: Vec::new(),
-                flights: Vec::new(),
+                operations: Vec::new(),
                 randoms: Vec::new(),
                 crash_random: SimRandom::new(!config.seed),
                 moment: 0,
@@ -145,12 +152,12 @@ impl SimDisk {
         }
     }
 
-    /// Its seed.
+    /// Returns the disk's seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Its drives, to be given to [`Ring::start`](crate::Ring::start).
+    /// Returns the drives, to be passed to [`Ring::start`](crate::Ring::start).
     pub fn slabs(&self) -> Vec<SlabFile> {
         let lens: Vec<_> = self.lock().drives.iter().map(|d| d.bytes.len() as u64).collect();
         let depth = self.queue_depth;
@@ -158,46 +165,46 @@ impl SimDisk {
         lens.into_iter().enumerate().map(slab).collect()
     }
 
-    /// From now on these go wrong.
+    /// Sets the faults to inject from now on.
     pub fn set_faults(&self, faults: SimFaults) {
         self.lock().faults = faults;
     }
 
-    /// From now on operations take so long.
+    /// Sets the latency of operations from now on.
     pub fn set_latency(&self, ticks: RangeInclusive<u64>) {
         self.lock().latency_ticks = ticks;
     }
 
-    /// Reads of the sector end in EIO, until [`SimDisk::mend_sector`] or a write of it.
+    /// Makes reads of the sector fail with EIO, until it is written or [`SimDisk::mend_sector`] is called.
     pub fn break_sector(&self, drive: DriveNo, sector: SectorNo) {
         self.lock().bad_sectors.insert((drive, sector));
     }
 
-    /// Reads of the sector work again.
+    /// Makes reads of the sector work again.
     pub fn mend_sector(&self, drive: DriveNo, sector: SectorNo) {
         self.lock().bad_sectors.remove(&(drive, sector));
     }
 
-    /// Everything that is asked of the drive ends in ENODEV, until it is back.
-    pub fn unplug(&self, drive: DriveNo, is_gone: bool) {
+    /// Unplugs the drive or plugs it in again. While it is unplugged, all its operations fail with ENODEV.
+    pub fn unplug(&self, drive: DriveNo, is_unplugged: bool) {
         let mut state = self.lock();
-        match is_gone {
-            true => state.gone.insert(drive),
-            false => state.gone.remove(&drive),
+        match is_unplugged {
+            true => state.unplugged.insert(drive),
+            false => state.unplugged.remove(&drive),
         };
     }
 
-    /// Turns one bit (0 to 7) of the stored byte.
+    /// Flips one bit (0 to 7) of a stored byte.
     pub fn flip_bit(&self, drive: DriveNo, at: ByteOffset, bit: u8) {
         self.lock().drive(drive).bytes[at.0 as usize] ^= 1 << bit;
     }
 
-    /// While held, nothing completes (but a ring that is dropped doesn't wait for it).
+    /// While `held` is true, nothing completes. Dropping a ring does not wait for it.
     pub fn hold(&self, held: bool) {
         self.lock().held = held;
     }
 
-    /// While a drive hangs, nothing that is asked of it completes (but a ring that is dropped doesn't wait for it).
+    /// While `is_hung` is true, no operation of the drive completes. Dropping a ring does not wait for it.
     pub fn hang(&self, drive: DriveNo, is_hung: bool) {
         let mut state = self.lock();
         match is_hung {
@@ -206,27 +213,28 @@ impl SimDisk {
         };
     }
 
-    /// Stops the machine: writes in flight are torn, what completed unsynced may be lost, and every
-    /// operation in flight ends in EIO. The rings may then be dropped and new ones started.
+    /// Simulates a crash of the machine: writes in flight are torn, completed writes without an fsync may be
+    /// lost, and every operation in flight fails with EIO. Afterwards the rings can be dropped and new ones
+    /// started.
     pub fn crash(&self) {
         self.lock().crash();
     }
 
-    /// What a drive holds, completed writes included.
+    /// Returns a drive's contents, including writes that completed without an fsync.
     pub fn contents(&self, drive: DriveNo) -> Vec<u8> {
         self.lock().drive(drive).bytes.clone()
     }
 
-    /// Puts bytes there, durably, past all rings.
+    /// Stores bytes durably, bypassing all rings.
     pub fn put(&self, drive: DriveNo, at: ByteOffset, data: &[u8]) {
         let at = at.0 as usize;
         self.lock().drive(drive).bytes[at..at + data.len()].copy_from_slice(data);
     }
 
-    /// Reads past all rings, as [`SlabFile::read_at`](crate::SlabFile::read_at) does.
+    /// Reads without a ring, as [`SlabFile::read_at`](crate::SlabFile::read_at) does.
     pub(crate) fn read_at(&self, drive: DriveNo, at: ByteOffset, buf: &mut [u8]) -> io::Result<()> {
         let mut state = self.lock();
-        if state.gone.contains(&drive) {
+        if state.unplugged.contains(&drive) {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         let first = SectorNo(at.0 / SECTOR_BYTES as u64);
@@ -239,14 +247,14 @@ impl SimDisk {
         Ok(())
     }
 
-    /// The reads since the last call, in the order of submission.
+    /// Returns the reads since the last call, in the order of submission.
     pub fn take_reads(&self) -> Vec<PhysicalRead> {
         std::mem::take(&mut self.lock().reads)
     }
 
-    /// Operations in flight, of all rings.
+    /// Returns the number of operations in flight, of all rings.
     pub fn in_flight(&self) -> usize {
-        self.lock().flights.len()
+        self.lock().operations.len()
     }
 
     pub(crate) fn tick(&self) -> Duration {
@@ -257,7 +265,7 @@ impl SimDisk {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
-    pub(crate) fn join(&self) -> RingNo {
+    pub(crate) fn add_ring(&self) -> RingNo {
         let mut state = self.lock();
         let number = state.randoms.len() as u64;
         let mut seeds = SimRandom::new(self.seed);
@@ -270,37 +278,39 @@ impl SimDisk {
         self.lock().push(ring, now, request);
     }
 
-    /// Moves out what is due by `now`, in the order of completion.
+    /// Removes the operations that are due by `now`, in the order of completion.
     pub(crate) fn complete(&self, ring: RingNo, now: u64, into: &mut Vec<Completion>) {
         let mut state = self.lock();
         if state.held {
             return;
         }
         let hung = std::mem::take(&mut state.hung);
-        let is_due = |flight: &Flight| {
-            flight.ring == ring && flight.due <= now && !hung.contains(&flight.request.drive)
+        let is_due = |operation: &Operation| {
+            operation.ring == ring
+                && operation.due <= now
+                && !hung.contains(&operation.request.drive)
         };
         state.complete(is_due, into);
         state.hung = hung;
     }
 
-    /// Moves everything of the ring out, done, though it be held, or its drive hang.
+    /// Removes and completes all operations of the ring, even if the disk is held or a drive hangs.
     pub(crate) fn finish(&self, ring: RingNo, into: &mut Vec<Completion>) {
-        self.lock().complete(|flight| flight.ring == ring, into);
+        self.lock().complete(|operation| operation.ring == ring, into);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiskState {
     fn drive(&mut self, drive: DriveNo) -> &mut SimDrive {
         &mut self.drives[usize::from(drive.0)]
     }
 
     fn push(&mut self, ring: RingNo, now: u64, request: Request) {
-        if request.kind == Kind::Read {
+        if request.kind == OpKind::Read {
             self.reads.push(PhysicalRead {
                 drive: request.drive,
                 offset: request.offset,
@@ -313,26 +323,27 @@ impl State {
         let order = random.next();
         self.moment += 1;
         let (pushed, due) = (self.moment, now.saturating_add(ticks));
-        self.flights.push(Flight { ring, request, pushed, due, order, crashed: false });
+        self.operations.push(Operation { ring, request, pushed, due, order, crashed: false });
     }
 
-    fn complete(&mut self, is_due: impl Fn(&Flight) -> bool, into: &mut Vec<Completion>) {
-        let mut due: Vec<_> = self.flights.extract_if(.., |flight| is_due(flight)).collect();
-        due.sort_by_key(|flight| (flight.due, flight.order));
-        into.extend(due.into_iter().map(|flight| self.carry_out(flight)));
+    fn complete(&mut self, is_due: impl Fn(&Operation) -> bool, into: &mut Vec<Completion>) {
+        let mut due: Vec<_> =
+            self.operations.extract_if(.., |operation| is_due(operation)).collect();
+        due.sort_by_key(|operation| (operation.due, operation.order));
+        into.extend(due.into_iter().map(|operation| self.complete_one(operation)));
     }
 
-    fn carry_out(&mut self, flight: Flight) -> Completion {
-        let Flight { ring, mut request, pushed, crashed, .. } = flight;
+    fn complete_one(&mut self, operation: Operation) -> Completion {
+        let Operation { ring, mut request, pushed, crashed, .. } = operation;
         let result = match crashed {
             true => Err(libc::EIO),
-            false => self.try_to(ring, &mut request, pushed),
+            false => self.execute(ring, &mut request, pushed),
         };
         Completion { slot: request.slot, result, buf: request.buf }
     }
 
-    fn try_to(&mut self, ring: RingNo, request: &mut Request, pushed: u64) -> Result<u32, i32> {
-        if self.gone.contains(&request.drive) {
+    fn execute(&mut self, ring: RingNo, request: &mut Request, pushed: u64) -> Result<u32, i32> {
+        if self.unplugged.contains(&request.drive) {
             return Err(libc::ENODEV);
         }
         let random = &mut self.randoms[ring.0 as usize];
@@ -340,13 +351,13 @@ impl State {
             return Err([libc::EINTR, libc::EAGAIN][random.below(2) as usize]);
         }
         let short = match request.kind {
-            Kind::Read => self.faults.short_reads_per_mille,
-            Kind::Write => self.faults.short_writes_per_mille,
-            Kind::Sync => 0,
+            OpKind::Read => self.faults.short_reads_per_mille,
+            OpKind::Write => self.faults.short_writes_per_mille,
+            OpKind::Fsync => 0,
         };
         let failed = match request.kind {
-            Kind::Read => self.faults.failed_reads_per_mille,
-            Kind::Write | Kind::Sync => self.faults.failed_writes_per_mille,
+            OpKind::Read => self.faults.failed_reads_per_mille,
+            OpKind::Write | OpKind::Fsync => self.faults.failed_writes_per_mille,
         };
         if random.per_mille(failed) {
             return Err(libc::EIO);
@@ -364,8 +375,8 @@ impl State {
         let sectors =
             (request.drive, first)..(request.drive, first.plus(address::sectors_for(len as u64)));
         match request.kind {
-            Kind::Sync => drive.sync(pushed),
-            Kind::Read => {
+            OpKind::Fsync => drive.fsync(pushed),
+            OpKind::Read => {
                 if self.bad_sectors.range(sectors).next().is_some() {
                     return Err(libc::EIO);
                 }
@@ -375,9 +386,9 @@ impl State {
                     request.buf[place] ^= 1 << random.below(8);
                 }
             }
-            Kind::Write if self.faults.is_full => return Err(libc::ENOSPC),
-            Kind::Write if random.per_mille(self.faults.lost_writes_per_mille) => {}
-            Kind::Write => {
+            OpKind::Write if self.faults.is_full => return Err(libc::ENOSPC),
+            OpKind::Write if random.per_mille(self.faults.lost_writes_per_mille) => {}
+            OpKind::Write => {
                 drive.write(moment, at, &request.buf[part]);
                 self.bad_sectors.retain(|place| !sectors.contains(place));
             }
@@ -386,18 +397,18 @@ impl State {
     }
 
     fn crash(&mut self) {
-        let Self { flights, drives, crash_random, .. } = self;
+        let Self { operations, drives, crash_random, .. } = self;
         for drive in drives.iter_mut() {
             drive.crash(crash_random);
         }
-        for flight in flights.iter_mut().filter(|flight| !flight.crashed) {
-            let request = &flight.request;
-            if request.kind == Kind::Write {
+        for operation in operations.iter_mut().filter(|operation| !operation.crashed) {
+            let request = &operation.request;
+            if request.kind == OpKind::Write {
                 let part = request.start as usize..(request.start + request.len) as usize;
                 let drive = &mut drives[usize::from(request.drive.0)];
                 drive.tear(request.offset.0 as usize, &request.buf[part], crash_random);
             }
-            flight.crashed = true;
+            operation.crashed = true;
         }
     }
 }

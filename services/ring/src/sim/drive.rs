@@ -1,4 +1,4 @@
-//! The bytes of one simulated drive, and which of them a crash may take back.
+//! The contents of one simulated drive, and the writes that a crash may undo.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use address::SECTOR_BYTES;
 
 use super::random::SimRandom;
 
-/// What a drive can't tear: it writes 512 bytes wholly or not at all.
-const ATOM_BYTES: usize = 512;
+/// A drive writes this many bytes entirely or not at all, so a crash cannot tear them.
+const ATOMIC_WRITE_BYTES: usize = 512;
 
-/// See the module.
+/// A simulated drive.
 pub(crate) struct SimDrive {
     pub bytes: Vec<u8>,
-    /// Completed writes that no sync has covered: when, where, and what was there before.
+    /// Completed writes that no fsync has covered: when they completed, where, and the bytes that were there
+    /// before.
     unsynced: Vec<(u64, usize, Vec<u8>)>,
 }
 
@@ -21,30 +22,30 @@ impl SimDrive {
         Self { bytes: vec![0; len as usize], unsynced: Vec::new() }
     }
 
-    /// A write that completed, as the `moment`th operation.
+    /// Applies a write that completed at `moment`.
     pub fn write(&mut self, moment: u64, at: usize, data: &[u8]) {
         let place = &mut self.bytes[at..at + data.len()];
         self.unsynced.push((moment, at, place.to_vec()));
         place.copy_from_slice(data);
     }
 
-    /// Makes durable what completed before `moment`.
-    pub fn sync(&mut self, moment: u64) {
+    /// Makes writes durable that completed before `moment`.
+    pub fn fsync(&mut self, moment: u64) {
         self.unsynced.retain(|(completed, ..)| *completed >= moment);
     }
 
-    /// A write that the crash found in flight.
+    /// Applies a random part of a write that was in flight at a crash.
     pub fn tear(&mut self, at: usize, data: &[u8], random: &mut SimRandom) {
-        for (number, atom) in data.chunks(ATOM_BYTES).enumerate() {
+        for (number, atom) in data.chunks(ATOMIC_WRITE_BYTES).enumerate() {
             if random.below(2) == 0 {
-                let start = at + number * ATOM_BYTES;
+                let start = at + number * ATOMIC_WRITE_BYTES;
                 self.bytes[start..start + atom.len()].copy_from_slice(atom);
             }
         }
     }
 
-    /// Takes back some of what completed unsynced, sector by sector: from a sector's last write
-    /// backwards, until one is found to have been kept.
+    /// Undoes some of the completed writes that were not fsynced. For each sector, undoes its writes from the
+    /// last one backwards, up to a random one, which is kept.
     pub fn crash(&mut self, random: &mut SimRandom) {
         let mut kept = BTreeSet::new();
         for (_, at, before) in self.unsynced.drain(..).rev() {
@@ -68,12 +69,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crash_takes_back_only_the_unsynced_and_never_an_older_version() {
+    fn a_crash_undoes_only_unsynced_writes_in_reverse_order() {
         let mut outcomes = BTreeSet::new();
         for seed in 0..64 {
             let mut drive = SimDrive::new(8192);
             drive.write(1, 0, &[1; 4096]);
-            drive.sync(2);
+            drive.fsync(2);
             drive.write(3, 0, &[2; 4096]);
             drive.write(4, 0, &[3; 4096]);
             drive.crash(&mut SimRandom::new(seed));
@@ -84,10 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_doesnt_cover_what_completed_after_its_start() {
+    fn an_fsync_does_not_cover_writes_that_completed_after_it_began() {
         let mut drive = SimDrive::new(4096);
         drive.write(5, 0, &[1; 4096]);
-        drive.sync(5);
+        drive.fsync(5);
         assert_eq!(drive.unsynced.len(), 1);
     }
 }

@@ -1,18 +1,19 @@
-//! A simulated disk, for the tests of this and of other crates: drives in memory, with latency,
-//! reordering, faults and crashes, all of it from one seed.
+//! A simulated disk for tests, also of other crates: drives in memory with latency, reordering, faults and
+//! crashes, all determined by one seed.
 //!
-//! Time is counted in ticks: the driver of a ring makes one with each turn while something is in
-//! flight, so no clock is read, and a paused tokio clock doesn't advance meanwhile; or one each so often
-//! by that clock ([`SimConfig::tick`]), so that drives can be late. Every choice comes from the seed, so on a single-threaded runtime a run repeats exactly. A disk may be shared
-//! by several rings; each has random numbers of its own.
+//! Time is counted in ticks. While anything is in flight, a ring's driver advances time by one tick each time
+//! it runs. By default no clock is involved, and a paused tokio clock does not advance. With
+//! [`SimConfig::tick`], a tick takes time on tokio's clock, so that drives can be slow. All choices are
+//! derived from the seed, so a run on a single-threaded runtime repeats exactly. Several rings may share a
+//! disk; each has its own sequence of random numbers.
 //!
 //! ```text
-//! in flight --tick >= due--> completed (visible to reads) --sync--> durable
+//! in flight --tick >= due--> completed (visible to reads) --fsync--> durable
 //!     | crash: 512-byte pieces      | crash: each sector kept
-//!     v   written or not            v   or gone back
+//!     v   written or not            v   or undone
 //! ```
 //!
-//! It doesn't model time within an operation, bandwidth, or the order of drives' caches beyond that.
+//! It does not model the time within an operation, bandwidth, or further effects of a drive's cache.
 
 mod disk;
 mod drive;

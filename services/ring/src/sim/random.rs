@@ -1,7 +1,7 @@
-//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), which will give the
-//! same numbers in every version of everything.
+//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), whose numbers do not change
+//! between versions of a library.
 
-/// See the module.
+/// A SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub(crate) struct SimRandom(u64);
 
@@ -18,12 +18,12 @@ impl SimRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `end`, which isn't 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// True `count` times in 1,000.
+    /// Returns true with a probability of `count` in 1,000.
     pub fn per_mille(&mut self, count: u32) -> bool {
         count > 0 && self.below(1000) < u64::from(count)
     }

@@ -1,4 +1,4 @@
-//! A ring over a drive of known bytes, and a sink that keeps what it gets.
+//! A ring over a drive with known contents, and a sink that keeps what it receives.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,34 +17,34 @@ pub const D0: DriveNo = DriveNo(0);
 pub const SECTORS: u64 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum TestEngine {
     Uring,
     Pread,
     InPlace,
     Simulated,
 }
 
-/// Generates a test of each async function on each engine.
+/// Generates, for each async function, a test on each engine.
 macro_rules! on_each_engine {
     ($($name:ident with $config:expr;)*) => {$(
         mod $name {
             use super::*;
-            use crate::bed::{On, run};
+            use crate::bed::{TestEngine, run};
             #[test]
             fn uring() {
-                run(On::Uring, $config, super::$name);
+                run(TestEngine::Uring, $config, super::$name);
             }
             #[test]
             fn pread() {
-                run(On::Pread, $config, super::$name);
+                run(TestEngine::Pread, $config, super::$name);
             }
             #[test]
             fn in_place() {
-                run(On::InPlace, $config, super::$name);
+                run(TestEngine::InPlace, $config, super::$name);
             }
             #[test]
             fn simulated() {
-                run(On::Simulated, $config, super::$name);
+                run(TestEngine::Simulated, $config, super::$name);
             }
         }
     )*};
@@ -55,16 +55,16 @@ pub fn small() -> RingConfig {
     RingConfig { slots: 16, slot_bytes: 16384, pread_threads: 4, ..RingConfig::default() }
 }
 
-pub struct Bed {
+pub struct TestBed {
     pub ring: Ring,
     pub files: Vec<SlabFile>,
     pub config: RingConfig,
     pub folder: Option<TempDir>,
 }
 
-/// Runs a test in a runtime like a core's.
-pub fn run(on: On, config: RingConfig, test: impl AsyncFnOnce(Bed)) {
-    if on == On::Uring
+/// Runs a test on a runtime that is configured like a core's.
+pub fn run(on: TestEngine, config: RingConfig, test: impl AsyncFnOnce(TestBed)) {
+    if on == TestEngine::Uring
         && let Err(why) = ring::probe()
     {
         eprintln!("skipped: no io_uring here: {why}");
@@ -78,16 +78,16 @@ pub fn run(on: On, config: RingConfig, test: impl AsyncFnOnce(Bed)) {
     runtime.block_on(async {
         let hung = tokio::time::sleep(std::time::Duration::from_secs(60));
         tokio::select! {
-            () = async { test(Bed::new(on, config)).await } => {}
+            () = async { test(TestBed::new(on, config)).await } => {}
             () = hung => panic!("hung"),
         }
     });
 }
 
-impl Bed {
-    fn new(on: On, mut config: RingConfig) -> Self {
+impl TestBed {
+    fn new(on: TestEngine, mut config: RingConfig) -> Self {
         let (files, folder) = match on {
-            On::Simulated => {
+            TestEngine::Simulated => {
                 let drives = vec![SECTORS * SECTOR_BYTES as u64];
                 let disk = SimDisk::new(SimConfig { seed: 7, drives, ..Default::default() });
                 disk.put(D0, ByteOffset(0), &contents());
@@ -95,14 +95,14 @@ impl Bed {
                 config.engine = Engine::Simulated(disk);
                 (files, None)
             }
-            On::Uring | On::Pread | On::InPlace => {
+            TestEngine::Uring | TestEngine::Pread | TestEngine::InPlace => {
                 let folder = tempfile::tempdir_in("/var/tmp").unwrap();
                 let path = folder.path().join("slab");
                 std::fs::write(&path, contents()).unwrap();
                 let options = OpenOptions { direct: Direct::Prefer, ..Default::default() };
                 config.engine = match on {
-                    On::Uring => Engine::IoUring,
-                    On::InPlace => Engine::InPlace,
+                    TestEngine::Uring => Engine::IoUring,
+                    TestEngine::InPlace => Engine::InPlace,
                     _ => Engine::Pread,
                 };
                 (vec![SlabFile::open(path, options).unwrap()], Some(folder))
@@ -120,7 +120,7 @@ impl Bed {
     }
 }
 
-/// Each 8 bytes are their own number.
+/// Every 8 bytes contain their own index.
 pub fn contents() -> Vec<u8> {
     let words = SECTORS * SECTOR_BYTES as u64 / 8;
     (0..words).flat_map(u64::to_le_bytes).collect()
@@ -141,12 +141,12 @@ pub fn filled(byte: u8, sectors: usize) -> AlignedBuf {
     buf
 }
 
-/// Keeps every outcome by its tag.
+/// A sink that keeps every outcome by its tag.
 #[derive(Default)]
 pub struct Collector {
     pub got: RefCell<BTreeMap<u64, Result<Vec<u8>, ReadError>>>,
     count: Cell<usize>,
-    came: Notify,
+    arrived: Notify,
 }
 
 impl ReadSink for Collector {
@@ -156,7 +156,7 @@ impl ReadSink for Collector {
         if before.is_some() {
             self.count.set(usize::MAX / 2);
         }
-        self.came.notify_one();
+        self.arrived.notify_one();
     }
 }
 
@@ -167,7 +167,8 @@ impl Collector {
         (collector, sink)
     }
 
-    /// Waits for exactly `count` outcomes, and shows the bytes are those of the tag's sector.
+    /// Waits for exactly `count` outcomes, and checks that the bytes are those of the sector that the tag
+    /// names.
     pub async fn sectors(&self, count: usize) {
         self.outcomes(count).await;
         for (sector, outcome) in &*self.got.borrow() {
@@ -178,8 +179,8 @@ impl Collector {
 
     pub async fn outcomes(&self, count: usize) {
         while self.count.get() < count {
-            self.came.notified().await;
+            self.arrived.notified().await;
         }
-        assert_eq!(self.count.get(), count, "each read is told of once");
+        assert_eq!(self.count.get(), count, "each read is reported once");
     }
 }

@@ -1,20 +1,20 @@
-//! What a ring refuses.
+//! Requests and configurations that a ring refuses.
 
 use address::{ByteOffset, DriveNo};
 use ring::{ReadError, Ring, RingConfig, StartError, WriteError};
 
-use crate::bed::{Bed, Collector, D0, SECTORS, at, filled, on_each_engine, small};
+use crate::bed::{Collector, D0, SECTORS, TestBed, at, filled, on_each_engine, small};
 
 on_each_engine! {
-    ranges_that_arent_whole_sectors_of_the_drive with small();
-    a_full_queue with RingConfig { queue_max: 20, ..small() };
-    unwanted_reads_make_room with RingConfig { queue_max: 20, ..small() };
-    a_full_transfer_queue with RingConfig { transfer_queue_max: 3, ..small() };
-    a_file_that_shrank with small();
-    other_starts with small();
+    invalid_ranges_are_refused with small();
+    a_full_read_queue_refuses_reads with RingConfig { queue_max: 20, ..small() };
+    reads_of_dropped_sinks_make_room with RingConfig { queue_max: 20, ..small() };
+    a_full_transfer_queue_refuses_transfers with RingConfig { transfer_queue_max: 3, ..small() };
+    reads_past_the_end_of_a_truncated_file_fail with small();
+    invalid_starts_are_refused with small();
 }
 
-async fn ranges_that_arent_whole_sectors_of_the_drive(bed: Bed) {
+async fn invalid_ranges_are_refused(bed: TestBed) {
     let (collector, sink) = Collector::new();
     let end = SECTORS * 4096;
     let read = |offset, len| bed.ring.read(&sink, D0, ByteOffset(offset), len, 0).unwrap_err();
@@ -36,7 +36,7 @@ async fn ranges_that_arent_whole_sectors_of_the_drive(bed: Bed) {
     assert_eq!(error.buf.len(), 4096);
     let error = bed.ring.write(D0, at(SECTORS - 1), filled(1, 2)).await.unwrap_err();
     assert!(matches!(error.error, WriteError::PastEnd { .. }), "{error}");
-    let error = bed.ring.sync(DriveNo(9)).await.unwrap_err();
+    let error = bed.ring.fsync(DriveNo(9)).await.unwrap_err();
     assert_eq!(error, WriteError::NoSuchDrive { drive: DriveNo(9) });
 
     bed.ring.drain().await;
@@ -46,7 +46,7 @@ async fn ranges_that_arent_whole_sectors_of_the_drive(bed: Bed) {
     collector.sectors(1).await;
 }
 
-async fn a_full_queue(bed: Bed) {
+async fn a_full_read_queue_refuses_reads(bed: TestBed) {
     let (collector, sink) = Collector::new();
     let mut refused = 0;
     for tag in 0..60 {
@@ -58,7 +58,7 @@ async fn a_full_queue(bed: Bed) {
             }
         }
     }
-    // 16 go to the slots when as many as there are slots have come, then 20 wait.
+    // The first 16 reads fill the slots and are submitted at once; then 20 wait.
     assert_eq!((refused, bed.ring.stats().reads_refused), (24, 24));
     collector.sectors(36).await;
     assert_eq!(bed.ring.stats().queue_len_max, 20);
@@ -66,7 +66,7 @@ async fn a_full_queue(bed: Bed) {
     collector.sectors(37).await;
 }
 
-async fn unwanted_reads_make_room(bed: Bed) {
+async fn reads_of_dropped_sinks_make_room(bed: TestBed) {
     let (collector, sink) = Collector::new();
     let (_, gone) = Collector::new();
     for tag in 0..36 {
@@ -84,7 +84,7 @@ async fn unwanted_reads_make_room(bed: Bed) {
     assert_eq!(bed.ring.stats().reads_discarded, 20);
 }
 
-async fn a_full_transfer_queue(bed: Bed) {
+async fn a_full_transfer_queue_refuses_transfers(bed: TestBed) {
     let writes: Vec<_> =
         (0..5).map(|number| bed.ring.write(D0, at(number), filled(1, 1))).collect();
     let mut outcomes = Vec::new();
@@ -95,7 +95,7 @@ async fn a_full_transfer_queue(bed: Bed) {
     assert_eq!(outcomes, [Ok(()), Ok(()), Ok(()), full, full]);
 }
 
-async fn a_file_that_shrank(bed: Bed) {
+async fn reads_past_the_end_of_a_truncated_file_fail(bed: TestBed) {
     let path = bed.files[0].path();
     if !path.exists() {
         return; // a simulated drive can't shrink
@@ -107,11 +107,15 @@ async fn a_file_that_shrank(bed: Bed) {
     collector.outcomes(2).await;
     let end = SECTORS * 4096;
     let past = |sector, len| Err(ReadError::PastEnd { drive: D0, offset: at(sector), len, end });
-    assert_eq!(collector.got.borrow()[&1], past(8, 16384), "never zeros");
+    assert_eq!(
+        collector.got.borrow()[&1],
+        past(8, 16384),
+        "a read past the end must not return zeros"
+    );
     assert_eq!(collector.got.borrow()[&2], past(500, 4096));
 }
 
-async fn other_starts(bed: Bed) {
+async fn invalid_starts_are_refused(bed: TestBed) {
     let start = |config: &RingConfig| Ring::start(config, &bed.files).map(drop);
     assert!(matches!(start(&RingConfig { slots: 0, ..small() }), Err(StartError::Config(_))));
     assert!(matches!(Ring::start(&bed.config, &[]).map(drop), Err(StartError::Drives(0))));

@@ -1,22 +1,23 @@
-//! Several drives of one ring.
+//! Rings over several drives.
 
 use address::{ByteOffset, DriveNo};
 use ring::sim::{SimConfig, SimDisk};
 use ring::{Direct, Engine, OpenOptions, Ring, RingConfig, SlabFile, WriteError};
 
 use crate::bed::{
-    Bed, Collector, D0, On, at, contents, expected, filled, on_each_engine, run, small,
+    Collector, D0, TestBed, TestEngine, at, contents, expected, filled, on_each_engine, run, small,
 };
 
 const D1: DriveNo = DriveNo(1);
 
 on_each_engine! {
-    each_keeps_its_own with small();
-    those_of_one_device_share_its_transfers with small();
+    each_drive_keeps_its_own_bytes with small();
+    drives_on_one_device_share_a_transfer_limit with small();
 }
 
-/// A ring over two drives as the bed's, in the same folder where they are files.
-fn two_drives(bed: &Bed) -> (Ring, bool) {
+/// Starts a ring over two drives like the test bed's. Files are put in the same folder. Also returns whether
+/// the two drives are on one device.
+fn two_drives(bed: &TestBed) -> (Ring, bool) {
     let (mut files, mut config) = (bed.files.clone(), bed.config.clone());
     if let Some(folder) = &bed.folder {
         let path = folder.path().join("another");
@@ -39,7 +40,7 @@ fn two_simulated(config: SimConfig) -> SimDisk {
     disk
 }
 
-async fn each_keeps_its_own(bed: Bed) {
+async fn each_drive_keeps_its_own_bytes(bed: TestBed) {
     let (ring, _) = two_drives(&bed);
     let (collector, sink) = Collector::new();
     let write = |n: u64, drive: DriveNo| {
@@ -55,7 +56,7 @@ async fn each_keeps_its_own(bed: Bed) {
         write.await.unwrap();
     }
     for drive in [D0, D1] {
-        ring.sync(drive).await.unwrap();
+        ring.fsync(drive).await.unwrap();
         let back = ring.read_owned(drive, at(499), filled(99, 102)).await.unwrap();
         assert_eq!(
             (&back[..4096], &back[101 * 4096..]),
@@ -67,7 +68,7 @@ async fn each_keeps_its_own(bed: Bed) {
     }
 }
 
-async fn those_of_one_device_share_its_transfers(bed: Bed) {
+async fn drives_on_one_device_share_a_transfer_limit(bed: TestBed) {
     let (ring, is_one_device) = two_drives(&bed);
     let (collector, sink) = Collector::new();
     ring.read(&sink, D1, at(7), 4096, 7).unwrap();
@@ -76,14 +77,14 @@ async fn those_of_one_device_share_its_transfers(bed: Bed) {
     for write in writes {
         write.await.unwrap();
     }
-    // A simulated disk's drives are devices of their own.
+    // Simulated drives are on devices of their own.
     assert_eq!(ring.stats().in_flight_max, if is_one_device { 1 } else { 4 });
     assert_eq!(ring.describe().transfers_in_flight_max, [4, 4]);
 }
 
-/// A test on a ring over two simulated drives.
+/// Runs a test on a ring over two simulated drives.
 fn on_two(config: RingConfig, depth: u32, test: impl AsyncFnOnce(Ring, SimDisk)) {
-    run(On::Simulated, small(), async |_| {
+    run(TestEngine::Simulated, small(), async |_| {
         let disk = two_simulated(SimConfig { queue_depth: depth, ..Default::default() });
         let engine = Engine::Simulated(disk.clone());
         let ring = Ring::start(&RingConfig { engine, ..config }, &disk.slabs()).unwrap();
@@ -92,11 +93,11 @@ fn on_two(config: RingConfig, depth: u32, test: impl AsyncFnOnce(Ring, SimDisk))
 }
 
 #[test]
-fn one_that_hangs_keeps_its_own_places_only() {
+fn a_hung_drive_blocks_only_its_own_transfers() {
     on_two(RingConfig { transfer_queue_max: 50, ..small() }, 128, async |ring, disk| {
         disk.hang(D0, true);
         let hung: Vec<_> = (0..50).map(|n| ring.write(D0, at(n), filled(1, 1))).collect();
-        let refused = ring.sync(D0).await.unwrap_err();
+        let refused = ring.fsync(D0).await.unwrap_err();
         assert_eq!(refused, WriteError::Full { queue_max: 50 });
 
         let (collector, sink) = Collector::new();
@@ -106,7 +107,7 @@ fn one_that_hangs_keeps_its_own_places_only() {
             for write in writes {
                 write.await.unwrap();
             }
-            ring.sync(D1).await.unwrap();
+            ring.fsync(D1).await.unwrap();
             let back = ring.read_owned(D1, at(500), filled(99, 30)).await.unwrap();
             assert_eq!(back[..], filled(round, 30)[..]);
             let tag = u64::from(round);
@@ -128,7 +129,7 @@ fn one_that_hangs_keeps_its_own_places_only() {
 }
 
 #[test]
-fn reads_of_one_leave_anothers_transfers_as_they_are() {
+fn a_read_of_one_drive_does_not_limit_anothers_transfers() {
     on_two(small(), 128, async |ring, disk| {
         let (collector, sink) = Collector::new();
         ring.read(&sink, D0, at(3), 4096, 3).unwrap();
@@ -151,7 +152,10 @@ fn a_shallow_device_has_fewer_transfers() {
     for (depth, rings, most) in [(128, 1, 4), (64, 8, 2), (16, 4, 1), (16, 64, 1), (64, 4, 4)] {
         on_two(RingConfig { rings, ..small() }, depth, async |ring, disk| {
             let description = ring.describe();
-            assert_eq!(description.transfers_in_flight_max, [most; 2], "{depth} for {rings}");
+            assert_eq!(
+                description.transfers_in_flight_max, [most; 2],
+                "depth {depth}, {rings} rings"
+            );
             let text = description.to_string();
             assert!(text.ends_with(&format!("2 drives, {most} transfers each")), "{text}");
             disk.hold(true);

@@ -1,22 +1,22 @@
-//! Who asked goes away while the kernel is at work.
+//! Sinks, futures and rings that are dropped while operations are in flight.
 
 use std::rc::Rc;
 
 use ring::{Ring, WriteError};
 use tokio::time::Instant;
 
-use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
+use crate::bed::{Collector, D0, TestBed, at, expected, filled, on_each_engine, small};
 
 on_each_engine! {
-    a_dropped_sink_leaves_its_slots_to_the_kernel with small();
-    a_ring_dropped_with_reads_in_flight with small();
+    reads_of_a_dropped_sink_keep_their_slots_until_they_end with small();
+    a_ring_with_reads_in_flight_can_be_dropped with small();
     a_write_dropped_in_flight_goes_on with small();
-    a_write_dropped_before_submission_isnt_made with small();
-    a_ring_dropped_with_writes_in_flight_gives_the_buffers_back with small();
+    a_write_dropped_before_submission_is_cancelled with small();
+    a_dropped_ring_gives_back_the_buffers_of_writes with small();
     a_sink_may_drop_the_last_ring with small();
 }
 
-async fn a_dropped_sink_leaves_its_slots_to_the_kernel(bed: Bed) {
+async fn reads_of_a_dropped_sink_keep_their_slots_until_they_end(bed: TestBed) {
     let (_, sink) = Collector::new();
     for tag in 0..64 {
         bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
@@ -34,18 +34,18 @@ async fn a_dropped_sink_leaves_its_slots_to_the_kernel(bed: Bed) {
     let stats = bed.ring.stats();
     assert_eq!((stats.reads_orphaned, stats.reads_discarded), (16, 48));
     assert_eq!((stats.reads_completed, stats.in_flight), (200, 0));
-    assert_eq!(stats.reads_submitted, 216, "what was dropped in time cost no read");
+    assert_eq!(stats.reads_submitted, 216, "queued reads of a dropped sink are not submitted");
 }
 
-async fn a_ring_dropped_with_reads_in_flight(bed: Bed) {
+async fn a_ring_with_reads_in_flight_can_be_dropped(bed: TestBed) {
     let (collector, sink) = Collector::new();
     for tag in 0..64 {
         bed.ring.read(&sink, D0, at(tag), 16384, tag).unwrap();
     }
     bed.ring.submit();
-    let Bed { ring, files, config, folder: _folder, .. } = bed;
+    let TestBed { ring, files, config, folder: _folder, .. } = bed;
     drop(ring);
-    assert!(collector.got.borrow().is_empty(), "nobody is called from a drop");
+    assert!(collector.got.borrow().is_empty(), "dropping a ring calls no sink");
 
     let ring = Ring::start(&config, &files).unwrap();
     for tag in 0..64 {
@@ -54,12 +54,12 @@ async fn a_ring_dropped_with_reads_in_flight(bed: Bed) {
     collector.sectors(64).await;
 }
 
-async fn a_write_dropped_in_flight_goes_on(bed: Bed) {
+async fn a_write_dropped_in_flight_goes_on(bed: TestBed) {
     let write = bed.ring.write(D0, at(8), filled(3, 64));
     bed.ring.submit();
     assert_eq!(bed.ring.stats().in_flight, 1);
     drop(write);
-    // If the buffer were freed too early, these would get its memory and spoil the write.
+    // If the write's buffer were freed too early, these buffers would reuse its memory and corrupt the write.
     let others: Vec<_> = (0..64).map(|_| filled(9, 64)).collect();
     bed.ring.drain().await;
     drop(others);
@@ -69,7 +69,7 @@ async fn a_write_dropped_in_flight_goes_on(bed: Bed) {
     assert_eq!(back[65 * 4096..], expected(72, 4096));
 }
 
-async fn a_write_dropped_before_submission_isnt_made(bed: Bed) {
+async fn a_write_dropped_before_submission_is_cancelled(bed: TestBed) {
     drop(bed.ring.write(D0, at(8), filled(3, 1)));
     bed.ring.drain().await;
     assert_eq!(bed.ring.stats().transfers_discarded, 1);
@@ -77,11 +77,11 @@ async fn a_write_dropped_before_submission_isnt_made(bed: Bed) {
     assert_eq!(back[..], expected(8, 4096));
 }
 
-async fn a_ring_dropped_with_writes_in_flight_gives_the_buffers_back(bed: Bed) {
+async fn a_dropped_ring_gives_back_the_buffers_of_writes(bed: TestBed) {
     let writes: Vec<_> =
         (0..12).map(|number| bed.ring.write(D0, at(number * 16), filled(5, 16))).collect();
     bed.ring.submit();
-    let Bed { ring, files, config, folder: _folder, .. } = bed;
+    let TestBed { ring, files, config, folder: _folder, .. } = bed;
     drop(ring);
     let mut written = Vec::new();
     for (number, write) in (0..).zip(writes) {
@@ -96,7 +96,7 @@ async fn a_ring_dropped_with_writes_in_flight_gives_the_buffers_back(bed: Bed) {
             }
         }
     }
-    assert_eq!(written, [0, 1, 2, 3], "those in flight end, the others don't begin");
+    assert_eq!(written, [0, 1, 2, 3], "writes in flight finish, queued ones are not started");
     let ring = Ring::start(&config, &files).unwrap();
     for number in 0..12 {
         let back = ring.read_owned(D0, at(number * 16), filled(0, 16)).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_ring_dropped_with_writes_in_flight_gives_the_buffers_back(bed: Bed) {
     }
 }
 
-async fn a_sink_may_drop_the_last_ring(bed: Bed) {
+async fn a_sink_may_drop_the_last_ring(bed: TestBed) {
     use std::cell::RefCell;
     struct Last(RefCell<Option<Ring>>, tokio::sync::Notify);
     impl ring::ReadSink for Last {
@@ -117,7 +117,7 @@ async fn a_sink_may_drop_the_last_ring(bed: Bed) {
             self.1.notify_one();
         }
     }
-    let Bed { ring, files, folder: _folder, .. } = bed;
+    let TestBed { ring, files, folder: _folder, .. } = bed;
     let last = Rc::new(Last(RefCell::new(Some(ring.clone())), tokio::sync::Notify::new()));
     let sink: Rc<dyn ring::ReadSink> = Rc::clone(&last) as _;
     for tag in 0..8 {

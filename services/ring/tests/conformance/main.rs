@@ -1,5 +1,4 @@
-//! One suite for io_uring, the pread pool and the simulated disk: what a ring promises doesn't
-//! depend on what carries it out.
+//! One test suite for all engines: a ring's guarantees do not depend on its backend.
 
 mod bed;
 mod bounds;

@@ -1,9 +1,9 @@
-//! Random interleavings of everything a ring can do, against a plain model.
+//! Random interleavings of all operations of a ring, checked against a simple model.
 //!
-//! Every write gives its sectors a version; versions of a sector grow. A read may see any version
-//! between the last one known to be complete when it was asked for, and the last one begun when it
-//! was told: no older, no newer, and nothing from elsewhere. While one drive hangs, the transfers of the
-//! other go on.
+//! Each write gives its sectors a higher version number. A read may return any version from the last one that
+//! was known to be complete when the read was requested, to the last one that was begun when its result
+//! arrived: no older one, no newer one, and no other sector's bytes. While one drive hangs, transfers of the
+//! other drive must go on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use ring::{AlignedBuf, Engine, ReadError, ReadSink, Ring, RingConfig, Write};
 
 use tokio::time::Instant;
 
-use crate::bed::{On, at, run, small};
+use crate::bed::{TestEngine, at, run, small};
 
-/// Of each drive.
+/// Sectors of each drive.
 const SECTORS: usize = 32;
 const DRIVES: usize = 2;
-/// Of both, numbered one after the other.
+/// Sectors of both drives, numbered consecutively.
 const ALL: usize = SECTORS * DRIVES;
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ enum Act {
     Write { sector: usize, sectors: usize },
     DropWrites,
     Submit,
-    Turns(u8),
+    Yield(u8),
     Hang { drive: usize },
     Drain,
 }
@@ -47,17 +47,18 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::DropSink),
         1 => Just(Act::DropWrites),
         2 => Just(Act::Submit),
-        4 => (1..12u8).prop_map(Act::Turns),
+        4 => (1..12u8).prop_map(Act::Yield),
         1 => (0..DRIVES).prop_map(|drive| Act::Hang { drive }),
         1 => Just(Act::Drain),
     ]
 }
 
-/// For each sector the last version known to be complete, and the last one begun.
+/// The last version of each sector that is known to be complete, and the last one begun.
 struct Model {
     complete: [Cell<u32>; ALL],
     begun: [Cell<u32>; ALL],
-    /// Sectors of writes that may be in flight: a second write waits, as their order is open.
+    /// Sectors of writes that may be in flight. They are not written again meanwhile, as the order of the two
+    /// writes would be undefined.
     locked: [Cell<bool>; ALL],
     wrong: RefCell<Vec<String>>,
 }
@@ -91,21 +92,22 @@ fn image(sector: usize, version: u32) -> Vec<u8> {
     word.to_le_bytes().repeat(512)
 }
 
-/// The drive that a sector is on, and where.
+/// Returns the drive that holds a sector, and the sector's offset.
 fn place(sector: usize) -> (DriveNo, ByteOffset) {
     (DriveNo((sector / SECTORS) as u16), at((sector % SECTORS) as u64))
 }
 
 struct Checker {
     model: Rc<Model>,
-    /// By tag: first sector, and the version known complete of each when asked for.
-    asked: RefCell<HashMap<u64, (usize, Vec<u32>)>>,
+    /// By tag: the first sector, and the version of each sector that was known to be complete at the request.
+    requested: RefCell<HashMap<u64, (usize, Vec<u32>)>>,
 }
 
 impl ReadSink for Checker {
     fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, _: Instant) {
-        let (first, least) = self.asked.borrow_mut().remove(&tag).expect("told of once");
-        let bytes = outcome.expect("no lasting faults");
+        let (first, least) =
+            self.requested.borrow_mut().remove(&tag).expect("each read is reported once");
+        let bytes = outcome.expect("no permanent faults are injected");
         assert_eq!(bytes.len(), least.len() * 4096);
         for (number, (sector, at_least)) in bytes.chunks(4096).zip(least).enumerate() {
             self.model.check(first + number, at_least, sector);
@@ -124,8 +126,8 @@ struct Player {
 
 impl Player {
     fn renew_sink(&mut self) {
-        let asked = RefCell::default();
-        self.sink = Rc::new(Checker { model: Rc::clone(&self.model), asked });
+        let requested = RefCell::default();
+        self.sink = Rc::new(Checker { model: Rc::clone(&self.model), requested });
     }
 
     fn read(&mut self, sector: usize, sectors: usize) {
@@ -135,7 +137,7 @@ impl Player {
         let least = (sector..sector + sectors).map(|s| self.model.complete[s].get()).collect();
         let (drive, offset) = place(sector);
         match self.ring.read(&sink, drive, offset, sectors * 4096, tag) {
-            Ok(()) => drop(self.sink.asked.borrow_mut().insert(tag, (sector, least))),
+            Ok(()) => drop(self.sink.requested.borrow_mut().insert(tag, (sector, least))),
             Err(error) => assert_eq!(error, ReadError::Full { queue_max: 24 }),
         }
     }
@@ -156,13 +158,13 @@ impl Player {
         self.writes.push((sector, sectors, self.ring.write(drive, offset, buf)));
     }
 
-    /// Takes note of the writes that have ended.
-    fn look(&mut self) {
+    /// Records the writes that have ended.
+    fn poll_writes(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         let model = Rc::clone(&self.model);
         self.writes.retain_mut(|(sector, sectors, write)| {
             let Poll::Ready(outcome) = pin!(write).poll(&mut cx) else { return true };
-            outcome.expect("no lasting faults");
+            outcome.expect("no permanent faults are injected");
             for sector in *sector..*sector + *sectors {
                 model.complete[sector].set(model.begun[sector].get());
                 model.locked[sector].set(false);
@@ -173,26 +175,26 @@ impl Player {
 
     async fn drain(&mut self) {
         self.ring.drain().await;
-        self.look();
-        assert!(self.writes.is_empty() && self.sink.asked.borrow().is_empty());
+        self.poll_writes();
+        assert!(self.writes.is_empty() && self.sink.requested.borrow().is_empty());
         self.model.locked.iter().for_each(|locked| locked.set(false));
     }
 
-    /// The drive hangs until the writes of the other have ended, which they do.
+    /// Hangs the drive until all writes of the other drive have ended.
     async fn hang(&mut self, drive: usize) {
         self.disk.hang(DriveNo(drive as u16), true);
-        let mut turns = 0;
+        let mut yields = 0;
         while self.writes.iter().any(|(sector, ..)| sector / SECTORS != drive) {
-            turns += 1;
-            assert!(turns < 100_000, "drive {drive} holds the other up");
+            yields += 1;
+            assert!(yields < 100_000, "drive {drive} blocks the writes of the other drive");
             tokio::task::yield_now().await;
-            self.look();
+            self.poll_writes();
         }
         self.disk.hang(DriveNo(drive as u16), false);
     }
 
     async fn play(&mut self, act: Act) {
-        // None goes past the end of its drive.
+        // Cut the range at the end of its drive.
         let within = |sector: usize, sectors: usize| sectors.min(SECTORS - sector % SECTORS);
         match act {
             Act::Read { sector, sectors } => self.read(sector, within(sector, sectors)),
@@ -201,14 +203,14 @@ impl Player {
             Act::DropSink => self.renew_sink(),
             Act::DropWrites => self.writes.clear(),
             Act::Submit => self.ring.submit(),
-            Act::Turns(turns) => {
-                for _ in 0..turns {
+            Act::Yield(yields) => {
+                for _ in 0..yields {
                     tokio::task::yield_now().await;
                 }
             }
             Act::Drain => self.drain().await,
         }
-        self.look();
+        self.poll_writes();
     }
 }
 
@@ -231,13 +233,13 @@ fn play(seed: u64, acts: Vec<Act>) {
     let engine = Engine::Simulated(disk.clone());
     let config =
         RingConfig { slots: 6, queue_max: 24, transfers_in_flight_max: 3, engine, ..small() };
-    run(On::Simulated, small(), async |_| {
+    run(TestEngine::Simulated, small(), async |_| {
         let model = Rc::new(Model::new());
-        let asked = RefCell::default();
+        let requested = RefCell::default();
         let mut player = Player {
             ring: Ring::start(&config, &disk.slabs()).unwrap(),
             disk: disk.clone(),
-            sink: Rc::new(Checker { model: Rc::clone(&model), asked }),
+            sink: Rc::new(Checker { model: Rc::clone(&model), requested }),
             model: Rc::clone(&model),
             writes: Vec::new(),
             next_tag: 0,

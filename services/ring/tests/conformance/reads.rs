@@ -1,4 +1,4 @@
-//! The right bytes, once each, in whatever crowd.
+//! Reads return the right bytes exactly once, under any load.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use ring::{ReadError, ReadSink, Ring};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
+use crate::bed::{Collector, D0, TestBed, at, expected, filled, on_each_engine, small};
 
 on_each_engine! {
     more_reads_than_slots with small();
     one_at_a_time with small();
-    without_a_submit_from_outside with small();
-    a_sink_reads_on with small();
-    a_panicking_sink_harms_only_itself with small();
+    the_ring_submits_by_itself with small();
+    a_sink_may_start_further_reads with small();
+    a_panicking_sink_affects_no_other_read with small();
     owned_reads with small();
     two_rings_on_one_thread with small();
 }
 
-async fn more_reads_than_slots(bed: Bed) {
+async fn more_reads_than_slots(bed: TestBed) {
     let (collector, sink) = Collector::new();
     for round in 0..10 {
         for place in 0..100 {
@@ -32,12 +32,12 @@ async fn more_reads_than_slots(bed: Bed) {
     collector.sectors(1000).await;
     let stats = bed.ring.stats();
     assert_eq!((stats.reads_submitted, stats.reads_completed), (1000, 1000));
-    assert_eq!(stats.in_flight_max, 16, "slots bound the depth");
+    assert_eq!(stats.in_flight_max, 16, "at most one read in flight per slot");
     let bytes: usize = (0..1000).map(|tag| 4096 * (1 + tag % 4)).sum();
     assert_eq!(stats.read_bytes, bytes as u64);
 }
 
-async fn one_at_a_time(bed: Bed) {
+async fn one_at_a_time(bed: TestBed) {
     let (collector, sink) = Collector::new();
     for tag in 0..50 {
         bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
@@ -46,7 +46,7 @@ async fn one_at_a_time(bed: Bed) {
     assert_eq!(bed.ring.stats().submits, 50);
 }
 
-async fn without_a_submit_from_outside(bed: Bed) {
+async fn the_ring_submits_by_itself(bed: TestBed) {
     let (collector, sink) = Collector::new();
     let busy = tokio::spawn(async {
         loop {
@@ -57,7 +57,7 @@ async fn without_a_submit_from_outside(bed: Bed) {
         bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
     }
     collector.sectors(10).await;
-    assert_eq!(bed.ring.stats().submits, 1, "what waits together leaves together");
+    assert_eq!(bed.ring.stats().submits, 1, "queued reads are submitted together");
     for tag in 10..110 {
         bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
     }
@@ -65,7 +65,7 @@ async fn without_a_submit_from_outside(bed: Bed) {
     busy.abort();
 }
 
-async fn a_sink_reads_on(bed: Bed) {
+async fn a_sink_may_start_further_reads(bed: TestBed) {
     struct Chain {
         ring: Ring,
         me: RefCell<Option<Rc<dyn ReadSink>>>,
@@ -103,11 +103,11 @@ async fn a_sink_reads_on(bed: Bed) {
     chain.done.notified().await;
     bed.ring.drain().await;
     assert_eq!(bed.ring.stats().reads_completed, 520);
-    assert_eq!(bed.ring.stats().sink_panics, 0, "the bytes were right");
+    assert_eq!(bed.ring.stats().sink_panics, 0, "every read returned the right bytes");
     chain.me.take();
 }
 
-async fn a_panicking_sink_harms_only_itself(bed: Bed) {
+async fn a_panicking_sink_affects_no_other_read(bed: TestBed) {
     struct Panics;
     impl ReadSink for Panics {
         fn read_done(&self, _: u64, _: Result<&[u8], ReadError>, _: Instant) {
@@ -125,16 +125,16 @@ async fn a_panicking_sink_harms_only_itself(bed: Bed) {
     assert_eq!(bed.ring.stats().sink_panics, 20);
 }
 
-async fn owned_reads(bed: Bed) {
+async fn owned_reads(bed: TestBed) {
     let all: Vec<_> =
         (0..8).map(|part| bed.ring.read_owned(D0, at(part * 128), filled(0, 128))).collect();
     for (part, read) in (0..).zip(all) {
         assert_eq!(read.await.unwrap()[..], expected(part * 128, 128 * 4096));
     }
-    assert_eq!(bed.ring.stats().in_flight_max, 4, "in the class of writes");
+    assert_eq!(bed.ring.stats().in_flight_max, 4, "owned reads count as transfers");
 }
 
-async fn two_rings_on_one_thread(bed: Bed) {
+async fn two_rings_on_one_thread(bed: TestBed) {
     let second = Ring::start(&bed.config, &bed.files).unwrap();
     let (collector, sink) = Collector::new();
     for tag in 0..200 {

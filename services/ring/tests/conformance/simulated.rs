@@ -1,18 +1,18 @@
-//! What only a simulated disk can be made to do.
+//! Tests that need a simulated disk.
 
 use address::{ByteOffset, SectorNo};
 use ring::sim::{PhysicalRead, SimConfig, SimDisk, SimFaults};
-use ring::{Engine, Fault, ReadError, Ring, RingConfig, WriteError};
+use ring::{DriveFault, Engine, ReadError, Ring, RingConfig, WriteError};
 
-use crate::bed::{Bed, Collector, D0, On, at, expected, filled, run, small};
+use crate::bed::{Collector, D0, TestBed, TestEngine, at, expected, filled, run, small};
 
-fn on_sim(test: impl AsyncFnOnce(Bed)) {
-    run(On::Simulated, small(), test);
+fn on_sim(test: impl AsyncFnOnce(TestBed)) {
+    run(TestEngine::Simulated, small(), test);
 }
 
 #[test]
 fn each_read_is_one_physical_read() {
-    on_sim(async |bed: Bed| {
+    on_sim(async |bed: TestBed| {
         let (collector, sink) = Collector::new();
         for (tag, len) in [(3, 4096), (900, 16384), (5, 8192)] {
             bed.ring.read(&sink, D0, at(tag), len, tag).unwrap();
@@ -24,8 +24,8 @@ fn each_read_is_one_physical_read() {
 }
 
 #[test]
-fn short_and_interrupted_operations_are_made_whole() {
-    on_sim(async |bed: Bed| {
+fn short_and_interrupted_operations_are_completed() {
+    on_sim(async |bed: TestBed| {
         bed.disk().set_faults(SimFaults {
             short_reads_per_mille: 300,
             short_writes_per_mille: 300,
@@ -39,7 +39,7 @@ fn short_and_interrupted_operations_are_made_whole() {
         }
         collector.sectors(500).await;
         bed.ring.write(D0, at(600), filled(1, 200)).await.unwrap();
-        bed.ring.sync(D0).await.unwrap();
+        bed.ring.fsync(D0).await.unwrap();
         let back = bed.ring.read_owned(D0, at(599), filled(0, 202)).await.unwrap();
         assert_eq!(back[..4096], expected(599, 4096));
         assert!(back[4096..201 * 4096].iter().all(|&byte| byte == 1));
@@ -49,21 +49,24 @@ fn short_and_interrupted_operations_are_made_whole() {
 }
 
 #[test]
-fn interrupts_without_end_are_an_error() {
-    on_sim(async |bed: Bed| {
+fn a_read_that_is_always_interrupted_fails() {
+    on_sim(async |bed: TestBed| {
         bed.disk().set_faults(SimFaults { interrupts_per_mille: 1000, ..Default::default() });
         let (collector, sink) = Collector::new();
         bed.ring.read(&sink, D0, at(0), 4096, 0).unwrap();
         collector.outcomes(1).await;
         let outcome = collector.got.borrow()[&0].clone();
-        assert!(matches!(outcome, Err(ReadError::Io { fault: Fault::Busy, .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(ReadError::Io { fault: DriveFault::Busy, .. })),
+            "{outcome:?}"
+        );
         assert_eq!(bed.disk().take_reads().len(), 64);
     });
 }
 
 #[test]
-fn faults_stay_where_they_are() {
-    on_sim(async |bed: Bed| {
+fn a_fault_affects_only_its_own_sector() {
+    on_sim(async |bed: TestBed| {
         let disk = bed.disk();
         disk.break_sector(D0, SectorNo(5));
         disk.flip_bit(D0, ByteOffset(9 * 4096 + 1), 3);
@@ -74,7 +77,7 @@ fn faults_stay_where_they_are() {
         collector.outcomes(4).await;
         let got = collector.got.take();
         let errno = 5;
-        let medium = ReadError::Io { drive: D0, offset: at(4), errno, fault: Fault::Medium };
+        let medium = ReadError::Io { drive: D0, offset: at(4), errno, fault: DriveFault::Medium };
         assert_eq!(got[&4], Err(medium));
         assert_eq!(got[&2], Ok(expected(2, 8192)));
         assert_eq!(got[&6], Ok(expected(6, 8192)));
@@ -88,13 +91,13 @@ fn faults_stay_where_they_are() {
         disk.set_faults(SimFaults::default());
         bed.ring.write(D0, at(5), filled(1, 1)).await.unwrap();
         let back = bed.ring.read_owned(D0, at(5), filled(0, 1)).await.unwrap();
-        assert_eq!(back[..], [1; 4096], "a written sector is mended");
+        assert_eq!(back[..], [1; 4096], "writing a bad sector repairs it");
     });
 }
 
 #[test]
 fn reads_arent_starved_by_writes() {
-    on_sim(async |bed: Bed| {
+    on_sim(async |bed: TestBed| {
         let (collector, sink) = Collector::new();
         let writes: Vec<_> =
             (0..200).map(|n| bed.ring.write(D0, at(800 + n), filled(1, 1))).collect();
@@ -113,7 +116,7 @@ fn reads_arent_starved_by_writes() {
 }
 
 #[test]
-fn a_crash_tears_what_is_in_flight_and_keeps_what_is_synced() {
+fn a_crash_tears_writes_in_flight_and_keeps_synced_ones() {
     let mut outcomes = std::collections::BTreeSet::new();
     for seed in 0..20 {
         let disk = SimDisk::new(SimConfig { seed, ..Default::default() });
@@ -122,7 +125,7 @@ fn a_crash_tears_what_is_in_flight_and_keeps_what_is_synced() {
             let config = RingConfig { engine, ..small() };
             let ring = Ring::start(&config, &disk.slabs()).unwrap();
             ring.write(D0, at(0), filled(1, 4)).await.unwrap();
-            ring.sync(D0).await.unwrap();
+            ring.fsync(D0).await.unwrap();
             disk.hold(true);
             let torn = ring.write(D0, at(4), filled(2, 4));
             let read = ring.read_owned(D0, at(0), filled(0, 1));
@@ -140,11 +143,11 @@ fn a_crash_tears_what_is_in_flight_and_keeps_what_is_synced() {
             outcomes.insert(back.iter().filter(|&&byte| byte == 2).count());
         });
     }
-    assert!(outcomes.len() > 5, "different each time: {outcomes:?}");
+    assert!(outcomes.len() > 5, "crashes differ by seed: {outcomes:?}");
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn a_seed_determines_the_run() {
     let order_of = |seed| {
         let mut order = Vec::new();
         let drives = vec![1 << 20];
@@ -160,7 +163,7 @@ fn the_same_seed_is_the_same_run() {
                 ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
             }
             collector.outcomes(64).await;
-            // Which reads still found zeros tells the order of completions.
+            // The reads that still returned zeros reveal the order of completions.
             order.extend(collector.got.take().into_values().map(|bytes| bytes.unwrap()[0]));
             drop(writes);
         });

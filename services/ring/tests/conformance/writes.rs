@@ -1,20 +1,20 @@
-//! Writes, and their place behind reads.
+//! Writes, and their priority below reads.
 
 use ring::{OpenOptions, Ring, SlabFile, WriteError};
 
-use crate::bed::{Bed, Collector, D0, at, expected, filled, on_each_engine, small};
+use crate::bed::{Collector, D0, TestBed, at, expected, filled, on_each_engine, small};
 
 on_each_engine! {
-    written_and_read_back with small();
+    written_bytes_are_read_back with small();
     many_writes_and_reads_together with small();
     drain_waits_for_everything with small();
-    writes_go_one_by_one_after_a_read with small();
+    writes_go_one_at_a_time_after_a_read with small();
 }
 
-async fn written_and_read_back(bed: Bed) {
+async fn written_bytes_are_read_back(bed: TestBed) {
     let buf = bed.ring.write(D0, at(100), filled(1, 256)).await.unwrap();
     assert_eq!(buf[..], filled(1, 256)[..], "the same buffer");
-    bed.ring.sync(D0).await.unwrap();
+    bed.ring.fsync(D0).await.unwrap();
     let (collector, sink) = Collector::new();
     bed.ring.read(&sink, D0, at(98), 16384, 98).unwrap();
     collector.outcomes(1).await;
@@ -23,10 +23,10 @@ async fn written_and_read_back(bed: Bed) {
     assert_eq!(got[8192..], [1; 8192]);
     let stats = bed.ring.stats();
     assert_eq!((stats.writes_completed, stats.write_bytes), (1, 256 * 4096));
-    assert_eq!(stats.syncs_completed, 1);
+    assert_eq!(stats.fsyncs_completed, 1);
 }
 
-async fn many_writes_and_reads_together(bed: Bed) {
+async fn many_writes_and_reads_together(bed: TestBed) {
     let (collector, sink) = Collector::new();
     let writes: Vec<_> =
         (0..50).map(|n| bed.ring.write(D0, at(500 + n * 10), filled(n as u8, 10))).collect();
@@ -44,7 +44,7 @@ async fn many_writes_and_reads_together(bed: Bed) {
     }
 }
 
-async fn writes_go_one_by_one_after_a_read(bed: Bed) {
+async fn writes_go_one_at_a_time_after_a_read(bed: TestBed) {
     let (collector, sink) = Collector::new();
     bed.ring.read(&sink, D0, at(0), 4096, 0).unwrap();
     collector.sectors(1).await;
@@ -65,7 +65,7 @@ async fn writes_go_one_by_one_after_a_read(bed: Bed) {
     assert_eq!(bed.ring.stats().in_flight_max, u64::from(bed.config.transfers_in_flight_max));
 }
 
-async fn drain_waits_for_everything(bed: Bed) {
+async fn drain_waits_for_everything(bed: TestBed) {
     let (collector, sink) = Collector::new();
     for tag in 0..100 {
         bed.ring.read(&sink, D0, at(tag), 4096, tag).unwrap();
@@ -80,8 +80,8 @@ async fn drain_waits_for_everything(bed: Bed) {
 }
 
 #[test]
-fn the_best_engine_is_chosen_by_itself() {
-    crate::bed::run(crate::bed::On::Pread, small(), async |bed: Bed| {
+fn auto_chooses_the_best_engine() {
+    crate::bed::run(crate::bed::TestEngine::Pread, small(), async |bed: TestBed| {
         let config = ring::RingConfig { engine: ring::Engine::Auto, ..small() };
         let ring = Ring::start(&config, &bed.files).unwrap();
         match (ring::probe(), &ring.describe().engine) {
@@ -99,10 +99,10 @@ fn the_best_engine_is_chosen_by_itself() {
 }
 
 #[test]
-fn a_read_only_slab() {
-    crate::bed::run(crate::bed::On::Pread, small(), async |bed: Bed| {
+fn a_read_only_slab_refuses_writes() {
+    crate::bed::run(crate::bed::TestEngine::Pread, small(), async |bed: TestBed| {
         let path = bed.files[0].path().to_path_buf();
-        let Bed { ring, files, config, folder: _folder } = bed;
+        let TestBed { ring, files, config, folder: _folder } = bed;
         drop((ring, files));
         let options = OpenOptions { read_only: true, direct: ring::Direct::Prefer, size: None };
         let ring = Ring::start(&config, &[SlabFile::open(path, options).unwrap()]).unwrap();

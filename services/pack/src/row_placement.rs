@@ -1,10 +1,10 @@
-//! Where each row of an extent starts.
+//! Computes where each row of an extent starts.
 //!
-//! A read is whole sectors, so a row that straddles a sector boundary costs one more. Rows are
-//! therefore placed so that they don't, as long as that wastes at most a third of the space.
+//! A read covers whole sectors, so a row that straddles a sector boundary costs an extra sector. Rows are placed within
+//! sectors as long as the padding takes at most a third of the space.
 //!
-//! Constant width: address arithmetic, nothing in RAM per row. Rows come in blocks; within a block
-//! they are back to back, and the rest of the block is zeros:
+//! Rows of constant width: the start follows from arithmetic and takes no RAM per row. Rows are grouped into blocks.
+//! Within a block they follow each other without gaps, and the rest of the block is zeros:
 //!
 //! ```text
 //! width 1536, block 4096:  | row 0 | row 1 | pad || row 2 | row 3 | pad || …
@@ -12,36 +12,38 @@
 //! width 2700, block 2700:  | row 0 || row 1 || row 2 …                        (dense)
 //! ```
 //!
-//! A row of at most 1,365 bytes is always in one sector.
+//! A row of at most 1,365 bytes always lies within one sector.
 //!
-//! Variable width: greedy. A row that doesn't fit the rest of its sector moves to the next one if
-//! that rest is at most a third of a sector, else it straddles. Only lengths are kept (2 bytes a
-//! row); a start follows from them by the same rule, from a base every 16 rows. Rejected: keeping
-//! starts as deltas, which costs the same and doesn't tell a row's end from the padding behind it.
+//! Rows of variable width: placement is greedy. A row that doesn't fit into the rest of its sector starts at the next
+//! sector if that rest is at most a third of a sector. Otherwise the row straddles the boundary. Only the lengths are
+//! stored (2 bytes for each row), with the start of every 16th row as a base. The other starts are computed from the
+//! base by the same rule. Storing starts as deltas was rejected: it takes as much RAM, and does not distinguish the
+//! end of a row from the padding after it.
 
 use address::SECTOR_BYTES;
 
-/// The most bytes left unused at a sector's end: a third of it.
-pub(crate) const REST_BYTES_MAX: u32 = SECTOR_BYTES as u32 / 3;
-/// The most sectors of an extent, so that every byte offset within it is a u32.
+/// The maximum padding at a sector's end: a third of a sector.
+pub(crate) const PADDING_BYTES_MAX: u32 = SECTOR_BYTES as u32 / 3;
+/// The maximum number of sectors of an extent. It keeps every byte offset within a u32.
 pub(crate) const SECTORS_MAX: u64 = (1 << 20) - 1;
 
 const SECTOR: u32 = SECTOR_BYTES as u32;
+/// The number of rows that share a base.
 const GROUP_ROWS: usize = 16;
-/// A length of this value or more is in `long`.
+/// Marks a row whose length is this value or more, and is stored in `long`.
 pub(crate) const LONG: u16 = u16::MAX;
 
-/// The bytes of one row, from the start of its extent.
+/// The byte range of one row, relative to the start of its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowSpan {
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u32,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
 }
 
 impl RowSpan {
-    /// The sectors the bytes are in; at least one.
+    /// Returns the sectors that contain the range; at least one.
     pub const fn sectors(self) -> SectorSpan {
         let first = self.offset / SECTOR;
         let last = (self.offset as u64 + self.len.saturating_sub(1) as u64) / SECTOR as u64;
@@ -49,16 +51,16 @@ impl RowSpan {
     }
 }
 
-/// Consecutive sectors, from the start of their extent.
+/// A range of sectors, relative to the start of their extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SectorSpan {
-    /// The first.
+    /// The first sector.
     pub first: u32,
-    /// How many.
+    /// The number of sectors.
     pub count: u32,
 }
 
-/// Rows of one width: `per_block` of them back to back at the start of each block.
+/// Rows of one width. Each block begins with `per_block` of them, without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FixedRows {
     pub width: u32,
@@ -80,17 +82,17 @@ impl FixedRows {
         })
     }
 
-    /// Whether `rows` rows are back to back, without a byte between them.
+    /// Returns whether rows follow each other without padding.
     pub fn is_contiguous(&self) -> bool {
         self.per_block * self.width == self.block
     }
 
     pub fn start(&self, row: u32) -> u64 {
-        let (block, place) = (row / self.per_block, row % self.per_block);
-        u64::from(block) * u64::from(self.block) + u64::from(place * self.width)
+        let (block, position) = (row / self.per_block, row % self.per_block);
+        u64::from(block) * u64::from(self.block) + u64::from(position * self.width)
     }
 
-    /// Each row's number and bytes, of an extent's.
+    /// Iterates over the numbers and bytes of the first `rows` rows in an extent's bytes.
     pub fn rows_mut(self, bytes: &mut [u8], rows: u32) -> impl Iterator<Item = (usize, &mut [u8])> {
         let used = (self.per_block * self.width) as usize;
         bytes
@@ -103,32 +105,32 @@ impl FixedRows {
             .enumerate()
     }
 
-    /// Bytes up to the last row's end.
+    /// Returns the offset of the end of the last of `rows` rows.
     pub fn end(&self, rows: u32) -> u64 {
         rows.checked_sub(1).map_or(0, |last| self.start(last) + u64::from(self.width))
     }
 }
 
-/// Rows of any width.
+/// Rows of variable width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VariableRows {
-    /// A length a row; [`LONG`] where it is in `long`.
+    /// The length of each row, or [`LONG`] if it is in `long`.
     pub lens: Box<[u16]>,
-    /// Row and length of the long rows, ascending by row.
+    /// The number and length of each long row, in ascending order of the numbers.
     pub long: Box<[(u32, u32)]>,
-    /// Where every 16th row starts.
+    /// The start of every 16th row.
     bases: Box<[u32]>,
 }
 
 impl VariableRows {
-    /// Places rows of these lengths. Returns with them the bytes up to the last row's end; `None`
-    /// where an extent ends at less than 4 GiB, or for a row without bytes.
+    /// Places rows of the lengths `lens`. Also returns the offset of the last row's end. Returns `None` if a row is
+    /// empty or the rows don't fit into an extent.
     pub fn new(lens: impl ExactSizeIterator<Item = u32>) -> Option<(Self, u64)> {
         let (mut short, mut long) = (Vec::with_capacity(lens.len()), Vec::new());
         let mut bases = Vec::with_capacity(lens.len().div_ceil(GROUP_ROWS));
         let mut end = 0u64;
         for (row, len) in lens.enumerate() {
-            let start = place(end, len);
+            let start = row_start(end, len);
             end = start + u64::from(len);
             if len == 0 || end > SECTORS_MAX * SECTOR_BYTES as u64 {
                 return None;
@@ -154,14 +156,16 @@ impl VariableRows {
         }
     }
 
-    /// Adds at most 15 lengths, or walks them: about 20 ns, against microseconds for the read that follows.
+    /// Returns the row's range. Adds up to 15 lengths, or places up to 16 rows one after another. This takes about
+    /// 20 ns; the read that follows takes microseconds.
     pub fn span(&self, row: u32) -> Option<RowSpan> {
         let (first, row) = (row as usize / GROUP_ROWS * GROUP_ROWS, row as usize);
         let base = *self.bases.get(row / GROUP_ROWS)?;
         if let Some(group) = self.lens[first..].first_chunk::<GROUP_ROWS>() {
             let len = u32::from(group[row - first]);
             let before = sum_before(group, row - first);
-            // No row up to this one leaves the base's sector, as none moved to the next; nor is one long.
+            // If the sum of the lengths fits into the base's sector, then none of these rows was moved to the next
+            // sector, and none is long.
             if base % SECTOR + before + len <= SECTOR {
                 return Some(RowSpan { offset: base + before, len });
             }
@@ -170,19 +174,19 @@ impl VariableRows {
         let (mut end, mut start) = (u64::from(base), 0);
         for (at, &len) in (first..).zip(lens) {
             let len = if len == LONG { self.len_of(at as u32)? } else { u32::from(len) };
-            // A base is a start already.
-            start = if at == first { end } else { place(end, len) };
+            // The base is a start, so the first row is not placed again.
+            start = if at == first { end } else { row_start(end, len) };
             end = start + u64::from(len);
         }
         Some(RowSpan { offset: start as u32, len: (end - start) as u32 })
     }
 
-    /// Every row's span, in order, without the walk.
+    /// Iterates over the ranges of all rows in order. Cheaper than [`span`](Self::span) for each.
     pub fn spans(&self) -> impl Iterator<Item = RowSpan> + '_ {
         let mut end = 0u64;
         (0..self.lens.len() as u32).map_while(move |row| {
             let len = self.len_of(row)?;
-            let offset = place(end, len);
+            let offset = row_start(end, len);
             end = offset + u64::from(len);
             Some(RowSpan { offset: offset as u32, len })
         })
@@ -193,7 +197,7 @@ impl VariableRows {
     }
 }
 
-/// For each place of a group, all bits of the lengths before it.
+/// For each position of a group, a mask that keeps the lengths before it.
 const BEFORE: [[u16; GROUP_ROWS]; GROUP_ROWS] = {
     let mut masks = [[0; GROUP_ROWS]; GROUP_ROWS];
     let mut at = 0;
@@ -208,15 +212,16 @@ const BEFORE: [[u16; GROUP_ROWS]; GROUP_ROWS] = {
     masks
 };
 
-/// The sum of the lengths before the one at `at`: of all of them, so that no step waits for the one before it.
+/// Returns the sum of the lengths before position `at`. It adds all masked lengths of the group instead of stopping at
+/// `at`, so that the additions do not depend on each other.
 fn sum_before(group: &[u16; GROUP_ROWS], at: usize) -> u32 {
     group.iter().zip(&BEFORE[at]).map(|(len, mask)| u32::from(len & mask)).sum()
 }
 
-/// Where a row of `len` bytes starts when the row before it ends at `end`.
-fn place(end: u64, len: u32) -> u64 {
+/// Returns the start of a row of `len` bytes after a row that ends at `end`.
+fn row_start(end: u64, len: u32) -> u64 {
     let rest = SECTOR - (end % SECTOR_BYTES as u64) as u32;
-    if len > rest && rest <= REST_BYTES_MAX { end + u64::from(rest) } else { end }
+    if len > rest && rest <= PADDING_BYTES_MAX { end + u64::from(rest) } else { end }
 }
 
 #[cfg(test)]
@@ -225,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn constant_widths_are_placed_within_sectors_when_at_most_a_third_is_wasted() {
+    fn rows_of_constant_width_stay_within_sectors_if_padding_is_at_most_a_third() {
         let starts = |width| {
             let rows = FixedRows::new(width).unwrap();
             [0, 1, 2, 3].map(|row| rows.start(row))
@@ -261,7 +266,7 @@ mod tests {
     fn a_row_moves_to_the_next_sector_if_at_most_a_third_is_left() {
         assert_eq!(offsets(&[4096, 4096]), [0, 4096]);
         assert_eq!(offsets(&[2731, 1365, 1]), [0, 2731, 4096]);
-        // 1365 left: moves. 1366 left: straddles.
+        // With 1365 bytes left in the sector the row moves, with 1366 it straddles.
         assert_eq!(offsets(&[2731, 1366]), [0, 4096]);
         assert_eq!(offsets(&[2730, 1367]), [0, 2730]);
         assert_eq!(offsets(&[4000, 10_000, 300]), [0, 4096, 14_096]);
@@ -280,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn walked_spans_are_the_placed_ones(
+        fn a_span_computed_alone_equals_that_of_all_spans(
             lens in prop::collection::vec(prop_oneof![1..3000u32, 1..40u32, 60_000..70_000u32], 0..200)
         ) {
             let (rows, end) = VariableRows::new(lens.iter().copied()).unwrap();
@@ -288,8 +293,8 @@ mod tests {
             for (row, span) in rows.spans().enumerate() {
                 prop_assert_eq!(rows.span(row as u32), Some(span));
                 prop_assert_eq!(span.len, lens[row]);
-                prop_assert!(span.offset >= last_end && span.offset - last_end <= REST_BYTES_MAX);
-                if span.len <= REST_BYTES_MAX {
+                prop_assert!(span.offset >= last_end && span.offset - last_end <= PADDING_BYTES_MAX);
+                if span.len <= PADDING_BYTES_MAX {
                     prop_assert_eq!(span.sectors().count, 1);
                 }
                 last_end = span.offset + span.len;

@@ -1,8 +1,8 @@
-//! Columns of a chunk, ready to be written row by row.
+//! Columns of a chunk in a form that can be written row by row.
 //!
-//! A [`Column`] holds what encoding needs of an Arrow array (buffers cut to its offset, its nulls),
-//! so that a value costs one match on its kind and no look-up. It writes exactly the bytes that
-//! [`crate::shape`] draws; where they go is decided in [`crate::encode`].
+//! A [`Column`] has the buffers of an Arrow array, sliced to its offset, and its nulls. Writing a value then costs
+//! one match on its kind and no look-up. It writes the bytes that [`crate::shape`] describes. [`crate::encode`]
+//! decides where they go.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,37 +12,38 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::DataType;
 
-use crate::shape::{Kind, LIST_BITMAP, LIST_COUNT_MAX, LIST_PLAIN, RowShape, Shape, Slot};
+use crate::shape::{FieldLocation, Kind, LIST_BITMAP, LIST_COUNT_MAX, LIST_PLAIN, RowShape, Shape};
 
 pub(crate) struct Column<'a> {
     shape: &'a Shape,
     nulls: Option<NullBuffer>,
-    values: Values<'a>,
+    values: ColumnValues<'a>,
 }
 
-enum Values<'a> {
+enum ColumnValues<'a> {
     Null,
     Boolean(BooleanBuffer),
     Plain(usize, Buffer),
-    Binary(Offsets, Buffer),
-    List(Offsets, Box<Column<'a>>),
+    Binary(ArrayOffsets, Buffer),
+    List(ArrayOffsets, Box<Column<'a>>),
     FixedList(usize, Box<Column<'a>>),
     Struct(Fields<'a>),
 }
 
-/// A struct's fields, or a row's columns: what one row is written from.
+/// The columns of a struct's fields, or of a row.
 pub(crate) struct Fields<'a> {
     pub row: &'a RowShape,
     pub columns: Vec<Column<'a>>,
 }
 
-enum Offsets {
+enum ArrayOffsets {
     Small(OffsetBuffer<i32>),
     Large(OffsetBuffer<i64>),
 }
 
-impl Offsets {
-    /// Offsets are checked by Arrow to be ascending and not negative.
+impl ArrayOffsets {
+    /// Returns the range of value `i`. The casts are safe, because Arrow checks that offsets ascend and are not
+    /// negative.
     fn range(&self, i: usize) -> Range<usize> {
         match self {
             Self::Small(offsets) => offsets[i] as usize..offsets[i + 1] as usize,
@@ -52,58 +53,70 @@ impl Offsets {
 }
 
 impl<'a> Column<'a> {
-    /// `array` has the type that `shape` was made from, up to the width of offsets.
+    /// Creates a column of `array`, whose type must be the one of `shape`, except for the width of offsets.
     pub fn new(array: &ArrayRef, shape: &'a Shape) -> Self {
         let values = match &shape.kind {
-            Kind::Null => Values::Null,
-            Kind::Boolean => Values::Boolean(array.as_boolean().values().clone()),
+            Kind::Null => ColumnValues::Null,
+            Kind::Boolean => ColumnValues::Boolean(array.as_boolean().values().clone()),
             Kind::Plain(width) => {
                 let data = array.to_data();
                 let bytes = (data.offset() * width, data.len() * width);
-                Values::Plain(*width, data.buffers()[0].slice_with_length(bytes.0, bytes.1))
+                ColumnValues::Plain(*width, data.buffers()[0].slice_with_length(bytes.0, bytes.1))
             }
             Kind::Binary => match array.data_type() {
                 DataType::Utf8 => {
                     let text = array.as_string::<i32>();
-                    Values::Binary(Offsets::Small(text.offsets().clone()), text.values().clone())
+                    ColumnValues::Binary(
+                        ArrayOffsets::Small(text.offsets().clone()),
+                        text.values().clone(),
+                    )
                 }
                 DataType::LargeUtf8 => {
                     let text = array.as_string::<i64>();
-                    Values::Binary(Offsets::Large(text.offsets().clone()), text.values().clone())
+                    ColumnValues::Binary(
+                        ArrayOffsets::Large(text.offsets().clone()),
+                        text.values().clone(),
+                    )
                 }
                 DataType::Binary => {
                     let bytes = array.as_binary::<i32>();
-                    Values::Binary(Offsets::Small(bytes.offsets().clone()), bytes.values().clone())
+                    ColumnValues::Binary(
+                        ArrayOffsets::Small(bytes.offsets().clone()),
+                        bytes.values().clone(),
+                    )
                 }
                 _ => {
                     let bytes = array.as_binary::<i64>();
-                    Values::Binary(Offsets::Large(bytes.offsets().clone()), bytes.values().clone())
+                    ColumnValues::Binary(
+                        ArrayOffsets::Large(bytes.offsets().clone()),
+                        bytes.values().clone(),
+                    )
                 }
             },
             Kind::List(item) => {
                 let (offsets, items): (_, ArrayRef) = match array.data_type() {
                     DataType::LargeList(_) => {
                         let list = array.as_list::<i64>();
-                        (Offsets::Large(list.offsets().clone()), list.values().clone())
+                        (ArrayOffsets::Large(list.offsets().clone()), list.values().clone())
                     }
                     DataType::Map(_, _) => {
                         let map = array.as_map();
                         let entries = Arc::new(map.entries().clone());
-                        (Offsets::Small(map.offsets().clone()), entries)
+                        (ArrayOffsets::Small(map.offsets().clone()), entries)
                     }
                     _ => {
                         let list = array.as_list::<i32>();
-                        (Offsets::Small(list.offsets().clone()), list.values().clone())
+                        (ArrayOffsets::Small(list.offsets().clone()), list.values().clone())
                     }
                 };
-                Values::List(offsets, Box::new(Column::new(&items, item)))
+                ColumnValues::List(offsets, Box::new(Column::new(&items, item)))
             }
             Kind::FixedList(len, item) => {
                 let list = array.as_fixed_size_list();
-                Values::FixedList(*len, Box::new(Column::new(list.values(), item)))
+                ColumnValues::FixedList(*len, Box::new(Column::new(list.values(), item)))
             }
             Kind::Struct(row) => {
-                Values::Struct(Fields::new(row, array.as_struct().columns().iter()))
+                ColumnValues::Struct(Fields::new(row, array.as_struct().columns().iter()))
             }
         };
         Self { shape, nulls: array.nulls().cloned(), values }
@@ -117,10 +130,10 @@ impl<'a> Column<'a> {
         self.nulls.as_ref()
     }
 
-    /// Whether a null is within value `i`, which is a plain one.
+    /// Returns whether value `i` of a type with a plain encoding has a null at any depth.
     pub fn holds_null(&self, i: usize) -> bool {
         match &self.values {
-            Values::FixedList(len, item) if item.may_hold_null() => {
+            ColumnValues::FixedList(len, item) if item.may_hold_null() => {
                 (i * len..(i + 1) * len).any(|j| item.is_null(j) || item.holds_null(j))
             }
             _ => false,
@@ -129,60 +142,63 @@ impl<'a> Column<'a> {
 
     fn may_hold_null(&self) -> bool {
         let within = match &self.values {
-            Values::FixedList(_, item) => item.may_hold_null(),
+            ColumnValues::FixedList(_, item) => item.may_hold_null(),
             _ => false,
         };
         within || self.nulls.as_ref().is_some_and(|nulls| nulls.null_count() > 0)
     }
 
-    /// Bytes of value `i`, which isn't null.
+    /// Returns the length of the encoding of value `i`, which must not be null.
     pub fn size(&self, i: usize) -> u64 {
         if let Some(width) = self.shape.fixed {
             return width as u64;
         }
         match &self.values {
-            Values::Binary(offsets, _) => offsets.range(i).len() as u64,
-            Values::List(offsets, item) => {
+            ColumnValues::Binary(offsets, _) => offsets.range(i).len() as u64,
+            ColumnValues::List(offsets, item) => {
                 let items = offsets.range(i);
                 4 + item.body_size(&items, item.list_head(&items))
             }
-            Values::FixedList(len, item) => item.body_size(&(i * len..(i + 1) * len), LIST_BITMAP),
-            Values::Struct(fields) => fields.size(i),
-            Values::Null | Values::Boolean(_) | Values::Plain(..) => 0,
+            ColumnValues::FixedList(len, item) => {
+                item.body_size(&(i * len..(i + 1) * len), LIST_BITMAP)
+            }
+            ColumnValues::Struct(fields) => fields.size(i),
+            ColumnValues::Null | ColumnValues::Boolean(_) | ColumnValues::Plain(..) => 0,
         }
     }
 
-    /// Writes value `i`, which isn't null, of constant width; `out` is that wide, and zeros.
+    /// Writes value `i` of a type of constant width. The value must not be null, and `out` must have its width and hold
+    /// zeros.
     pub fn write_fixed(&self, i: usize, out: &mut [u8]) {
         match &self.values {
-            Values::Boolean(bits) => out[0] = u8::from(bits.value(i)),
-            Values::Plain(width, bytes) => {
+            ColumnValues::Boolean(bits) => out[0] = u8::from(bits.value(i)),
+            ColumnValues::Plain(width, bytes) => {
                 out.copy_from_slice(&bytes[i * width..(i + 1) * width]);
             }
-            Values::FixedList(len, item) => {
+            ColumnValues::FixedList(len, item) => {
                 let (bitmap, out) = out.split_at_mut(len.div_ceil(8));
                 item.write_bitmap(i * len..(i + 1) * len, bitmap);
                 item.write_items(i * len..(i + 1) * len, out);
             }
-            Values::Struct(fields) => fields.write_fixed(i, out),
-            Values::Null | Values::Binary(..) | Values::List(..) => {}
+            ColumnValues::Struct(fields) => fields.write_fixed(i, out),
+            ColumnValues::Null | ColumnValues::Binary(..) | ColumnValues::List(..) => {}
         }
     }
 
-    /// Appends value `i`, which isn't null, of any width.
+    /// Appends value `i`, which must not be null, of any width.
     pub fn append(&self, i: usize, out: &mut Vec<u8>) {
         match &self.values {
-            Values::Binary(offsets, bytes) => out.extend_from_slice(&bytes[offsets.range(i)]),
-            Values::List(offsets, item) => {
+            ColumnValues::Binary(offsets, bytes) => out.extend_from_slice(&bytes[offsets.range(i)]),
+            ColumnValues::List(offsets, item) => {
                 let items = offsets.range(i);
                 let head = item.list_head(&items);
                 out.extend_from_slice(&(items.len() as u32 | head).to_le_bytes());
                 item.append_body(items, head, out);
             }
-            Values::FixedList(len, item) if self.shape.fixed.is_none() => {
+            ColumnValues::FixedList(len, item) if self.shape.fixed.is_none() => {
                 item.append_body(i * len..(i + 1) * len, LIST_BITMAP, out);
             }
-            Values::Struct(fields) if self.shape.fixed.is_none() => fields.append(i, out),
+            ColumnValues::Struct(fields) if self.shape.fixed.is_none() => fields.append(i, out),
             _ => {
                 let at = out.len();
                 out.resize(at + self.shape.fixed.unwrap_or(0), 0);
@@ -191,60 +207,64 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Writes values `range` in the plain encoding; `out` is as wide as they are.
+    /// Writes the values `range` in the plain encoding. `out` must have their total width.
     pub fn write_plain(&self, range: Range<usize>, out: &mut [u8]) {
         if let Some(bytes) = self.plain_bytes(range.clone()) {
             out.copy_from_slice(bytes);
             return;
         }
         match &self.values {
-            Values::Boolean(bits) => {
+            ColumnValues::Boolean(bits) => {
                 for (i, out) in range.zip(out) {
                     *out = u8::from(bits.value(i));
                 }
             }
-            Values::FixedList(len, item) => {
+            ColumnValues::FixedList(len, item) => {
                 item.write_plain(range.start * len..range.end * len, out);
             }
             _ => {}
         }
     }
 
-    /// The same bytes where they are, if Arrow has them as they are written.
+    /// Returns the plain encoding of the values `range` without a copy, if Arrow's buffer has the same bytes.
     pub fn plain_bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         match &self.values {
-            Values::Plain(width, bytes) => Some(&bytes[range.start * width..range.end * width]),
-            Values::FixedList(len, item) => item.plain_bytes(range.start * len..range.end * len),
+            ColumnValues::Plain(width, bytes) => {
+                Some(&bytes[range.start * width..range.end * width])
+            }
+            ColumnValues::FixedList(len, item) => {
+                item.plain_bytes(range.start * len..range.end * len)
+            }
             _ => None,
         }
     }
 
-    /// Whether a list longer than what a head can count is anywhere in `range`.
-    pub fn has_endless_list(&self, range: Range<usize>) -> bool {
+    /// Returns whether the values `range` contain, at any depth, a list with more items than its head can count.
+    pub fn has_oversized_list(&self, range: Range<usize>) -> bool {
         match &self.values {
-            Values::List(offsets, item) if !range.is_empty() => {
+            ColumnValues::List(offsets, item) if !range.is_empty() => {
                 let items = offsets.range(range.start).start..offsets.range(range.end - 1).end;
                 range.into_iter().any(|i| offsets.range(i).len() > LIST_COUNT_MAX)
-                    || item.has_endless_list(items)
+                    || item.has_oversized_list(items)
             }
-            Values::FixedList(len, item) => {
-                item.has_endless_list(range.start * len..range.end * len)
+            ColumnValues::FixedList(len, item) => {
+                item.has_oversized_list(range.start * len..range.end * len)
             }
-            Values::Struct(fields) => {
-                fields.columns.iter().any(|column| column.has_endless_list(range.clone()))
+            ColumnValues::Struct(fields) => {
+                fields.columns.iter().any(|column| column.has_oversized_list(range.clone()))
             }
             _ => false,
         }
     }
 
-    // Of an item's column: `items` are the items of one list.
+    // The following methods are called on the column of a list's items. `items` is the range of one list.
 
-    /// The flags of a list of these items.
+    /// Returns the flags of the list's head.
     fn list_head(&self, items: &Range<usize>) -> u32 {
         let has_null = self.nulls.as_ref().is_some_and(|nulls| nulls.null_count() > 0)
             && items.clone().any(|i| self.is_null(i));
         let bitmap = has_null || self.shape.fixed == Some(0);
-        let plain = matches!(self.values, Values::FixedList(..))
+        let plain = matches!(self.values, ColumnValues::FixedList(..))
             && self.shape.plain.is_some()
             && !items.clone().any(|i| !self.is_null(i) && self.holds_null(i));
         (if bitmap { LIST_BITMAP } else { 0 }) | (if plain { LIST_PLAIN } else { 0 })
@@ -276,9 +296,9 @@ impl<'a> Column<'a> {
             if head & LIST_BITMAP == 0 {
                 self.write_plain(items, &mut out[at..]);
             } else {
-                // What Arrow has in a null's place is no part of the value.
-                let slots = items.zip(out[at..].chunks_exact_mut(width.max(1)));
-                slots
+                // Arrow allows any bytes in the slot of a null. Skip them, so that equal values have equal bytes.
+                let item_bytes = items.zip(out[at..].chunks_exact_mut(width.max(1)));
+                item_bytes
                     .filter(|(i, _)| !self.is_null(*i))
                     .for_each(|(i, out)| self.write_plain(i..i + 1, out));
             }
@@ -305,10 +325,10 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Items of constant width, back to back.
+    /// Writes items of constant width one after another.
     fn write_items(&self, items: Range<usize>, out: &mut [u8]) {
         match (&self.values, self.shape.fixed) {
-            (Values::Plain(..), _) if self.nulls.is_none() => self.write_plain(items, out),
+            (ColumnValues::Plain(..), _) if self.nulls.is_none() => self.write_plain(items, out),
             (_, Some(width)) if width > 0 => {
                 for (i, out) in items.zip(out.chunks_exact_mut(width)) {
                     if !self.is_null(i) {
@@ -322,7 +342,7 @@ impl<'a> Column<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// `arrays` have the types of the row's fields.
+    /// Creates the columns of `arrays`, which must have the types of the row's fields.
     pub fn new<'b>(row: &'a RowShape, arrays: impl Iterator<Item = &'b ArrayRef>) -> Self {
         let columns = arrays.zip(&row.fields).map(|(array, shape)| Column::new(array, shape));
         Self { row, columns: columns.collect() }
@@ -333,14 +353,14 @@ impl<'a> Fields<'a> {
         self.row.tail as u64 + variable.map(|column| column.size(i)).sum::<u64>()
     }
 
-    /// `out` is as wide as the row, and zeros.
+    /// Writes the bitmap and the fixed fields of row `i`. `out` must hold zeros.
     pub fn write_fixed(&self, i: usize, out: &mut [u8]) {
-        for (bit, (column, slot)) in self.columns.iter().zip(&self.row.slots).enumerate() {
+        for (bit, (column, location)) in self.columns.iter().zip(&self.row.locations).enumerate() {
             if column.is_null(i) {
                 continue;
             }
             out[bit / 8] |= 1 << (bit % 8);
-            if let Slot::Fixed { offset, width } = *slot {
+            if let FieldLocation::Fixed { offset, width } = *location {
                 column.write_fixed(i, &mut out[offset..offset + width]);
             }
         }
@@ -350,8 +370,8 @@ impl<'a> Fields<'a> {
         let start = out.len();
         out.resize(start + self.row.tail, 0);
         self.write_fixed(i, &mut out[start..]);
-        for (column, slot) in self.columns.iter().zip(&self.row.slots) {
-            if let Slot::Variable { end_at, .. } = *slot {
+        for (column, location) in self.columns.iter().zip(&self.row.locations) {
+            if let FieldLocation::Variable { end_at, .. } = *location {
                 if !column.is_null(i) {
                     column.append(i, out);
                 }

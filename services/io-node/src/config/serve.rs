@@ -1,0 +1,88 @@
+//! Which tables a node serves, as it is configured.
+
+use serde::{Deserialize, Serialize};
+use tables::{TableUri, Tables, UriPrefix, shown};
+
+use super::IoConfig;
+use crate::error::NodeError;
+use crate::table::Served;
+
+/// What one table may read beside its own folder.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlsoReadsConfig {
+    /// The table.
+    pub uri: String,
+    /// Other tables, or prefixes that end in `/`: base paths of a shallow clone, external blobs.
+    #[serde(default)]
+    pub prefixes: Vec<UriPrefix>,
+}
+
+impl AlsoReadsConfig {
+    /// The table's URI.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] for one that names no table.
+    pub fn table(&self) -> Result<TableUri, NodeError> {
+        table("also_reads", &self.uri)
+    }
+}
+
+/// The table that an entry of the list `field` names.
+///
+/// # Errors
+/// [`NodeError::Config`] with what is wrong with its URI.
+pub fn table(field: &'static str, uri: &str) -> Result<TableUri, NodeError> {
+    TableUri::of_config(uri).map_err(|error| {
+        let problem = format!("names no table by `{}`: {error}", shown(uri));
+        NodeError::Config { field, problem }
+    })
+}
+
+/// Whether the node serves something, and all tables that its other settings name.
+///
+/// # Errors
+/// [`NodeError::Config`] with the line that is missing.
+pub fn check(config: &IoConfig) -> Result<(), NodeError> {
+    let bad = |problem| Err(NodeError::Config { field: "serve", problem });
+    let mut named = Vec::new();
+    for share in &config.shares {
+        named.push(table("shares", &share.uri)?);
+    }
+    for warm in &config.warm_at_start {
+        named.push(table("warm_at_start", &warm.uri)?);
+    }
+    for also in &config.also_reads {
+        named.push(also.table()?);
+    }
+    named.sort();
+    named.dedup();
+    if config.serve.is_empty() {
+        let listed: Vec<_> = named.iter().map(|uri| format!("\"{uri}\"")).collect();
+        let example = || "\"s3://bucket/tables/\"".to_owned();
+        let listed = if listed.is_empty() { example() } else { listed.join(", ") };
+        return bad(format!(
+            "is empty, and a node serves no table that it does not list; add the line `serve = [{listed}]`, with the \
+             URIs of the query nodes' tables or prefixes of them that end in `/`, or give --serve URI"
+        ));
+    }
+    match named.iter().find(|uri| !config.serve.iter().any(|prefix| prefix.covers(uri))) {
+        Some(uri) => bad(format!(
+            "does not cover {uri}, which `shares`, `warm_at_start` or `also_reads` names; add it to the list"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Has every table named as caches and quotas know it, without symbolic links, and returns what is served. A path that
+/// can't be looked up now stays as it is.
+pub async fn resolve(config: &mut IoConfig, tables: &dyn Tables) -> Served {
+    let served = Served::resolved(&config.serve, tables).await;
+    let uris = config.shares.iter_mut().map(|share| &mut share.uri);
+    for uri in uris.chain(config.warm_at_start.iter_mut().map(|warm| &mut warm.uri)) {
+        if let Ok(named) = TableUri::of_config(uri) {
+            *uri = tables.resolve(&named).await.unwrap_or(named).to_string();
+        }
+    }
+    served
+}
