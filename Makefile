@@ -35,12 +35,16 @@ TIMES ?= 100
 SEED ?= 0
 SIMULATION := cargo test --locked --workspace --test seeds
 
+# What attacks reported, for docs/security.md.
+ATTACKS := $(CACHE)/attacks
+ATTACK = BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server cargo test --locked --workspace --test attacks
+
 # The binary that goes into images.
 IMAGE ?= $(CACHE)/bireme.tar
 # The cluster's: which steps (all), and what of it to keep.
 STEPS ?=
 
-.PHONY: help demo build release test soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test attacks soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +60,7 @@ build: ## build the binary, as demo and tests use it
 
 release: ## build the binary for use and for benchmarks: slower to build, faster
 	@.ci/setup build rust
-	$(SAY) "building bireme for speed; the first time this takes about 30 minutes on 2 cores"
+	$(SAY) "building bireme for speed; the first time this takes about 42 minutes on 2 cores"
 	@cargo build --release --locked -p bireme
 	$(SAY) "built $(CARGO_TARGET_DIR)/release/bireme"
 
@@ -75,6 +79,15 @@ test: ## run all tests, on a real drive, a real S3 server and real sockets
 	@.ci/setup build rust s3
 	$(SAY) "building and running the tests"
 	@BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server BIREME_WORDNET=$(WORDNET) cargo test --locked --workspace
+
+attacks: release ## attack both nodes, as the development and the release build, and write docs/security.md
+	@.ci/setup build rust s3
+	$(SAY) "attacking the development build, then the release build; loads are bounded and stay on 127.0.0.1"
+	@mkdir -p $(ATTACKS) && rm -f $(ATTACKS)/*.jsonl
+	@BIREME_ATTACKS_RESULTS=$(ATTACKS)/development.jsonl $(ATTACK)
+	@BIREME_ATTACKS_RESULTS=$(ATTACKS)/release.jsonl BIREME_ATTACKED=$(CARGO_TARGET_DIR)/release/bireme $(ATTACK)
+	@cd loadtest && python3 -m attacks --development $(ATTACKS)/development.jsonl \
+		--release $(ATTACKS)/release.jsonl --output ../docs/security.md
 
 soak: ## simulate new seeds for MINUTES (10), kill a node KILLS times (1000), crash its filler by SEEDS seeds (5000), fuzz TIMES (100) as long
 	@.ci/setup build rust

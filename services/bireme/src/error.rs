@@ -15,6 +15,7 @@ use telemetry::TelemetryError;
 use tracing::Level;
 use wire::{Fault, Reason};
 
+use crate::escape;
 use crate::exit::Exit;
 use crate::machine;
 use crate::output;
@@ -153,7 +154,8 @@ fn one_line(text: &str) -> String {
     for part in parts {
         said.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
     }
-    said
+    // A server's words: a terminal is not to obey them.
+    escape::one_line(&said).into_owned()
 }
 
 impl From<Fault> for CliError {
@@ -213,6 +215,7 @@ impl From<NodeError> for CliError {
             NodeError::NotOurs { .. } => Self::new(Exit::Refused, "DRIVE_NOT_EMPTY", message),
             NodeError::NoSlab { .. } => Self::new(Exit::NotFound, "NO_SLAB", message),
             NodeError::RowsTooLarge { .. } => Self::usage(message),
+            NodeError::NotServed => Self::new(Exit::Refused, "TABLE_NOT_SERVED", message),
             NodeError::AnotherTable { .. } => {
                 Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)
             }

@@ -64,7 +64,7 @@ impl Exit {
                 Self::Unavailable
             }
             Reason::Overloaded => Self::Overloaded,
-            Reason::StoreRefused => Self::Refused,
+            Reason::StoreRefused | Reason::TableNotServed => Self::Refused,
             Reason::UnsupportedType
             | Reason::TableDamaged
             | Reason::BadProtocol

@@ -15,6 +15,7 @@ mod bench;
 mod cli;
 mod commands;
 mod error;
+mod escape;
 mod exit;
 mod machine;
 mod output;
@@ -32,6 +33,7 @@ use crate::usage::Parsed;
 
 fn main() -> ExitCode {
     process::keep_freed_memory();
+    process::raise_descriptors();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (json, outcome) = match usage::parse(&arguments) {
         Ok(Parsed::Run(cli)) => (cli.json, commands::run(*cli)),

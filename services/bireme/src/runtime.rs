@@ -9,6 +9,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{CliError, Result};
 use crate::serve::{Signals, exit_at_second_signal};
 
+/// The stack of a thread, in bytes. The deepest filter that Lance evaluates on a thread of its own takes less than a quarter
+/// (`lake/tests/lake/deep_filters.rs`); to plan filters, `lake` gets itself more.
+const STACK_BYTES: usize = 4 << 20;
+
 /// A runtime with a thread for each core, or with `threads`. One thread is the caller's own: nothing is
 /// handed from thread to thread then.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
@@ -19,7 +23,7 @@ pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
     if let Some(threads) = threads {
         builder.worker_threads(threads.max(1));
     }
-    let started = builder.enable_all().build();
+    let started = builder.thread_stack_size(STACK_BYTES).enable_all().build();
     started.map_err(|error| CliError::os("the runtime can't start", &error, ""))
 }
 

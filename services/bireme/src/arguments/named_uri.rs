@@ -46,8 +46,8 @@ mod tests {
 
     #[test]
     fn the_first_equals_sign_divides() {
-        let table: NamedUri = "words=s3://b/t?x=1".parse().unwrap();
-        assert_eq!((table.name.as_str(), table.uri.as_str()), ("words", "s3://b/t?x=1"));
+        let table: NamedUri = "words=s3://b/t=1".parse().unwrap();
+        assert_eq!((table.name.as_str(), table.uri.as_str()), ("words", "s3://b/t=1"));
         for bad in ["words", "=x", "words=", " = ", ""] {
             assert!(bad.parse::<NamedUri>().unwrap_err().contains("NAME=URI"), "{bad}");
         }

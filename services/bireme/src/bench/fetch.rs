@@ -21,6 +21,8 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct FetchPlan {
     /// Addresses in a batch.
     pub batch_rows: usize,
+    /// The table's URI, as the I/O node serves it.
+    pub uri: String,
     /// Columns; all but vectors and blobs if empty.
     pub columns: Vec<String>,
     /// Rows are scored where they are, and so many come back.
@@ -80,8 +82,7 @@ impl FetchLoad {
                 (vec![column], Some(vectors))
             }
         };
-        let table = &target.table;
-        let version = TableVersion { uri: &table.uri, version: table.version, identity: "" };
+        let version = TableVersion { uri: &plan.uri, version: target.table.version, identity: "" };
         let projection = client.open(version, &columns, deadline).await?;
         Ok(Self {
             client,

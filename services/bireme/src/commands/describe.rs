@@ -39,7 +39,6 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
     let key = if table.key_column.is_empty() { "none" } else { table.key_column.as_str() };
     let deleted: u64 = table.fragment_sizes.iter().map(|it| u64::from(it.deleted_rows)).sum();
     out.line(format_args!("table      {}", table.name))?;
-    out.line(format_args!("uri        {}", table.uri))?;
     out.line(format_args!("version    {}", table.version))?;
     out.line(format_args!("rows       {} ({} deleted)", count(table.rows), count(deleted)))?;
     out.line(format_args!("fragments  {}", table.fragments))?;
@@ -121,7 +120,6 @@ fn to_json(table: &DescribeTableResponse) -> Value {
     let fragment = |it: &Fragment| json!({"id": it.id, "physical_rows": it.physical_rows, "deleted_rows": it.deleted_rows});
     json!({
         "name": table.name,
-        "uri": table.uri,
         "version": table.version,
         "rows": table.rows,
         "key_column": present(&table.key_column),

@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
+use lake::{UriPrefix, shown};
 use ring::SlabError;
 use serde_json::json;
 
@@ -27,7 +28,7 @@ pub const PREFIX: &str = "BIREME_IO_";
 const EXAMPLES: &str = "\
 Examples:
   bireme io --drive /dev/nvme0n1 --drive /mnt/nvme1/slab:400GiB \\
-      --listen 0.0.0.0:7071
+      --serve s3://bucket/tables/ --listen 0.0.0.0:7071
   bireme io --config io.toml
   BIREME_IO_RAM_TIER=2GiB bireme io --config io.toml
 
@@ -37,11 +38,12 @@ file:
   listen = \"0.0.0.0:7071\"
   name = \"io-0\"
   ram_tier = \"1GiB\"
+  serve = [\"s3://bucket/tables/\"]  # tables, or prefixes that end in /
   [[drives]]
   path = \"/mnt/nvme0/slab\"
   size = \"400GiB\"
   [[shares]]                        # what a table may count on of the drives
-  uri = \"s3://bucket/orders\"
+  uri = \"s3://bucket/tables/orders\"
   minimum = \"50GiB\"
   [storage]
   aws_endpoint = \"http://minio:9000\"
@@ -68,6 +70,9 @@ pub struct IoArgs {
     /// size becomes 4GiB
     #[arg(long = "drive", value_name = "PATH[:SIZE]", value_hint = ValueHint::AnyPath)]
     drives: Vec<DriveSpec>,
+    /// A table to serve, or a prefix of tables that ends in / (repeatable); all others are refused
+    #[arg(long, value_name = "URI", value_hint = ValueHint::AnyPath)]
+    serve: Vec<String>,
     /// Cores that serve, at most what there are; 0 for all
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
@@ -94,6 +99,12 @@ pub struct IoArgs {
     grace: Duration,
     #[command(flatten)]
     storage: StorageArgs,
+}
+
+/// An entry of what is served. Not read by clap, which would repeat one that is wrong, with any secret in it.
+fn prefix(text: &str) -> Result<UriPrefix> {
+    let bad = |error| CliError::usage(format!("--serve: `{}`: {error}", shown(text)));
+    UriPrefix::of_config(text).map_err(bad)
 }
 
 /// The engines by name.
@@ -124,6 +135,9 @@ impl IoArgs {
         if !self.drives.is_empty() {
             let drive = |spec: &DriveSpec| DriveConfig { path: spec.path.clone(), size: spec.size };
             config.drives = self.drives.iter().map(drive).collect();
+        }
+        if !self.serve.is_empty() {
+            config.serve = self.serve.iter().map(|text| prefix(text)).collect::<Result<_>>()?;
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
         self.storage.apply(&mut config.storage)?;

@@ -210,7 +210,7 @@ mod tests {
         let given = settings("bireme query --table a=/a --io-node x:1", &[variable]).unwrap();
         assert_eq!((given.io_nodes.len(), given.io_nodes_from), (1, None));
         let nowhere = settings("bireme query --table a=/a", &[("IO_NODES_FROM", "x")]).unwrap_err();
-        assert!(nowhere.message().starts_with("BIREME_QUERY_IO_NODES_FROM: `x` says no source"));
+        assert!(nowhere.message().starts_with("BIREME_QUERY_IO_NODES_FROM: `x` is not a source"));
         let both = "bireme query --io-node x:1 --io-nodes-from file:x";
         assert!(Cli::try_parse_from(both.split_whitespace()).is_err());
     }

@@ -149,7 +149,7 @@ fn waits_for_hits(node: &IoNode) -> bool {
 /// How far a start's warm is that hasn't ended.
 fn warming(node: &IoNode, warm: &StartWarm) -> String {
     let state = if node.ready { "is ready, and still warms" } else { "is not ready yet: it warms" };
-    let (node, table) = (&node.endpoint, &warm.table_uri);
+    let (node, table) = (&node.endpoint, &warm.table);
     match &warm.progress {
         None => format!("{node} {state} {table}, which it waits for"),
         Some(progress) => format!(
@@ -172,10 +172,10 @@ fn cached(nodes: &[IoNode]) -> TextTable {
     ]);
     for node in nodes {
         for table in &node.tables {
-            let uri = if table.uri.is_empty() { &table.tag } else { &table.uri };
+            let label = if table.table.is_empty() { &table.tag } else { &table.table };
             let held = if table.held_bytes > 0 { bytes(table.held_bytes) } else { "-".into() };
             let (cached, extents) = (bytes(table.bytes), count(table.extents));
-            text.row(vec![name_of(node), uri.clone(), cached, held, extents, share(table)]);
+            text.row(vec![name_of(node), label.clone(), cached, held, extents, share(table)]);
         }
     }
     text
@@ -306,7 +306,7 @@ fn store_json(store: &StoreUse) -> Value {
 fn start_warm_json(warm: &StartWarm) -> Value {
     let progress = warm.progress.clone().unwrap_or_default();
     json!({
-        "uri": warm.table_uri,
+        "table": warm.table,
         "version": (warm.version > 0).then_some(warm.version),
         "extents_total": warm.progress.as_ref().map(|progress| progress.extents_total),
         "extents_done": progress.extents_done,
@@ -318,7 +318,7 @@ fn start_warm_json(warm: &StartWarm) -> Value {
 
 fn table_json(table: &TableUse) -> Value {
     json!({
-        "uri": (!table.uri.is_empty()).then_some(&table.uri),
+        "table": (!table.table.is_empty()).then_some(&table.table),
         "tag": table.tag,
         "extents": table.extents,
         "bytes": table.bytes,

@@ -31,7 +31,6 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
         let table = |table: &client::query::TableSummary| {
             json!({
                 "name": table.name,
-                "uri": table.uri,
                 "version": table.version,
                 "rows": table.rows,
                 "error": (!table.error.is_empty()).then_some(&table.error),
@@ -44,7 +43,6 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
         ("table", Align::Left),
         ("version", Align::Right),
         ("rows", Align::Right),
-        ("uri", Align::Left),
         ("state", Align::Left),
     ]);
     for table in &tables {
@@ -53,7 +51,7 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
             version => (version.to_string(), count(table.rows)),
         };
         let state = if table.error.is_empty() { "serving" } else { "unavailable" };
-        text.row(vec![table.name.clone(), version, rows, table.uri.clone(), state.into()]);
+        text.row(vec![table.name.clone(), version, rows, state.into()]);
     }
     out.bytes(text.text(out.width()).as_bytes())?;
     // Whole, below the table: it would be cut in there.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
-use lake::{Lake, Table};
+use lake::{Lake, Table, UriPrefix};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::SlabError;
 use serde_json::{Value, json};
@@ -88,11 +88,17 @@ pub struct UpArgs {
 }
 
 impl UpArgs {
-    fn io_config(&self, slab: &Slab, storage: HashMap<String, String>) -> IoConfig {
+    fn io_config(
+        &self,
+        slab: &Slab,
+        serve: Vec<UriPrefix>,
+        storage: HashMap<String, String>,
+    ) -> IoConfig {
         let half = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
         IoConfig {
             listen: self.io_listen,
             drives: vec![DriveConfig { path: slab.path.clone(), size: Some(slab.size) }],
+            serve,
             cores: if self.io_cores == 0 { half } else { self.io_cores },
             // The query node works on the same cores.
             pin: false,
@@ -138,13 +144,13 @@ pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let config = args.query_config()?;
     args.check_machine()?;
     start_log(UP_LOG_LEVEL, out.json())?;
-    let ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
+    let mut ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
     let runtime = runtime(None)?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     let up = start(&args, config, &runtime)?;
     let state = up.state();
     tell(&up, &state, out)?;
-    if let Some(ready) = &ready {
+    if let Some(ready) = &mut ready {
         ready.write(&state)?;
     }
     let outcome = runtime.block_on(async {
@@ -178,7 +184,9 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
     let slab = plan_slab(&folder, args.cache_size, &tables)?;
-    let io = start_io_node(args.io_config(&slab, config.storage.clone()))
+    let serve = |(_, table): &(String, Table)| UriPrefix::Table(table.canonical_uri().clone());
+    let serve = tables.iter().map(serve).collect();
+    let io = start_io_node(args.io_config(&slab, serve, config.storage.clone()))
         .map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
@@ -326,7 +334,8 @@ mod tests {
             is_smaller: false,
             free: ByteSize::mib(200),
         };
-        let io = args.io_config(&slab, query.storage.clone());
+        let io =
+            args.io_config(&slab, vec![UriPrefix::of_config("/a").unwrap()], query.storage.clone());
         io.validate().unwrap();
         assert_eq!((io.listen.port(), io.pin, io.segment), (0, false, ByteSize::mib(8)));
         assert_eq!(io.storage, HashMap::from([("region".to_owned(), "1".to_owned())]));

@@ -4,11 +4,12 @@ use arrow_array::RecordBatch;
 use console::{Alignment, measure_text_width, pad_str};
 
 use super::cell::cell;
+use crate::escape::one_line;
 
 /// Every value with its column's name; an empty line between rows.
 pub fn records(batch: &RecordBatch) -> String {
     let schema = batch.schema();
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let names: Vec<_> = schema.fields().iter().map(|field| one_line(field.name())).collect();
     let width = names.iter().map(|name| measure_text_width(name)).max().unwrap_or(0);
     let rows = (0..batch.num_rows()).map(|row| {
         let lines = names.iter().zip(batch.columns()).map(|(name, column)| {

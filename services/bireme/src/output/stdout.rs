@@ -10,6 +10,7 @@ use wire::{Fault, Reason};
 
 use super::rows::{RowLayout, json_rows, rows_text};
 use crate::error::{CliError, Result};
+use crate::escape::lines;
 
 /// Columns of rows that go to no terminal.
 const WIDTH_ELSEWHERE: usize = 120;
@@ -50,9 +51,10 @@ impl Output {
         self.width.unwrap_or(usize::MAX)
     }
 
-    /// A line.
+    /// A line, or several. Of what servers and tables have in it, a terminal obeys nothing.
     pub fn line(&mut self, text: impl Display) -> Result<()> {
-        writeln!(self.stdout, "{text}").map_err(|error| CliError::output(&error))
+        let text = text.to_string();
+        writeln!(self.stdout, "{}", lines(&text)).map_err(|error| CliError::output(&error))
     }
 
     /// A JSON document, on one line.
@@ -66,14 +68,14 @@ impl Output {
     pub fn rows(&mut self, rows: &RecordBatch, layout: RowLayout) -> Result<()> {
         if !self.json {
             let text = rows_text(rows, layout, self.width.unwrap_or(WIDTH_ELSEWHERE));
-            return self.bytes(text.as_bytes());
+            return self.bytes(lines(&text).as_bytes());
         }
-        let lines = json_rows(rows).map_err(|error| {
+        let json = json_rows(rows).map_err(|error| {
             let message =
                 format!("the rows can't be written as JSON: {error}; leave such columns out");
             Fault::new(Reason::UnsupportedType, message)
         })?;
-        self.bytes(&lines)
+        self.bytes(&json)
     }
 
     /// Bytes as they are.

@@ -2,6 +2,8 @@
 
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
+use crate::escape::one_line;
+
 /// Spaces between columns.
 const GAP: &str = "  ";
 
@@ -27,13 +29,15 @@ pub struct TextTable {
 impl TextTable {
     /// Without rows.
     pub fn new<'a>(headers: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
-        let headers = headers.into_iter().map(|(name, align)| (name.to_owned(), align)).collect();
+        let header = |(name, align)| (one_line(name).into_owned(), align);
+        let headers = headers.into_iter().map(header).collect();
         Self { headers, rows: Vec::new() }
     }
 
     /// One more row; as many cells as there are headers.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.headers.len());
+        let cells = cells.into_iter().map(|cell| one_line(&cell).into_owned()).collect();
         self.rows.push(cells);
     }
 

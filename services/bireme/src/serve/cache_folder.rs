@@ -1,8 +1,9 @@
 //! Where `bireme up` keeps its cache, and how large it may be.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
@@ -63,10 +64,11 @@ impl CacheFolder {
         Ok(Self(base.join("bireme/up").join(name)))
     }
 
-    /// Makes the folder, and plans a slab of `wanted` bytes, or of what the disk has room for.
+    /// Makes the folder, with mode 0700 as all folders above it that are missing, and plans a slab of `wanted` bytes, or of what the disk has room for.
     pub fn slab(&self, wanted: ByteSize) -> Result<Slab> {
         let shown = self.0.display();
-        std::fs::create_dir_all(&self.0).map_err(|error| cannot_make(&self.0, &error))?;
+        let folder = DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
+        folder.map_err(|error| cannot_make(&self.0, &error))?;
         let free = free_bytes(&self.0).map_err(|error| {
             let doing = format!("the free space of {shown} can't be told");
             CliError::os(&doing, &error, "name another folder with --cache-dir")

@@ -3,14 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_node::{IoConfig, IoNode, NodeError};
-use lake::{Lake, LakeOptions};
+use io_node::{AlsoReadsConfig, IoConfig, IoNode, NodeError};
+use lake::{AlsoReads, Lake, LakeOptions};
 
 /// Starts a node; blocks until it serves.
 pub fn start_io_node(config: IoConfig) -> Result<IoNode, NodeError> {
     let cache = config.lake_cache.as_u64() as usize;
-    let lake = Lake::new(LakeOptions::of_rows(cache, config.storage.clone(), config.store));
+    let options = LakeOptions::of_rows(cache, config.storage.clone(), config.store);
+    let lake = Lake::new(LakeOptions { also_reads: also_reads(&config)?, ..options });
     IoNode::start(config, Arc::new(lake))
+}
+
+fn also_reads(config: &IoConfig) -> Result<Vec<AlsoReads>, NodeError> {
+    let of = |also: &AlsoReadsConfig| {
+        Ok(AlsoReads { table: also.table()?, prefixes: also.prefixes.clone() })
+    };
+    config.also_reads.iter().map(of).collect()
 }
 
 /// Stops a node on a thread that may block.

@@ -1,59 +1,106 @@
 //! The file that says that a process serves, so that scripts needn't poll its ports.
+//!
+//! Its folder may be one that others can write to, such as `/tmp`. So the file is made under a name that nobody can
+//! guess, never through a link, and renamed; and nothing is removed that this user's processes did not make.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 use serde_json::Value;
 
 use crate::error::{CliError, Result};
 
 /// Written once the process serves, removed when it no longer does.
-pub struct ReadyFile(PathBuf);
+pub struct ReadyFile {
+    path: PathBuf,
+    /// What was written, and nothing else is removed. Open, so that no other file has its inode.
+    written: Option<File>,
+}
 
 impl ReadyFile {
     /// Removes what an earlier process left, so that it can't be taken for this one's, and tries
     /// whether a file can be made there: a process that can't say that it serves needn't begin to.
+    ///
+    /// # Errors
+    /// Also if anything but a regular file of this user is in its place: somebody else's file, a link, a folder.
     pub fn prepare(path: &Path) -> Result<Self> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(fault(path, &error));
-            }
-            _ => {}
-        }
-        let this = Self(path.to_owned());
-        std::fs::write(this.unfinished(), "").map_err(|error| fault(path, &error))?;
-        Ok(this)
+        remove_earlier(path).map_err(|error| fault(path, &error))?;
+        let (file, unfinished) = create_beside(path).map_err(|error| fault(path, &error))?;
+        drop(file);
+        std::fs::remove_file(unfinished).map_err(|error| fault(path, &error))?;
+        Ok(Self { path: path.to_owned(), written: None })
     }
 
     /// Whoever sees the file sees all of it.
-    pub fn write(&self, state: &Value) -> Result<()> {
-        let unfinished = self.unfinished();
-        std::fs::write(&unfinished, format!("{state}\n"))
-            .and_then(|()| std::fs::rename(&unfinished, &self.0))
-            .map_err(|error| fault(&self.0, &error))
-    }
-
-    fn unfinished(&self) -> PathBuf {
-        let mut name = self.0.clone().into_os_string();
-        name.push(".new");
-        name.into()
+    pub fn write(&mut self, state: &Value) -> Result<()> {
+        self.written = Some(replace(&self.path, state).map_err(|error| fault(&self.path, &error))?);
+        Ok(())
     }
 }
 
 impl Drop for ReadyFile {
     fn drop(&mut self) {
-        // One of them is there at most.
-        let _ = std::fs::remove_file(&self.0);
-        let _ = std::fs::remove_file(self.unfinished());
+        let Some(written) = &self.written else { return };
+        if let (Ok(found), Ok(written)) = (self.path.symlink_metadata(), written.metadata())
+            && (found.dev(), found.ino()) == (written.dev(), written.ino())
+        {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
-fn fault(path: &Path, error: &std::io::Error) -> CliError {
+fn remove_earlier(path: &Path) -> io::Result<()> {
+    let found = match path.symlink_metadata() {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if found.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    if !found.is_file() || found.uid() != geteuid().as_raw() {
+        let what = "something else than a file of this user is in its place";
+        return Err(io::Error::new(ErrorKind::AlreadyExists, what));
+    }
+    std::fs::remove_file(path)
+}
+
+/// Writes `state` to a new file, and gives that the name `path`.
+fn replace(path: &Path, state: &Value) -> io::Result<File> {
+    let (mut file, unfinished) = create_beside(path)?;
+    let written = writeln!(file, "{state}").and_then(|()| std::fs::rename(&unfinished, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written.map(|()| file)
+}
+
+/// A new file, in the folder of `path`, that only this user can read.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{:016x}.new", rand::random::<u64>()));
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(&name)?;
+    Ok((file, name.into()))
+}
+
+fn fault(path: &Path, error: &io::Error) -> CliError {
     let doing = format!("the ready file {} can't be written", path.display());
     CliError::os(&doing, error, "name another with --ready-file")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
     #[test]
@@ -61,15 +108,41 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         std::fs::write(&path, "old").unwrap();
-        let ready = ReadyFile::prepare(&path).unwrap();
+        let mut ready = ReadyFile::prepare(&path).unwrap();
         assert!(!path.exists());
         ready.write(&serde_json::json!({"a": 1})).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"a\":1}\n");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
         drop(ready);
         assert!(!path.exists());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         drop(ReadyFile::prepare(&path).unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "never written");
+    }
+
+    #[test]
+    fn links_are_neither_followed_nor_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, target) = (folder.path().join("ready"), folder.path().join("precious"));
+        std::fs::write(&target, "precious").unwrap();
+        for to in [&target, &folder.path().join("nothing")] {
+            symlink(to, &path).unwrap();
+            let error = ReadyFile::prepare(&path).err().unwrap();
+            assert!(error.message().contains("something else"), "{error:?}");
+            assert!(path.symlink_metadata().unwrap().is_symlink());
+            std::fs::remove_file(&path).unwrap();
+        }
+        // Planted after the process began: replaced, not followed.
+        let mut ready = ReadyFile::prepare(&path).unwrap();
+        symlink(&target, &path).unwrap();
+        ready.write(&serde_json::json!({"a": 1})).unwrap();
+        assert!(path.symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+        // And after it was written: not this process's to remove.
+        std::fs::remove_file(&path).unwrap();
+        symlink(&target, &path).unwrap();
+        drop(ready);
+        assert!(path.symlink_metadata().unwrap().is_symlink() && target.exists());
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
-use io_node::{Admission, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig};
+use io_node::{
+    Admission, AlsoReadsConfig, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig,
+};
 use lake::{StoreLimits, StorePrices};
 use query_node::{IoNodeConfig, Limits, QueryConfig, TableConfig};
 use serde::Serialize;
@@ -178,6 +180,7 @@ impl Table<'_> {
             let written = match field.holds() {
                 _ if is_form => shown,
                 Holds::One(kind) => written(kind),
+                Holds::Many("UriPrefix") => "list of URIs and prefixes".into(),
                 Holds::Many(kind) => format!("list of {}s", written(kind)),
                 Holds::Named(kind) => format!("section `[{key}]` of {}s", written(kind)),
             };
@@ -255,6 +258,7 @@ impl Others {
 
 fn forms() -> BTreeMap<&'static str, Form> {
     let io = include_str!("../../../io-node/src/config.rs");
+    let serve = include_str!("../../../io-node/src/config/serve.rs");
     let share = include_str!("../../../io-node/src/config/share.rs");
     let start_warm = include_str!("../../../io-node/src/config/start_warm.rs");
     let query = include_str!("../../../query-node/src/config.rs");
@@ -266,6 +270,7 @@ fn forms() -> BTreeMap<&'static str, Form> {
     BTreeMap::from([
         ("IoConfig", Form::of::<IoConfig>("IoConfig", io)),
         ("DriveConfig", Form::of::<DriveConfig>("DriveConfig", io)),
+        ("AlsoReadsConfig", Form::of::<AlsoReadsConfig>("AlsoReadsConfig", serve)),
         ("ShareConfig", Form::of::<ShareConfig>("ShareConfig", share)),
         ("StartWarmConfig", Form::of::<StartWarmConfig>("StartWarmConfig", start_warm)),
         ("QueryConfig", Form::of::<QueryConfig>("QueryConfig", query)),

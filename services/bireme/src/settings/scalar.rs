@@ -143,6 +143,7 @@ const QUERY: &[Scalar] = &[
     text("name"),
     number("cores"),
     text("idle_poll"),
+    text("memory"),
     text("index_cache"),
     text("metadata_cache"),
     number("versions_max"),
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn every_setting_with_one_value_has_a_variable() {
         let mut io = named(IO.iter().map(|scalar| scalar.field));
-        let lists = ["drives", "shares", "warm_at_start", "warm_members"];
+        let lists = ["also_reads", "drives", "serve", "shares", "warm_at_start", "warm_members"];
         io.extend(named(lists.into_iter().chain(["storage", "store", "telemetry", "tls"])));
         assert_eq!(io, fields::<IoConfig>());
         let mut store = named(STORE.iter().filter_map(|s| s.field.strip_prefix("store.")));

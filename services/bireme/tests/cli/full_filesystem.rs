@@ -31,7 +31,7 @@ const SLAB_BYTES: u64 = 64 << 20;
 /// Mounts the image on a folder that only the node sees, makes a sparse slab there, and becomes the node.
 const SCRIPT: &str = r#"
     mount -t ext4 -o loop "$1" "$2" || exit 77
-    truncate -s "$4" "$2/slab" && exec "$3" io --listen 127.0.0.1:0 --no-pin --json --drive "$2/slab"
+    truncate -s "$4" "$2/slab" && exec "$3" io --listen 127.0.0.1:0 --no-pin --json --drive "$2/slab" --serve "$5"
 "#;
 
 /// What the script ends with where mounting is not allowed.
@@ -79,7 +79,7 @@ fn start(folder: &Path, log: &Path) -> Option<(Node, String)> {
     let bireme = env!("CARGO_BIN_EXE_bireme");
     let process = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"])
-        .args([text(&image), text(&mount), bireme, &size])
+        .args([text(&image), text(&mount), bireme, &size, &format!("{}/", text(folder))])
         .envs([("BIREME_IO_RAM_TIER", "0"), ("BIREME_IO_SEGMENT", "4MiB")])
         .stdout(Stdio::piped())
         .stderr(File::create(log).unwrap())
@@ -176,7 +176,7 @@ fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
     let endpoint = serving["endpoint"].as_str().unwrap();
     let status = &json(&["status", "--endpoint", endpoint])[0];
     let drives = status["io_nodes"][0]["read_only_drives"].as_array().unwrap();
-    assert!(drives[0].as_str().unwrap().ends_with("/mount/slab"), "{status}");
+    assert_eq!(drives[0], "0:slab", "{status}");
     let status = bireme(&["status", "--endpoint", endpoint]);
     let told = String::from_utf8(status.stdout).unwrap();
     assert!(told.contains("takes no more writes"), "{told}");

@@ -13,12 +13,15 @@ pub struct IoProcess {
 }
 
 impl IoProcess {
-    /// On one drive, as `--drive` names it, with settings by the names of their variables.
+    /// On one drive, as `--drive` names it, with settings by the names of their variables. It serves the tables of all
+    /// tests.
     pub fn start(drive: &str, settings: &[(&str, &str)]) -> Self {
         let variable =
             |(name, value): &(&str, &str)| (format!("BIREME_IO_{name}"), (*value).to_owned());
         let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"))
             .args(["io", "--listen", "127.0.0.1:0", "--no-pin", "--json", "--drive", drive])
+            .args(["--serve", &format!("{}/", std::env::temp_dir().display())])
+            .args(["--serve", concat!(env!("CARGO_TARGET_TMPDIR"), "/")])
             .envs(settings.iter().map(variable))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

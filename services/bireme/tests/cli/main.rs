@@ -6,6 +6,7 @@ mod io_process;
 mod killed;
 mod kubernetes;
 mod missing_files;
+mod serve;
 mod start_warm;
 
 use std::io::{Read, Write};
@@ -66,7 +67,7 @@ fn sample() -> PathBuf {
 struct Up {
     process: Child,
     endpoint: String,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Up {
@@ -87,7 +88,7 @@ impl Up {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut up = Self { process, endpoint: String::new(), _folder: folder };
+        let mut up = Self { process, endpoint: String::new(), folder };
         let patience = Instant::now() + Duration::from_secs(60);
         loop {
             if let Ok(ready) = std::fs::read_to_string(&ready)
@@ -159,8 +160,9 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert_eq!(up.json(&["get", "words", "n02503517", "--priority", "batch"]).len(), 1);
     up.names(&["get", "words", "x", "--priority", "soon"], 2, "soon");
     up.json(&["status"]);
-    for what in ["fetch", "search", "get"] {
-        let measured = &up.json(&["bench", what, "words", "--seconds", "1"])[0];
+    let table = up.folder.path().join("words");
+    for what in [&["fetch", "--uri", text(&table)][..], &["search"], &["get"]] {
+        let measured = &up.json(&[&["bench"], what, &["words", "--seconds", "1"]].concat())[0];
         assert!(measured["requests"].as_f64().unwrap_or(1.0) > 0.0, "{measured}");
     }
     up.names(&["search", "nope", "--text", "x"], 3, "nope");
@@ -212,7 +214,7 @@ fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
     let io = up.json(&["status"])[0]["io_nodes"][0]["endpoint"].as_str().unwrap().to_owned();
     names(&["tables", "--endpoint", &io], 4, "is an I/O node; give a query node's endpoint");
     names(&["search", "words", "--text", "x", "--endpoint", &io], 4, &io);
-    let fetch = ["bench", "fetch", "words", "--io-endpoint", &up.endpoint];
+    let fetch = ["bench", "fetch", "words", "--uri", "/t", "--io-endpoint", &up.endpoint];
     up.names(&fetch, 4, "is a query node; give an I/O node's endpoint");
     let web = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", web.local_addr().unwrap());
@@ -254,7 +256,7 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
     up(&["--ready-file", "/nowhere/ready"], 3, "--ready-file");
     let drive = format!("{}:96MiB", text(&folder.path().join("slab")));
     let io = |more: &[&str], exit, name| {
-        let command = ["io", "--listen", "127.0.0.1:0", "--drive", &drive];
+        let command = serve::io("127.0.0.1:0", &drive);
         names(&[&command[..], more].concat(), exit, name);
     };
     io(&["--ram-tier", "900TiB"], 2, "`ram_tier`");
@@ -267,13 +269,13 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
         [("900TiB", 6, "no room for"), ("64MiB", 2, "has 64.0 MiB, less than 65.0 MiB")]
     {
         let drive = format!("{}:{size}", text(&new));
-        names(&["io", "--listen", "127.0.0.1:0", "--drive", &drive], exit, name);
+        names(&serve::io("127.0.0.1:0", &drive), exit, name);
         assert!(!new.exists(), "a size of {size} leaves a file behind");
     }
-    names(&["io", "--listen", "127.0.0.1:0", "--drive", text(&file)], 2, "is empty; name its size");
+    names(&serve::io("127.0.0.1:0", text(&file)), 2, "is empty; name its size");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    names(&["io", "--listen", &taken, "--drive", &drive], 6, "choose another with --listen");
+    names(&serve::io(&taken, &drive), 6, "choose another with --listen");
 }
 
 #[test]
@@ -282,8 +284,8 @@ fn the_same_without_io_uring() {
     up.json(&["warm", "words"]);
     let found = up.json(&["search", "words", "--like", "n02503517", "-k", "3"]);
     assert_eq!(found[0]["synset"], "n02503517");
-    let status = serde_json::to_string(&up.json(&["status"])).unwrap();
-    assert!(status.contains("pread"), "{status}");
+    let status = up.json(&["status"]);
+    assert!(status[0].to_string().contains("pread"), "{status:?}");
 }
 
 #[test]
@@ -485,11 +487,10 @@ fn what_cannot_start_or_be_reached_is_named() {
     let config = folder.path().join("io.toml");
     std::fs::write(&config, "listn = \"127.0.0.1:0\"\n").unwrap();
     names(&["io", "--config", text(&config)], 2, "`listn`; did you mean `listen`?");
-    let sample = sample();
     names(
-        &["ingest", text(&sample), "--table", "ftp://x/y"],
+        &["ingest", text(&sample()), "--table", "ftp://x/y"],
         2,
-        "can't use ftp://x/y: a table is at a path, or at s3://",
+        "can't use ftp://x/y: its scheme is not file, s3, gs or az",
     );
 }
 
@@ -513,7 +514,7 @@ fn a_list_of_io_nodes_that_is_bad_or_missing_is_told_before_anything_starts() {
     let output = bireme(&["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &from(&missing)]);
     let told = String::from_utf8(output.stderr).unwrap();
     let expected =
-        format!("from file:{}: No such file or directory; this node is not", text(&missing));
+        format!("from file:{}: No such file or directory; this node does not", text(&missing));
     assert!(told.contains(&expected) && told.lines().count() == 1, "{told}");
 }
 
@@ -547,7 +548,8 @@ fn a_drive_with_something_else_on_it_is_left_alone() {
     let slab = folder.path().join("slab");
     std::fs::write(&slab, "dear diary").unwrap();
     let drive = format!("{}:128MiB", text(&slab));
-    let io = ["io", "--listen", "127.0.0.1:0", "--drive", &drive, "--allow-buffered"];
+    let io =
+        ["io", "--serve", "/t", "--listen", "127.0.0.1:0", "--drive", &drive, "--allow-buffered"];
     names(&io, 6, "did not write");
     let table = folder.path().join("words");
     let sample = sample();

@@ -30,11 +30,12 @@ fn a_missing_file_ends_every_command_alike() {
     let tls = format!("[tls]\ncert = {missing:?}\nkey = {missing:?}\n");
     let slab = folder.path().join("slab");
     let drive = format!("[[drives]]\npath = {slab:?}\nsize = \"96MiB\"\n");
-    for (command, more) in
-        [("io", drive.as_str()), ("query", "[[io_nodes]]\nendpoint = \"127.0.0.1:9\"\n")]
+    let io_nodes = "[[io_nodes]]\nendpoint = \"127.0.0.1:9\"\n";
+    for (command, serve, more) in
+        [("io", "serve = [\"/t\"]\n", drive.as_str()), ("query", "", io_nodes)]
     {
         let config = folder.path().join(format!("{command}.toml"));
-        std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{tls}{more}")).unwrap();
+        std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{serve}{tls}{more}")).unwrap();
         names(&[command, "--config", text(&config)], NOT_FOUND, "missing can't be read");
     }
 }

@@ -5,9 +5,10 @@ mod recovery;
 mod trial;
 mod write;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use client::Endpoint;
 use client::query::QueryClient;
+use lake::{Lake, LakeOptions};
 use serde_json::{Value, json};
 
 use self::eviction::EvictionArgs;
@@ -33,9 +34,10 @@ left.";
 
 const FETCH_EXAMPLES: &str = "\
 Examples:
-  bireme bench fetch words --rows 500 --seconds 10
-  bireme bench fetch words --columns vector --rerank 50 --rate 1000
-  bireme bench fetch words --io-endpoint http://10.0.0.7:7071 --json";
+  bireme bench fetch words --uri ./words.lance --rows 500 --seconds 10
+  bireme bench fetch words --uri s3://bucket/words --columns vector --rerank 50
+  bireme bench fetch words --uri s3://bucket/words --json \\
+      --io-endpoint http://10.0.0.7:7071";
 
 const TAKE_EXAMPLES: &str = "\
 Examples:
@@ -84,6 +86,9 @@ enum What {
 struct FetchArgs {
     #[command(flatten)]
     table: TableArgs,
+    /// Where the table is, as the I/O node's `serve` has it
+    #[arg(long, value_name = "URI", value_hint = ValueHint::AnyPath)]
+    uri: String,
     /// Addresses in a batch, drawn at random over the table
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_1)]
     rows: usize,
@@ -219,7 +224,9 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
         Some(endpoint) => endpoint,
         None => only_io_node(&target.client).await?,
     };
+    let uri = Lake::new(LakeOptions::default()).canonical(&args.uri).await?.to_string();
     let plan = FetchPlan {
+        uri,
         batch_rows: args.rows,
         columns: args.columns,
         rerank: args.rerank,
@@ -349,7 +356,8 @@ mod tests {
 
     #[test]
     fn load_is_closed_unless_a_rate_is_given() {
-        let What::Fetch(args) = what("bireme bench fetch t --rows 7 --rerank 3 --seed 9") else {
+        let What::Fetch(args) = what("bireme bench fetch t --uri /t --rows 7 --rerank 3 --seed 9")
+        else {
             panic!("not a fetch");
         };
         assert_eq!((args.rows, args.rerank, args.load.seed), (7, Some(3), 9));

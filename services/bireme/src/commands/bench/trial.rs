@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bytesize::ByteSize;
 use io_node::{DriveConfig, IoConfig};
+use lake::UriPrefix;
 
 use crate::error::{CliError, Result};
 
@@ -26,6 +27,8 @@ impl<'a> TrialFile<'a> {
     pub fn node(&self, size: Option<ByteSize>) -> IoConfig {
         IoConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            // Which nobody asks it for.
+            serve: UriPrefix::of_config("/no-table").into_iter().collect(),
             drives: vec![DriveConfig { path: self.0.to_owned(), size }],
             ram_tier: ByteSize::b(0),
             ..IoConfig::default()

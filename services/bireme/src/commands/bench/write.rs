@@ -93,7 +93,13 @@ async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Durat
     // As an extent of the node has them.
     let piece: Vec<u8> = (0..extent as u64 / 8).flat_map(u64::to_le_bytes).collect();
     let began = Instant::now();
-    let mut file = File::create_new(path).await.map_err(failed)?;
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .await
+        .map_err(failed)?;
     for _ in 0..extents {
         file.write_all(&piece).await.map_err(failed)?;
     }

@@ -117,6 +117,7 @@ mod tests {
     use tracing_subscriber::fmt::format::{self, JsonFields};
 
     use super::*;
+    use crate::serve::log::fields::EscapedFields;
 
     /// What was written.
     #[derive(Clone, Default)]
@@ -186,12 +187,53 @@ mod tests {
 
         let written = Written::default();
         let log = tracing_subscriber::fmt().with_writer(written.clone()).with_ansi(false);
-        let text = log.event_format(limited(format::format(), false)).finish();
+        let text = log
+            .fmt_fields(EscapedFields::default())
+            .event_format(limited(format::format(), false))
+            .finish();
         tracing::subscriber::with_default(text, say_too_much);
         let lines = written.lines();
         let last = lines.last().unwrap();
         assert!(last.contains(" WARN ") && last.contains("too much"), "{last}");
         assert!(last.ends_with("left_out=3"), "{last}");
+    }
+
+    /// What somebody may have named a table, in a span's field, an event's, and its message.
+    const FORGED: &str = "t\n2026-01-01T00:00:00Z  INFO forged: \u{1b}[2J\u{9b}0m\r\u{2028}";
+
+    fn say_what_others_said() {
+        let _within = tracing::info_span!("open", uri = FORGED).entered();
+        let error = std::io::Error::other(FORGED);
+        tracing::warn!(uri = %FORGED, ?error, "no table at {FORGED}");
+    }
+
+    #[test]
+    fn an_event_is_a_line_whatever_is_in_it() {
+        for ansi in [false, true] {
+            let written = Written::default();
+            let text = tracing_subscriber::fmt()
+                .with_writer(written.clone())
+                .with_ansi(ansi)
+                .fmt_fields(EscapedFields::default())
+                .event_format(limited(format::format().with_ansi(false), false))
+                .finish();
+            tracing::subscriber::with_default(text, say_what_others_said);
+            let lines = written.lines();
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(!lines[0].chars().any(char::is_control), "{lines:?}");
+            assert_eq!(lines[0].matches("INFO forged").count(), 4, "{lines:?}");
+            assert!(lines[0].contains(r"no table at t\n2026-01-01T00:00:00Z"), "{lines:?}");
+        }
+        let written = Written::default();
+        let json = tracing_subscriber::fmt()
+            .with_writer(written.clone())
+            .fmt_fields(JsonFields::new())
+            .event_format(limited(format::format().json(), true))
+            .finish();
+        tracing::subscriber::with_default(json, say_what_others_said);
+        let [line] = &written.lines()[..] else { panic!("{:?}", written.lines()) };
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["fields"]["uri"], FORGED);
     }
 
     #[test]

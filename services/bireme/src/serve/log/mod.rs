@@ -1,5 +1,6 @@
-//! Logs on stderr.
+//! Logs on stderr. Whatever is logged, an event is one line: in JSON, or in text by `fields.rs`.
 
+mod fields;
 mod limit;
 
 use std::io::IsTerminal;
@@ -9,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format;
 
+use self::fields::EscapedFields;
 use self::limit::Limited;
 use crate::error::{CliError, Result};
 
@@ -20,6 +22,9 @@ pub const NODE_LOG_LEVEL: &str = "info";
 
 /// What is logged of both tiers in one process, beside what the command itself tells.
 pub const UP_LOG_LEVEL: &str = "warn";
+
+/// Characters of a panic's message that are logged.
+const PANIC_MAX: usize = 500;
 
 /// Whether the log was started as JSON lines.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
@@ -71,13 +76,33 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
             .try_init(),
         false => log
             .with_ansi(std::io::stderr().is_terminal())
+            .fmt_fields(EscapedFields::default())
             .event_format(Limited::new(format::format(), false))
             .try_init(),
     };
     IS_JSON.store(json, Ordering::Relaxed);
     // Somebody else's subscriber is as good.
     drop(started);
+    log_panics();
     Ok(())
+}
+
+/// Has panics logged as events, which are one line and limited in number: a damaged table may cause one at each read,
+/// with a text that its writer chose. With a backtrace, where one is asked for, they stay as they were.
+fn log_panics() {
+    if std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted != "0") {
+        return;
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string);
+        let what = panic.payload();
+        let text = what.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        let text: String = text.chars().take(PANIC_MAX).collect();
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or_default();
+        tracing::error!(at, thread, "panicked: {text}");
+    }));
 }
 
 #[cfg(test)]
