@@ -7,12 +7,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cache, goals, instructions, keys, machine, plots, report, rounds, tables, telemetry
+from . import attacks, cache, goals, instructions, keys, machine, plots, readme, report, rounds, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "report"]
-# What it tells apart is a few percent, which takes long.
-UNLESS_TOLD = [it for it in PIECES if it != "telemetry"]
+PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "attacks", "report"]
+# Each takes ten minutes more.
+ON_REQUEST = ["telemetry", "attacks"]
+DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where tables and slabs lie [default: the profile's]")
     parser.add_argument("--rounds", type=int, help="how often all is measured [default: the profile's]")
     parser.add_argument("--output", type=Path, required=True, help="where the report goes")
-    parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=UNLESS_TOLD)
+    parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=DEFAULT_PIECES)
     arguments = parser.parse_args()
     profile = Profile.read(arguments.profile, arguments.folder, arguments.rounds)
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -53,11 +54,15 @@ def main() -> None:
         if "telemetry" in arguments.pieces:
             results["telemetry"] = telemetry.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
+        if "attacks" in arguments.pieces:
+            results["attacks"] = attacks.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)
         measured.write_text(json.dumps(results, indent=1))
         plots.draw(results, arguments.output)
         report.write(results, arguments.output)
+        readme.write(results, arguments.output)
 
 
 main()

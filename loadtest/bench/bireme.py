@@ -54,8 +54,12 @@ class Bireme:
 
     binary: Path
     logs: Path
+    tables: Path
+    """The folder of all tables that nodes serve."""
     wrapper: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    uris: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of each query node, by its endpoint: where its tables are."""
 
     def __enter__(self) -> "Bireme":
         return self
@@ -67,7 +71,7 @@ class Bireme:
         self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, keep: bool = False, **variables: str
     ) -> Node:
         """An I/O node with empty slabs, or with what they hold."""
-        arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB"]
+        arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB", "--serve", f"{self.tables}/"]
         for slab in slabs:
             slab.parent.mkdir(parents=True, exist_ok=True)
             if not keep:
@@ -80,7 +84,9 @@ class Bireme:
         arguments = ["query", "--io-node", io_node.endpoint]
         for name, uri in tables.items():
             arguments += ["--table", f"{name}={uri}"]
-        return self._start(arguments, variables)
+        node = self._start(arguments, variables)
+        self.uris[node.endpoint] = tables
+        return node
 
     def _start(self, arguments: list[str], variables: dict[str, str]) -> Node:
         address = f"127.0.0.1:{free_port()}"
@@ -137,7 +143,8 @@ class Bireme:
 
     def bench(self, query: Node, kind: str, table: str, seconds: float, *arguments: str) -> dict:
         """Load, measured; see `bireme bench --help` for what the fields are."""
-        command = ["bench", kind, table, "--seconds", str(seconds), *arguments]
+        place = ["--uri", self.uris[query.endpoint][table]] if kind == "fetch" else []
+        command = ["bench", kind, table, *place, "--seconds", str(seconds), *arguments]
         [report] = self.run(query, *command)
         report["command"] = f"bireme {' '.join(command)}"
         return report

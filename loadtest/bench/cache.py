@@ -84,7 +84,7 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
         ),
     }  # fmt: skip
     try:
-        with Bireme(binary, logs) as bireme:
+        with Bireme(binary, logs, profile.folder) as bireme:
             measured["scan"] = _scan(profile)
             measured["fill"] = _fill(profile, bireme, slabs)
             measured |= _overload(profile, bireme, slabs, number)

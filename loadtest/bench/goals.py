@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import keys
+from . import attacks, keys
 from .tier import core_seconds
 
 
@@ -18,6 +18,19 @@ def judge(results: dict) -> list[dict]:
         goals += _of_cache(results["cache"])
     if "telemetry" in results:
         goals += [_of_telemetry(load, results["telemetry"]["turns"]) for load in ["search", "take"]]
+    if "attacks" in results:
+        goals += _of_attacks(results["attacks"])
+    return goals
+
+
+def _of_attacks(results: dict) -> list[dict]:
+    goals = []
+    for name, (title, _) in attacks.ATTACKS.items():
+        if name == "none":
+            continue
+        health, slowdown = attacks.health_p99_ms(results, name), attacks.slowdown(results, name)
+        goals.append(_goal(f"{title}: p99 of health, ms", health, attacks.HEALTH_P99_GOAL_MS, False))
+        goals.append(_goal(f"{title}: good callers' p99, over without", slowdown, attacks.GOOD_CALLERS_GOAL, False))
     return goals
 
 

@@ -52,7 +52,7 @@ def _bireme(profile: Profile, binary: Path, logs: Path) -> dict:
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     slab = profile.memory_folder / "slab-lineitem"
     try:
-        with Bireme(binary, logs, wrapper=[*CALLGRIND, "--instr-atstart=no"]) as bireme:
+        with Bireme(binary, logs, profile.folder, wrapper=[*CALLGRIND, "--instr-atstart=no"]) as bireme:
             io = bireme.io_node([slab], 2)
             query = bireme.query_node(io, {"lineitem": profile.table("lineitem")})
             bireme.ready(query, ["lineitem"])

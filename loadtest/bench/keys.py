@@ -17,7 +17,7 @@ WARM_UP_SECONDS = 1.5
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Both tiers, with a drive that takes no time, and pylance, in turns."""
     results: dict[str, list[dict]] = {"bireme": [], "lance": []}
-    with memory.folder(profile) as folder, Bireme(binary, logs) as bireme:
+    with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
         bireme.warm(tier.query, TABLE)
         for number in range(profile.rounds):

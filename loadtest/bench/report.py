@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from statistics import median
 
+from . import attacks
 from .cache import FILLING
 from .goals import told_ratio
 from .keys import CONCURRENCY, over_pylance
@@ -56,9 +57,33 @@ def write(results: dict, output: Path) -> None:
         parts.append(_cache(results["cache"]))
     if "telemetry" in results:
         parts.append(_telemetry(results["telemetry"]["turns"]))
+    if "attacks" in results:
+        parts.append(_attacks(results["attacks"]))
     if "rounds" in results:
         parts.append(_commands(results["rounds"]["steps"]))
     (output / "README.md").write_text("\n".join(parts))
+
+
+def _attacks(results: dict) -> str:
+    lines = [
+        "## Under attack",
+        "",
+        f"{attacks.GETS_PER_S} gets of one key a second, and {attacks.PROBES_PER_S} probes a second (gRPC health of both nodes",
+        "over new connections, `/live` of both), while somebody attacks; each round on nodes that were just started. What is",
+        "late counts from when it was due. The attacker's CPU is of the same cores.",
+        "",
+        "| attack | health p99 by round, ms | gets p50, µs | gets p99, µs | p99 over none, by round | errors |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, (title, _) in attacks.ATTACKS.items():
+        rounds = results["attacks"][name]
+        health = ", ".join(f"{it['health_p99_ms']:.1f}" for it in rounds)
+        ratios = [it["gets"]["p99"] / none["gets"]["p99"] for it, none in zip(rounds, results["attacks"]["none"])]
+        p50, p99 = (median(it["gets"][at] for it in rounds) for at in ("p50", "p99"))
+        errors = sum(it["errors"] for it in rounds)
+        cells = [title, health, _number(p50), _number(p99), ", ".join(f"{it:.2f}" for it in ratios), str(errors)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _without_samples(results: dict) -> dict:

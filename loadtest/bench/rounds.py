@@ -39,7 +39,7 @@ def drop_caches() -> int:
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Starts the nodes, warms them, measures every round."""
     try:
-        with memory.folder(profile), Bireme(binary, logs) as bireme:
+        with memory.folder(profile), Bireme(binary, logs, profile.folder) as bireme:
             return _Rounds(profile, bireme).run()
     finally:
         for slab in [folder / name for folder in profile.drive_folders for name in ["slab", "slab-ram"]]:

@@ -36,7 +36,11 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Each load on nodes of each kind, beside others; the drives are memory, so that nothing but CPU counts."""
     names = [name for name in RATIOS if name != BESIDE]
     results: dict = {name: {load: [] for load in LOADS} for name in names}
-    with memory.folder(profile, slabs=2) as folder, _receiver() as (endpoint, received), Bireme(binary, logs) as bireme:
+    with (
+        memory.folder(profile, slabs=2) as folder,
+        _receiver() as (endpoint, received),
+        Bireme(binary, logs, profile.folder) as bireme,
+    ):
         slabs = [folder / f"slab-{number}" for number in range(2)]
         for slab in slabs:
             _fill(profile, bireme, slab)

@@ -79,7 +79,7 @@ class Loopback:
     def _begin_io(self) -> Node:
         name = f"io-{len(self.ios)}"
         listen, metrics = self._places(name)
-        words = arguments.io(name, listen, metrics, self.folder / f"{name}.slab", SLAB)
+        words = arguments.io(name, listen, metrics, self.folder / f"{name}.slab", SLAB, self.table.split("=", 1)[1])
         return self._begin(self.ios, name, listen, words, arguments.environment("io", arguments.IO_SETTINGS))
 
     def _begin_query(self) -> Node:

@@ -23,6 +23,8 @@ export const setting = {
   // What the stages of `scale` are called.
   stages: text('STAGES', 'x1,x2,x4,x8').split(','),
   table: text('TABLE', 'wordnet'),
+  // Where the table is, as I/O nodes have it in `serve`.
+  tableUri: text('TABLE_URI', ''),
   k: number('K', 10),
   // Rows in one batch of a Fetch stream, and batches on one stream.
   batchRows: number('BATCH_ROWS', 100),

@@ -30,7 +30,7 @@ export async function sample(client) {
     // A row need not have a key.
     keys: keys.filter((key) => key !== ''),
     vectors: vectors.map((numbers) => encoding.b64encode(new Float32Array(numbers).buffer)),
-    uri: table.uri,
+    uri: setting.tableUri,
     version: table.version,
     vectorColumn: vector.name,
     // Everything that comes back by default.

@@ -88,7 +88,7 @@ class Nodes:
         """An I/O node, on the slab that it had, if it had one."""
         if not (Path("/run/netns") / self.network.namespace(name)).exists():
             self.network.attach(name, address(name), *others, relayed=relayed)
-        command = arguments.io(name, LISTEN, METRICS, self.folder / f"{name}.slab", SLAB)
+        command = arguments.io(name, LISTEN, METRICS, self.folder / f"{name}.slab", SLAB, str(self.table))
         return self._start(name, command, arguments.environment("io", arguments.IO_SETTINGS))
 
     def start_query(self, name: str, **settings: str) -> Node:

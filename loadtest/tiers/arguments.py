@@ -7,11 +7,11 @@ IO_SETTINGS = {"MEMORY": "1GiB", "TRAFFIC_MEMORY": "256MiB", "LAKE_CACHE": "64Mi
 QUERY_SETTINGS = {"CORES": "1", "INDEX_CACHE": "128MiB", "METADATA_CACHE": "64MiB", "MEMBER_REFRESH": "200ms"}
 
 
-def io(name: str, listen: str, metrics: str, drive: Path, size: str) -> list[str]:
-    """An I/O node, on the slab that it had, if it had one; without a RAM tier, so that drives are read."""
+def io(name: str, listen: str, metrics: str, drive: Path, size: str, table: str) -> list[str]:
+    """An I/O node that serves `table` from the slab that it had, if any; without a RAM tier, so that drives are read."""
     return [
         "io", "--name", name, "--cores", "1", "--no-pin", "--ram-tier", "0", "--drive", f"{drive}:{size}",
-        "--listen", listen, "--metrics", metrics,
+        "--serve", table, "--listen", listen, "--metrics", metrics,
     ]  # fmt: skip
 
 

@@ -1,0 +1,236 @@
+"""How soon probes and good callers are answered while a node is attacked, beside the same without an attack.
+
+Good callers get rows by key at a fixed rate and count what was late; probes ask for the health of both nodes by gRPC, each
+over a new connection, and for `/live`. Whether an attack is refused, and what it costs in memory, tests say
+(`services/bireme/tests/attacks`).
+"""
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import grpc
+
+from . import machine
+from .bireme import Bireme, Node, free_port
+from .profile import Profile
+
+ROWS = 200_000
+# Light: what is measured is who is kept waiting, not how much the nodes can do.
+GETS_PER_S = 50
+PROBES_PER_S = 20
+# For the attack to be under way before anything is measured.
+BEGIN_SECONDS = 1.0
+PROBE_PATIENCE_SECONDS = 10.0
+HEALTH_P99_GOAL_MS = 100
+GOOD_CALLERS_GOAL = 2
+MEMORY = {"BIREME_IO_MEMORY": "1GiB", "BIREME_IO_TRAFFIC_MEMORY": "256MiB", "BIREME_IO_SEGMENT": "16MiB", "BIREME_IO_LAKE_CACHE": "64MiB"}
+
+
+@dataclass
+class Tiers:
+    """Both nodes, with the ports of their metrics."""
+
+    bireme: Bireme
+    io: Node
+    query: Node
+    io_metrics: int
+    query_metrics: int
+
+
+def port(node: Node) -> int:
+    """Where it serves."""
+    return int(node.endpoint.rsplit(":", 1)[1])
+
+
+@contextmanager
+def _sockets(attack: str, at: int, count: int, seconds: float) -> Iterator[None]:
+    command = [sys.executable, "-m", "bench.attacker", attack, str(at), str(count), str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _searches(tiers: Tiers, seconds: float, count: int, *arguments: str) -> Iterator[None]:
+    """`count` callers who ask again as soon as they are answered or refused."""
+    done = threading.Event()
+
+    def caller() -> None:
+        command = [tiers.bireme.binary, "search", "rows", *arguments, "--endpoint", tiers.query.endpoint, "--timeout", "1s"]
+        while not done.is_set():
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    threads = [threading.Thread(target=caller) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+# Allowed, linear, and as much work as a filter of its size can make: nothing of it is answered by an index.
+FILTER = " OR ".join(f"lower(text) LIKE '%{word}%{word}%'" for word in ["qa", "qb", "qc", "qd", "qe", "qf", "qg", "qh"])
+
+ATTACKS: dict[str, tuple[str, Callable[[Tiers, float], object]]] = {
+    "none": ("nothing", lambda tiers, seconds: ExitStack()),
+    "idle_io": (
+        "2,043 idle connections to the I/O node",
+        lambda tiers, seconds: _sockets("idle", port(tiers.io), 2043, seconds),
+    ),
+    "idle_query": (
+        "2,043 idle connections to the query node",
+        lambda tiers, seconds: _sockets("idle", port(tiers.query), 2043, seconds),
+    ),
+    "silent": (
+        "700 silent connections a second to the query node",
+        lambda tiers, seconds: _sockets("silent", port(tiers.query), 700, seconds),
+    ),
+    "scrape_io": (
+        "64 clients that scrape the I/O node five times a second each",
+        lambda tiers, seconds: _sockets("scrape", tiers.io_metrics, 64, seconds),
+    ),
+    "scrape_query": (
+        "64 clients that scrape the query node five times a second each",
+        lambda tiers, seconds: _sockets("scrape", tiers.query_metrics, 64, seconds),
+    ),
+    "filters": (
+        "two callers with a filter that reads all rows, deadline 1 s",
+        lambda tiers, seconds: _searches(tiers, seconds, 2, "--filter", FILTER, "-k", "1", "--columns", "key"),
+    ),
+}
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """All attacks, round after round, each on nodes that were just started."""
+    folder = profile.folder / "attacks"
+    folder.mkdir(parents=True, exist_ok=True)
+    results: dict = {name: [] for name in ATTACKS}
+    table = _table(binary, folder)
+    for number in range(profile.rounds):
+        for name in ATTACKS:
+            results[name].append(_round(profile, binary, logs, folder, table, name, number))
+            seen = results[name][-1]
+            print(
+                f"attacks, round {number + 1} of {profile.rounds}, {name}: health p99 {seen['health_p99_ms']:.1f} ms, "
+                f"gets p50 {seen['gets']['p50']:.0f}, p99 {seen['gets']['p99']:.0f} µs, {seen['errors']} errors",
+                flush=True,
+            )
+    return {"attacks": results, "machine": machine.describe([profile.folder])}
+
+
+def _table(binary: Path, folder: Path) -> Path:
+    table = folder / "rows"
+    if table.exists():
+        return table
+    print("attacks: making a table", flush=True)
+    rows, source = folder / "rows.csv", random.Random(1)
+    with rows.open("w") as file:
+        file.write("key,text\n")
+        for key in range(ROWS):
+            file.write(f"{key},{source.randbytes(50).hex()}\n")
+    for command in [["ingest", rows, "--table", table, "--key", "key"], ["index", "--table", table, "--key", "key"]]:
+        subprocess.run([binary, *command], check=True, stdout=subprocess.DEVNULL)
+    return table
+
+
+def _round(profile: Profile, binary: Path, logs: Path, folder: Path, table: Path, name: str, number: int) -> dict:
+    with Bireme(binary, logs, folder) as bireme:
+        ports = [free_port(), free_port()]
+        io_variables = MEMORY | {"BIREME_IO_TELEMETRY_METRICS_LISTEN": f"127.0.0.1:{ports[0]}"}
+        io = bireme.io_node([folder / "slab"], 1, **io_variables)
+        query = bireme.query_node(io, {"rows": str(table)}, BIREME_QUERY_TELEMETRY_METRICS_LISTEN=f"127.0.0.1:{ports[1]}")
+        bireme.ready(query, ["rows"])
+        bireme.warm(query, "rows")
+        tiers = Tiers(bireme, io, query, *ports)
+        seconds = max(profile.seconds, 4.0)
+        _, attack = ATTACKS[name]
+        with attack(tiers, seconds + BEGIN_SECONDS + 10):
+            time.sleep(BEGIN_SECONDS)
+            probes = Probes(tiers)
+            gets = bireme.bench(query, "get", "rows", seconds, "--rate", str(GETS_PER_S), "--seed", str(number))
+            waited = probes.stop()
+        return {
+            "gets": gets["latency_us"],
+            "command": gets["command"],
+            "errors": sum(gets["errors"].values()),
+            "probes": len(waited),
+            "health_p99_ms": sorted(waited)[int(len(waited) * 0.99)],
+        }
+
+
+class Probes:
+    """Probes of both nodes at a fixed rate, each counted from when it was due."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        health = [tiers.io.endpoint, tiers.query.endpoint]
+        asks = [lambda endpoint=endpoint: _health(endpoint) for endpoint in health]
+        asks += [lambda at=at: _live(at) for at in (tiers.io_metrics, tiers.query_metrics)]
+        self.done = threading.Event()
+        self.waited_ms: list[float] = []
+        self.threads = [threading.Thread(target=self._probe, args=(ask,)) for ask in asks]
+        for thread in self.threads:
+            thread.start()
+
+    def _probe(self, ask: Callable[[], None]) -> None:
+        due = time.monotonic()
+        while not self.done.is_set():
+            ask()
+            self.waited_ms.append((time.monotonic() - due) * 1e3)
+            due += len(self.threads) / PROBES_PER_S
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def stop(self) -> list[float]:
+        """How long each took, in milliseconds; one that was not answered took as long as the patience."""
+        self.done.set()
+        for thread in self.threads:
+            thread.join()
+        return self.waited_ms
+
+
+def _health(endpoint: str) -> None:
+    target = endpoint.removeprefix("http://")
+    # A connection of its own, as kubelet makes one.
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(target, options) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        try:
+            check(b"", timeout=PROBE_PATIENCE_SECONDS, wait_for_ready=True)
+        except grpc.RpcError:
+            time.sleep(PROBE_PATIENCE_SECONDS)
+
+
+def _live(at: int) -> None:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{at}/live", timeout=PROBE_PATIENCE_SECONDS) as answer:
+            answer.read()
+    except (OSError, socket.timeout):
+        time.sleep(PROBE_PATIENCE_SECONDS)
+
+
+def health_p99_ms(results: dict, name: str) -> float:
+    """The median of the rounds."""
+    return median(it["health_p99_ms"] for it in results["attacks"][name])
+
+
+def slowdown(results: dict, name: str) -> float:
+    """Good callers' p99 over that of the same round without an attack: the median of the rounds."""
+    rounds = zip(results["attacks"][name], results["attacks"]["none"], strict=True)
+    return median(attacked["gets"]["p99"] / quiet["gets"]["p99"] for attacked, quiet in rounds)

@@ -1,0 +1,38 @@
+"""The figures of the project's README.md, written from the same results as the report."""
+
+import textwrap
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- figures, by make bench -->\n", "<!-- end of figures -->"
+COLUMNS = 120
+TEXT = """\
+`make bench` compares Bireme with the drive's limit and with other readers of the same table; the results are in
+[docs/benchmarks](docs/benchmarks/README.md). On {cores} cores that also run the load generator, one I/O node with its slab in
+memory scores {scored:.2f} million rows per second or sends {whole:.2f} million whole vectors per second, and both tiers together
+answer {warm:.1f} times as many warm vector searches per core-second as pylance. With the index in memory and the rows on the
+drive, the drive is {busy:.0f} % busy, and Bireme answers {cold:.1f} times as many searches per second as pylance with the faster
+of its two file readers."""
+
+
+def write(results: dict, output: Path) -> None:
+    """Replaces the paragraph between the markers, if `output` is the folder of the published report."""
+    if "rounds" not in results or output.resolve() != README.parent / "docs" / "benchmarks":
+        return
+    text = README.read_text()
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    README.write_text(text[:begin] + paragraph(results) + text[end:])
+
+
+def paragraph(results: dict) -> str:
+    """Returns the paragraph, filled with the medians that the report shows as goals."""
+    value = {goal["name"]: goal["value"] for goal in results["goals"]}
+    filled = TEXT.format(
+        cores=results["machine"]["cores"],
+        scored=value["rows/s scored on the node, slab in memory"] / 1e6,
+        whole=value["rows/s of whole vectors, slab in memory"] / 1e6,
+        warm=value["warm searches a core-second, over pylance's"],
+        busy=value["the drive's busy time during cold searches"] * 100,
+        cold=value["cold searches/s, over pylance's"],
+    )
+    return textwrap.fill(filled, COLUMNS, break_long_words=False, break_on_hyphens=False) + "\n"
