@@ -1,5 +1,5 @@
-"""Writes the chart's dashboards: `python3 -m dashboards` in helm/. With --check it only says which are not what this
-would write."""
+"""Writes the chart's dashboards: `python3 -m dashboards` in helm/. With --check, it writes nothing
+and lists the files that differ."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def main(only_check: bool) -> int:
         return 0
     other = sorted(file.name for file in there.keys() | wanted.keys() if there.get(file) != wanted.get(file))
     if other:
-        print(f"not what helm/dashboards says: {', '.join(other)}: make chart-dashboards", file=sys.stderr)
+        print(f"{', '.join(other)} differ from helm/dashboards: run make chart-dashboards", file=sys.stderr)
     return bool(other)
 
 

@@ -33,9 +33,9 @@ def source() -> dict:
 
 
 def of_label(name: str, label: str, series: str, everything: bool) -> dict:
-    """A variable of a label's values; with `everything` several can be chosen, or all of them."""
+    """A variable for the values of a label. With `everything`, a reader can choose several of them, or all."""
     query = f"label_values({series}, {label})"
-    # What has no such label is among all.
+    # "All" includes series without the label.
     several = {"includeAll": True, "multi": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
     return {
         "name": name, "label": name.capitalize(), "type": "query", "datasource": SOURCE, "definition": query,
@@ -45,6 +45,6 @@ def of_label(name: str, label: str, series: str, everything: bool) -> dict:
 
 
 def written(name: str, label: str, value: str, description: str) -> dict:
-    """A variable that is typed in."""
+    """A variable that a reader types in."""
     return {"name": name, "label": label, "type": "textbox", "query": value, "description": description, "hide": 0,
             "current": {"text": value, "value": value}, "options": [{"text": value, "value": value, "selected": True}]}

@@ -1,4 +1,4 @@
-"""What the cache costs and what it saves."""
+"""The dashboard of what the cache costs and saves."""
 
 from . import shared
 from .dashboard import Dashboard, of_label, written
@@ -13,8 +13,8 @@ RAM = (
 )
 SPENT, SAVED = of.rate("bireme_store_cost_total"), f"{CACHED} * $read_price / 1e6"
 WHAT_SAVED = (
-    "Rows that came from drives or RAM, at the price of a read of the store each. That is the least that they would"
-    " have cost: a columnar file takes a read for each column of a row, and its bytes may cost as well."
+    "Rows from drives or RAM, each at the price of one read from the store. This is a lower bound: a columnar file"
+    " takes one read per column of a row, and the bytes may cost as well."
 )
 
 
@@ -23,12 +23,12 @@ def increase(counter: str, more: str = "") -> str:
 
 
 now = Row(
-    "In the time shown",
+    "In the selected time",
     [
         figure(
             "Spent",
             "currencyUSD",
-            "What requests to object stores cost, by both tiers, at the configured prices.",
+            "Cost of both tiers' requests to object stores, at the configured prices.",
             increase("bireme_store_cost_total"),
             decimals=4,
         ),
@@ -48,7 +48,7 @@ now = Row(
         figure(
             "Hit ratio",
             "percentunit",
-            "The share of I/O nodes' rows that came from drives or RAM.",
+            "Share of I/O nodes' rows that came from drives or RAM.",
             f"1 - {increase('bireme_io_rows_from_table_total')} / {increase('bireme_io_rows_total')}",
             decimals=2,
             high=1,
@@ -56,13 +56,13 @@ now = Row(
         figure(
             "Store reads",
             "short",
-            "Reads that both tiers asked stores for.",
+            "Read requests of both tiers to object stores.",
             increase("bireme_store_requests_total", 'kind="read"'),
         ),
         figure(
             "Bytes from the store",
             "bytes",
-            "Bytes of those reads.",
+            "Bytes of these reads.",
             increase("bireme_store_transferred_bytes_total", 'kind="read"'),
         ),
     ],
@@ -73,7 +73,7 @@ hits = Row(
         lines(
             "Hit ratio",
             "percentunit",
-            "Of the rows of I/O nodes, those from drives or RAM; of the sectors looked for, those from RAM.",
+            "Share of I/O nodes' rows that came from drives or RAM; share of requested sectors that were in RAM.",
             (f"1 - {of.share('bireme_io_rows_from_table_total', 'bireme_io_rows_total')}", "drives and RAM"),
             (RAM, "RAM tier"),
             high=1,
@@ -81,16 +81,16 @@ hits = Row(
         stacked(
             "Where rows come from",
             "short",
-            "Rows a second: from drives or RAM, from the table by I/O nodes (misses), from the table by query nodes (no"
-            " I/O node could).",
+            "Rows per second: from drives or RAM, from the table by I/O nodes (misses), from the table by query nodes"
+            " (because no I/O node returned them).",
             (CACHED, "cache"),
             (of.rate("bireme_io_rows_from_table_total"), "table, by I/O nodes"),
             (of.rate("bireme_query_fallback_rows_total"), "table, by query nodes"),
         ),
         lines(
-            "How full",
+            "Drive usage",
             "percentunit",
-            "Bytes of extents and journals, of the slabs, by node.",
+            "Share of the slabs that holds extents and journals, by node.",
             (
                 (
                     f"{of.total('bireme_io_drive_usage_bytes', by='instance')} /"
@@ -108,24 +108,24 @@ store = Row(
         lines(
             "Requests",
             "reqps",
-            "Requests a second by tier and kind.",
+            "Requests per second, by tier and kind.",
             (of.rate("bireme_store_requests_total", by="job, kind"), "{{job}} {{kind}}"),
         ),
         lines(
             "Bytes",
             "Bps",
-            "Bytes of objects a second, by tier and kind.",
+            "Bytes of objects per second, by tier and kind.",
             (of.rate("bireme_store_transferred_bytes_total", by="job, kind"), "{{job}} {{kind}}"),
         ),
         lines(
-            "Cost an hour",
+            "Cost per hour",
             "currencyUSD",
-            "What requests cost at the configured prices, by tier.",
+            "Cost of requests at the configured prices, by tier.",
             (f"{of.rate('bireme_store_cost_total', by='job')} * 3600", "{{job}}"),
             decimals=4,
         ),
         lines(
-            "Spent and saved an hour",
+            "Spent and saved per hour",
             "currencyUSD",
             WHAT_SAVED,
             (f"{SPENT} * 3600", "spent"),
@@ -133,16 +133,16 @@ store = Row(
             decimals=4,
         ),
         lines(
-            "Cost of a million rows",
+            "Cost per million rows",
             "currencyUSD",
-            "What stores cost for a million rows that I/O nodes served.",
-            (f"{SPENT} / {of.rate('bireme_io_rows_total')} * 1e6", "a million rows"),
+            "Store cost per million rows that I/O nodes served.",
+            (f"{SPENT} / {of.rate('bireme_io_rows_total')} * 1e6", "per million rows"),
             decimals=4,
         ),
         lines(
             "Failed, refused, hedged",
             "reqps",
-            "Requests a second that failed, were not sent, or were asked twice as they were late.",
+            "Requests per second that failed, were refused before they were sent, or were sent twice because of delay.",
             (of.rate("bireme_store_failures_total"), "failed"),
             (of.rate("bireme_store_refused_total"), "refused"),
             (of.rate("bireme_store_hedged_total"), "hedged"),
@@ -150,23 +150,23 @@ store = Row(
     ],
 )
 writes = Row(
-    "What the drives pay",
+    "Writes and evictions",
     [
         shared.drive_writes(
             of,
-            "Bytes a second: extents filled, extents kept as their segment was reclaimed, all that drives were given.",
+            "Bytes per second: extents filled, extents kept when their segment was reclaimed, all writes to drives.",
         ),
         lines(
             "Fills",
             "short",
-            "Fills a second that ended, by outcome.",
+            "Finished fills per second, by outcome.",
             (of.rate("bireme_io_fills_total", by="outcome"), "{{outcome}}"),
         ),
         lines(
             "Evictions",
             "short",
-            "Extents a second that were let go to make room. Many, with a low hit ratio: what is asked for doesn't"
-            " fit.",
+            "Extents per second that were evicted to make space. Many evictions and a low hit ratio mean that the"
+            " requested rows do not fit.",
             (of.rate("bireme_io_extents_evicted_total", by="instance"), "{{instance}}"),
         ),
     ],
@@ -175,15 +175,15 @@ writes = Row(
 dashboard = Dashboard(
     "bireme-economics",
     "Bireme: cache economics",
-    "How much of what is asked for the cache has, and what that costs and saves.",
+    "The cache's hit ratio, and what the cache costs and saves.",
     [now, hits, store, writes],
     [
         of_label("namespace", "namespace", "target_info", everything=True),
         written(
             "read_price",
-            "Price of a million reads, $",
+            "Price per million reads, $",
             "0.4",
-            "As `store.prices` of the nodes has it (million_reads); 0.4 is S3 Standard's list price",
+            "The value of `store.prices` of the nodes (million_reads); 0.4 is S3 Standard's list price",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""One I/O node: where its batches' time goes, its cores, drives and cache."""
+"""The dashboard of one I/O node: where its batches' time goes, its cores, drives and cache."""
 
 from . import shared
 from .dashboard import Dashboard, of_label
@@ -15,27 +15,27 @@ batches = Row(
         lines(
             "Rows",
             "short",
-            "Rows a second, and those of them that the table answered.",
+            "Rows per second, and how many of them came from the table.",
             (of.rate("bireme_io_rows_total"), "rows"),
-            (of.rate("bireme_io_rows_from_table_total"), "of them from the table"),
+            (of.rate("bireme_io_rows_from_table_total"), "from the table"),
         ),
         lines(
             "Batches",
             "reqps",
-            "Batches a second: served, refused for load, dropped as late or deserted.",
+            "Batches per second: served, refused because of load, dropped as late or because the caller had gone.",
             (of.rate("bireme_io_batches_total"), "served"),
             (of.rate("bireme_io_batches_shed_total"), "refused"),
             (of.rate("bireme_io_batches_dropped_total"), "dropped"),
         ),
         lines(
-            "Rows in a batch",
+            "Rows per batch",
             "short",
-            "How large batches are.",
+            "Number of rows in a batch.",
             (of.quantile(0.5, "bireme_io_batch_rows"), "p50"),
             (of.quantile(0.99, "bireme_io_batch_rows"), "p99"),
         ),
         lines(
-            "How long batches take",
+            "Batch duration",
             "s",
             "From arrival to reply.",
             *((of.quantile(q, BATCH, 'stage="all"'), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
@@ -43,34 +43,34 @@ batches = Row(
         lines(
             "Stages, p99",
             "s",
-            "Of each stage by itself: `queue` until the first read is asked of a drive, `read` until the last row is"
-            " there.",
+            "p99 of each stage: `queue` lasts until the first read is sent to a drive, `read` until the last row has"
+            " arrived.",
             (of.quantile(0.99, BATCH, 'stage!="all"', "stage"), "{{stage}}"),
         ),
         stacked(
             "Stages, mean",
             "s",
-            "What a batch's time is made of.",
+            "Mean time of a batch in each stage.",
             (of.mean(BATCH, 'stage!="all"', "stage"), "{{stage}}"),
         ),
         lines(
             "Streams and batches",
             "short",
-            "Fetch streams that are open; batches under way.",
+            "Open Fetch streams; batches under way.",
             (of.total("bireme_io_streams"), "streams"),
             (of.total("bireme_io_batches_under_way"), "batches"),
         ),
         lines(
             "Memory for clients",
             "bytes",
-            "Connections, streams, batches, and replies until they are sent. At the bound batches are refused.",
+            "Memory of connections, streams, batches and unsent replies. At the limit, batches are refused.",
             (of.total("bireme_io_traffic_memory_usage_bytes"), "held"),
-            (of.total("bireme_io_traffic_memory_limit_bytes"), "bound"),
+            (of.total("bireme_io_traffic_memory_limit_bytes"), "limit"),
         ),
         lines(
             "Memory",
             "bytes",
-            "Resident memory; the directory's part of it.",
+            "Resident memory of the process, and the part of the directory.",
             (of.total("process_memory_usage_bytes"), "resident"),
             (of.total("bireme_io_directory_usage_bytes"), "directory"),
         ),
@@ -80,7 +80,7 @@ cores = Row(
     "Cores",
     [
         lines(
-            "Pieces that wait",
+            "Pieces waiting for a read",
             "short",
             "Pieces of rows that wait for a read, by core.",
             (of.total("bireme_io_ring_queue", by="core"), "core {{core}}"),
@@ -88,23 +88,23 @@ cores = Row(
         lines(
             "Operations in flight",
             "short",
-            "Operations in flight, by ring.",
+            "Operations in flight, by ring (one per core).",
             (of.total("bireme_io_ring_in_flight", by="core"), "core {{core}}"),
         ),
         lines(
-            "Reads a submit",
+            "Reads per submit",
             "short",
-            "Reads that the kernel was given at once: how well submissions are batched.",
+            "Reads per submission to the kernel: how well submissions are batched.",
             (of.share("bireme_io_ring_reads_total", "bireme_io_ring_submits_total", "core"), "core {{core}}"),
         ),
         stacked(
             "Reads",
             "iops",
-            "Reads a second, by core: whether load is spread.",
+            "Reads per second, by core: whether the load is spread evenly.",
             (of.rate("bireme_io_ring_reads_total", by="core"), "core {{core}}"),
         ),
         lines(
-            "How long reads take",
+            "Read duration",
             "s",
             "p99 by core.",
             (of.quantile(0.99, "bireme_io_ring_read_duration_seconds", by="core"), "core {{core}}"),
@@ -112,7 +112,7 @@ cores = Row(
         lines(
             "CPU and retries",
             "short",
-            "Cores in use; operations a second that were submitted once more.",
+            "CPU cores in use; operations per second that were submitted again.",
             (of.rate("process_cpu_time_seconds_total"), "CPU"),
             (of.rate("bireme_io_ring_retries_total"), "retries"),
         ),
@@ -124,17 +124,17 @@ drives = Row(
         stacked(
             "Reads",
             "iops",
-            "Reads a second that ended well, by drive.",
+            "Successful reads per second, by drive.",
             (of.rate("bireme_io_drive_reads_total", by="drive"), "{{drive}}"),
         ),
         stacked(
             "Bytes read",
             "Bps",
-            "Bytes of those reads.",
+            "Bytes of these reads.",
             (of.rate("bireme_io_drive_read_bytes_total", by="drive"), "{{drive}}"),
         ),
         lines(
-            "How long reads take",
+            "Read duration",
             "s",
             "From submission to completion, by drive.",
             (of.quantile(0.5, READ, by="drive"), "{{drive}} p50"),
@@ -143,32 +143,32 @@ drives = Row(
         lines(
             "Reads in flight",
             "short",
-            "Reads asked of a drive and not answered yet.",
+            "Reads that a drive has not answered yet.",
             (of.total("bireme_io_drive_in_flight", by="drive"), "{{drive}}"),
         ),
         lines(
-            "Rows a read",
+            "Rows per read",
             "short",
-            "Rows from drives for each read of one: above 1 is what coalescing and RAM bring.",
+            "Cached rows per read of a drive. Coalescing and the RAM tier raise it above 1.",
             (
                 (
                     f"({of.rate('bireme_io_rows_total')} - {of.rate('bireme_io_rows_from_table_total')}) /"
                     f" {of.rate('bireme_io_drive_reads_total')}"
                 ),
-                "rows a read",
+                "rows per read",
             ),
         ),
         lines(
-            "Pieces that came along",
+            "Coalesced pieces",
             "short",
-            "Pieces of rows a second that another piece's read brought: merged with sectors of their own, deduplicated"
-            " where all were read for others already.",
+            "Pieces of rows per second that shared another piece's read: `merged` added sectors to it, `deduplicated`"
+            " added none.",
             (of.rate("bireme_io_coalesced_total", by="how"), "{{how}}"),
         ),
         lines(
-            "How full",
+            "Drive usage",
             "percentunit",
-            "Bytes of extents and journals, of a drive's slab.",
+            "Share of a drive's slab that holds extents and journals.",
             (
                 (
                     f"{of.total('bireme_io_drive_usage_bytes', by='drive')} /"
@@ -181,14 +181,14 @@ drives = Row(
         lines(
             "State",
             "short",
-            "1 for the state that a drive is in.",
+            "1 for the present state of a drive.",
             (of.total("bireme_io_drive_state", by="drive, state"), "{{drive}} {{state}}"),
             high=1,
         ),
         lines(
             "Faults",
             "short",
-            "A second: reads that failed, bad sectors, reads given up as late, extents dropped for one of these.",
+            "Per second: failed reads, bad sectors, reads given up as late, and extents dropped because of these.",
             (of.rate("bireme_io_drive_failures_total", by="drive"), "{{drive}} failed"),
             (of.rate("bireme_io_sectors_bad_total"), "bad sectors"),
             (of.rate("bireme_io_reads_late_total"), "late"),
@@ -202,19 +202,19 @@ cache = Row(
         lines(
             "Fills",
             "short",
-            "Fills a second that ended, by outcome; those that wait or are under way.",
+            "Finished fills per second, by outcome; fills that wait or are under way.",
             (of.rate("bireme_io_fills_total", by="outcome"), "{{outcome}}"),
             (of.total("bireme_io_fills_under_way"), "under way"),
         ),
         shared.drive_writes(
             of,
-            "Bytes of extents filled; those written once more as they are worth keeping; all that drives were given.",
+            "Bytes per second: extents filled, extents kept when their segment was reclaimed, all writes to drives.",
         ),
         lines("Extents", "short", "Extents on the drives.", (of.total("bireme_io_extents"), "extents")),
         lines(
-            "Extents: hits",
+            "Extents: hit ratio",
             "percentunit",
-            "Of the rows that batches ask for, those that a drive had when they were located.",
+            "Share of requested rows that were on a drive when they were located.",
             (
                 (
                     f"{of.rate('bireme_io_extents_hits_total')} / ({of.rate('bireme_io_extents_hits_total')} +"
@@ -227,21 +227,21 @@ cache = Row(
         stacked(
             "Extents: heat",
             "short",
-            "Extents by how many batches of a core have read them, the mean of its cores: what is kept when a segment"
-            " is reclaimed goes by it.",
+            "Extents by the number of batches that have read them, as the mean over cores. It decides which extents are"
+            " kept when a segment is reclaimed.",
             (f"avg by (heat) ({of('bireme_io_extents_heat')})", "{{heat}}"),
         ),
         lines(
             "Evicted and scrubbed",
             "short",
-            "Extents a second: let go to make room, looked at by the scrubber.",
+            "Extents per second: evicted to make space, checked by the scrubber.",
             (of.rate("bireme_io_extents_evicted_total"), "evicted"),
             (of.rate("bireme_io_extents_scrubbed_total"), "scrubbed"),
         ),
         lines(
-            "RAM tier: hits",
+            "RAM tier: hit ratio",
             "percentunit",
-            "Of the sectors looked for, those that the RAM tier had.",
+            "Share of requested sectors that were in the RAM tier.",
             (
                 (
                     f"{of.rate('bireme_io_ram_hits_total')} / ({of.rate('bireme_io_ram_hits_total')} +"
@@ -254,21 +254,21 @@ cache = Row(
         lines(
             "RAM tier: size",
             "bytes",
-            "Bytes of sectors in it, and its bound.",
+            "Bytes of sectors in the RAM tier, and its limit.",
             (of.total("bireme_io_ram_usage_bytes"), "used"),
-            (of.total("bireme_io_ram_limit_bytes"), "bound"),
+            (of.total("bireme_io_ram_limit_bytes"), "limit"),
         ),
         lines(
             "RAM tier: admitted",
             "short",
-            "Sectors a second that were let in.",
+            "Sectors per second that were admitted.",
             (of.rate("bireme_io_ram_admitted_total"), "sectors"),
         ),
         shared.store(of),
         lines(
             "Engine",
             "short",
-            "What carries reads out; all but io_uring is slower.",
+            "The engine that carries out reads; every engine but io_uring is slower.",
             (of.total("bireme_io_engine", by="engine"), "{{engine}}"),
             high=1,
         ),
@@ -278,7 +278,7 @@ cache = Row(
 dashboard = Dashboard(
     "bireme-io-node",
     "Bireme: one I/O node",
-    "Where the time of a node's batches goes, and how its drives and cache are.",
+    "Where the time of a node's batches goes, and the state of its drives and cache.",
     [batches, cores, drives, cache],
     [
         of_label("namespace", "namespace", "bireme_io_rows_total", everything=True),

@@ -1,4 +1,4 @@
-"""Panels, and how they lie on a dashboard: from left to right, 24 columns wide."""
+"""Panels, and their layout on a dashboard: from left to right, 24 columns wide."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ COLUMNS = 24
 
 @dataclass
 class Panel:
-    """`targets` are queries with the legends of their series."""
+    """A panel. `targets` are pairs of a query and the legend of its series."""
 
     title: str
     unit: str
@@ -78,7 +78,7 @@ class Row:
 
 
 def laid_out(rows: list[Row]) -> list[dict]:
-    """Rows and panels in Grafana's form, numbered and placed."""
+    """Returns the rows and panels in Grafana's form, with numbers and positions."""
     placed, y = [], 0
     for row in rows:
         placed.append({

@@ -1,7 +1,7 @@
-"""Queries as panels ask them. `Selection` is whose series are looked at.
+"""Builds the queries of panels. A `Selection` selects the nodes whose series are shown.
 
-A histogram is asked for as a native one first and, where there is none, as the text format's buckets, so that a
-dashboard is right with either way of scraping."""
+A query for a histogram uses the native histogram and falls back to the buckets of the text format, so that
+dashboards work with either way of scraping."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ WINDOW = "$__rate_interval"
 
 @dataclass(frozen=True)
 class Selection:
-    """Label matchers that each series of a dashboard has to meet."""
+    """The label matchers of every series on a dashboard."""
 
     matchers: str
 
@@ -18,14 +18,14 @@ class Selection:
         return f"{metric}{{{', '.join(filter(None, [more, self.matchers]))}}}"
 
     def rate(self, counter: str, more: str = "", by: str = "") -> str:
-        """A counter's growth a second, summed up to the labels `by`."""
+        """Returns a counter's growth per second, summed by the labels `by`."""
         return f"{summed(by)} (rate({self(counter, more)}[{WINDOW}]))"
 
     def total(self, gauge: str, more: str = "", by: str = "") -> str:
         return f"{summed(by)} ({self(gauge, more)})"
 
     def share(self, part: str, whole: str, by: str = "") -> str:
-        """One counter's part of another."""
+        """Returns the ratio of one counter's rate to another's."""
         return f"{self.rate(part, by=by)} / {self.rate(whole, by=by)}"
 
     def quantile(self, quantile: float, histogram: str, more: str = "", by: str = "") -> str:
@@ -34,12 +34,12 @@ class Selection:
         return f"histogram_quantile({quantile}, {native}) or histogram_quantile({quantile}, {classic})"
 
     def count(self, histogram: str, more: str = "", by: str = "") -> str:
-        """How many values a second."""
+        """Returns the number of values per second."""
         native = f"{summed(by)} (histogram_count(rate({self(histogram, more)}[{WINDOW}])))"
         return f"{native} or {self.rate(f'{histogram}_count', more, by)}"
 
     def sum(self, histogram: str, more: str = "", by: str = "") -> str:
-        """What the values of a second come to."""
+        """Returns the sum of the values per second."""
         native = f"{summed(by)} (histogram_sum(rate({self(histogram, more)}[{WINDOW}])))"
         return f"{native} or {self.rate(f'{histogram}_sum', more, by)}"
 

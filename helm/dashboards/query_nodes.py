@@ -1,4 +1,4 @@
-"""Query nodes, one or several: stages, searches, and what they see of the I/O tier."""
+"""The dashboard of query nodes, one or several: stages, searches, and their view of the I/O tier."""
 
 from . import shared
 from .dashboard import Dashboard, of_label
@@ -13,31 +13,31 @@ requests = Row(
     "Requests",
     [
         stacked(
-            "Requests", "reqps", "Requests a second by rpc.", (of.count(CALLS, RPC, "rpc_method"), "{{rpc_method}}")
+            "Requests", "reqps", "Requests per second, by RPC.", (of.count(CALLS, RPC, "rpc_method"), "{{rpc_method}}")
         ),
         lines(
-            "How long they take, p50", "s", "By rpc.", (of.quantile(0.5, CALLS, RPC, "rpc_method"), "{{rpc_method}}")
+            "Request duration, p50", "s", "By RPC.", (of.quantile(0.5, CALLS, RPC, "rpc_method"), "{{rpc_method}}")
         ),
-        shared.calls_p99(of, "How long they take, p99", "By rpc."),
+        shared.calls_p99(of, "Request duration, p99", "By RPC."),
         stacked(
             "Answers",
             "reqps",
-            "Requests a second by gRPC code.",
+            "Requests per second, by gRPC code.",
             (of.count(CALLS, RPC, "rpc_response_status_code"), "{{rpc_response_status_code}}"),
         ),
-        shared.failures(of, "Requests a second that ended in an error, by its reason."),
+        shared.failures(of, "Requests per second that ended in an error, by reason."),
         lines(
             "Requests under way",
             "short",
-            "Searches and Gets that have come and are not answered: the tier can be scaled by it.",
+            "Searches and Gets that are not answered yet. The tier can be scaled by this number.",
             (of.total("bireme_query_requests_under_way", by="instance"), "{{instance}}"),
         ),
         lines(
-            "Searches that wait",
+            "Admission queue",
             "short",
-            "Searches, table reads and looks at placement that wait for their turn. At the bound more are refused.",
+            "Searches, table reads and Placement calls in the admission queue. At the limit, more are refused.",
             (of.total("bireme_query_queue", by="instance"), "{{instance}}"),
-            (of.total("bireme_query_queue_limit", by="instance"), "{{instance}} bound"),
+            (of.total("bireme_query_queue_limit", by="instance"), "{{instance}} limit"),
         ),
     ],
 )
@@ -47,20 +47,20 @@ stages = Row(
         stacked(
             "Where time goes",
             "s",
-            "Seconds that requests spend in each stage, in a second: how many requests are in it at a time.",
+            "Seconds per second that requests spend in each stage, which is the number of requests in it at a time.",
             (of.sum(STAGE, by="stage"), "{{stage}}"),
             width=12,
         ),
         lines(
             "Stages, p99",
             "s",
-            "Of each stage by itself.",
+            "By stage.",
             (of.quantile(0.99, STAGE, by="stage"), "{{stage}}"),
             width=12,
         ),
-        lines("Stages, mean", "s", "Of each stage by itself.", (of.mean(STAGE, by="stage"), "{{stage}}"), width=12),
+        lines("Stages, mean", "s", "By stage.", (of.mean(STAGE, by="stage"), "{{stage}}"), width=12),
         lines(
-            "Stages, p50", "s", "Of each stage by itself.", (of.quantile(0.5, STAGE, by="stage"), "{{stage}}"), width=12
+            "Stages, p50", "s", "By stage.", (of.quantile(0.5, STAGE, by="stage"), "{{stage}}"), width=12
         ),
     ],
 )
@@ -70,67 +70,67 @@ searches = Row(
         stacked(
             "Searches",
             "reqps",
-            "Searches a second: by what, by which kind of index, and whether its partitions were searched directly or"
-            " by Lance's scanner.",
+            "Searches per second, by vector, text or filter, by kind of index, and by whether the index's partitions"
+            " were searched directly or by Lance's scanner.",
             (of.rate("bireme_query_searches_total", by="by, via, index"), "{{by}}, {{via}}, {{index}}"),
         ),
         lines(
             "Candidates",
             "short",
-            "Rows that a search's index named.",
+            "Rows that the index returned for a search.",
             (of.quantile(0.5, "bireme_query_search_candidates"), "p50"),
             (of.quantile(0.99, "bireme_query_search_candidates"), "p99"),
         ),
         lines(
             "Partitions",
             "short",
-            "Index partitions that a vector search was to look into.",
+            "Index partitions that a vector search was asked to probe.",
             (of.quantile(0.5, "bireme_query_search_nprobes"), "p50"),
             (of.quantile(0.99, "bireme_query_search_nprobes"), "p99"),
         ),
     ],
 )
 tier = Row(
-    "The I/O tier, as it is seen from here",
+    "The I/O tier, as query nodes see it",
     [
         lines(
-            "How long I/O nodes take",
+            "Fetch duration",
             "s",
-            "From asking a node for a request's share of rows to its answer.",
+            "Time from sending an I/O node its slice of a request to its answer.",
             *((of.quantile(q, "bireme_query_fetch_duration_seconds"), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
         ),
         lines(
-            "Rows asked for at once",
+            "Rows per fetch",
             "short",
-            "Rows of such a share.",
+            "Rows in one I/O node's slice of a request.",
             (of.quantile(0.5, "bireme_query_fetch_rows"), "p50"),
             (of.quantile(0.99, "bireme_query_fetch_rows"), "p99"),
         ),
         stacked(
             "Rows",
             "short",
-            "Rows a second: asked of I/O nodes and brought, and read from the table as no node could.",
+            "Rows per second: returned by I/O nodes, and read from the table because no node returned them.",
             (of.sum("bireme_query_fetch_rows"), "I/O nodes"),
             (of.rate("bireme_query_fallback_rows_total"), "table"),
         ),
-        shared.members(of, "Nodes", "The fewest that any of the query nodes has, by state."),
+        shared.members(of, "Nodes", "The lowest number that any query node sees, by state."),
         lines(
             "Rows outstanding",
             "short",
-            "Rows asked of a node and not answered yet.",
+            "Rows that were requested from a node and are not answered yet.",
             (of.total("bireme_query_io_node_outstanding", by="io_node"), "{{io_node}}"),
         ),
         lines(
-            "Batches that wait",
+            "Batches waiting",
             "short",
-            "Batches that are not sent yet: they wait for a node's credit, as it is behind, or for room on the"
+            "Batches that are not sent yet, because they wait for a node's credit or for space on the"
             " connection.",
             (of.total("bireme_query_io_node_waiting", by="io_node"), "{{io_node}}"),
         ),
         lines(
             "Credit in use",
             "percentunit",
-            "Rows outstanding, of those that a node lets be. At 1 batches wait.",
+            "Outstanding rows, as a share of the node's credit. At 1, batches wait.",
             (
                 (
                     f"{of.total('bireme_query_io_node_outstanding', by='io_node')} /"
@@ -143,7 +143,7 @@ tier = Row(
         lines(
             "Waits for credit",
             "short",
-            "Batches a second that had to wait for a node's credit; how many wait at a time.",
+            "Batches per second that had to wait for a node's credit, and the number that wait at a time.",
             (of.rate("bireme_query_io_node_credit_waits_total", by="io_node"), "{{io_node}}"),
             (
                 of.rate("bireme_query_io_node_credit_wait_time_seconds_total", by="io_node"),
@@ -153,19 +153,19 @@ tier = Row(
         lines(
             "Streams",
             "short",
-            "Streams to a node that are connected.",
+            "Connected streams to a node.",
             (of.total("bireme_query_io_node_streams", by="io_node"), "{{io_node}}"),
         ),
         lines(
-            "The list of members",
+            "Generation of the member list",
             "short",
-            "Lists that were taken, by query node: all are to see the same changes.",
+            "Number of lists that a query node has adopted. All query nodes should see the same changes.",
             (of.total("bireme_query_membership_generation", by="instance"), "{{instance}}"),
         ),
         lines(
-            "Its troubles",
+            "Membership errors",
             "short",
-            "A second: times that its source could not be read, lists that were refused, nodes that were ejected.",
+            "Per second: failed reads of the list's source, refused lists, ejected nodes.",
             (of.rate("bireme_query_membership_failures_total"), "source failed"),
             (of.rate("bireme_query_membership_refused_total"), "refused"),
             (of.rate("bireme_query_membership_ejections_total"), "ejected"),
@@ -178,11 +178,11 @@ nodes = Row(
         lines(
             "Versions served",
             "short",
-            "By table; 0 is one that can't be opened. Query nodes that differ have not all seen the latest.",
+            "By table; 0 means that it cannot be opened. A node with a lower version than others lags behind.",
             (f"max by (instance, table) ({of('bireme_query_table_version')})", "{{table}} on {{instance}}"),
         ),
         lines(
-            "Rows of tables", "short", "By table.", (f"max by (table) ({of('bireme_query_table_rows')})", "{{table}}")
+            "Rows per table", "short", "By table.", (f"max by (table) ({of('bireme_query_table_rows')})", "{{table}}")
         ),
         shared.store(of),
         lines(
@@ -194,7 +194,7 @@ nodes = Row(
         lines(
             "CPU",
             "short",
-            "Cores in use, by node.",
+            "CPU cores in use, by node.",
             (of.rate("process_cpu_time_seconds_total", by="instance"), "{{instance}}"),
         ),
         lines(
@@ -209,7 +209,7 @@ nodes = Row(
 dashboard = Dashboard(
     "bireme-query-nodes",
     "Bireme: query nodes",
-    "Where requests' time goes on query nodes, and what they see of the I/O tier.",
+    "Where the time of requests goes on query nodes, and their view of the I/O tier.",
     [requests, stages, searches, tier, nodes],
     [
         of_label("namespace", "namespace", "bireme_query_queue", everything=True),

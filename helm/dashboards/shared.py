@@ -1,5 +1,4 @@
-"""Panels that several dashboards have, of the series that each of them looks at. What they are called is the
-dashboard's own where it says more there."""
+"""Panels that several dashboards share. A dashboard passes a title or description of its own where that is clearer."""
 
 from .panel import Panel, lines
 from .query import Selection
@@ -36,7 +35,7 @@ def store(of: Selection) -> Panel:
     return lines(
         "Object store",
         "reqps",
-        "Requests a second, by kind; those that failed, were not sent, or were asked twice.",
+        "Requests per second, by kind; requests that failed, were refused before they were sent, or were sent twice.",
         (of.rate("bireme_store_requests_total", by="kind"), "{{kind}}"),
         (of.rate("bireme_store_failures_total"), "failed"),
         (of.rate("bireme_store_refused_total"), "refused"),

@@ -1,4 +1,4 @@
-"""Both tiers at a glance."""
+"""The dashboard of both tiers at a glance."""
 
 from . import shared
 from .dashboard import Dashboard, of_label
@@ -8,7 +8,7 @@ from .shared import CALLS, RPC
 
 of = Selection('namespace=~"$namespace"')
 SEARCH = 'rpc_method="bireme.query.v1.QueryService/Search"'
-# What fails through no fault of who asks.
+# Errors that are not the fault of the request.
 OWN = (
     'error_type=~"STORE_UNREACHABLE|STORE_REFUSED|TABLE_DAMAGED|BAD_PROTOCOL|DEADLINE_EXCEEDED|NODE_UNAVAILABLE|'
     'INTERNAL"'
@@ -20,30 +20,30 @@ now = Row(
         figure("Query nodes up", "short", "Query nodes that Prometheus reaches.", of.total("up", 'job="bireme-query"')),
         figure("I/O nodes up", "short", "I/O nodes that Prometheus reaches.", of.total("up", 'job="bireme-io"')),
         figure(
-            "Requests a second",
+            "Requests per second",
             "reqps",
-            "Requests to query nodes that were answered, well or not.",
+            "Requests that query nodes answered, with or without an error.",
             of.count(CALLS, RPC),
         ),
-        figure("Search p99", "s", "What 99 of 100 searches stay under.", of.quantile(0.99, CALLS, SEARCH)),
+        figure("Search p99", "s", "99 % of searches are faster than this.", of.quantile(0.99, CALLS, SEARCH)),
         figure(
             "Failing",
             "percentunit",
-            "The share of requests that fail through no fault of their callers.",
+            "Share of requests that fail, and not because of the request.",
             f"{of.rate('bireme_query_failures_total', OWN)} / ({of.count(CALLS, RPC)})",
             decimals=2,
         ),
         figure(
             "Alerts",
             "short",
-            "Alerts of Bireme that fire.",
+            "Number of Bireme's alerts that are firing.",
             'count(ALERTS{alertname=~"Bireme.*", alertstate="firing", namespace=~"$namespace"}) or vector(0)',
         ),
-        figure("Rows a second", "short", "Rows that I/O nodes served.", of.rate("bireme_io_rows_total")),
+        figure("Rows per second", "short", "Rows that I/O nodes served.", of.rate("bireme_io_rows_total")),
         figure(
             "Hit ratio",
             "percentunit",
-            "The share of I/O nodes' rows that came from drives or RAM.",
+            "Share of I/O nodes' rows that came from drives or RAM.",
             f"1 - {of.share('bireme_io_rows_from_table_total', 'bireme_io_rows_total')}",
             decimals=2,
             high=1,
@@ -51,17 +51,17 @@ now = Row(
         figure(
             "Batch p99",
             "s",
-            "What 99 of 100 batches stay under, on I/O nodes.",
+            "99 % of batches on I/O nodes are faster than this.",
             of.quantile(0.99, "bireme_io_batch_duration_seconds", 'stage="all"'),
         ),
-        figure("Reads a second", "iops", "Reads of all drives.", of.rate("bireme_io_drive_reads_total")),
+        figure("Reads per second", "iops", "Reads of all drives.", of.rate("bireme_io_drive_reads_total")),
         figure(
             "Cache", "bytes", "Bytes of extents and journals on all drives.", of.total("bireme_io_drive_usage_bytes")
         ),
         figure(
-            "Store cost an hour",
+            "Store cost per hour",
             "currencyUSD",
-            "What requests to object stores cost at the configured prices.",
+            "Cost of requests to object stores, at the configured prices.",
             f"{of.rate('bireme_store_cost_total')} * 3600",
             decimals=4,
         ),
@@ -70,26 +70,28 @@ now = Row(
 query = Row(
     "Query tier",
     [
-        lines("Requests", "reqps", "Requests a second by rpc.", (of.count(CALLS, RPC, "rpc_method"), "{{rpc_method}}")),
-        shared.calls_p99(of, "How long requests take", "p99 by rpc."),
+        lines(
+            "Requests", "reqps", "Requests per second, by RPC.", (of.count(CALLS, RPC, "rpc_method"), "{{rpc_method}}")
+        ),
+        shared.calls_p99(of, "Request duration", "p99, by RPC."),
         lines(
             "Searches",
             "s",
-            "How long searches take.",
+            "Duration of searches.",
             *((of.quantile(q, CALLS, SEARCH), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
         ),
-        shared.failures(of, "Requests that ended in an error, by its reason."),
+        shared.failures(of, "Requests per second that ended in an error, by reason."),
         lines(
-            "Searches that wait",
+            "Admission queue",
             "short",
-            "Searches, table reads and looks at placement that wait for their turn. At the bound more are refused.",
+            "Searches, table reads and Placement calls in the admission queue. At the limit, more are refused.",
             (of.total("bireme_query_queue", by="instance"), "{{instance}}"),
-            (f"min ({of('bireme_query_queue_limit')})", "bound"),
+            (f"min ({of('bireme_query_queue_limit')})", "limit"),
         ),
         lines(
             "Rows from the table, by query nodes",
             "short",
-            "Rows a second that query nodes read from the table, as an I/O node could not bring them.",
+            "Rows per second that query nodes read from the table, because an I/O node did not return them.",
             (of.rate("bireme_query_fallback_rows_total", by="instance"), "{{instance}}"),
         ),
     ],
@@ -98,10 +100,13 @@ io = Row(
     "I/O tier",
     [
         stacked(
-            "Rows", "short", "Rows a second by node.", (of.rate("bireme_io_rows_total", by="instance"), "{{instance}}")
+            "Rows",
+            "short",
+            "Rows per second, by node.",
+            (of.rate("bireme_io_rows_total", by="instance"), "{{instance}}"),
         ),
         lines(
-            "How long batches take",
+            "Batch duration",
             "s",
             "p99 from arrival to reply, by node.",
             (of.quantile(0.99, "bireme_io_batch_duration_seconds", 'stage="all"', "instance"), "{{instance}}"),
@@ -109,18 +114,18 @@ io = Row(
         lines(
             "Hit ratio",
             "percentunit",
-            "The share of rows that came from drives or RAM, by node.",
+            "Share of rows that came from drives or RAM, by node.",
             (f"1 - {of.share('bireme_io_rows_from_table_total', 'bireme_io_rows_total', 'instance')}", "{{instance}}"),
             high=1,
         ),
         stacked(
             "Reads",
             "iops",
-            "Reads of drives a second, by node.",
+            "Reads of drives per second, by node.",
             (of.rate("bireme_io_drive_reads_total", by="instance"), "{{instance}}"),
         ),
         lines(
-            "How long reads take",
+            "Read duration",
             "s",
             "p99 from submission to completion, by node.",
             (of.quantile(0.99, "bireme_io_drive_read_duration_seconds", by="instance"), "{{instance}}"),
@@ -128,8 +133,8 @@ io = Row(
         lines(
             "Refused and dropped",
             "reqps",
-            "Batches, streams and connections a second that were refused for load, and batches whose deadline had"
-            " passed or caller had gone.",
+            "Batches, streams and connections per second that were refused because of load, and batches that were"
+            " dropped because their deadline had passed or their caller had gone.",
             (of.rate("bireme_io_batches_shed_total", by="instance"), "{{instance}} refused"),
             (of.rate("bireme_io_batches_dropped_total", by="instance"), "{{instance}} dropped"),
         ),
@@ -138,11 +143,11 @@ io = Row(
 nodes = Row(
     "Nodes",
     [
-        shared.members(of, "I/O nodes, as query nodes see them", "The fewest that any query node has, by state."),
+        shared.members(of, "I/O nodes, as query nodes see them", "The lowest number on any query node, by state."),
         lines(
             "CPU",
             "short",
-            "Cores in use, by node.",
+            "CPU cores in use, by node.",
             (of.rate("process_cpu_time_seconds_total", 'job=~"bireme-.*"', "instance"), "{{instance}}"),
         ),
         lines(
@@ -154,7 +159,7 @@ nodes = Row(
         lines(
             "Certificates",
             "s",
-            "For how long the certificates in use are good, the first to expire of each role. Below 0 it has expired.",
+            "Time until the certificates in use expire, for the first one of each role. Below 0, it has expired.",
             (f"min by (role) ({of('bireme_tls_certificate_expiration_timestamp_seconds')}) - time()", "{{role}}"),
             low=None,
         ),
@@ -164,7 +169,7 @@ nodes = Row(
 dashboard = Dashboard(
     "bireme-tiers",
     "Bireme: both tiers",
-    "Whether Bireme is well: requests, rows, and what nodes are there.",
+    "The health of both tiers: requests, rows and nodes.",
     [now, query, io, nodes],
     [of_label("namespace", "namespace", "target_info", everything=True)],
 )

@@ -53,7 +53,7 @@ class Nodes:
         for name, engine in ENGINES.items():
             address = f"127.0.0.1:{free_port()}"
             self.node("io", name, "--listen", address, "--drive", f"{STATE}/{name}:96MiB", "--engine", engine,
-                      "--ram-tier", "1MiB", "--cores", "1", "--no-pin")
+                      "--serve", URI, "--ram-tier", "1MiB", "--cores", "1", "--no-pin")
             members += ["--io-node", f"{name}=https://{address}"]
         self.endpoint = f"http://127.0.0.1:{free_port()}"
         self.node("query", "query-0", "--listen", self.endpoint.removeprefix("http://"), "--table", f"{TABLE}={URI}",

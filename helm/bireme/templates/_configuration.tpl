@@ -5,6 +5,7 @@ TOML string.
 {{- define "bireme.toml.scalar" -}}
 {{- if kindIs "string" . }}{{ toJson . }}
 {{- else if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}
+{{- else if kindIs "slice" . }}{{ toJson . }}
 {{- else }}{{ . }}
 {{- end }}
 {{- end }}
@@ -99,6 +100,11 @@ endpoint = "{{ ternary "https" "http" $.Values.tls.enabled }}://{{ $pod }}.{{ in
 {{- if .Values.io.pinned }}{{ $cores = .Values.io.resources.limits.cpu }}{{ end }}
 cores = {{ int $cores }}
 pin = {{ .Values.io.pinned }}
+{{- $serve := list }}
+{{- range $table := .Values.tables }}
+{{- $serve = append $serve (trimSuffix "/" $table.uri) }}
+{{- end }}
+serve = {{ toJson (concat $serve .Values.io.serve | uniq) }}
 {{- if .Values.io.warmAtStart }}
 warm_at_start_max = {{ toJson .Values.io.warmAtStartMax }}
 {{- end }}
@@ -107,6 +113,14 @@ hit_ratio_at_start = {{ include "bireme.toml.scalar" .Values.io.hitRatioAtStart 
 hit_ratio_at_start_max = "{{ int .Values.io.hitRatioAtStartSeconds }}s"
 {{- end }}
 {{- include "bireme.toml.settings" .Values.io.settings }}
+{{- range $table := .Values.tables }}
+{{- with $table.also_reads }}
+
+[[also_reads]]
+uri = {{ toJson $table.uri }}
+prefixes = {{ toJson . }}
+{{- end }}
+{{- end }}
 {{- range .Values.io.drives }}
 
 [[drives]]

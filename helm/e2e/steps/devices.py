@@ -15,7 +15,8 @@ from .metrics import of_pod
 
 NAME = NAMESPACE = "devices"
 POD = f"{NAME}-bireme-io-0"
-RAW, FOLDER = "/dev/bireme/raw", "/drives/folder/slab"
+# As metrics name them.
+RAW, FOLDER = "0:raw", "1:slab"
 NOBODY = 65532
 
 
