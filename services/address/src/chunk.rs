@@ -10,16 +10,16 @@ use crate::RowAddr;
 pub struct ChunkId {
     /// The fragment's id.
     pub fragment: u32,
-    /// Which chunk of the fragment, from 0.
+    /// The chunk's number within the fragment, from 0.
     pub index: u32,
 }
 
-/// How many rows each chunk of one fragment has (the last may have fewer).
+/// The number of rows in each chunk of one fragment. The last chunk may have fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkRows(NonZeroU32);
 
 impl ChunkRows {
-    /// `None` for 0.
+    /// Returns `None` if `rows` is 0.
     pub const fn new(rows: u32) -> Option<Self> {
         match NonZeroU32::new(rows) {
             Some(rows) => Some(Self(rows)),
@@ -27,22 +27,23 @@ impl ChunkRows {
         }
     }
 
-    /// The count.
+    /// Returns the number of rows.
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// The chunk that holds `addr`.
+    /// Returns the chunk that holds `addr`.
     pub const fn chunk_of(self, addr: RowAddr) -> ChunkId {
         ChunkId { fragment: addr.fragment(), index: addr.offset() / self.0.get() }
     }
 
-    /// The row's place within its chunk.
+    /// Returns the row's index within its chunk.
     pub const fn row_in_chunk(self, addr: RowAddr) -> u32 {
         addr.offset() % self.0.get()
     }
 
-    /// The offsets within the fragment that chunk `index` holds, cut at the fragment's end.
+    /// Returns the row offsets, within the fragment, that chunk `index` holds. The last chunk ends where the
+    /// fragment ends; a chunk past the end is empty.
     pub const fn rows_of(self, index: u32, fragment_rows: u32) -> Range<u32> {
         let start = index.saturating_mul(self.0.get());
         let end = start.saturating_add(self.0.get());
@@ -52,7 +53,7 @@ impl ChunkRows {
         start..if end < fragment_rows { end } else { fragment_rows }
     }
 
-    /// How many chunks a fragment of `fragment_rows` rows has.
+    /// Returns the number of chunks in a fragment of `fragment_rows` rows.
     pub const fn chunks_in(self, fragment_rows: u32) -> u32 {
         fragment_rows.div_ceil(self.0.get())
     }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_chunk_is_cut_at_the_fragments_end() {
+    fn the_last_chunk_ends_with_the_fragment() {
         let rows = ChunkRows::new(1024).unwrap();
         assert_eq!(rows.chunks_in(2049), 3);
         assert_eq!(rows.rows_of(1, 2049), 1024..2048);

@@ -1,9 +1,9 @@
-//! Places on a drive.
+//! Drive numbers, sector numbers and byte offsets.
 
-/// Bytes in a sector, the unit of a read.
+/// Bytes in a sector. A sector is the smallest unit that is read from a drive.
 pub const SECTOR_BYTES: usize = 4096;
 
-/// One of a node's drives, in the order of its configuration.
+/// A drive of a node: its index in the node's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriveNo(pub u16);
 
@@ -16,18 +16,18 @@ pub struct SectorNo(pub u64);
 pub struct ByteOffset(pub u64);
 
 impl SectorNo {
-    /// Where the sector begins.
+    /// Returns the offset of the sector's first byte.
     pub const fn byte_offset(self) -> ByteOffset {
         ByteOffset(self.0 * SECTOR_BYTES as u64)
     }
 
-    /// The sector `sectors` further on.
+    /// Returns the sector that lies `sectors` after this one.
     pub const fn plus(self, sectors: u64) -> Self {
         Self(self.0 + sectors)
     }
 }
 
-/// How many whole sectors hold `bytes` bytes.
+/// Returns the number of whole sectors needed to hold `bytes` bytes.
 pub const fn sectors_for(bytes: u64) -> u64 {
     bytes.div_ceil(SECTOR_BYTES as u64)
 }

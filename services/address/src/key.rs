@@ -1,9 +1,9 @@
-//! Names of extents.
+//! Keys of extents.
 
 use std::fmt;
 
-/// Which table an extent is of, whatever its version: a 32-bit hash of the table's URI. Two tables may have the
-/// same; then their bytes are counted together, and nothing else goes wrong.
+/// Identifies a table regardless of its version: a 32-bit hash of the table's URI. If the hashes of two
+/// tables collide, their bytes are counted together; nothing else goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableTag(pub u32);
 
@@ -13,7 +13,7 @@ impl fmt::Debug for TableTag {
     }
 }
 
-/// Names one pack of one fragment:
+/// Identifies one pack of one fragment:
 ///
 /// ```text
 /// bits 96..128  the table's tag
@@ -21,20 +21,22 @@ impl fmt::Debug for TableTag {
 ///               each of the pack's columns
 /// ```
 ///
-/// Data files are immutable and never share a name, so what is stored under a key is never stale: another
-/// version of the table either shares the files, and with them the extents, or has other keys.
+/// Data files are immutable and their names are never reused, so the bytes stored under a key never become
+/// stale. Another version of the table either has the same data files, and then the same keys and extents, or
+/// has other keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackKey(pub u128);
 
 const HASH_BITS: u32 = 96;
 
 impl PackKey {
-    /// A pack of the table with this tag, by the lower 96 bits of a hash of what it is made of.
+    /// Makes the key of a pack from its table's tag and the low 96 bits of `hash`.
     pub fn new(table: TableTag, hash: u128) -> Self {
         Self(u128::from(table.0) << HASH_BITS | hash & ((1 << HASH_BITS) - 1))
     }
 
-    /// The table that it is of: found out without the table, as after a restart.
+    /// Returns the tag of the pack's table. It is part of the key, so it is known after a restart without
+    /// opening the table.
     pub fn table(self) -> TableTag {
         TableTag((self.0 >> HASH_BITS) as u32)
     }
@@ -46,12 +48,12 @@ impl fmt::Debug for PackKey {
     }
 }
 
-/// Names one extent: a chunk of a pack.
+/// Identifies one extent: one chunk of one pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentKey {
     /// The pack, with its table and fragment.
     pub pack: PackKey,
-    /// Which chunk of the fragment, from 0.
+    /// The chunk's number within the fragment, from 0.
     pub chunk: u32,
 }
 
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pack_says_which_table_it_is_of() {
+    fn a_pack_key_contains_its_tables_tag() {
         let key = PackKey::new(TableTag(0xfeed_beef), u128::MAX - 1);
         assert_eq!(key.table(), TableTag(0xfeed_beef));
         assert_eq!(key.0 << 32, (u128::MAX - 1) << 32);

@@ -1,7 +1,7 @@
-//! The words that every other crate shares: where a row is, and how bytes on a drive are counted.
+//! The address types that all other crates share: where a row is, and where bytes are on a drive.
 //!
-//! Pure newtypes without I/O. A number that crosses a crate boundary as one of these cannot be
-//! mistaken for another: a row address is not an offset, a sector number is not a byte offset.
+//! Pure newtypes without I/O. They keep the compiler from accepting one kind of number for another: a row
+//! address is not an offset, and a sector number is not a byte offset.
 
 mod chunk;
 mod drive;

@@ -2,34 +2,34 @@
 
 use std::fmt;
 
-/// Where a row is in one version of a table: fragment id in the high 32 bits, physical row offset
-/// within the fragment in the low 32. The same number as Lance's `_rowaddr`.
+/// The location of a row in one version of a table: the fragment's id in the high 32 bits, and the row's
+/// physical offset within the fragment in the low 32 bits. It is the same number as Lance's `_rowaddr`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct RowAddr(u64);
 
 impl RowAddr {
-    /// The address of physical row `offset` of fragment `fragment`.
+    /// Returns the address of the row at physical offset `offset` of fragment `fragment`.
     pub const fn new(fragment: u32, offset: u32) -> Self {
         Self((fragment as u64) << 32 | offset as u64)
     }
 
-    /// From Lance's `_rowaddr`.
+    /// Converts from Lance's `_rowaddr`.
     pub const fn from_u64(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// As Lance's `_rowaddr`.
+    /// Converts to Lance's `_rowaddr`.
     pub const fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// The fragment's id.
+    /// Returns the fragment's id.
     pub const fn fragment(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The physical row offset within the fragment, deleted rows counted.
+    /// Returns the row's physical offset within the fragment. Deleted rows count.
     pub const fn offset(self) -> u32 {
         self.0 as u32
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_come_back() {
+    fn an_address_keeps_both_halves() {
         let addr = RowAddr::new(7, u32::MAX);
         assert_eq!(addr.to_u64(), 7 << 32 | 0xffff_ffff);
         assert_eq!((addr.fragment(), addr.offset()), (7, u32::MAX));

@@ -1,10 +1,11 @@
-//! Half floats as f32, without branches: the compiler makes vector instructions of them.
+//! Conversion of half-precision floats to f32. The code has no branches, so the compiler can vectorise it.
 
-/// IEEE half precision, by its bits. Exact; NaNs stay NaNs.
+/// Converts the bits of an IEEE half-precision float. The result is exact, and a NaN stays a NaN.
 #[inline(always)]
 pub fn f16_to_f32(bits: u16) -> f32 {
     const MAGNITUDE: u32 = 0x7fff;
-    // What the exponents' biases differ by: 2^(127 - 15). The product also makes subnormals right.
+    // Adjusts the exponent for the difference of the two biases: a factor of 2^(127 - 15). The multiplication
+    // also normalises subnormals.
     const REBIAS: f32 = f32::from_bits((254 - 15) << 23);
     const INFINITE: f32 = 65536.0;
     const EXPONENT: u32 = 255 << 23;
@@ -14,7 +15,7 @@ pub fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(rebiased.to_bits() | special | (bits & !MAGNITUDE) << 16)
 }
 
-/// bfloat16, by its bits: the upper half of an f32.
+/// Converts the bits of a bfloat16, which is the upper half of an f32.
 #[inline(always)]
 pub fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
@@ -25,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_them_are_right() {
+    fn all_values_convert_exactly() {
         for bits in 0..=u16::MAX {
             let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
             let expected = half::f16::from_bits(bits).to_f32();

@@ -1,10 +1,10 @@
-//! Distances between vectors, computed alike wherever a row is scored: on an I/O node in the ring's
-//! buffer, or on a query node that answers for one.
+//! Distances between vectors. I/O nodes (in the ring's buffers) and query nodes (for rows that no I/O node
+//! answered) compute them with the same code.
 //!
-//! The definitions are those of Lance's `_distance`, so that exact distances can be held against an
-//! index's. Sums are kept in 32 lanes of f32, which lose less than one running sum would and which
-//! the compiler turns into the widest vector instructions that the CPU turns out to have (AVX-512, AVX2,
-//! NEON). Products aren't fused into the sums, so that a distance is the same on every CPU. Pure.
+//! The definitions match Lance's `_distance`, so exact distances can be compared with those of an index. Each
+//! sum is kept in 32 lanes of f32. That is more accurate than a single running sum, and the compiler turns it
+//! into the widest vector instructions that the CPU has at run time (AVX-512, AVX2, NEON). Products are not
+//! fused into the sums, so a distance is the same on every CPU. The crate is pure.
 
 mod half_floats;
 
@@ -12,10 +12,11 @@ use fearless_simd::{Level, dispatch};
 
 pub use half_floats::{bf16_to_f32, f16_to_f32};
 
-/// Lanes of a sum: two registers of AVX-512, four of AVX2, so that one addition need not wait for the last.
+/// Lanes of a sum: two AVX-512 registers, or four AVX2 registers, so that consecutive additions do not depend
+/// on each other.
 const LANES: usize = 32;
 
-/// How the distance between vectors is measured; smaller is nearer for each.
+/// A distance metric. For each of them, a smaller distance is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Squared Euclidean distance.
@@ -26,31 +27,33 @@ pub enum Metric {
     Dot,
 }
 
-/// A query vector, with what is known of it before the first row.
+/// A query vector, with the values that do not depend on the rows computed in advance.
 #[derive(Clone, Debug)]
 pub struct Query {
     values: Vec<f32>,
     norm: f32,
     metric: Metric,
-    /// What the CPU can do.
+    /// The SIMD instruction set of this CPU.
     level: Level,
 }
 
 impl Query {
-    /// A query of finite values.
+    /// Makes a query from `values`, which must be finite.
     pub fn new(values: Vec<f32>, metric: Metric) -> Self {
         let norm = sum(&values, &values, |x| x, |q, _| q * q).sqrt();
         Self { values, norm, metric, level: Level::new() }
     }
 
-    /// The distance to a vector of as many elements, each of which `element` makes an f32. `None`
-    /// for a vector that has none: of zeros by cosine, or with NaN.
+    /// Returns the distance to `vector`, which must be as long as the query. `element` converts an element of
+    /// the vector to f32. Returns `None` if the distance is not a number: if the vector contains a NaN, or if
+    /// it is all zeros and the metric is cosine.
     pub fn to<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> Option<f32> {
         let distance = dispatch!(self.level, _simd => self.distance(vector, element));
         Some(distance).filter(|distance| !distance.is_nan())
     }
 
-    /// Compiled for each kind of CPU, for which it has to be inlined where it's called.
+    /// Computes the distance. `dispatch!` compiles this function once for each instruction set, which only
+    /// works if it is inlined into its caller.
     #[inline(always)]
     fn distance<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> f32 {
         let query = &self.values;
@@ -66,7 +69,7 @@ impl Query {
     }
 }
 
-/// The sum of `term` over pairs of elements; inlined for the same reason.
+/// Returns the sum of `term` over all pairs of elements. Inlined for the same reason as `distance`.
 #[inline(always)]
 fn sum<T: Copy>(
     query: &[f32],
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_lances() {
+    fn distances_match_lances() {
         let to = |metric, vector: [f32; 2]| Query::new(vec![1.0, 0.0], metric).to(&vector, |x| x);
         assert_eq!(to(Metric::L2, [3.0, 4.0]), Some(20.0));
         assert_eq!(to(Metric::Dot, [3.0, 4.0]), Some(-2.0));
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_sums_all_its_elements() {
+    fn every_element_is_summed_at_every_length() {
         for len in 0..70 {
             let query = Query::new((0..len).map(|x| x as f32).collect(), Metric::Dot);
             let ones = vec![1u8; len];

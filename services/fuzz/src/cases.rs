@@ -1,4 +1,4 @@
-//! How often a fuzzer runs, and what a case may cost.
+//! Runs the cases of a fuzz test, and limits how much memory a case may allocate.
 
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,50 +9,50 @@ use std::sync::Once;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// Runs `count` cases of a fuzzer, or as many and those that the environment asks for; see the crate's head. One that
-/// panics is named.
+/// Runs `count` cases of the fuzz test `name`, or the cases that the environment variables select (see the
+/// crate's documentation). If a case panics, prints how to repeat it.
 pub fn cases(name: &str, count: u64, mut case: impl FnMut(&mut StdRng)) {
-    let seed = variable("BIREME_FUZZ_SEED").unwrap_or(0);
-    let numbers = match variable("BIREME_FUZZ_CASE") {
+    let seed = environment_number("BIREME_FUZZ_SEED").unwrap_or(0);
+    let numbers = match environment_number("BIREME_FUZZ_CASE") {
         Some(number) => number..number + 1,
-        None => 0..count * variable("BIREME_FUZZ_TIMES").unwrap_or(1),
+        None => 0..count * environment_number("BIREME_FUZZ_TIMES").unwrap_or(1),
     };
-    println!("{name}: {} cases of seed {seed}", numbers.end - numbers.start);
+    println!("{name}: running {} cases with seed {seed}", numbers.end - numbers.start);
     for number in numbers {
-        let naming = Naming { name, seed, number };
+        let reporter = FailureReporter { name, seed, number };
         let mut hasher = DefaultHasher::new();
         (seed, name, number).hash(&mut hasher);
         case(&mut StdRng::seed_from_u64(hasher.finish()));
-        drop(naming);
+        drop(reporter);
     }
 }
 
-/// Does `work`, which may have `bytes_max` allocated at most at any time, over what there was before: no length on a
-/// wire or drive is to be believed before the bytes are there.
+/// Runs `work` and checks that its peak allocation never exceeds `bytes_max`. A decoder must not trust a
+/// length that it reads from a wire or a drive, and allocate that much, before the bytes are there.
 ///
 /// # Panics
-/// If it takes more. Other threads are not counted.
+/// If `work` allocates more. Allocations of other threads do not count.
 pub fn within<T>(bytes_max: usize, work: impl FnOnce() -> T) -> T {
-    tell_panics_briefly();
+    print_panics_without_backtrace();
     let mut done = None;
     IS_MEASURED.set(true);
     let took = allocation_counter::measure(|| done = Some(work()));
     IS_MEASURED.set(false);
     assert!(
         took.bytes_max <= bytes_max as u64,
-        "{} bytes were allocated at a time, where {bytes_max} are enough",
+        "{} bytes were allocated at once; at most {bytes_max} are allowed",
         took.bytes_max
     );
-    done.expect("it was run")
+    done.expect("`measure` runs its closure")
 }
 
 thread_local! {
     static IS_MEASURED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has panics that are caught within what is measured told without a backtrace: one takes the memory of all that is
-/// known of the program's symbols.
-fn tell_panics_briefly() {
+/// Installs a panic hook that prints no backtrace while allocations are measured: resolving a backtrace loads
+/// all of the program's symbols into memory. Panics that `work` catches would otherwise exceed the limit.
+fn print_panics_without_backtrace() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = take_hook();
@@ -63,24 +63,26 @@ fn tell_panics_briefly() {
     });
 }
 
-fn variable<T: FromStr>(name: &str) -> Option<T> {
+fn environment_number<T: FromStr>(name: &str) -> Option<T> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     let number = text.parse();
-    Some(number.unwrap_or_else(|_| panic!("{name} is `{text}`; give a number")))
+    Some(number.unwrap_or_else(|_| panic!("{name} is `{text}`; it must be a whole number")))
 }
 
-/// Says which case it was, when one panics.
-struct Naming<'a> {
+/// Prints how to repeat the current case if it panics.
+struct FailureReporter<'a> {
     name: &'a str,
     seed: u64,
     number: u64,
 }
 
-impl Drop for Naming<'_> {
+impl Drop for FailureReporter<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self { name, seed, number } = self;
-            eprintln!("{name} fails; BIREME_FUZZ_SEED={seed} BIREME_FUZZ_CASE={number} repeats it");
+            eprintln!(
+                "{name} failed; to repeat: BIREME_FUZZ_SEED={seed} BIREME_FUZZ_CASE={number}"
+            );
         }
     }
 }
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_differ_and_repeat_themselves() {
+    fn cases_differ_and_are_repeatable() {
         let all = || {
             let mut numbers = Vec::new();
             cases("numbers", 20, |rng| numbers.push(rng.random::<u64>()));
@@ -107,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn what_allocates_too_much_is_found_out() {
+    fn exceeding_the_allocation_limit_panics() {
         let sum = |count: usize| vec![1u8; count].iter().map(|&byte| usize::from(byte)).sum();
         assert_eq!(within(2000, || -> usize { sum(1000) }), 1000);
         assert!(catch_unwind(|| within(2000, || -> usize { sum(3000) })).is_err());
     }
 
     #[test]
-    fn a_panic_that_is_caught_does_not_count_its_backtrace() {
+    fn the_backtrace_of_a_caught_panic_is_not_counted() {
         let caught = within(64 << 10, || catch_unwind(|| panic!("caught")).is_err());
         assert!(caught);
     }

@@ -1,9 +1,9 @@
-//! Bytes that nobody wrote.
+//! Random bytes, and random corruption of valid bytes.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// Numbers at which lengths and counts go wrong.
+/// Boundary values that tend to break the handling of lengths and counts.
 const WORDS: [u64; 12] = [
     0,
     1,
@@ -19,14 +19,15 @@ const WORDS: [u64; 12] = [
     u64::MAX,
 ];
 
-/// Up to `len_max` arbitrary bytes.
+/// Returns up to `len_max` random bytes.
 pub fn noise(rng: &mut StdRng, len_max: usize) -> Vec<u8> {
     let len = rng.random_range(0..=len_max);
     (0..len).map(|_| rng.random()).collect()
 }
 
-/// Damages bytes in one to five places: bits flipped, words overwritten, parts cut out, repeated, moved, or put in
-/// between. Half of the places are near the front, where heads and lengths are.
+/// Corrupts `bytes` in one to five places. Each corruption flips a bit, overwrites a byte or a word, or
+/// truncates, removes, duplicates, moves or inserts bytes. Half of the places are within the first 64 bytes,
+/// where headers and lengths are.
 pub fn damage(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.random_range(1..=5) {
         if bytes.is_empty() {
@@ -44,13 +45,13 @@ pub fn damage(rng: &mut StdRng, bytes: &mut Vec<u8>) {
                 bytes[at..at + len].copy_from_slice(&word[..len]);
             }
             11 => bytes.truncate(at),
-            12 => drop(bytes.drain(part(rng, bytes.len()))),
+            12 => drop(bytes.drain(short_range(rng, bytes.len()))),
             13 => {
-                let again = bytes[part(rng, bytes.len())].to_vec();
+                let again = bytes[short_range(rng, bytes.len())].to_vec();
                 bytes.splice(at..at, again);
             }
             14 => {
-                let from = part(rng, bytes.len());
+                let from = short_range(rng, bytes.len());
                 let to = rng.random_range(0..=bytes.len() - from.len());
                 bytes.copy_within(from, to);
             }
@@ -62,9 +63,10 @@ pub fn damage(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A part of `0..len`, mostly short, so that what is behind it is mostly still there.
-fn part(rng: &mut StdRng, len: usize) -> std::ops::Range<usize> {
+/// Returns a random range within `0..len`. Most ranges are short, so that most of the bytes after them
+/// survive.
+fn short_range(rng: &mut StdRng, len: usize) -> std::ops::Range<usize> {
     let from = rng.random_range(0..len);
-    let most = if rng.random_bool(0.8) { (len - from).min(16) } else { len - from };
-    from..from + rng.random_range(0..=most)
+    let len_max = if rng.random_bool(0.8) { (len - from).min(16) } else { len - from };
+    from..from + rng.random_range(0..=len_max)
 }

@@ -1,16 +1,16 @@
-//! What decoders are tried with, in tests: bytes that nobody wrote, good ones damaged, and messages of every shape
-//! that a service's descriptors allow.
+//! Input for fuzz tests of decoders: random bytes, corrupted valid bytes, and messages of every shape that a
+//! service's descriptors allow.
 //!
-//! A fuzzer is a test with a name, which runs so many [`cases`], each from a seed of its own, so that one that fails
-//! is repeated by itself:
+//! A fuzz test is an ordinary test that runs a number of [`cases`]. Each case has a seed of its own, so a
+//! failing case can be repeated alone:
 //!
 //! ```text
-//! BIREME_FUZZ_SEED=7     other cases than those of seed 0
-//! BIREME_FUZZ_TIMES=50   so many times as many
-//! BIREME_FUZZ_CASE=1234  that one only
+//! BIREME_FUZZ_SEED=7     use this seed in place of 0, which gives other cases
+//! BIREME_FUZZ_TIMES=50   run 50 times as many cases
+//! BIREME_FUZZ_CASE=1234  run only this case
 //! ```
 //!
-//! Tests only: no node is built with it.
+//! For tests only: no node depends on this crate.
 
 mod cases;
 mod damage;

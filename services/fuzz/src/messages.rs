@@ -1,4 +1,4 @@
-//! Messages of every shape that a service's descriptors allow, as bytes.
+//! Random encoded messages of every shape that a service's descriptors allow.
 
 use std::collections::HashMap;
 
@@ -11,38 +11,38 @@ use rand::rngs::StdRng;
 
 use crate::noise;
 
-/// Messages nest so deep at most.
+/// Maximum nesting depth of the messages.
 const DEPTH_MAX: u32 = 4;
 
-/// A number that no field of ours has.
+/// A field number that no message of ours uses.
 const UNKNOWN_TAG: u32 = 1999;
 
-/// A call of a service.
+/// A method of a gRPC service.
 #[derive(Clone, Debug)]
 pub struct Method {
-    /// As in HTTP/2's `:path`.
+    /// The value of HTTP/2's `:path`.
     pub path: String,
-    /// The full name of what is asked with.
+    /// The full name of the request message.
     pub request: String,
-    /// Whether many of those may be sent.
+    /// Whether the client may stream several requests.
     pub asks_in_a_stream: bool,
 }
 
-/// The messages of a set of descriptors.
+/// A generator of random messages from a set of descriptors.
 pub struct Messages {
-    /// By full name, without the leading dot.
+    /// Descriptors by full name, without the leading dot.
     types: HashMap<String, DescriptorProto>,
     methods: Vec<Method>,
-    /// What texts may be, besides anything.
+    /// Strings that string fields often contain.
     words: Vec<String>,
 }
 
 impl Messages {
-    /// Those of an encoded `FileDescriptorSet`. Texts in them are mostly of `words`, so that they mean something to
-    /// who reads them.
+    /// Makes a generator from an encoded `FileDescriptorSet`. Most string fields contain one of `words`, so
+    /// that they mean something to the receiver.
     ///
     /// # Panics
-    /// When it is none.
+    /// If `descriptors` is not an encoded `FileDescriptorSet`.
     pub fn of(descriptors: &[u8], words: &[&str]) -> Self {
         let set = FileDescriptorSet::decode(descriptors).expect("a descriptor set");
         let (mut types, mut methods) = (HashMap::new(), Vec::new());
@@ -60,24 +60,30 @@ impl Messages {
         Self { types, methods, words: words.iter().map(|&word| word.to_owned()).collect() }
     }
 
-    /// The full names of all messages of packages that begin with `prefix`, those of maps' entries left out, in order.
+    /// Returns the full names, sorted, of all messages in packages that begin with `prefix`. The entry types
+    /// of maps are left out.
     pub fn names(&self, prefix: &str) -> Vec<&str> {
-        let is_entry = |of: &DescriptorProto| of.options.as_ref().is_some_and(|it| it.map_entry());
-        let ours = self.types.iter().filter(|(name, of)| name.starts_with(prefix) && !is_entry(of));
+        let is_entry = |descriptor: &DescriptorProto| {
+            descriptor.options.as_ref().is_some_and(|it| it.map_entry())
+        };
+        let ours = self
+            .types
+            .iter()
+            .filter(|(name, descriptor)| name.starts_with(prefix) && !is_entry(descriptor));
         let mut names: Vec<_> = ours.map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         names
     }
 
-    /// The calls of all services whose path begins with `prefix`.
+    /// Returns the methods whose path begins with `prefix`, of all services.
     pub fn methods(&self, prefix: &str) -> Vec<Method> {
         self.methods.iter().filter(|it| it.path.starts_with(prefix)).cloned().collect()
     }
 
-    /// A message of that name: right by its descriptor, whatever it says.
+    /// Returns an encoded message of type `name`. It is valid by its descriptor; its contents are random.
     ///
     /// # Panics
-    /// When there is no such message.
+    /// If there is no such message type.
     pub fn message(&self, rng: &mut StdRng, name: &str) -> Vec<u8> {
         let mut out = Vec::new();
         self.put(rng, name, DEPTH_MAX, &mut out);
@@ -85,22 +91,24 @@ impl Messages {
     }
 
     fn put(&self, rng: &mut StdRng, name: &str, depth: u32, out: &mut Vec<u8>) {
-        let of = self.types.get(name).unwrap_or_else(|| panic!("there is no message {name}"));
+        let descriptor =
+            self.types.get(name).unwrap_or_else(|| panic!("there is no message type `{name}`"));
         let mut chosen: HashMap<i32, i32> = HashMap::new();
-        for (oneof, _) in (0..).zip(&of.oneof_decl) {
-            let its: Vec<_> = of.field.iter().filter(|it| it.oneof_index == Some(oneof)).collect();
-            if !its.is_empty() {
-                chosen.insert(oneof, its[rng.random_range(0..its.len())].number());
+        for (oneof, _) in (0..).zip(&descriptor.oneof_decl) {
+            let members: Vec<_> =
+                descriptor.field.iter().filter(|it| it.oneof_index == Some(oneof)).collect();
+            if !members.is_empty() {
+                chosen.insert(oneof, members[rng.random_range(0..members.len())].number());
             }
         }
-        for field in &of.field {
+        for field in &descriptor.field {
             let is_chosen = field.oneof_index.is_none_or(|it| chosen[&it] == field.number());
-            // The last one of a oneof counts, and others may come before.
+            // Rarely encode several members of a oneof: a decoder keeps the last one.
             if rng.random_bool(if is_chosen { 0.8 } else { 0.03 }) {
                 self.put_field(rng, field, depth, out);
             }
         }
-        // Of a version that knows more.
+        // An unknown field, as a newer version of the protocol would send.
         if rng.random_bool(0.05) {
             encode_key(UNKNOWN_TAG, WireType::Varint, out);
             encode_varint(rng.random(), out);
@@ -125,7 +133,7 @@ impl Messages {
         if is_a_message && depth == 0 {
             return;
         }
-        // A list of large things of lists of large things is too much.
+        // Bound the size: lists of messages nest.
         let count = if is_a_message { count.min(8) } else { count };
         let wire_type = wire_type(field.r#type());
         if is_repeated && wire_type != WireType::LengthDelimited && rng.random_bool(0.9) {
@@ -164,7 +172,7 @@ impl Messages {
                 false => out.extend((number(rng) as u32).to_le_bytes()),
             },
             Type::Bool => encode_varint(rng.random_range(0..2), out),
-            // Those there are, and some that there aren't.
+            // Includes values that the enum does not define.
             Type::Enum => encode_varint(rng.random_range(0..6), out),
             Type::Int32 | Type::Sint32 | Type::Uint32 => {
                 encode_varint((number(rng) as u32).into(), out);
@@ -186,13 +194,17 @@ impl Messages {
     }
 }
 
-fn add(types: &mut HashMap<String, DescriptorProto>, within: &str, mut of: DescriptorProto) {
-    let name = format!("{within}.{}", of.name());
-    std::mem::take(&mut of.nested_type).into_iter().for_each(|it| add(types, &name, it));
-    types.insert(name, of);
+fn add(
+    types: &mut HashMap<String, DescriptorProto>,
+    parent: &str,
+    mut descriptor: DescriptorProto,
+) {
+    let name = format!("{parent}.{}", descriptor.name());
+    std::mem::take(&mut descriptor.nested_type).into_iter().for_each(|it| add(types, &name, it));
+    types.insert(name, descriptor);
 }
 
-/// Mostly small, at times at the ends of what types hold, else anything.
+/// Returns a random number: mostly a small one, sometimes one at the limits of the integer types.
 fn number(rng: &mut StdRng) -> u64 {
     match rng.random_range(0..10) {
         0..=6 => rng.random_range(0..4),
@@ -210,8 +222,8 @@ fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(bytes);
 }
 
-fn wire_type(of: Type) -> WireType {
-    match of {
+fn wire_type(field_type: Type) -> WireType {
+    match field_type {
         Type::Message | Type::String | Type::Bytes => WireType::LengthDelimited,
         Type::Fixed64 | Type::Sfixed64 | Type::Double => WireType::SixtyFourBit,
         Type::Fixed32 | Type::Sfixed32 | Type::Float => WireType::ThirtyTwoBit,

@@ -1,10 +1,10 @@
-//! gRPC's messages as they are, for better or worse.
+//! A gRPC codec that passes messages through as undecoded bytes.
 
 use prost::bytes::{Buf, BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Sends bytes for messages, and gives the bytes of those that come.
+/// Sends byte vectors as messages, and returns received messages as bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Raw;
 

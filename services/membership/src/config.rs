@@ -1,32 +1,32 @@
-//! An I/O node as it is written in TOML: in a query node's configuration, and in a file of members.
+//! The TOML form of an I/O node, used in a query node's configuration and in a file of members.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{MembershipError, Result};
 use crate::list::{Entry, Presence};
 
-/// What an I/O node must speak.
+/// The only protocol that query nodes speak with I/O nodes.
 const PROTOCOL: &str = "bireme.fetch.v1";
 
 /// One I/O node.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodeConfig {
-    /// Where it listens, such as `http://10.0.0.7:7071`.
+    /// The address it listens on, such as `http://10.0.0.7:7071`.
     pub endpoint: String,
-    /// The name that placement goes by; the endpoint if left out.
+    /// The name that placement uses. Defaults to the endpoint.
     #[serde(default)]
     pub name: Option<String>,
-    /// Its share of the chunks, in any unit that all nodes have in common.
+    /// Its share of the chunks, relative to the weights of the other nodes.
     #[serde(default = "one")]
     pub weight: f64,
-    /// Where it stands, such as an availability zone; shown, not gone by.
+    /// Its location, such as an availability zone. Shown in status; placement ignores it.
     #[serde(default)]
     pub zone: Option<String>,
-    /// It keeps its chunks and is asked for none, as before it is restarted.
+    /// Set before a restart: the node keeps its chunks but receives no requests.
     #[serde(default)]
     pub draining: bool,
-    /// What it speaks; `bireme.fetch.v1` if left out, and nothing else yet.
+    /// The protocol it speaks. Only `bireme.fetch.v1`, the default, is supported.
     #[serde(default)]
     pub protocol: Option<String>,
 }
@@ -36,29 +36,30 @@ fn one() -> f64 {
 }
 
 impl IoNodeConfig {
-    /// A node that is named after its endpoint, and has weight 1.
+    /// Returns a node of weight 1 that is named after its endpoint.
     pub fn at(endpoint: impl Into<String>) -> Self {
         let endpoint = endpoint.into();
         Self { endpoint, name: None, weight: 1.0, zone: None, draining: false, protocol: None }
     }
 
-    /// The same with a name.
+    /// Sets the name.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// What it says.
+    /// Converts this to a member list entry.
     ///
     /// # Errors
-    /// [`MembershipError::Endpoint`], [`MembershipError::Protocol`].
+    /// [`MembershipError::Endpoint`] if the endpoint is invalid, [`MembershipError::Protocol`] if the protocol is
+    /// not supported.
     pub fn entry(&self) -> Result<Entry> {
         let name = self.name.clone().unwrap_or_else(|| self.endpoint.clone());
-        if let Some(protocol) = self.protocol.as_ref().filter(|spoken| *spoken != PROTOCOL) {
+        if let Some(protocol) = self.protocol.as_ref().filter(|supported| *supported != PROTOCOL) {
             return Err(MembershipError::Protocol {
                 name,
                 protocol: protocol.clone(),
-                spoken: PROTOCOL,
-                mend: "list nodes of one version of the protocol",
+                supported: PROTOCOL,
+                advice: "list only nodes that speak it",
             });
         }
         Ok(Entry {

@@ -1,9 +1,9 @@
-//! Members from DNS, which is asked again and again.
+//! Reads members from DNS at a fixed interval.
 //!
-//! SRV records come first: the `_grpc._tcp` of a headless Service names each pod of a StatefulSet, by a
-//! name that stays when it restarts with another address, which is looked up at each connection. Their
-//! weights and priorities are not gone by: CoreDNS makes the weights up from the number of pods. Where
-//! there are none, the addresses of the name are the members, and their names.
+//! SRV records are preferred. The `_grpc._tcp` records of a headless Service name each pod of a StatefulSet, and
+//! a pod keeps that name when it restarts with another address. Each connection resolves the name again. SRV
+//! weights and priorities are ignored, because CoreDNS derives the weights from the number of pods. If the name
+//! has no SRV records, each of its addresses is a member that is named after the address.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,62 +16,64 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use crate::error::{MembershipError, Result};
-use crate::follow::Heard;
+use crate::follow::ListSender;
 use crate::list::{Entry, MemberList, Presence};
 
-/// What is looked up.
+/// The name to look up.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
-    /// The name.
+pub(crate) struct Lookup {
+    /// The host name.
     pub host: String,
-    /// The port at addresses.
+    /// The port of members that are known by their addresses only.
     pub port: u16,
 }
 
-/// What DNS says.
+/// The records of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
-    /// Targets and their ports.
+    /// The target and port of each SRV record.
     Services(Vec<(String, u16)>),
+    /// The addresses of the A and AAAA records.
     Addresses(Vec<IpAddr>),
 }
 
-/// Tells of the records now and whenever they have changed, until nobody listens. Without a `resolver`
-/// it is the system's.
+/// Sends the list that the records make, now and after each change, until the receiver is dropped. Uses the
+/// system's resolver if `resolver` is `None`.
 pub(crate) async fn follow(
-    names: Names,
+    lookup: Lookup,
     resolver: Option<TokioResolver>,
     interval: Duration,
-    heard: Heard,
+    lists: ListSender,
 ) {
-    let mut reader = Reader { names, resolver, has_services: false, has_warned: false };
+    let mut reader = Reader { lookup, resolver, has_services: false, has_warned: false };
     let mut last: Option<std::result::Result<Answer, String>> = None;
     loop {
         let answer = reader.read().await;
         if last.as_ref() != Some(&answer) {
-            if heard.send(reader.list(&answer)).await.is_err() {
+            if lists.send(reader.list(&answer)).await.is_err() {
                 return;
             }
             last = Some(answer);
         }
         tokio::select! {
             () = sleep(interval) => {}
-            () = heard.closed() => return,
+            () = lists.closed() => return,
         }
     }
 }
 
 struct Reader {
-    names: Names,
+    lookup: Lookup,
     resolver: Option<TokioResolver>,
-    /// There were SRV records once: addresses would be other names for the same members.
+    /// Set once SRV records were found. From then on addresses are not used, because they would be other names
+    /// for the same members.
     has_services: bool,
     has_warned: bool,
 }
 
 impl Reader {
     async fn read(&mut self) -> std::result::Result<Answer, String> {
-        let host = self.names.host.clone();
+        let host = self.lookup.host.clone();
         let resolver = self.resolver().map_err(|error| error.to_string())?;
         match resolver.lookup(format!("_grpc._tcp.{host}"), RecordType::SRV).await {
             Ok(found) => {
@@ -103,20 +105,21 @@ impl Reader {
         }
     }
 
-    /// Made when it is needed first, as the system's may not be there yet.
+    /// Returns the resolver. It is created on first use, because the system's configuration may not exist when
+    /// the node starts.
     fn resolver(&mut self) -> std::result::Result<TokioResolver, NetError> {
         if let Some(resolver) = &self.resolver {
             return Ok(resolver.clone());
         }
         let mut builder = Resolver::builder_tokio()?;
-        set_up(builder.options_mut());
+        configure(builder.options_mut());
         let resolver = builder.build()?;
         self.resolver = Some(resolver.clone());
         Ok(resolver)
     }
 
     fn list(&mut self, answer: &std::result::Result<Answer, String>) -> Result<MemberList> {
-        let Names { host, port } = &self.names;
+        let Lookup { host, port } = &self.lookup;
         let answer = answer.as_ref().map_err(|problem| MembershipError::Unreachable {
             source_name: format!("dns:{host}:{port}"),
             problem: problem.clone(),
@@ -125,22 +128,23 @@ impl Reader {
             self.has_warned = true;
             warn!(
                 host,
-                "DNS names no hosts, so the I/O nodes are named after their addresses: one that comes \
-                 back with another address is a new one, and its chunks are filled again. Give SRV \
-                 records (a headless Service of a StatefulSet, with a port named `grpc`)"
+                "DNS has no host names for the I/O nodes, so they are named after their addresses. A node \
+                 that restarts with another address counts as a new node, and its chunks are filled again. \
+                 Provide SRV records (a headless Service of a StatefulSet, with a port named `grpc`)"
             );
         }
         list(answer, *port)
     }
 }
 
-/// It is asked when it is time to, and a host with addresses of both kinds is one member.
-fn set_up(options: &mut ResolverOpts) {
+/// Turns the resolver's cache off, so that each poll asks the server, and looks up IPv6 addresses only for hosts
+/// without IPv4 addresses, so that a dual-stack host is one member.
+fn configure(options: &mut ResolverOpts) {
     options.cache_size = 0;
     options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
 }
 
-/// The list that an answer makes.
+/// Converts an answer to a member list.
 fn list(answer: &Answer, port: u16) -> Result<MemberList> {
     let entry = |name: String, authority: String| {
         Ok(Entry {
@@ -168,7 +172,8 @@ fn list(answer: &Answer, port: u16) -> Result<MemberList> {
     MemberList::new(entries.collect::<Result<_>>()?)
 }
 
-/// CoreDNS names pods without a host name `10-0-0-7`.
+/// Returns whether members are named after addresses. CoreDNS gives pods without a host name labels such as
+/// `10-0-0-7`.
 fn names_are_addresses(answer: &Answer) -> bool {
     match answer {
         Answer::Addresses(addresses) => !addresses.is_empty(),
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_named_after_their_hosts() {
+    fn members_are_named_after_srv_targets() {
         let answer = services(&[("io-1.io.ns.svc.", 7071), ("io-0.io.ns.svc.", 7072)]);
         let list = list(&answer, 1).unwrap();
         assert_eq!(
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_names_only_where_there_are_no_others() {
+    fn members_without_host_names_are_named_after_addresses() {
         let answer =
             Answer::Addresses(vec!["10.0.0.2".parse().unwrap(), "fd00::1".parse().unwrap()]);
         assert_eq!(
@@ -228,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn bad_records_are_refused() {
-        let said = |all: &[(&str, u16)]| list(&services(all), 1).unwrap_err().to_string();
-        assert!(said(&[("a.x.", 1), ("a.x.", 2)]).contains("two I/O nodes are named `a`"));
-        assert!(said(&[("a.x.", 0)]).contains("names no port"));
+    fn invalid_records_are_refused() {
+        let message = |all: &[(&str, u16)]| list(&services(all), 1).unwrap_err().to_string();
+        assert!(message(&[("a.x.", 1), ("a.x.", 2)]).contains("two I/O nodes are named `a`"));
+        assert!(message(&[("a.x.", 0)]).contains("names no port"));
     }
 
-    /// What the server says: of `_grpc._tcp.io.test`, and of `io.test`.
+    /// The server's records: SRV of `_grpc._tcp.io.test`, and addresses of `io.test`.
     #[derive(Clone, Default)]
     struct Zone {
         services: Vec<(&'static str, u16)>,
@@ -271,7 +276,7 @@ mod tests {
         response
     }
 
-    /// A name server on a socket of its own, and a resolver that asks it.
+    /// Starts a name server and returns a resolver that queries it.
     async fn server(zone: &Arc<Mutex<Zone>>) -> TokioResolver {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -289,19 +294,19 @@ mod tests {
         server.connections[0].port = port;
         let config = ResolverConfig::from_name_servers(vec![server]);
         let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
-        set_up(builder.options_mut());
+        configure(builder.options_mut());
         builder.build().unwrap()
     }
 
     fn follow_test_zone(resolver: TokioResolver, host: &str) -> mpsc::Receiver<Result<MemberList>> {
-        let (heard, lists) = mpsc::channel(1);
-        let names = Names { host: host.into(), port: 7071 };
-        tokio::spawn(follow(names, Some(resolver), Duration::from_millis(1), heard));
+        let (sender, lists) = mpsc::channel(1);
+        let lookup = Lookup { host: host.into(), port: 7071 };
+        tokio::spawn(follow(lookup, Some(resolver), Duration::from_millis(1), sender));
         lists
     }
 
     #[tokio::test]
-    async fn records_are_followed() {
+    async fn srv_records_are_followed() {
         let zone = Arc::new(Mutex::new(Zone {
             services: vec![("io-1.io.test.", 7071), ("io-0.io.test.", 7071)],
             addresses: vec![[10, 0, 0, 1]],
@@ -319,7 +324,7 @@ mod tests {
         assert_eq!(shown(&second), ["io-1 http://io-1.io.test:7071"]);
         change(|zone| zone.is_broken = true);
         assert!(!lists.recv().await.unwrap().unwrap_err().is_refusal());
-        // Nobody is ready: that is not the same as members without names.
+        // No pod is ready. The reader must not fall back to addresses.
         change(|zone| *zone = Zone { services: vec![], is_broken: false, ..zone.clone() });
         assert_eq!(lists.recv().await.unwrap().unwrap(), MemberList::default());
         change(|zone| zone.services.push(("io-0.io.test.", 0)));
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_do_where_there_are_no_services() {
+    async fn addresses_are_used_if_there_are_no_srv_records() {
         let zone = Zone { addresses: vec![[10, 0, 0, 1], [10, 0, 0, 2]], ..Zone::default() };
         let resolver = server(&Arc::new(Mutex::new(zone))).await;
         let mut lists = follow_test_zone(resolver.clone(), "io.test.");
@@ -335,7 +340,7 @@ mod tests {
         let at = |address: &str| format!("{address}:7071 http://{address}:7071");
         assert_eq!(shown(&list), [at("10.0.0.1"), at("10.0.0.2")]);
         let mut lists = follow_test_zone(resolver, "other.test.");
-        let said = lists.recv().await.unwrap().unwrap_err().to_string();
-        assert!(said.contains("dns:other.test.:7071: there is no such name"), "{said}");
+        let message = lists.recv().await.unwrap().unwrap_err().to_string();
+        assert!(message.contains("dns:other.test.:7071: there is no such name"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a list of members, or with where it comes from.
+//! Errors of member lists and of their sources.
 
 use std::io;
 
@@ -8,150 +8,150 @@ use placement::MembersError;
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, MembershipError>;
 
-/// Why there is no list, or why a list is refused.
+/// The reason why a source could not be read, or why its list was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
-    /// Nobody, a name twice, or a weight that is none.
+    /// The list is empty, repeats a name or has an invalid weight.
     #[error(transparent)]
     Members(#[from] MembersError),
-    /// An address that can't be connected to.
+    /// An endpoint is not a valid address.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// Two members have one address: one of them is not where the list says.
+    /// Two members have the same endpoint.
     #[error(
         "I/O nodes `{first}` and `{second}` are both at {endpoint}; give each its own endpoint"
     )]
     SameEndpoint {
-        /// One of them.
+        /// The first member's name.
         first: String,
-        /// The other.
+        /// The second member's name.
         second: String,
-        /// Where both are said to be.
+        /// The endpoint of both.
         endpoint: String,
     },
-    /// A name that placement can't go by.
+    /// A member's name is empty.
     #[error("an I/O node at {endpoint} has an empty name; name it, or leave the name out")]
     NoName {
-        /// Whose.
+        /// The member's endpoint.
         endpoint: String,
     },
-    /// More than can be placed over.
+    /// The list has more than [`MEMBERS_MAX`](crate::MEMBERS_MAX) members.
     #[error("{count} I/O nodes are listed, and {max} can be used; list fewer")]
     TooMany {
-        /// As listed.
+        /// Members in the list.
         count: usize,
-        /// The most.
+        /// The maximum.
         max: usize,
     },
-    /// A member that is said to speak something else.
-    #[error("I/O node `{name}` speaks `{protocol}`, and this node speaks {spoken}; {mend}")]
+    /// A member is listed with an unsupported protocol.
+    #[error("I/O node `{name}` speaks `{protocol}`, and this node speaks {supported}; {advice}")]
     Protocol {
-        /// Whose.
+        /// The member's name.
         name: String,
-        /// What it is said to speak.
+        /// The protocol in the list.
         protocol: String,
-        /// What is spoken here.
-        spoken: &'static str,
-        /// How to mend it.
-        mend: &'static str,
+        /// The supported protocol.
+        supported: &'static str,
+        /// Advice on how to fix it.
+        advice: &'static str,
     },
-    /// The Service has no such port, or several and none was named.
-    #[error("Service `{service}` {problem}; {mend}")]
+    /// The Service has no usable port, or has several and the source names none.
+    #[error("Service `{service}` {problem}; {advice}")]
     Port {
-        /// Its name.
+        /// The Service's name.
         service: String,
-        /// What is wrong.
+        /// A description of the problem.
         problem: String,
-        /// How to mend it.
-        mend: String,
+        /// Advice on how to fix it.
+        advice: String,
     },
-    /// A Service's label says no weight.
+    /// A Service's weight label is not a valid weight.
     #[error(
-        "label {label}={text} of Service `{service}` is no number above 0; write it like 2 or 0.5"
+        "label {label}={text} of Service `{service}` is not a number above 0; write it like 2 or 0.5"
     )]
     Weight {
-        /// The Service.
+        /// The Service's name.
         service: String,
         /// The label's name.
         label: &'static str,
-        /// What it says.
+        /// The label's value.
         text: String,
     },
-    /// The file is no list of members.
+    /// The file does not parse as a list of members.
     #[error("{path}:{line}: {problem}")]
     Syntax {
-        /// The file.
+        /// The file's path.
         path: String,
-        /// Where in it, from 1.
+        /// The line of the error, from 1.
         line: usize,
-        /// What is wrong.
+        /// A description of the problem.
         problem: String,
     },
-    /// The text says no source.
+    /// The text does not parse as a [`Source`](crate::Source).
     #[error(
-        "`{text}` says no source of I/O nodes: {problem}; write dns:HOST:PORT, file:PATH or \
+        "`{text}` is not a source of I/O nodes: {problem}; write dns:HOST:PORT, file:PATH or \
              kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]"
     )]
     Source {
-        /// As written.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// A description of the problem.
         problem: &'static str,
     },
-    /// What was wrong when a node started.
-    #[error("{}", first(source_name, error))]
-    First {
-        /// Which source.
+    /// The source was unusable when the node started.
+    #[error("{}", startup_message(source_name, error))]
+    Startup {
+        /// The source, as configured.
         source_name: String,
-        /// What it was.
+        /// The underlying error.
         error: std::sync::Arc<MembershipError>,
     },
-    /// The file can't be read now. It is tried again.
-    #[error("the I/O nodes can't be learnt from file:{path}: {problem}")]
+    /// The file could not be read. The read is retried while the node runs.
+    #[error("the list of I/O nodes can't be read from file:{path}: {problem}")]
     Unread {
-        /// The file.
+        /// The file's path.
         path: String,
-        /// What kind of fault it is.
+        /// The kind of I/O error.
         kind: io::ErrorKind,
-        /// Why.
+        /// The text of the I/O error.
         problem: String,
     },
-    /// The source can't be read now. It is tried again.
-    #[error("the I/O nodes can't be learnt from {source_name}: {problem}")]
+    /// DNS or the Kubernetes API could not be read. The read is retried.
+    #[error("the list of I/O nodes can't be read from {source_name}: {problem}")]
     Unreachable {
-        /// Which source.
+        /// The source, as configured.
         source_name: String,
-        /// Why.
+        /// A description of the problem.
         problem: String,
     },
 }
 
 impl MembershipError {
-    /// Whether there was a list, and it is bad; else the source could not be read.
+    /// Returns whether the source returned an invalid list. If not, the source could not be read.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Unread { .. } | Self::Unreachable { .. } => false,
-            Self::First { error, .. } => error.is_refusal(),
+            Self::Startup { error, .. } => error.is_refusal(),
             _ => true,
         }
     }
 
-    /// What kept the file from being read, if it was that.
+    /// Returns the kind of I/O error if the file could not be read.
     pub fn unread(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Unread { kind, .. } => Some(*kind),
-            Self::First { error, .. } => error.unread(),
+            Self::Startup { error, .. } => error.unread(),
             _ => None,
         }
     }
 }
 
-/// With the source, unless it is named already.
-fn first(source_name: &str, error: &MembershipError) -> String {
+/// Prefixes the error with its source, unless the error names the source already.
+fn startup_message(source_name: &str, error: &MembershipError) -> String {
     match error {
-        // Other sources are waited for.
+        // In practice a file: a start does not fail on a DNS or Kubernetes source that is out of reach.
         MembershipError::Unread { .. } | MembershipError::Unreachable { .. } => {
-            format!("{error}; this node is not started: write the file, or name another")
+            format!("{error}; this node does not start: write the file, or name another")
         }
         MembershipError::Syntax { .. } => error.to_string(),
         _ => format!("{source_name}: {error}"),

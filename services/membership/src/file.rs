@@ -1,7 +1,7 @@
-//! Members from a file of `[[io_nodes]]`, which is looked at again and again.
+//! Reads members from a file of `[[io_nodes]]` at a fixed interval.
 //!
-//! Replace the file by renaming another over it (as Kubernetes does with a ConfigMap): what is written in
-//! place may be read half-written.
+//! Replace the file by renaming a new one over it, as Kubernetes does for a ConfigMap. A file that is written in
+//! place may be read while it is incomplete.
 
 use std::io;
 use std::path::Path;
@@ -11,39 +11,39 @@ use serde::Deserialize;
 
 use crate::config::IoNodeConfig;
 use crate::error::{MembershipError, Result};
-use crate::follow::Heard;
+use crate::follow::ListSender;
 use crate::list::MemberList;
 
-/// The most of a file that is read, in bytes.
+/// The size of the largest file that is read, in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Form {
+struct MembersFile {
     #[serde(default)]
     io_nodes: Vec<IoNodeConfig>,
 }
 
-/// The list in the text of a file called `path`.
+/// Parses the text of the file at `path`.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<MemberList> {
-    let form: Form = toml::from_str(text).map_err(|error| MembershipError::Syntax {
+    let file: MembersFile = toml::from_str(text).map_err(|error| MembershipError::Syntax {
         path: path.display().to_string(),
         line: error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count()),
         problem: error.message().to_owned(),
     })?;
-    MemberList::written(&form.io_nodes)
+    MemberList::written(&file.io_nodes)
 }
 
-/// The list that is in the file now.
+/// Reads the file once.
 pub(crate) async fn list(path: &Path) -> Result<MemberList> {
-    listed(path, &read(path).await)
+    to_list(path, &read(path).await)
 }
 
-/// What is in the file, or what kind of fault keeps it from being read, and which.
-type Text = std::result::Result<String, (io::ErrorKind, String)>;
+/// The file's text, or the kind and text of the I/O error. Unlike [`io::Error`], it can be compared.
+type ReadResult = std::result::Result<String, (io::ErrorKind, String)>;
 
-fn listed(path: &Path, text: &Text) -> Result<MemberList> {
-    match text {
+fn to_list(path: &Path, read: &ReadResult) -> Result<MemberList> {
+    match read {
         Ok(text) => parse(path, text),
         Err((kind, problem)) => Err(MembershipError::Unread {
             path: path.display().to_string(),
@@ -53,32 +53,32 @@ fn listed(path: &Path, text: &Text) -> Result<MemberList> {
     }
 }
 
-/// Tells of the file now and whenever it has changed, until nobody listens.
-pub(crate) async fn follow(path: &Path, interval: Duration, heard: Heard) {
+/// Sends the file's list now and after each change, until the receiver is dropped.
+pub(crate) async fn follow(path: &Path, interval: Duration, lists: ListSender) {
     let mut last = None;
     loop {
-        let text = read(path).await;
-        if last.as_ref() != Some(&text) {
-            if heard.send(listed(path, &text)).await.is_err() {
+        let result = read(path).await;
+        if last.as_ref() != Some(&result) {
+            if lists.send(to_list(path, &result)).await.is_err() {
                 return;
             }
-            last = Some(text);
+            last = Some(result);
         }
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
-            () = heard.closed() => return,
+            () = lists.closed() => return,
         }
     }
 }
 
-async fn read(path: &Path) -> Text {
-    let fault = |error: io::Error| (error.kind(), error.to_string());
-    let length = tokio::fs::metadata(path).await.map_err(fault)?.len();
+async fn read(path: &Path) -> ReadResult {
+    let comparable = |error: io::Error| (error.kind(), error.to_string());
+    let length = tokio::fs::metadata(path).await.map_err(comparable)?.len();
     if length > BYTES_MAX {
-        let problem = format!("it has {length} bytes, and {BYTES_MAX} are the most");
+        let problem = format!("it has {length} bytes, and the limit is {BYTES_MAX}");
         return Err((io::ErrorKind::InvalidData, problem));
     }
-    tokio::fs::read_to_string(path).await.map_err(fault)
+    tokio::fs::read_to_string(path).await.map_err(comparable)
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use crate::list::Presence;
 
     #[test]
-    fn a_file_says_all_there_is_to_say() {
+    fn every_field_of_a_file_is_read() {
         let text = "[[io_nodes]]\nname = \"b\"\nendpoint = \"h:2\"\nweight = 2.5\nzone = \"eu-1a\"\n\
                     draining = true\n[[io_nodes]]\nendpoint = \"http://h:1\"\n";
         let list = parse(Path::new("x"), text).unwrap();
@@ -101,25 +101,25 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_file_and_line() {
-        let said = |text| parse(Path::new("io.toml"), text).unwrap_err().to_string();
-        assert!(said("[[io_nodes]]\nendpiont = 1\n").starts_with("io.toml:2: unknown field"));
-        assert!(said("io_node = []").starts_with("io.toml:1: unknown field"));
-        assert_eq!(said(""), "there is no I/O node; name at least one");
+    fn parse_errors_name_file_and_line() {
+        let message = |text| parse(Path::new("io.toml"), text).unwrap_err().to_string();
+        assert!(message("[[io_nodes]]\nendpiont = 1\n").starts_with("io.toml:2: unknown field"));
+        assert!(message("io_node = []").starts_with("io.toml:1: unknown field"));
+        assert_eq!(message(""), "there is no I/O node; name at least one");
     }
 
     #[tokio::test]
-    async fn a_file_that_is_replaced_is_told_once_each_time() {
+    async fn each_replacement_of_the_file_is_sent_once() {
         let folder = tempfile::tempdir().unwrap();
         let (path, next) = (folder.path().join("io.toml"), folder.path().join("next"));
         let replace = |text: &str| {
             std::fs::write(&next, text).unwrap();
             std::fs::rename(&next, &path).unwrap();
         };
-        let (heard, mut lists) = mpsc::channel(1);
+        let (sender, mut lists) = mpsc::channel(1);
         let following = tokio::spawn({
             let path = path.clone();
-            async move { follow(&path, Duration::from_millis(1), heard).await }
+            async move { follow(&path, Duration::from_millis(1), sender).await }
         });
         let missing = lists.recv().await.unwrap().unwrap_err();
         assert!(!missing.is_refusal() && missing.to_string().contains("io.toml"), "{missing}");

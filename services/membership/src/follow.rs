@@ -1,4 +1,4 @@
-//! Follows a source: what it says becomes a view, or is refused and the last view stays.
+//! Follows a source. Each valid list updates the view; a refused list leaves the last view in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,70 +15,73 @@ use crate::source::Source;
 use crate::view::{Seat, View};
 use crate::{dns, file, kubernetes};
 
-/// How long a start waits for a source's first word, so that a bad list is found at the start. Without
-/// one the node starts all the same, and has no members until there is one.
-const FIRST_WORD: Duration = Duration::from_secs(5);
+/// The time that [`Membership::follow`] waits for the source's first result, so that an invalid list fails the start.
+/// If there is no result in time, the node starts without members.
+const FIRST_RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a source's lists go; a source that is ahead waits.
-pub(crate) type Heard = mpsc::Sender<Result<MemberList>>;
+/// The channel on which a source sends its lists. Its capacity is 1, so a source that is ahead waits.
+pub(crate) type ListSender = mpsc::Sender<Result<MemberList>>;
 
-/// How a source is followed.
+/// Settings for following a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How often a file or DNS is asked.
+    /// The interval at which a file or DNS is read.
     pub refresh: Duration,
-    /// How long places are held, and shares grow.
+    /// The durations of holds and of slow starts.
     pub policy: Policy,
 }
 
-/// How the following goes.
+/// Counters and the last error of a source.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Lists that were taken over since the start.
+    /// Lists accepted since the start.
     pub lists: u64,
-    /// Lists that were refused since the start; one that is told again and again counts once.
+    /// Lists refused since the start. Consecutive refusals with the same error count once.
     pub refused: u64,
-    /// How often the source could not be read since the start, counted alike.
+    /// Failed reads of the source since the start. Consecutive failures with the same error count once.
     pub failures: u64,
-    /// What is wrong now, if anything: the last list stays meanwhile.
+    /// The current error. The last list stays in use until it is resolved.
     pub error: Option<Arc<MembershipError>>,
-    /// When the members changed last; `None` before the first list.
+    /// The time of the last change of the members. `None` before the first list.
     pub changed: Option<Instant>,
 }
 
-/// The members, followed until it is dropped.
+/// The members of a source. The source is followed until this is dropped.
 #[derive(Debug)]
 pub struct Membership {
     source: String,
     views: watch::Receiver<View>,
     reports: watch::Receiver<Report>,
-    /// What keeps the book, and what reads; nothing for a list that stays.
+    /// The tasks that publish views and read the source. Empty for a fixed list.
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Membership {
-    /// A list that stays as it is. `source` says whose, in Status.
+    /// Creates a membership with a list that never changes. Status shows `source` as its origin.
     pub fn fixed(list: &MemberList, source: &str) -> Self {
-        let mut book = Book::new(Policy { hold: Duration::ZERO, slow_start: Duration::ZERO });
-        book.take(list, Instant::now());
-        let (views, reports) = (book.views.subscribe(), book.reports.subscribe());
+        let mut publisher =
+            Publisher::new(Policy { hold: Duration::ZERO, slow_start: Duration::ZERO });
+        publisher.accept(list, Instant::now());
+        let (views, reports) = (publisher.views.subscribe(), publisher.reports.subscribe());
         Self { source: source.to_owned(), views, reports, tasks: Vec::new() }
     }
 
-    /// Follows `source`, within a runtime. Waits up to 5 s for its first word.
+    /// Follows `source`. Waits up to 5 s for its first result. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// When the first word is a list that is refused, or a file that can't be read. Where DNS or the
-    /// Kubernetes API can't be reached yet, there are no members yet.
+    /// [`MembershipError::Startup`] if the first list is refused or the file can't be read. It is no error if DNS
+    /// or the Kubernetes API is out of reach: there are no members until it can be read.
     pub async fn follow(source: &Source, settings: Settings) -> Result<Self> {
-        let (heard, lists) = mpsc::channel(1);
+        let (sender, lists) = mpsc::channel(1);
         let Settings { refresh, mut policy } = settings;
         if let Source::File(path) = source {
-            // Whoever takes a node off a list that people write means it.
+            // A node that is removed from a hand-written list was removed on purpose.
             policy.hold = Duration::ZERO;
-            // A name that is mistyped is told of once, by who starts; from then on a file may be away.
-            if let Ok(Err(error)) = tokio::time::timeout(FIRST_WORD, file::list(path)).await {
-                return Err(MembershipError::First {
+            // A missing file at the start is likely a mistyped path. Later the file may be missing for a while.
+            if let Ok(Err(error)) =
+                tokio::time::timeout(FIRST_RESULT_TIMEOUT, file::list(path)).await
+            {
+                return Err(MembershipError::Startup {
                     source_name: source.to_string(),
                     error: error.into(),
                 });
@@ -86,20 +89,20 @@ impl Membership {
         }
         let reader = match source.clone() {
             Source::File(path) => {
-                tokio::spawn(async move { file::follow(&path, refresh, heard).await })
+                tokio::spawn(async move { file::follow(&path, refresh, sender).await })
             }
             Source::Dns { host, port } => {
-                let names = dns::Names { host, port };
-                tokio::spawn(async move { dns::follow(names, None, refresh, heard).await })
+                let lookup = dns::Lookup { host, port };
+                tokio::spawn(async move { dns::follow(lookup, None, refresh, sender).await })
             }
             Source::Kubernetes { namespace, services, port } => {
                 let services = kubernetes::Services { namespace, names: services, port };
-                tokio::spawn(kubernetes::follow(services, None, heard))
+                tokio::spawn(kubernetes::follow(services, None, sender))
             }
         };
-        let followed = Self::follow_lists(source.to_string(), policy, lists, reader);
-        followed.first_word().await?;
-        Ok(followed)
+        let membership = Self::follow_lists(source.to_string(), policy, lists, reader);
+        membership.wait_for_first_result().await?;
+        Ok(membership)
     }
 
     fn follow_lists(
@@ -108,40 +111,40 @@ impl Membership {
         lists: mpsc::Receiver<Result<MemberList>>,
         reader: JoinHandle<()>,
     ) -> Self {
-        let book = Book::new(policy);
-        let (views, reports) = (book.views.subscribe(), book.reports.subscribe());
+        let publisher = Publisher::new(policy);
+        let (views, reports) = (publisher.views.subscribe(), publisher.reports.subscribe());
         let name = source.clone();
-        let writer = tokio::spawn(async move { book.keep(&name, lists).await });
-        // In the order in which they are ended: without its reader the book would tell of a defect.
-        Self { source, views, reports, tasks: vec![writer, reader] }
+        let publishing = tokio::spawn(async move { publisher.run(&name, lists).await });
+        // `drop` aborts the tasks in this order. A publisher that outlives its reader would report a defect.
+        Self { source, views, reports, tasks: vec![publishing, reader] }
     }
 
-    async fn first_word(&self) -> Result<()> {
+    async fn wait_for_first_result(&self) -> Result<()> {
         let mut reports = self.reports.clone();
-        let spoke = reports.wait_for(|report| report.lists > 0 || report.error.is_some());
-        let error = match tokio::time::timeout(FIRST_WORD, spoke).await {
+        let first = reports.wait_for(|report| report.lists > 0 || report.error.is_some());
+        let error = match tokio::time::timeout(FIRST_RESULT_TIMEOUT, first).await {
             Ok(Ok(report)) => report.error.clone(),
             Ok(Err(_)) | Err(_) => None,
         };
         match error {
             Some(error) if error.is_refusal() => {
-                Err(MembershipError::First { source_name: self.source.clone(), error })
+                Err(MembershipError::Startup { source_name: self.source.clone(), error })
             }
             _ => Ok(()),
         }
     }
 
-    /// Where the members come from, as it is configured.
+    /// Returns the source of the members, as configured.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The members, now and whenever they change.
+    /// Returns a channel with the current view.
     pub fn views(&self) -> watch::Receiver<View> {
         self.views.clone()
     }
 
-    /// How the following goes, now and whenever it changes.
+    /// Returns a channel with the current report.
     pub fn reports(&self) -> watch::Receiver<Report> {
         self.reports.clone()
     }
@@ -153,22 +156,22 @@ impl Drop for Membership {
     }
 }
 
-/// What is written down of a source.
-struct Book {
+/// Applies a source's lists and the passing of time to a roster, and publishes the resulting views and reports.
+struct Publisher {
     roster: Roster,
     views: watch::Sender<View>,
     reports: watch::Sender<Report>,
 }
 
-impl Book {
+impl Publisher {
     fn new(policy: Policy) -> Self {
         let (views, reports) = Default::default();
         Self { roster: Roster::new(policy), views, reports }
     }
 
-    /// For as long as anybody listens: holds end and shares grow also if the source does.
-    async fn keep(mut self, source: &str, mut lists: mpsc::Receiver<Result<MemberList>>) {
-        let mut is_told = true;
+    /// Runs until aborted. Holds still end and shares still grow after the source's task has ended.
+    async fn run(mut self, source: &str, mut lists: mpsc::Receiver<Result<MemberList>>) {
+        let mut is_source_running = true;
         loop {
             let change = self.roster.next_change(Instant::now());
             let changed = async {
@@ -178,43 +181,43 @@ impl Book {
                 }
             };
             tokio::select! {
-                list = lists.recv(), if is_told => match list {
+                list = lists.recv(), if is_source_running => match list {
                     Some(Ok(list)) => {
                         if self.reports.borrow().error.is_some() {
-                            info!(source, "the I/O nodes can be learnt again");
+                            info!(source, "the list of I/O nodes can be read again");
                         }
-                        self.take(&list, Instant::now());
+                        self.accept(&list, Instant::now());
                     }
-                    Some(Err(error)) => self.refuse(source, error),
+                    Some(Err(error)) => self.record_error(source, error),
                     None => {
-                        is_told = false;
-                        let problem = "it is not followed any more: a defect; start this node again";
+                        is_source_running = false;
+                        let problem = "its reader has ended, which is a defect; restart this node";
                         let (source_name, problem) = (source.to_owned(), problem.to_owned());
-                        self.refuse(source, MembershipError::Unreachable { source_name, problem });
+                        self.record_error(source, MembershipError::Unreachable { source_name, problem });
                     }
                 },
                 () = changed => {
                     let now = Instant::now();
                     self.roster.pass(now);
-                    self.show(now);
+                    self.publish(now);
                 }
             }
         }
     }
 
-    fn take(&mut self, list: &MemberList, now: Instant) {
+    fn accept(&mut self, list: &MemberList, now: Instant) {
         self.roster.take(list, now);
-        // The view first: who waits for a list finds it.
-        self.show(now);
+        // Publish the view before the report, so that a task that waits for `Report::lists` finds the view.
+        self.publish(now);
         self.reports.send_modify(|report| {
             report.lists += 1;
             report.error = None;
         });
     }
 
-    fn refuse(&self, source: &str, error: MembershipError) {
-        let said = error.to_string();
-        if self.reports.borrow().error.as_ref().is_some_and(|error| error.to_string() == said) {
+    fn record_error(&self, source: &str, error: MembershipError) {
+        let message = error.to_string();
+        if self.reports.borrow().error.as_ref().is_some_and(|error| error.to_string() == message) {
             return;
         }
         let members = self.views.borrow().seats.len();
@@ -222,9 +225,10 @@ impl Book {
         match is_refusal {
             true => error!(
                 source,
-                members, "the list of I/O nodes is refused, the last one stays: {said}"
+                members,
+                "the list of I/O nodes is refused and the last one stays in use: {message}"
             ),
-            false => warn!(source, members, "{said}; trying again"),
+            false => warn!(source, members, "{message}; trying again"),
         }
         self.reports.send_modify(|report| {
             report.refused += u64::from(is_refusal);
@@ -233,15 +237,15 @@ impl Book {
         });
     }
 
-    fn show(&self, now: Instant) {
+    fn publish(&self, now: Instant) {
         let seats = self.roster.seats(now);
         let changed = self.views.send_if_modified(|view| {
-            let is_news = view.generation == 0 || *view.seats != *seats;
-            if is_news {
-                log(&view.seats, &seats);
+            let is_changed = view.generation == 0 || *view.seats != *seats;
+            if is_changed {
+                log_changes(&view.seats, &seats);
                 *view = View { generation: view.generation + 1, seats: seats.into() };
             }
-            is_news
+            is_changed
         });
         if changed {
             self.reports.send_modify(|report| report.changed = Some(now));
@@ -249,21 +253,21 @@ impl Book {
     }
 }
 
-/// Says who came, left, or stands otherwise now.
-fn log(before: &[Seat], after: &[Seat]) {
+/// Logs members that were added, changed or removed.
+fn log_changes(before: &[Seat], after: &[Seat]) {
     let find = |seats: &[Seat], name: &str| seats.iter().find(|seat| seat.name == name).cloned();
     for seat in after {
         let (member, endpoint, state) = (&seat.name, &seat.endpoint, seat.state);
         match find(before, member) {
-            None => info!(member, %endpoint, ?state, "an I/O node has a place"),
+            None => info!(member, %endpoint, ?state, "an I/O node was added"),
             Some(old) if old.state != state || old.endpoint != *endpoint => {
-                info!(member, %endpoint, ?state, "an I/O node has changed");
+                info!(member, %endpoint, ?state, "an I/O node changed");
             }
             Some(_) => {}
         }
     }
     for seat in before.iter().filter(|seat| find(after, &seat.name).is_none()) {
-        info!(member = seat.name, "an I/O node has no place any more");
+        info!(member = seat.name, "an I/O node was removed");
     }
 }
 
@@ -283,10 +287,10 @@ mod tests {
         MembershipError::NoName { endpoint: name.into() }
     }
 
-    /// A membership whose source the test plays.
-    fn played(policy: Policy) -> (Membership, Heard) {
-        let (heard, lists) = mpsc::channel(1);
-        (Membership::follow_lists("test".into(), policy, lists, tokio::spawn(async {})), heard)
+    /// Returns a membership and the channel on which the test sends lists in place of a source.
+    fn follow_test(policy: Policy) -> (Membership, ListSender) {
+        let (sender, lists) = mpsc::channel(1);
+        (Membership::follow_lists("test".into(), policy, lists, tokio::spawn(async {})), sender)
     }
 
     fn shown(view: &View) -> Vec<(&str, State)> {
@@ -297,79 +301,82 @@ mod tests {
         Policy { hold: Duration::from_secs(60), slow_start: Duration::from_secs(80) };
 
     #[tokio::test]
-    async fn a_bad_list_is_counted_once_and_the_last_one_stays() {
-        let (membership, heard) = played(POLICY);
+    async fn a_refused_list_counts_once_and_the_last_list_stays_in_use() {
+        let (membership, sender) = follow_test(POLICY);
         let mut reports = membership.reports();
-        heard.send(Ok(list(&["a", "b"]))).await.unwrap();
+        sender.send(Ok(list(&["a", "b"]))).await.unwrap();
         reports.wait_for(|report| report.lists == 1).await.unwrap();
-        for said in ["x", "x", "y"] {
-            heard.send(Err(refused(said))).await.unwrap();
+        for endpoint in ["x", "x", "y"] {
+            sender.send(Err(refused(endpoint))).await.unwrap();
         }
         let report = reports.wait_for(|report| report.refused == 2).await.unwrap().clone();
         assert!(report.error.unwrap().to_string().contains("at y"));
         assert_eq!(membership.views().borrow().generation, 1);
-        heard.send(Ok(list(&["a", "b"]))).await.unwrap();
+        sender.send(Ok(list(&["a", "b"]))).await.unwrap();
         let report = reports.wait_for(|report| report.lists == 2).await.unwrap().clone();
         assert!(report.error.is_none());
         assert_eq!(report.refused, 2);
-        assert_eq!(membership.views().borrow().generation, 1, "nothing has changed");
+        assert_eq!(membership.views().borrow().generation, 1, "the members are the same");
     }
 
     #[tokio::test]
-    async fn time_alone_changes_views() {
+    async fn views_change_with_time_alone() {
         let ms = Duration::from_millis;
-        let (membership, heard) = played(Policy { hold: ms(20), slow_start: ms(40) });
+        let (membership, sender) = follow_test(Policy { hold: ms(20), slow_start: ms(40) });
         let mut views = membership.views();
-        heard.send(Ok(list(&["a", "b"]))).await.unwrap();
+        sender.send(Ok(list(&["a", "b"]))).await.unwrap();
         views.wait_for(|view| view.generation == 1).await.unwrap();
-        heard.send(Ok(list(&["a", "c"]))).await.unwrap();
+        sender.send(Ok(list(&["a", "c"]))).await.unwrap();
         let grown = [("a", State::Ready), ("c", State::Ready)];
         let view = views.wait_for(|view| shown(view) == grown).await.unwrap().clone();
         assert_eq!(view.seats[1].share, 1.0);
-        assert!(view.generation > 2, "the list alone was the second");
+        assert!(view.generation > 2, "the second list alone made generation 2");
     }
 
     #[tokio::test]
-    async fn a_source_that_ends_is_told_of_and_time_goes_on() {
+    async fn holds_end_after_the_source_task_has_ended() {
         let ms = Duration::from_millis;
-        let (membership, heard) = played(Policy { hold: ms(20), slow_start: ms(40) });
+        let (membership, sender) = follow_test(Policy { hold: ms(20), slow_start: ms(40) });
         let (mut views, mut reports) = (membership.views(), membership.reports());
-        heard.send(Ok(list(&["a", "b"]))).await.unwrap();
-        heard.send(Ok(list(&["a"]))).await.unwrap();
-        drop(heard);
+        sender.send(Ok(list(&["a", "b"]))).await.unwrap();
+        sender.send(Ok(list(&["a"]))).await.unwrap();
+        drop(sender);
         let report = reports.wait_for(|report| report.error.is_some()).await.unwrap().clone();
-        assert!(report.error.unwrap().to_string().contains("not followed any more"));
+        assert!(report.error.unwrap().to_string().contains("its reader has ended"));
         views.wait_for(|view| shown(view) == [("a", State::Ready)]).await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_start_fails_with_a_bad_list_and_not_with_a_source_out_of_reach() {
-        let (membership, heard) = played(POLICY);
-        heard.send(Err(refused("x"))).await.unwrap();
-        let error = membership.first_word().await.unwrap_err().to_string();
+    async fn a_refused_list_fails_the_start_and_an_unreachable_source_does_not() {
+        let (membership, sender) = follow_test(POLICY);
+        sender.send(Err(refused("x"))).await.unwrap();
+        let error = membership.wait_for_first_result().await.unwrap_err().to_string();
         assert_eq!(
             error,
             "test: an I/O node at x has an empty name; name it, or leave the name out"
         );
-        let (membership, heard) = played(POLICY);
+        let (membership, sender) = follow_test(POLICY);
         let unreachable =
             || MembershipError::Unreachable { source_name: "test".into(), problem: "down".into() };
-        heard.send(Err(unreachable())).await.unwrap();
-        membership.first_word().await.unwrap();
+        sender.send(Err(unreachable())).await.unwrap();
+        membership.wait_for_first_result().await.unwrap();
         assert_eq!(membership.views().borrow().generation, 0);
     }
 
     #[tokio::test]
-    async fn a_start_fails_with_a_file_that_is_not_there_and_says_what_happens_next() {
+    async fn a_missing_file_fails_the_start_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("missing.toml");
         let source = Source::File(path.clone());
         let settings = Settings { refresh: Duration::from_millis(1), policy: POLICY };
-        let said = Membership::follow(&source, settings).await.unwrap_err().to_string();
-        assert!(said.contains(&format!("from file:{}: No such file", path.display())), "{said}");
+        let message = Membership::follow(&source, settings).await.unwrap_err().to_string();
         assert!(
-            said.ends_with("this node is not started: write the file, or name another"),
-            "{said}"
+            message.contains(&format!("from file:{}: No such file", path.display())),
+            "{message}"
+        );
+        assert!(
+            message.ends_with("this node does not start: write the file, or name another"),
+            "{message}"
         );
         std::fs::write(&path, "[[io_nodes]]\nendpoint = \"h:1\"\n").unwrap();
         let membership = Membership::follow(&source, settings).await.unwrap();
@@ -377,10 +384,10 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let mut lost = reports.clone();
         let report = lost.wait_for(|report| report.error.is_some()).await.unwrap().clone();
-        assert_eq!((report.lists, report.failures), (1, 1), "from then on it may be away");
+        assert_eq!((report.lists, report.failures), (1, 1), "a running node keeps its last list");
         drop(membership);
         while lost.changed().await.is_ok() {}
         let last = reports.borrow().error.as_ref().unwrap().to_string();
-        assert!(last.contains("No such file"), "no defect: {last}");
+        assert!(last.contains("No such file"), "dropping the membership reports no defect: {last}");
     }
 }

@@ -1,9 +1,9 @@
-//! Members from the Kubernetes API: a watch on the EndpointSlices of one or more Services.
+//! Reads members from the Kubernetes API with a watch on the EndpointSlices of one or more Services.
 //!
-//! kube's watcher lists, watches from there on with bookmarks, and lists anew when the API server has
-//! forgotten where it was (410 Gone). While the API is out of reach the last list stays. The account that
-//! the node runs under must be allowed to list and watch `endpointslices` of `discovery.k8s.io` in the
-//! Service's namespace.
+//! kube's watcher lists the slices, then watches them from that version on, with bookmarks. It lists them again
+//! when the API server no longer has that version (410 Gone). While the API is out of reach, the last list stays
+//! in use. The node's service account needs permission to list and watch `endpointslices` of `discovery.k8s.io`
+//! in the Services' namespace.
 
 use std::time::Duration;
 
@@ -16,24 +16,26 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::error::MembershipError;
-use crate::follow::Heard;
+use crate::follow::ListSender;
 use crate::slices::{SERVICE_LABEL, Slices};
 use crate::source::{Port, Source};
 
-/// What the API server says once it has forgotten a watch's place: no fault, the watcher lists anew.
+/// The status code by which the API server says that it no longer has a watch's version. This is no error,
+/// because the watcher lists again.
 const GONE: u16 = 410;
 
-/// So long without another error, and a watch stands: longer than the watcher's pauses and a connection's time.
-const QUIET: Duration = Duration::from_secs(90);
+/// A watch that failed counts as restored after this time without another error. It is longer than the watcher's
+/// longest back-off and the time in which a connection attempt fails.
+const QUIET_TIME: Duration = Duration::from_secs(90);
 
-/// Which Services.
+/// The Services to watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
-    /// Their namespace; the one of this node if left out.
+    /// Their namespace. `None` is the namespace of this node.
     pub namespace: Option<String>,
     /// Their names.
     pub names: Vec<String>,
-    /// Their port.
+    /// Their port. `None` if they have only one.
     pub port: Option<Port>,
 }
 
@@ -45,22 +47,22 @@ impl Services {
     }
 }
 
-/// Tells of the Services' pods now and whenever they have changed, until nobody listens. Without a
-/// `config` it is the cluster's that this node runs in, or that of the kubeconfig.
-pub(crate) async fn follow(services: Services, config: Option<Config>, heard: Heard) {
-    // Two are compiled in; whoever names none gets the process's.
+/// Sends the list that the Services' pods make, now and after each change, until the receiver is dropped. Without
+/// a `config`, uses the cluster that this node runs in, or the kubeconfig.
+pub(crate) async fn follow(services: Services, config: Option<Config>, lists: ListSender) {
+    // Two crypto providers are compiled in, so rustls can't pick one: kube's client needs a process default.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let mut pauses = DefaultBackoff::default();
+    let mut backoff = DefaultBackoff::default();
     let api = loop {
         match api(&services, config.clone()).await {
             Ok(api) => break api,
             Err(problem) => {
-                if heard.send(Err(services.unreachable(problem))).await.is_err() {
+                if lists.send(Err(services.unreachable(problem))).await.is_err() {
                     return;
                 }
             }
         }
-        tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+        tokio::time::sleep(backoff.next().unwrap_or_default()).await;
     };
     let labels = format!("{SERVICE_LABEL} in ({})", services.names.join(","));
     let events = watcher(api, watcher::Config::default().labels(&labels)).default_backoff();
@@ -68,14 +70,15 @@ pub(crate) async fn follow(services: Services, config: Option<Config>, heard: He
     let (mut slices, mut has_warned) = (Slices::default(), false);
     let mut failed: Option<Instant> = None;
     loop {
-        // A watch that is taken up again says nothing of it, unless something has changed.
-        let stands_again = failed.filter(|_| slices.are_known()).map(|at| at + QUIET);
+        // A restored watch sends no event until a slice changes, so the error would stay in the report. Send the
+        // list again after a quiet time, which clears the error.
+        let restored = failed.filter(|_| slices.are_known()).map(|at| at + QUIET_TIME);
         let event = tokio::select! {
             event = events.next() => event,
-            () = sleep_until(stands_again.unwrap_or_else(Instant::now)), if stands_again.is_some() => {
+            () = sleep_until(restored.unwrap_or_else(Instant::now)), if restored.is_some() => {
                 failed = None;
                 let list = slices.list(services.port.as_ref());
-                match heard.send(list).await {
+                match lists.send(list).await {
                     Ok(()) => continue,
                     Err(_) => return,
                 }
@@ -83,23 +86,23 @@ pub(crate) async fn follow(services: Services, config: Option<Config>, heard: He
         };
         let Some(event) = event else { return };
         failed = event.is_err().then(Instant::now);
-        let told = match event.map(|event| slices.apply(event)) {
+        let list = match event.map(|event| slices.apply(event)) {
             Ok(true) => slices.list(services.port.as_ref()),
             Ok(false) => continue,
             Err(watcher::Error::WatchError(status)) if status.code == GONE => {
-                debug!("the API server has forgotten the watch; listing anew");
+                debug!("the API server no longer has the watch's version; listing again");
                 continue;
             }
-            Err(error) => Err(services.unreachable(said(&error))),
+            Err(error) => Err(services.unreachable(describe(&error))),
         };
-        if slices.nameless() && !std::mem::replace(&mut has_warned, true) {
+        if slices.has_unnamed_pod() && !std::mem::replace(&mut has_warned, true) {
             warn!(
                 services = services.names.join(","),
-                "some endpoints have neither a host name nor a pod, so they are named after their \
-                 addresses: one that comes back with another address is a new I/O node"
+                "some endpoints have neither a host name nor a pod name, so they are named after their \
+                 addresses. An I/O node that restarts with another address counts as a new node"
             );
         }
-        if heard.send(told).await.is_err() {
+        if lists.send(list).await.is_err() {
             return;
         }
     }
@@ -112,38 +115,38 @@ async fn api(services: &Services, config: Option<Config>) -> Result<Api<Endpoint
             format!(
                 "no Kubernetes API is known here: run in a pod with a service account, set KUBECONFIG, or name the \
                  I/O nodes by dns: or file: ({})",
-                causes(&error)
+                error_chain(&error)
             )
         })?,
     };
     let namespace = services.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let client = Client::try_from(config).map_err(|error| causes(&error))?;
+    let client = Client::try_from(config).map_err(|error| error_chain(&error))?;
     Ok(Api::namespaced(client, &namespace))
 }
 
-/// What went wrong, by the API server's own words where there are some.
-fn said(error: &watcher::Error) -> String {
+/// Returns the API server's own message if the error has one, or else the error and its causes.
+fn describe(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
         | watcher::Error::WatchError(status) => status.message.clone(),
-        error => causes(error),
+        error => error_chain(error),
     }
 }
 
-/// An error with what caused it, each said once.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+/// Joins an error's text with those of its causes, leaving out repeated texts.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut chain = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
+        if !chain.contains(&text) {
+            chain = format!("{chain}: {text}");
         }
         cause = error.source();
     }
-    said
+    chain
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
-//! Who the I/O nodes are: a list of members that is followed while a node runs.
+//! Follows the list of I/O nodes, the *members*, while a node runs.
 //!
 //! ```text
-//! source (file, dns, kubernetes, or the configuration itself)
-//!    └─ what it says ─► MemberList: checked ─► Roster: held, ramped up ─► View ─► whoever routes
-//!                            └─ refused: counted, told, and the last View stays
+//! source (file, DNS, Kubernetes, or the configuration itself)
+//!    └─ entries ─► MemberList (validated) ─► Roster (hold, slow start) ─► View ─► the router
+//!                       └─ refused: counted and logged; the last View stays in use
 //! ```
 //!
-//! A file a source; what each makes of what it reads is pure, and so are the [`MemberList`]'s checks and
-//! the [`Roster`], which has no clock of its own.
+//! Each source has its own file. Parsing, the checks of [`MemberList`] and the [`Roster`] are pure: callers
+//! pass the time to the roster, which reads no clock.
 //!
-//! Invariants: a [`View`] is never of a list that was refused; a member's place doesn't change with its
-//! address; a source that fails, or says that nobody is there, takes no member away.
+//! Invariants:
+//! - No [`View`] is made from a refused list.
+//! - A member is identified by its name. A new address does not move its chunks.
+//! - A source that fails, or that reports no members, removes no member.
 //!
-//! Not here: who owns what (`placement`), and whether a member answers (`client`, and the query tier's
-//! ejection).
+//! Chunk ownership is in `placement`. Whether a member answers is known to `client` and to the ejection logic
+//! of the query tier.
 
 mod config;
 mod dns;

@@ -1,4 +1,4 @@
-//! What a source says at one moment, checked. Pure.
+//! A validated list of members. Pure.
 
 use std::collections::HashMap;
 
@@ -8,47 +8,48 @@ use placement::{Member, Members, MembersError};
 use crate::config::IoNodeConfig;
 use crate::error::{MembershipError, Result};
 
-/// The most members: the owner of a chunk is found by looking at all of them.
+/// The maximum number of members. Finding the owner of a chunk computes a score for each of them.
 pub const MEMBERS_MAX: usize = 1024;
 
-/// Whether a source says that a member is there.
+/// A member's availability according to the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It serves.
     Ready,
-    /// It still serves, and is about to stop.
+    /// It still serves but is about to stop.
     Draining,
-    /// It is not ready, and listed all the same: it may answer already.
+    /// It is listed but not ready. It may answer already.
     Starting,
-    /// It is known, and does not serve now.
+    /// It is known to the source but does not serve.
     Absent,
 }
 
-/// One member, as a source has it.
+/// A member in a source's list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The name that placement goes by; it stays when the address changes.
+    /// The name that placement uses. It stays the same when the address changes.
     pub name: String,
-    /// Where it listens.
+    /// The address it listens on.
     pub endpoint: Endpoint,
-    /// Its share, in any unit that all members have in common; above 0.
+    /// Its share of the chunks, relative to the weights of the other members. Above 0.
     pub weight: f64,
-    /// Where it stands; `None` if the source doesn't say.
+    /// Its location, such as an availability zone, if the source gives one.
     pub zone: Option<String>,
-    /// Whether it is there.
+    /// Its availability.
     pub presence: Presence,
 }
 
-/// A list that can be placed over, by ascending name. It may be empty: only some sources may say so.
+/// A valid list of members, in ascending order of their names. It may be empty: DNS and Kubernetes may have no
+/// members for a while. Lists that people write may not be empty (see [`MemberList::written`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemberList(Vec<Entry>);
 
 impl MemberList {
-    /// Checks a list.
+    /// Validates and sorts `entries`.
     ///
     /// # Errors
-    /// A name twice or empty, a weight that is not finite and above 0, two members that are there at one
-    /// endpoint, more than [`MEMBERS_MAX`].
+    /// A name that is repeated or empty, a weight that is not finite and above 0, an endpoint of two members that
+    /// are not absent, or more than [`MEMBERS_MAX`] members.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
         if entries.len() > MEMBERS_MAX {
             return Err(MembershipError::TooMany { count: entries.len(), max: MEMBERS_MAX });
@@ -66,7 +67,7 @@ impl MemberList {
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let mut at = HashMap::new();
-        // The address of a node that is gone may be another's by now.
+        // The address of an absent node may belong to another node by now.
         for entry in entries.iter().filter(|entry| entry.presence != Presence::Absent) {
             if let Some(first) = at.insert(entry.endpoint.to_string(), &entry.name) {
                 return Err(MembershipError::SameEndpoint {
@@ -79,10 +80,10 @@ impl MemberList {
         Ok(Self(entries))
     }
 
-    /// The list that somebody wrote down.
+    /// Converts and validates a list from a configuration or a file.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and a list of nobody, an endpoint that is none, another protocol.
+    /// As [`new`](Self::new), and for an empty list, an invalid endpoint or an unsupported protocol.
     pub fn written(nodes: &[IoNodeConfig]) -> Result<Self> {
         if nodes.is_empty() {
             return Err(MembersError::Empty.into());
@@ -90,7 +91,7 @@ impl MemberList {
         Self::new(nodes.iter().map(IoNodeConfig::entry).collect::<Result<_>>()?)
     }
 
-    /// By ascending name.
+    /// Returns the members in ascending order of their names.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }
@@ -100,38 +101,41 @@ impl MemberList {
 mod tests {
     use super::*;
 
-    fn refused(nodes: &[IoNodeConfig]) -> String {
+    fn refusal(nodes: &[IoNodeConfig]) -> String {
         MemberList::written(nodes).unwrap_err().to_string()
     }
 
     #[test]
-    fn bad_lists_are_refused_with_what_is_at_fault() {
+    fn errors_of_invalid_lists_name_the_offending_value() {
         let node = |name: &str, port: u32| IoNodeConfig::at(format!("h:{port}")).named(name);
         let weighing = |weight| IoNodeConfig { weight, ..node("a", 1) };
-        let speaking = |what: &str| IoNodeConfig { protocol: Some(what.into()), ..node("a", 1) };
-        for (said, expected) in [
-            (refused(&[]), "there is no I/O node"),
-            (refused(&[node("a", 1), node("a", 2)]), "two I/O nodes are named `a`"),
-            (refused(&[node("a", 1), node("b", 1)]), "`a` and `b` are both at http://h:1"),
-            (refused(&[weighing(0.0)]), "`a` has weight 0"),
-            (refused(&[weighing(-1.0)]), "`a` has weight -1"),
-            (refused(&[weighing(f64::NAN)]), "`a` has weight NaN"),
-            (refused(&[node("a", 0)]), "`h:0` is not an endpoint: it names no port"),
-            (refused(&[node("a", 70_000)]), "`h:70000` is not an endpoint"),
-            (refused(&[node(" ", 1)]), "has an empty name"),
-            (refused(&[IoNodeConfig::at("ftp://h:1")]), "only `http` and `https`"),
-            (refused(&[speaking("bireme.fetch.v2")]), "`a` speaks `bireme.fetch.v2`"),
+        let speaking = |protocol: &str| {
+            let protocol = Some(protocol.into());
+            IoNodeConfig { protocol, ..node("a", 1) }
+        };
+        for (message, expected) in [
+            (refusal(&[]), "there is no I/O node"),
+            (refusal(&[node("a", 1), node("a", 2)]), "two I/O nodes are named `a`"),
+            (refusal(&[node("a", 1), node("b", 1)]), "`a` and `b` are both at http://h:1"),
+            (refusal(&[weighing(0.0)]), "`a` has weight 0"),
+            (refusal(&[weighing(-1.0)]), "`a` has weight -1"),
+            (refusal(&[weighing(f64::NAN)]), "`a` has weight NaN"),
+            (refusal(&[node("a", 0)]), "`h:0` is not an endpoint: it names no port"),
+            (refusal(&[node("a", 70_000)]), "`h:70000` is not an endpoint"),
+            (refusal(&[node(" ", 1)]), "has an empty name"),
+            (refusal(&[IoNodeConfig::at("ftp://h:1")]), "only `http` and `https`"),
+            (refusal(&[speaking("bireme.fetch.v2")]), "`a` speaks `bireme.fetch.v2`"),
         ] {
-            assert!(said.contains(expected), "{said}");
+            assert!(message.contains(expected), "{message}");
         }
         assert!(MemberList::written(&[speaking("bireme.fetch.v1")]).is_ok());
         let many: Vec<_> = (1..=1025).map(|port| node(&port.to_string(), port)).collect();
-        assert!(refused(&many).contains("1025 I/O nodes are listed, and 1024"));
+        assert!(refusal(&many).contains("1025 I/O nodes are listed, and 1024"));
         assert!(MemberList::written(&many[..1024]).is_ok());
     }
 
     #[test]
-    fn the_order_is_by_name_and_an_absent_nodes_address_may_be_anothers() {
+    fn entries_are_sorted_and_an_absent_member_may_share_an_endpoint() {
         let mut gone = IoNodeConfig::at("h:1").named("z").entry().unwrap();
         gone.presence = Presence::Absent;
         let here = IoNodeConfig::at("h:1").named("a").entry().unwrap();

@@ -1,18 +1,21 @@
-//! The members over time: who keeps a place, and how large a share. Pure: it is told the time.
+//! Tracks members over time: their states and their shares. Pure: callers pass the time.
 //!
 //! ```text
 //!          in a later list              slow_start is over
 //!   (new) ────────────────► Joining ────────────────────► Ready ◄──► Draining
 //!   (new) ── in the first list ──────────────────────────►  │  ▲
-//!                                        not there any more │  │ there again
-//!                             (gone) ◄── after hold ── Away ◄──┘
+//!                                          no longer listed │  │ listed again
+//!                          (removed) ◄── after hold ── Away ◄──┘
 //! ```
 //!
-//! A member that restarts comes back with its drives, so its chunks stay its own meanwhile: moving them
-//! would fill them elsewhere for nothing, and back again. One that joins a running list takes its chunks
-//! over bit by bit: by rendezvous hashing a growing weight only ever adds chunks to it, each of which its
-//! last owner has served until then. What query nodes don't have in common (when each of them saw a
-//! member come or go) makes them ask different nodes for a while, never for different rows.
+//! A member that restarts comes back with its drives, so it keeps its chunks while it is away. Moving them would
+//! fill them on other nodes, and fill them again when the member is back.
+//!
+//! A member that joins later takes over its chunks in steps. With rendezvous hashing a growing weight only adds
+//! chunks to a member, and the previous owner serves each of them until it moves.
+//!
+//! Query nodes may see a member come or go at different times. They then ask different nodes for a while, but
+//! always for the same rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,114 +25,116 @@ use tokio::time::Instant;
 use crate::list::{Entry, MemberList, Presence};
 use crate::view::{Seat, State};
 
-/// In how many steps a joining member's share grows.
+/// The number of steps in which a joining member's share grows.
 const STEPS: u32 = 8;
 
-/// How long things take.
+/// The durations of holds and of slow starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// How long a member that is not there keeps its place.
+    /// The time for which a member that is away keeps its chunks.
     pub hold: Duration,
-    /// Until a member that joins has its whole share.
+    /// The time in which a joining member's share grows to its full weight.
     pub slow_start: Duration,
 }
 
-/// The members.
+/// The tracked members.
 #[derive(Debug)]
 pub struct Roster {
     policy: Policy,
-    places: BTreeMap<String, Place>,
-    is_first: bool,
+    members: BTreeMap<String, Tracked>,
+    /// Whether the roster was empty before the current list. Members of a first list get their full share at once.
+    is_empty: bool,
 }
 
+/// A member that the roster tracks.
 #[derive(Debug)]
-struct Place {
+struct Tracked {
     entry: Entry,
-    /// Since when it has been growing; `None` once it has grown.
+    /// The time at which the member joined, while its share still grows.
     joined: Option<Instant>,
-    /// Since when it has not been there.
+    /// The time since when the member has been away, if it is.
     away: Option<Instant>,
 }
 
 impl Roster {
-    /// Nobody yet.
+    /// Creates an empty roster.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, places: BTreeMap::new(), is_first: true }
+        Self { policy, members: BTreeMap::new(), is_empty: true }
     }
 
-    /// Takes over what a source says at `now`.
+    /// Applies a source's list at `now`.
     pub fn take(&mut self, list: &MemberList, now: Instant) {
-        let deserted = !self.is_first && self.is_deserted();
-        for place in self.places.values_mut() {
-            place.away.get_or_insert(now);
+        let were_all_away = !self.is_empty && self.are_all_away();
+        for member in self.members.values_mut() {
+            member.away.get_or_insert(now);
         }
         for entry in list.entries() {
-            let place = self.places.get_mut(&entry.name);
-            match (place, entry.presence) {
-                // Its place is kept with the address at which it was last seen.
+            let member = self.members.get_mut(&entry.name);
+            match (member, entry.presence) {
+                // It stays away, with its last known endpoint.
                 (Some(_), Presence::Absent) => {}
-                // The same, and it is asked there once it can be reached.
-                (Some(place), Presence::Starting) => {
-                    place.entry.endpoint.clone_from(&entry.endpoint);
+                // It stays away, but it can be reached at its new endpoint before it is ready.
+                (Some(member), Presence::Starting) => {
+                    member.entry.endpoint.clone_from(&entry.endpoint);
                 }
-                (Some(place), Presence::Ready | Presence::Draining) => {
-                    place.entry.clone_from(entry);
-                    place.away = None;
+                (Some(member), Presence::Ready | Presence::Draining) => {
+                    member.entry.clone_from(entry);
+                    member.away = None;
                 }
-                // Whoever has yet to become ready joins then, unless all are at their beginning.
-                (None, Presence::Absent | Presence::Starting) if !self.is_first => {}
+                // A new member joins when it becomes ready. In a first list it is tracked at once, because the
+                // whole cluster may be starting.
+                (None, Presence::Absent | Presence::Starting) if !self.is_empty => {}
                 (None, presence) => {
-                    let grows = !self.is_first && !self.policy.slow_start.is_zero();
+                    let grows = !self.is_empty && !self.policy.slow_start.is_zero();
                     let is_away = matches!(presence, Presence::Absent | Presence::Starting);
-                    let place = Place {
+                    let member = Tracked {
                         entry: entry.clone(),
                         joined: grows.then_some(now),
                         away: is_away.then_some(now),
                     };
-                    self.places.insert(entry.name.clone(), place);
+                    self.members.insert(entry.name.clone(), member);
                 }
             }
         }
-        if deserted && !self.is_deserted() {
-            // While nobody was there, it was the source that was in doubt: the time begins now.
-            for away in self.places.values_mut().filter_map(|place| place.away.as_mut()) {
+        if were_all_away && !self.are_all_away() {
+            // While all members were away, the source was not trusted. Their holds begin now.
+            for away in self.members.values_mut().filter_map(|member| member.away.as_mut()) {
                 *away = now;
             }
         }
-        // A list of nobody is the beginning of nothing.
-        self.is_first = self.places.is_empty();
+        self.is_empty = self.members.is_empty();
         self.pass(now);
     }
 
-    /// Lets time pass until `now`.
+    /// Removes members whose hold has ended, and ends the slow start of those that have grown.
     pub fn pass(&mut self, now: Instant) {
         let Policy { hold, slow_start } = self.policy;
-        if !self.is_deserted() {
-            self.places.retain(|_, place| place.away.is_none_or(|away| now < away + hold));
+        if !self.are_all_away() {
+            self.members.retain(|_, member| member.away.is_none_or(|away| now < away + hold));
         }
-        for place in self.places.values_mut() {
-            place.joined = place.joined.filter(|&joined| now < joined + slow_start);
+        for member in self.members.values_mut() {
+            member.joined = member.joined.filter(|&joined| now < joined + slow_start);
         }
     }
 
-    /// When [`pass`](Self::pass) changes something next.
+    /// Returns the next time at which [`pass`](Self::pass) changes the members.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         let hold = self.policy.hold;
-        let leaves = |place: &Place| place.away.map(|away| away + hold);
-        let leaves = self.places.values().filter(|_| !self.is_deserted()).filter_map(leaves);
-        let grows = |place: &Place| {
-            let joined = place.joined?;
+        let leaves = |member: &Tracked| member.away.map(|away| away + hold);
+        let leaves = self.members.values().filter(|_| !self.are_all_away()).filter_map(leaves);
+        let grows = |member: &Tracked| {
+            let joined = member.joined?;
             Some(joined + self.policy.slow_start * self.step(joined, now) / STEPS)
         };
-        leaves.chain(self.places.values().filter_map(grows)).min()
+        leaves.chain(self.members.values().filter_map(grows)).min()
     }
 
-    /// The members at `now`, by ascending name.
+    /// Returns the members at `now`, in ascending order of their names.
     pub fn seats(&self, now: Instant) -> Vec<Seat> {
-        let seat = |place: &Place| {
-            let Entry { name, endpoint, weight, zone, presence } = place.entry.clone();
-            let step = place.joined.map_or(STEPS, |joined| self.step(joined, now));
-            let state = match (place.away, presence) {
+        let seat = |member: &Tracked| {
+            let Entry { name, endpoint, weight, zone, presence } = member.entry.clone();
+            let step = member.joined.map_or(STEPS, |joined| self.step(joined, now));
+            let state = match (member.away, presence) {
                 (Some(_), _) | (None, Presence::Absent | Presence::Starting) => State::Away,
                 (None, Presence::Draining) => State::Draining,
                 (None, Presence::Ready) if step < STEPS => State::Joining,
@@ -138,16 +143,16 @@ impl Roster {
             let share = weight * f64::from(step) / f64::from(STEPS);
             Seat { name, endpoint, weight, share, zone, state }
         };
-        self.places.values().map(seat).collect()
+        self.members.values().map(seat).collect()
     }
 
-    /// A source that says that nobody is there is more likely to be mistaken, and if it isn't, nothing is
-    /// won by forgetting who was.
-    fn is_deserted(&self) -> bool {
-        self.places.values().all(|place| place.away.is_some())
+    /// Returns whether all members are away. No member is removed then: the source is more likely wrong than
+    /// right, and removing every member would gain nothing.
+    fn are_all_away(&self) -> bool {
+        self.members.values().all(|member| member.away.is_some())
     }
 
-    /// From 1 to [`STEPS`].
+    /// Returns the step of a member that joined at `joined`, from 1 to [`STEPS`].
     fn step(&self, joined: Instant, now: Instant) -> u32 {
         let whole = self.policy.slow_start.as_nanos().max(1);
         let grown = now.saturating_duration_since(joined).as_nanos() * u128::from(STEPS) / whole;
@@ -171,7 +176,8 @@ mod tests {
         Entry { presence, ..node.named(name).entry().unwrap() }
     }
 
-    /// Names that are ready; in upper case draining, after `-` absent.
+    /// Parses a list of one-letter names. Lower case is ready, upper case is draining, and names after `-` are
+    /// absent.
     fn list(names: &str) -> MemberList {
         let mut presence = Presence::Ready;
         let mut entries = Vec::new();
@@ -192,7 +198,7 @@ mod tests {
         roster.seats(now).into_iter().map(seat).collect::<Vec<_>>().join(", ")
     }
 
-    /// A roster that has taken `first` at `start`.
+    /// Returns a roster that took the list `first`, and the time at which it did.
     fn roster(first: &str) -> (Roster, Instant) {
         let (mut roster, start) = (Roster::new(POLICY), Instant::now());
         roster.take(&list(first), start);
@@ -204,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_restarts_keeps_its_place_and_its_share() {
+    fn a_member_that_restarts_keeps_its_share() {
         let (mut roster, start) = roster("ab");
         assert_eq!(shown(&roster, start), "a Ready 2, b Ready 2");
         assert_eq!(roster.next_change(start), None);
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_back_and_starting_is_away_at_its_new_address() {
+    fn a_member_that_starts_again_stays_away_at_its_new_endpoint() {
         let (mut roster, start) = roster("ab");
         let moved = |presence| {
             let entry = Entry { endpoint: "http://h:1".parse().unwrap(), ..entry("b", presence) };
@@ -231,13 +237,13 @@ mod tests {
         roster.take(&moved(Presence::Starting), after(start, 20));
         assert_eq!(shown(&roster, after(start, 20)), "a Ready 2, b Away 2");
         assert_eq!(roster.seats(after(start, 20))[1].endpoint.to_string(), "http://h:1");
-        // Its place is kept no longer for it.
+        // A starting member is still away, so its hold ends as usual.
         roster.pass(after(start, 130));
         assert_eq!(shown(&roster, after(start, 130)), "a Ready 2");
     }
 
     #[test]
-    fn a_member_that_stays_away_loses_its_place_and_joins_anew() {
+    fn a_member_that_outlasts_its_hold_is_removed_and_joins_as_new() {
         let (mut roster, start) = roster("ab");
         roster.take(&list("a"), start);
         roster.pass(after(start, 119));
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_joins_grows_in_steps() {
+    fn the_share_of_a_joining_member_grows_in_steps() {
         let (mut roster, start) = roster("a");
         roster.take(&list("ab-c"), start);
         for (seconds, expected, next) in [
@@ -269,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_first_list_of_anybody_all_have_their_place_at_once() {
+    fn members_of_the_first_list_have_their_full_share_at_once() {
         let (mut empty, start) = roster("");
         empty.take(&list("ab"), after(start, 10));
         assert_eq!(shown(&empty, after(start, 10)), "a Ready 2, b Ready 2");
@@ -278,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nobody_is_there_nobody_leaves() {
+    fn no_member_is_removed_while_all_are_away() {
         let (mut roster, start) = roster("ab");
         roster.take(&list(""), start);
         roster.pass(after(start, 1000));
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn without_hold_and_slow_start_the_list_is_what_counts() {
+    fn without_hold_and_slow_start_the_roster_equals_the_list() {
         let policy = Policy { hold: Duration::ZERO, slow_start: Duration::ZERO };
         let (mut roster, now) = (Roster::new(policy), Instant::now());
         roster.take(&list("ab"), now);
@@ -300,10 +306,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is listed has a place and nobody else has one for longer than `hold`; a share never
-        /// shrinks while its member is there.
+        /// Listed members are tracked, others are tracked for at most `hold`, and the share of a listed member
+        /// never shrinks.
         #[test]
-        fn places_follow_the_lists(
+        fn the_roster_follows_the_lists(
             lists in prop::collection::vec((0u64..200, prop::collection::btree_set("[a-e]", 1..5)), 1..30),
         ) {
             let (mut roster, mut now) = (Roster::new(POLICY), Instant::now());

@@ -1,9 +1,11 @@
-//! Members from EndpointSlices: several slices, of one Service or more, are one list. Pure.
+//! Merges the EndpointSlices of one or more Services into one list of members. Pure.
 //!
-//! A Service's endpoints come in slices of up to 100, one kind of address each, in no order; while the
-//! controller moves an endpoint it may be in two of them for a moment. A member's name is the endpoint's
-//! host name (which pods of a StatefulSet have, and keep when they restart), else its pod's name, else
-//! its address. Its weight is its Service's: Kubernetes copies a Service's labels to its slices.
+//! A Service's endpoints are split into slices of up to 100 endpoints, in no particular order. All addresses of a
+//! slice are of one family, IPv4 or IPv6. While the controller moves an endpoint, two slices may contain it.
+//!
+//! A member is named after the endpoint's host name, which pods of a StatefulSet have and keep when they restart.
+//! Without one it is named after its pod, and without a pod after its address. A member's weight is its Service's:
+//! Kubernetes copies a Service's labels to its slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +16,27 @@ use crate::error::{MembershipError, Result};
 use crate::list::{Entry, MemberList, Presence};
 use crate::source::Port;
 
-/// The label by which slices tell their Service.
+/// The label of a slice that holds its Service's name.
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// The label by which a Service tells the weight of each of its nodes; 1 without it.
+/// The label of a Service that holds the weight of each of its nodes. Without the label the weight is 1.
 const WEIGHT_LABEL: &str = "bireme.io/weight";
 
-/// What a port may say that it speaks: gRPC without TLS, by the names that are in use for it.
+/// The values of a port's `appProtocol` that are accepted: the usual names for gRPC without TLS.
 const PROTOCOLS: [&str; 6] = ["grpc", "h2c", "kubernetes.io/h2c", "http2", "http", "tcp"];
 
-/// The Services' slices, as a watch tells of them.
+/// The current slices of the Services, updated by a watch's events.
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
     known: BTreeMap<String, EndpointSlice>,
-    /// Those of a listing that is not complete yet.
+    /// The slices received so far of a listing that is still incomplete.
     listed: BTreeMap<String, EndpointSlice>,
     are_known: bool,
 }
 
 impl Slices {
-    /// Whether there is a new list now: never in the middle of a listing.
+    /// Applies an event. Returns whether the list may have changed, which it never does in the middle of a
+    /// listing.
     pub fn apply(&mut self, event: Event<EndpointSlice>) -> bool {
         let name = |slice: &EndpointSlice| slice.metadata.name.clone().unwrap_or_default();
         match event {
@@ -58,23 +61,23 @@ impl Slices {
         }
     }
 
-    /// Whether there has been a whole listing.
+    /// Returns whether a complete listing has been received.
     pub fn are_known(&self) -> bool {
         self.are_known
     }
 
-    /// The list that they make together.
+    /// Merges all slices into a list.
     ///
     /// # Errors
-    /// A port that is not there or not named, another protocol, a weight that is none, two pods of one name.
+    /// A port that is missing or ambiguous, an unsupported protocol, an invalid weight, or two pods of one name.
     pub fn list(&self, port: Option<&Port>) -> Result<MemberList> {
         let mut entries: BTreeMap<(String, String), Entry> = BTreeMap::new();
-        for slice in self.family() {
+        for slice in self.one_family() {
             let weight = weight(slice)?;
             for pod in &slice.endpoints {
                 let Some(address) = pod.addresses.first() else { continue };
                 let name = name_of(pod).unwrap_or(address);
-                let number = number(slice, port, name)?;
+                let number = port_number(slice, port, name)?;
                 let host =
                     if address.contains(':') { format!("[{address}]") } else { address.clone() };
                 let entry = Entry {
@@ -84,7 +87,7 @@ impl Slices {
                     zone: pod.zone.clone(),
                     presence: presence(pod),
                 };
-                // In two slices at once: the one that says more of it counts.
+                // If two slices contain the endpoint, the better presence wins: the other slice is out of date.
                 let seen =
                     entries.entry((name.to_owned(), address.clone())).or_insert(entry.clone());
                 if rank(entry.presence) < rank(seen.presence) {
@@ -93,20 +96,21 @@ impl Slices {
             }
         }
         let mut entries: Vec<Entry> = entries.into_values().collect();
-        // A pod that was replaced may still be told of at its last address.
+        // A replaced pod may still be listed at its previous address.
         entries.sort_by_key(|entry| (entry.name.clone(), rank(entry.presence)));
         entries
             .dedup_by(|later, first| later.name == first.name && later.presence != Presence::Ready);
         MemberList::new(entries)
     }
 
-    /// Whether some pod has no name but its address.
-    pub fn nameless(&self) -> bool {
-        self.family().flat_map(|slice| &slice.endpoints).any(|pod| name_of(pod).is_none())
+    /// Returns whether a pod has neither a host name nor a pod name.
+    pub fn has_unnamed_pod(&self) -> bool {
+        self.one_family().flat_map(|slice| &slice.endpoints).any(|pod| name_of(pod).is_none())
     }
 
-    /// The slices, of each Service by one kind of address: one with both has each pod twice.
-    fn family(&self) -> impl Iterator<Item = &EndpointSlice> {
+    /// Returns the slices of one address family for each Service: IPv4 if there are any, or else IPv6. A dual-stack
+    /// Service lists each pod once for each family.
+    fn one_family(&self) -> impl Iterator<Item = &EndpointSlice> {
         let of = |family: &'static str| {
             let slices = self.known.values().filter(|slice| !slice.endpoints.is_empty());
             slices.filter(move |slice| slice.address_type == family)
@@ -139,8 +143,9 @@ fn name_of(pod: &Pod) -> Option<&String> {
     pod.hostname.as_ref().or(of_pod)
 }
 
-/// By `serving`, as `ready` is always true where a Service publishes addresses that are not ready: who is not ready is
-/// then to be asked where it answers.
+/// Derives the presence from the `serving` condition. `ready` does not tell it: `ready` is always true if the Service
+/// publishes addresses that are not ready (`publishNotReadyAddresses`). Such an endpoint that is not serving yet is
+/// [`Presence::Starting`], because it may answer.
 fn presence(pod: &Pod) -> Presence {
     let Some(conditions) = &pod.conditions else { return Presence::Ready };
     let ready = conditions.ready.unwrap_or(true);
@@ -153,6 +158,7 @@ fn presence(pod: &Pod) -> Presence {
     }
 }
 
+/// Orders presences from best to worst.
 fn rank(presence: Presence) -> u8 {
     match presence {
         Presence::Ready => 0,
@@ -162,16 +168,16 @@ fn rank(presence: Presence) -> u8 {
     }
 }
 
-/// The number of the port that is meant, and spoken on.
-fn number(slice: &EndpointSlice, port: Option<&Port>, member: &str) -> Result<u16> {
+/// Returns the number of the slice's port that `port` selects, after checking its protocols.
+fn port_number(slice: &EndpointSlice, port: Option<&Port>, member: &str) -> Result<u16> {
     let ports = slice.ports.as_deref().unwrap_or_default();
     let fault = |problem: String| {
-        let known: Vec<String> = ports.iter().map(shown).collect();
-        let mend = match known.as_slice() {
+        let known: Vec<String> = ports.iter().map(display_port).collect();
+        let advice = match known.as_slice() {
             [] => "give it one".to_owned(),
             known => format!("name one of {}", known.join(", ")),
         };
-        MembershipError::Port { service: service_of(slice).to_owned(), problem, mend }
+        MembershipError::Port { service: service_of(slice).to_owned(), problem, advice }
     };
     let numbered = |port: &EndpointPort| port.port.and_then(|port| u16::try_from(port).ok());
     let found = match (port, ports) {
@@ -182,10 +188,10 @@ fn number(slice: &EndpointSlice, port: Option<&Port>, member: &str) -> Result<u1
             ports.iter().find(|port| numbered(port) == Some(*number))
         }
     };
-    let meant = || port.map_or_else(String::new, Port::to_string);
-    let found = found.ok_or_else(|| fault(format!("has no port `{}`", meant())))?;
+    let wanted = || port.map_or_else(String::new, Port::to_string);
+    let found = found.ok_or_else(|| fault(format!("has no port `{}`", wanted())))?;
     if let Some(transport) = found.protocol.as_deref().filter(|&transport| transport != "TCP") {
-        return Err(fault(format!("has port `{}` for {transport}, and TCP is needed", meant())));
+        return Err(fault(format!("has port `{}` for {transport}, and TCP is needed", wanted())));
     }
     if let Some(protocol) = &found.app_protocol
         && !PROTOCOLS.contains(&protocol.to_ascii_lowercase().as_str())
@@ -193,14 +199,14 @@ fn number(slice: &EndpointSlice, port: Option<&Port>, member: &str) -> Result<u1
         return Err(MembershipError::Protocol {
             name: member.to_owned(),
             protocol: protocol.clone(),
-            spoken: "gRPC without TLS",
-            mend: "see appProtocol of the Service's port",
+            supported: "gRPC without TLS",
+            advice: "check appProtocol of the Service's port",
         });
     }
     numbered(found).ok_or_else(|| fault("has a port without a number".into()))
 }
 
-fn shown(port: &EndpointPort) -> String {
+fn display_port(port: &EndpointPort) -> String {
     let number = port.port.map_or_else(|| "?".into(), |number| number.to_string());
     match port.name.as_deref() {
         None | Some("") => number,
@@ -231,7 +237,7 @@ mod tests {
         serde_json::from_value(slice).unwrap()
     }
 
-    /// The same with a label more, or another.
+    /// Sets a label of the slice.
     fn labelled(slice: EndpointSlice, name: &str, text: &str) -> EndpointSlice {
         let mut slice = slice;
         slice.metadata.labels.get_or_insert_default().insert(name.into(), text.into());
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn services_of_other_sizes_are_one_list_with_the_weight_of_each() {
+    fn several_services_are_one_list_with_the_weight_of_each() {
         let big = |slice| labelled(labelled(slice, SERVICE_LABEL, "big"), WEIGHT_LABEL, "2.5");
         let all = slices([
             slice("a", "IPv4", &[ready("io-0", "10.0.0.1")], grpc()),
@@ -291,14 +297,14 @@ mod tests {
             let bad = slice("d", "IPv4", &[ready("io-1", "10.0.0.2")], grpc());
             let refused = slices([labelled(bad, WEIGHT_LABEL, text)]).list(None).unwrap_err();
             assert!(refused.is_refusal());
-            let said =
-                format!("label bireme.io/weight={text} of Service `io` is no number above 0");
-            assert!(refused.to_string().contains(&said), "{refused}");
+            let expected =
+                format!("label bireme.io/weight={text} of Service `io` is not a number above 0");
+            assert!(refused.to_string().contains(&expected), "{refused}");
         }
     }
 
     #[test]
-    fn conditions_say_who_is_there() {
+    fn presence_follows_from_the_conditions() {
         let with =
             |conditions| slices([slice("a", "IPv4", &[pod("p", "10.0.0.1", conditions)], grpc())]);
         for (conditions, expected) in [
@@ -308,7 +314,7 @@ mod tests {
             (json!({"ready": false, "serving": true, "terminating": true}), "Draining"),
             (json!({"ready": false, "serving": false, "terminating": true}), "Absent"),
             (json!({"ready": false, "serving": false, "terminating": false}), "Absent"),
-            // As with publishNotReadyAddresses.
+            // These occur with publishNotReadyAddresses.
             (json!({"ready": true, "serving": false, "terminating": false}), "Starting"),
             (json!({"ready": true, "serving": false, "terminating": true}), "Absent"),
             (json!({"ready": true, "serving": true, "terminating": true}), "Draining"),
@@ -318,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_on_the_move_and_a_pod_replaced_are_one_member_each() {
+    fn a_moved_endpoint_and_a_replaced_pod_are_one_member_each() {
         let gone = json!({"ready": false, "serving": false, "terminating": true});
         let moved = slices([
             slice("a", "IPv4", &[pod("io-0", "10.0.0.1", gone.clone())], grpc()),
@@ -339,29 +345,29 @@ mod tests {
         assert_eq!(shown(&slices([slice("a", "IPv4", &pods, grpc())])).len(), 1, "restarting");
         let twice =
             slices([slice("a", "IPv4", &[ready("x", "10.0.0.1"), ready("x", "10.0.0.2")], grpc())]);
-        let said = twice.list(None).unwrap_err().to_string();
-        assert!(said.contains("two I/O nodes are named `x`"), "{said}");
+        let message = twice.list(None).unwrap_err().to_string();
+        assert!(message.contains("two I/O nodes are named `x`"), "{message}");
     }
 
     #[test]
-    fn names_are_the_hosts_else_the_pods_else_addresses() {
+    fn members_are_named_after_host_then_pod_then_address() {
         let by_pod =
             json!({"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": "io-x7"}});
         let bare = json!({"addresses": ["10.0.0.2"]});
         let named = slices([slice("a", "IPv4", std::slice::from_ref(&by_pod), grpc())]);
-        assert!(shown(&named)[0].starts_with("io-x7 ") && !named.nameless());
+        assert!(shown(&named)[0].starts_with("io-x7 ") && !named.has_unnamed_pod());
         let bare = slices([slice("a", "IPv4", &[by_pod, bare], grpc())]);
-        assert!(shown(&bare)[0].starts_with("10.0.0.2 ") && bare.nameless());
+        assert!(shown(&bare)[0].starts_with("10.0.0.2 ") && bare.has_unnamed_pod());
     }
 
     #[test]
-    fn wrong_ports_are_refused_with_those_that_there_are() {
+    fn port_errors_list_the_existing_ports() {
         let with = |ports| slices([slice("a", "IPv4", &[ready("p", "10.0.0.1")], ports)]);
         let refused =
             |ports, port: Option<Port>| with(ports).list(port.as_ref()).unwrap_err().to_string();
         let two = json!([{"name": "grpc", "port": 7071}, {"name": "http", "port": 80}]);
         let named = |name: &str| Some(Port::Named(name.into()));
-        for (said, expected) in [
+        for (message, expected) in [
             (
                 refused(two.clone(), named("rpc")),
                 "`io` has no port `rpc`; name one of grpc (7071), http (80)",
@@ -375,14 +381,14 @@ mod tests {
                 "`p` speaks `https`, and this node speaks gRPC without TLS",
             ),
         ] {
-            assert!(said.contains(expected), "{said}");
+            assert!(message.contains(expected), "{message}");
         }
         let list = with(two).list(Some(&Port::Number(80))).unwrap();
         assert_eq!(list.entries()[0].endpoint.to_string(), "http://10.0.0.1:80");
     }
 
     #[test]
-    fn a_listing_counts_once_it_is_complete() {
+    fn a_listing_is_used_once_it_is_complete() {
         let one = |name: &str| slice(name, "IPv4", &[ready(name, "10.0.0.1")], grpc());
         let mut all = slices([one("old")]);
         assert!(!all.apply(Event::Init));

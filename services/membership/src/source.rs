@@ -1,4 +1,4 @@
-//! Where the list of members comes from, as people write it.
+//! The source of the member list and its text form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MembershipError;
 
-/// Which port of a Service.
+/// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
     /// By name.
@@ -26,26 +26,26 @@ impl fmt::Display for Port {
     }
 }
 
-/// A source that is followed.
+/// A source that can be followed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
     /// A file of `[[io_nodes]]`.
     File(PathBuf),
-    /// The SRV or address records of a name.
+    /// The SRV or address records of a DNS name.
     Dns {
         /// The name.
         host: String,
-        /// The port of nodes that have address records only.
+        /// The port of nodes without SRV records.
         port: u16,
     },
     /// The EndpointSlices of Services.
     Kubernetes {
-        /// The Services' namespace; the one that this node runs in if left out.
+        /// The Services' namespace. `None` is the namespace that this node runs in.
         namespace: Option<String>,
-        /// The Services, each perhaps of nodes of another size; at least one.
+        /// The Services' names; at least one. Nodes of different sizes can be in different Services.
         services: Vec<String>,
-        /// Their port; may be left out where there is one only.
+        /// The Services' port. Required if a Service has more than one.
         port: Option<Port>,
     },
 }
@@ -62,7 +62,7 @@ impl FromStr for Source {
                 let (host, port) =
                     rest.rsplit_once(':').ok_or_else(|| fault("there is no port"))?;
                 let port = port.parse().ok().filter(|&port: &u16| port > 0);
-                let port = port.ok_or_else(|| fault("the port is no number from 1 to 65535"))?;
+                let port = port.ok_or_else(|| fault("the port is not a number from 1 to 65535"))?;
                 match host {
                     "" => Err(fault("there is no host name")),
                     host => Ok(Self::Dns { host: host.into(), port }),
@@ -85,12 +85,12 @@ impl FromStr for Source {
                 let names = namespace.into_iter().chain(services.iter().copied()).chain(port);
                 if !names.into_iter().all(is_label) {
                     return Err(fault(
-                        "namespace, Services and port are lower-case letters, digits and `-`",
+                        "namespace, Services and port may only have lower-case letters, digits and `-`",
                     ));
                 }
                 let port = match port.map(|port| (port, port.parse())) {
                     None => None,
-                    Some((_, Ok(0))) => return Err(fault("port 0 is none")),
+                    Some((_, Ok(0))) => return Err(fault("port 0 is not valid")),
                     Some((_, Ok(number))) => Some(Port::Number(number)),
                     Some((name, Err(_))) if name.contains(|c: char| c.is_ascii_lowercase()) => {
                         Some(Port::Named(name.into()))
@@ -101,7 +101,7 @@ impl FromStr for Source {
                 let services = services.into_iter().map(str::to_owned).collect();
                 Ok(Self::Kubernetes { namespace, services, port })
             }
-            _ => Err(fault("it begins with none of dns:, file: and kubernetes:")),
+            _ => Err(fault("it does not begin with dns:, file: or kubernetes:")),
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_read_as_people_write_them_and_shown_alike() {
+    fn sources_are_parsed_and_displayed_in_the_same_form() {
         let kubernetes = |namespace: Option<&str>, services: &[&str], port| Source::Kubernetes {
             namespace: namespace.map(str::to_owned),
             services: services.iter().map(|&service| service.to_owned()).collect(),
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_source_is_refused_with_what_would_be_one() {
+    fn errors_of_invalid_sources_show_the_valid_forms() {
         for (text, problem) in [
-            ("", "begins with none of"),
-            ("consul:x", "begins with none of"),
+            ("", "does not begin with"),
+            ("consul:x", "does not begin with"),
             ("file:", "no path"),
             ("dns:host", "no port"),
-            ("dns:host:0", "no number from 1"),
-            ("dns:host:99999", "no number from 1"),
+            ("dns:host:0", "not a number from 1"),
+            ("dns:host:99999", "not a number from 1"),
             ("dns::7071", "no host name"),
             ("kubernetes:", "lower-case letters"),
             ("kubernetes:a/b/c", "lower-case letters"),
@@ -185,8 +185,11 @@ mod tests {
             ("kubernetes:io:0", "port 0"),
             ("kubernetes:io:70000", "above 65535"),
         ] {
-            let said = text.parse::<Source>().unwrap_err().to_string();
-            assert!(said.contains(problem) && said.contains("dns:HOST:PORT"), "{text}: {said}");
+            let message = text.parse::<Source>().unwrap_err().to_string();
+            assert!(
+                message.contains(problem) && message.contains("dns:HOST:PORT"),
+                "{text}: {message}"
+            );
         }
     }
 }

@@ -1,45 +1,47 @@
-//! What routing goes by: the members, each with its state.
+//! The members and their states as routing uses them.
 
 use std::sync::Arc;
 
 use client::Endpoint;
 
-/// How a member stands.
+/// A member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has its whole share.
+    /// It has its full share.
     Ready,
-    /// It came lately, and its share grows.
+    /// It joined recently and its share still grows.
     Joining,
-    /// It is about to stop: it keeps its share, and is asked for nothing.
+    /// It is about to stop. It keeps its share but receives no requests.
     Draining,
-    /// The source has it no more, or not ready: it keeps its share for a while, and is asked only while
-    /// its connection stands.
+    /// The source no longer lists it, or lists it as not ready. It keeps its share for [`hold`], and receives
+    /// requests only while it is connected.
+    ///
+    /// [`hold`]: crate::Policy::hold
     Away,
 }
 
-/// A member with its place.
+/// A member in a view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seat {
-    /// The name that placement goes by.
+    /// The name that placement uses.
     pub name: String,
-    /// Where it listens.
+    /// The address it listens on.
     pub endpoint: Endpoint,
-    /// Its weight, as the source has it.
+    /// Its weight according to the source.
     pub weight: f64,
-    /// The weight that placement goes by now: less while it joins.
+    /// The weight that placement uses now. Less than `weight` while the member joins.
     pub share: f64,
-    /// Where it stands; `None` if the source doesn't say.
+    /// Its location, such as an availability zone, if the source gives one.
     pub zone: Option<String>,
-    /// How it stands.
+    /// Its state.
     pub state: State,
 }
 
-/// The members at one moment.
+/// A snapshot of all members.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
-    /// Counts the views; 0 before the first list.
+    /// The number of views so far. 0 before the first list.
     pub generation: u64,
-    /// By ascending name.
+    /// The members, in ascending order of their names.
     pub seats: Arc<[Seat]>,
 }

@@ -1,23 +1,22 @@
-//! How many rows make a chunk.
+//! The number of rows in a chunk.
 
 use address::ChunkRows;
 
-/// What a chunk's rows should come to in the table's own files, in bytes: large enough for a fill to
-/// be worth its request to the object store, small enough to evict one without regret.
+/// Target size of a chunk, in bytes of the table's own files. A chunk should be large enough to be worth a
+/// request to the object store, and small enough that evicting it loses little.
 pub const CHUNK_BYTES_TARGET: u64 = 4 << 20;
 
-/// The most rows in a chunk: a chunk of narrow rows is still filled in one short scan.
+/// Maximum number of rows in a chunk, so that a chunk of narrow rows is still filled by one short scan.
 const ROWS_MAX: u64 = 16_384;
 
-/// Rows a chunk of a fragment whose file sizes are unknown (old writers did not record
-/// them).
+/// Rows per chunk of a fragment whose file sizes are unknown: old writers did not record them.
 const ROWS_WHEN_UNKNOWN: u64 = 1_024;
 
-/// How many rows each chunk of a fragment has: the power of two that comes nearest to
-/// [`CHUNK_BYTES_TARGET`] from below.
+/// Returns the number of rows in each chunk of a fragment: the largest power of two for which a chunk does
+/// not exceed [`CHUNK_BYTES_TARGET`], up to a maximum of 16,384 rows.
 ///
-/// `physical_rows` counts deleted rows too; `first_file_bytes` is the size of the fragment's first
-/// data file, which columns that are added later do not change.
+/// `physical_rows` includes deleted rows. `first_file_bytes` is the size of the fragment's first data file,
+/// which does not change when columns are added later.
 pub fn chunk_rows(physical_rows: u32, first_file_bytes: Option<u64>) -> ChunkRows {
     let rows = match first_file_bytes {
         Some(bytes) => {
@@ -27,7 +26,7 @@ pub fn chunk_rows(physical_rows: u32, first_file_bytes: Option<u64>) -> ChunkRow
         }
         None => ROWS_WHEN_UNKNOWN,
     };
-    // At most ROWS_MAX and at least 1, by the clamp.
+    // The clamp ensures that this is at least 1 and at most ROWS_MAX.
     ChunkRows::new(rows as u32).unwrap_or(const { ChunkRows::new(1).unwrap() })
 }
 
@@ -36,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_a_power_of_two_near_four_mebibytes() {
+    fn a_chunk_is_the_largest_power_of_two_within_four_mebibytes() {
         let rows = |physical, bytes| chunk_rows(physical, bytes).get();
         assert_eq!(rows(1_000_000, Some(3_072_000_000)), 1024);
         assert_eq!(rows(1_000_000, Some(4_096_000_000)), 1024);

@@ -1,7 +1,7 @@
-//! Placement: which rows make a chunk, and which I/O node owns it.
+//! Placement: which rows form a chunk, and which I/O node owns it.
 //!
-//! Pure: no I/O, no clock, no randomness. Every node computes the same from the same table and the
-//! same member list. Not here: who is a member and whether it is well.
+//! Pure: no I/O, no clock, no randomness. Every node computes the same placement from the same table and the
+//! same list of members. This crate does not know how members are discovered or whether they are healthy.
 
 mod chunking;
 mod members;

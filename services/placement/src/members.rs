@@ -1,8 +1,9 @@
-//! Weighted rendezvous hashing of chunks over I/O nodes.
+//! Weighted rendezvous hashing: assigns chunks to I/O nodes.
 //!
-//! Each member gets the score `-weight / ln(h)` for a chunk, where `h` in (0, 1) is a hash of the
-//! chunk and the member's name; the highest score owns it (Schindelhauer and Schomaker, 2005). A
-//! member that joins takes only what it now owns, one that leaves gives up only what it owned.
+//! For each chunk, a member has the score `-weight / ln(h)`, where `h` in (0, 1) is a hash of the chunk and
+//! the member's name. The member with the highest score owns the chunk (Schindelhauer and Schomaker, 2005).
+//! When a member joins, only the chunks it now owns move. When a member leaves, only the chunks it owned
+//! move.
 
 use std::collections::HashSet;
 
@@ -12,56 +13,57 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// An I/O node that may own chunks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// The name that placement goes by; it stays when the address changes.
+    /// The name that is hashed for placement. It stays the same when the member's address changes.
     pub name: String,
-    /// Where it listens, such as `http://10.0.0.7:7071`.
+    /// The address it listens on, such as `http://10.0.0.7:7071`.
     pub endpoint: String,
-    /// Its share, in any unit that all members have in common (capacity, say); above 0.
+    /// The member's relative share of the chunks. Must be above 0, in the same unit for all members
+    /// (capacity, for example).
     pub weight: f64,
 }
 
-/// A table, as placement knows it.
+/// A hash of a table's URI, as used for placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableHash(u64);
 
 impl TableHash {
-    /// The table at `uri`. All nodes must spell it alike.
+    /// Hashes the table's URI. All nodes must spell the URI alike; trailing slashes are ignored.
     pub fn of(uri: &str) -> Self {
         Self(xxh3_64(uri.trim_end_matches('/').as_bytes()))
     }
 }
 
-/// A list of members, checked.
+/// A validated list of members.
 #[derive(Clone, Debug)]
 pub struct Members {
     members: Vec<Member>,
     seeds: Vec<u64>,
 }
 
-/// A list that can't be placed over.
+/// The reason why a list of members is invalid.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum MembersError {
-    /// There is nobody.
+    /// The list is empty.
     #[error("there is no I/O node; name at least one")]
     Empty,
-    /// Two members have one name.
+    /// Two members have the same name.
     #[error("two I/O nodes are named `{0}`; give each a name of its own")]
     Duplicate(String),
-    /// A weight is not a positive number.
+    /// A weight is not finite or not positive.
     #[error("I/O node `{name}` has weight {weight}; give it a finite weight above 0")]
     Weight {
-        /// Whose.
+        /// The member's name.
         name: String,
-        /// What was given.
+        /// The invalid weight.
         weight: f64,
     },
 }
 
 impl Members {
-    /// Checks a list.
+    /// Validates a list of members.
     ///
     /// # Errors
-    /// When it is empty, a name comes twice, or a weight is not finite and above 0.
+    /// If the list is empty, two members have the same name, or a weight is not finite and above 0.
     pub fn new(members: Vec<Member>) -> Result<Self, MembersError> {
         let mut names = HashSet::new();
         for member in &members {
@@ -80,12 +82,12 @@ impl Members {
         Ok(Self { members, seeds })
     }
 
-    /// The members, in the order given.
+    /// Returns the members, in the order in which they were given.
     pub fn as_slice(&self) -> &[Member] {
         &self.members
     }
 
-    /// Which member owns `chunk` of `table`: its place in the list.
+    /// Returns the index, in the list, of the member that owns `chunk` of `table`.
     pub fn owner(&self, table: TableHash, chunk: ChunkId) -> usize {
         if self.members.len() == 1 {
             return 0;
@@ -105,7 +107,8 @@ impl Members {
     }
 }
 
-/// A hash as a number strictly between 0 and 1: its high 53 bits, in the middle of their step.
+/// Maps a hash to a number strictly between 0 and 1. The high 53 bits select one of 2^53 equal intervals; the
+/// result is its middle.
 fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
@@ -141,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn placement_never_changes_between_releases() {
+    fn placement_is_the_same_in_every_release() {
         assert_eq!(owners(&members(&[1.0, 1.0, 1.0]))[..8], PLACED);
     }
 
-    /// Nodes of different releases must agree.
+    /// Nodes of different releases must agree on the owners, so these values must never change.
     const PLACED: [usize; 8] = [2, 0, 0, 1, 0, 1, 1, 0];
 
     #[test]
-    fn bad_lists_are_refused_by_name() {
+    fn invalid_lists_are_refused() {
         let member =
             |name: &str, weight| Member { name: name.into(), endpoint: String::new(), weight };
         assert_eq!(Members::new(vec![]).unwrap_err(), MembersError::Empty);

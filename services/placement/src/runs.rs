@@ -1,20 +1,21 @@
-//! Consecutive chunks, as a Warm names them.
+//! Runs of consecutive chunks, the unit in which a Warm request names chunks.
 
 use std::ops::Range;
 
 use address::{ChunkId, ChunkRows};
 
-/// Consecutive chunks of one fragment.
+/// A run of consecutive chunks of one fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkRun {
     /// The fragment's id.
     pub fragment: u32,
-    /// Their numbers.
+    /// The numbers of the chunks.
     pub chunks: Range<u32>,
 }
 
 impl ChunkRun {
-    /// The chunks that hold the rows at these physical offsets of a fragment; none if there are no offsets.
+    /// Returns the chunks that hold the rows at these physical offsets of a fragment. The run is empty if
+    /// `offsets` is.
     pub fn holding(fragment: u32, offsets: Range<u32>, rows: ChunkRows) -> Self {
         let chunks = match offsets.is_empty() {
             true => 0..0,
@@ -23,12 +24,13 @@ impl ChunkRun {
         Self { fragment, chunks }
     }
 
-    /// Its chunks, in order.
+    /// Returns the ids of the chunks, in order.
     pub fn ids(self) -> impl Iterator<Item = ChunkId> {
         self.chunks.map(move |index| ChunkId { fragment: self.fragment, index })
     }
 
-    /// The same chunks in their order, each once, in as few runs as there can be.
+    /// Sorts the runs and merges those that overlap or touch, so that each chunk occurs once. Empty runs are
+    /// dropped.
     pub fn merged(mut runs: Vec<Self>) -> Vec<Self> {
         runs.retain(|run| !run.chunks.is_empty());
         runs.sort_by_key(|run| (run.fragment, run.chunks.start));
@@ -56,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_hold_what_they_are_to_and_are_merged() {
+    fn runs_cover_the_given_rows_and_merge() {
         let rows = ChunkRows::new(10).unwrap();
         let holding = |offsets| ChunkRun::holding(3, offsets, rows).chunks;
         assert_eq!([holding(0..1), holding(9..11), holding(10..20)], [0..1, 0..2, 1..2]);

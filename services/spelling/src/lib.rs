@@ -1,27 +1,31 @@
-//! Which name a misspelt one is likely meant for.
+//! Suggests the name that a misspelt name was probably meant to be.
 
 use strsim::osa_distance;
 
-/// The one of `known` that takes the fewest changes, letters that change places being one, if most of it is the
-/// same; upper and lower case are alike. Of `name`, which may be of any length, no more is looked at than a third
-/// more than each of `known` has.
+/// Returns the name in `known` with the smallest edit distance from `name`, or `None` if none is close
+/// enough. Swapping two adjacent letters counts as one edit, and case is ignored. A known name qualifies if
+/// the distance is at most a third of its length.
+///
+/// `name` may be of any length: no more of it is examined than a third more than the length of each known
+/// name.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = known.into_iter().filter_map(|known| Some((changes(name, known)?, known)));
-    near.min().map(|(_, known)| known)
+    let candidates =
+        known.into_iter().filter_map(|known| Some((edit_distance(name, known)?, known)));
+    candidates.min().map(|(_, known)| known)
 }
 
-/// How many changes make `name` into `known`, if they are at most a third of its letters.
-fn changes(name: &str, known: &str) -> Option<usize> {
-    let most = known.chars().count() / 3;
+/// Returns the edit distance from `name` to `known` if it is at most a third of `known`'s length.
+fn edit_distance(name: &str, known: &str) -> Option<usize> {
+    let distance_max = known.chars().count() / 3;
     let known = known.to_lowercase();
     let letters = known.chars().count();
-    // In lower case no name is shorter, so one that is too long still is.
-    let name = name.chars().take(letters + most + 1).collect::<String>().to_lowercase();
-    if name.chars().count().abs_diff(letters) > most {
+    // Lowercasing never makes a name shorter, so a name that is too long here is also too long afterwards.
+    let name = name.chars().take(letters + distance_max + 1).collect::<String>().to_lowercase();
+    if name.chars().count().abs_diff(letters) > distance_max {
         return None;
     }
-    let changes = osa_distance(&name, &known);
-    (changes <= most).then_some(changes)
+    let distance = osa_distance(&name, &known);
+    (distance <= distance_max).then_some(distance)
 }
 
 #[cfg(test)]
@@ -29,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mostly_the_same_is_meant() {
+    fn a_name_that_is_mostly_right_is_recognised() {
         let known = ["gloss", "Title", "k", "ram_tier", "fills"];
         for (name, meant) in [
             ("glos", "gloss"),
@@ -46,20 +50,21 @@ mod tests {
             assert_eq!(nearest(name, known), None, "{name}");
         }
         assert_eq!(nearest("a", []), None);
-        // Of names that are equally near always the same.
+        // If two names are at the same distance, the alphabetically first one is returned.
         assert_eq!(nearest("abcd", ["abce", "abcc"]), Some("abcc"));
-        // What is nearer and yet too far hides nothing: two of four letters, three of nine.
+        // A nearer name that does not qualify (two edits in four letters) does not hide a farther one that
+        // does (three in nine).
         assert_eq!(nearest("abcxyz", ["abcx", "abcdefxyz"]), Some("abcdefxyz"));
     }
 
     #[test]
-    fn a_name_of_any_length_is_compared_only_with_what_is_nearly_as_long() {
-        // Compared whole, this would be 10^13 steps with the second.
+    fn a_long_name_is_examined_only_up_to_a_limit() {
+        // A comparison of the whole names would take 10^13 steps for the second.
         let long = "e\u{301}T".repeat(1 << 20);
         let longer = "t".repeat(3 << 21);
         assert_eq!(nearest(&long, ["title", &longer]), None);
-        assert_eq!(changes(&long, "title"), None);
-        assert_eq!(changes("titles\u{130}", "title"), None);
-        assert_eq!(changes("\u{130}d", "i\u{307}D"), Some(0));
+        assert_eq!(edit_distance(&long, "title"), None);
+        assert_eq!(edit_distance("titles\u{130}", "title"), None);
+        assert_eq!(edit_distance("\u{130}d", "i\u{307}D"), Some(0));
     }
 }

@@ -1,4 +1,4 @@
-//! What of a node is told, and to whom.
+//! The `telemetry` section of a node's configuration.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,31 +12,32 @@ use crate::receiver::{ENDPOINT_VARIABLE, Headers, is_endpoint, variable};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryConfig {
-    /// Where Prometheus finds `/metrics`, over plain HTTP; left out, nowhere.
+    /// The address on which `/metrics`, `/live` and `/ready` are served over plain HTTP. Unset: they are not served.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where an OTLP receiver takes metrics and traces over gRPC, such as `http://collector:4317`; left out,
-    /// what `OTEL_EXPORTER_OTLP_ENDPOINT` says, or nowhere.
+    /// The endpoint of an OTLP receiver for metrics and traces over gRPC, such as `http://collector:4317`. Unset: the
+    /// value of `OTEL_EXPORTER_OTLP_ENDPOINT`; without it nothing is sent.
     pub otlp_endpoint: Option<String>,
-    /// How often metrics are sent there.
+    /// The interval at which metrics are sent to the OTLP receiver.
     #[serde(with = "humantime_serde")]
     pub otlp_interval: Duration,
-    /// The share of requests that are traced, 0 to 1; who asks may decide for its own (`traceparent`).
+    /// The fraction of requests that are traced, 0 to 1. A request with a `traceparent` follows the decision of its
+    /// caller instead, up to 500 such requests a second.
     pub trace_ratio: f64,
-    /// A request that took at least so long is traced whatever the share, as is one that failed.
+    /// Requests that take at least this long are traced in any case, as are requests that fail.
     #[serde(with = "humantime_serde")]
     pub trace_slow: Duration,
-    /// How log lines are written.
+    /// The format of log lines.
     pub log_format: LogFormat,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// A JSON object a line, for what collects them.
+    /// One JSON object on each line, for log collectors.
     Json,
 }
 
@@ -54,17 +55,17 @@ impl Default for TelemetryConfig {
 }
 
 impl TelemetryConfig {
-    /// The field that is wrong, and what is wrong with it.
+    /// Validates the configuration. Returns the name of the first invalid field and its problem.
     pub fn fault(&self) -> Option<(&'static str, String)> {
-        self.fault_within(variable)
+        self.fault_with_environment(variable)
     }
 
-    fn fault_within(
+    fn fault_with_environment(
         &self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Option<(&'static str, String)> {
         if !(0.0..=1.0).contains(&self.trace_ratio) {
-            let problem = format!("is {}; give a share from 0 to 1", self.trace_ratio);
+            let problem = format!("is {}; give a fraction from 0 to 1", self.trace_ratio);
             return Some(("telemetry.trace_ratio", problem));
         }
         if self.otlp_interval < Duration::from_millis(100) {
@@ -80,7 +81,7 @@ impl TelemetryConfig {
         Headers::fault(variable).map(|variable| (variable, HEADERS_PROBLEM.into()))
     }
 
-    /// Where the OTLP receiver is, by the configuration or by the environment.
+    /// Returns the endpoint of the OTLP receiver from the configuration, or else from the environment.
     pub fn receiver(&self) -> Option<String> {
         self.otlp_endpoint.clone().or_else(|| variable(ENDPOINT_VARIABLE))
     }
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_names_its_field() {
+    fn errors_name_the_invalid_field() {
         let field = |change: fn(&mut TelemetryConfig)| {
             let mut config = TelemetryConfig::default();
             change(&mut config);
@@ -112,23 +113,23 @@ mod tests {
                 "{bad}"
             );
         }
-        let within = |environment: &[(&str, &str)]| {
+        let with_environment = |environment: &[(&str, &str)]| {
             let variable = |name: &str| {
                 let found = environment.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            TelemetryConfig::default().fault_within(variable)
+            TelemetryConfig::default().fault_with_environment(variable)
         };
         let there = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
-        assert_eq!(within(&[there]), None);
-        let (field, problem) = within(&[(there.0, "collector:4317")]).unwrap();
+        assert_eq!(with_environment(&[there]), None);
+        let (field, problem) = with_environment(&[(there.0, "collector:4317")]).unwrap();
         assert_eq!(field, there.0);
         assert!(problem.contains("is `collector:4317`"), "{problem}");
         let token = ("OTEL_EXPORTER_OTLP_HEADERS", "secret");
-        let (field, problem) = within(&[there, token]).unwrap();
+        let (field, problem) = with_environment(&[there, token]).unwrap();
         assert_eq!(field, token.0);
         assert!(!problem.contains("secret"), "{problem}");
-        // For nobody.
-        assert_eq!(within(&[token]), None);
+        // Without an endpoint, the headers are not used and not checked.
+        assert_eq!(with_environment(&[token]), None);
     }
 }

@@ -1,34 +1,34 @@
-//! Why nothing can be told.
+//! The errors of starting telemetry.
 
 use std::net::SocketAddr;
 
-/// What is wrong with headers, which aren't shown: they may be a secret.
+/// The problem with invalid headers. It does not quote them, because they may be secret.
 pub const HEADERS_PROBLEM: &str =
-    "holds something else than `key=value` pairs; write them like `a=b,c=d%20e`";
+    "does not consist of `key=value` pairs; write it like `a=b,c=d%20e`";
 
-/// What keeps telemetry from starting.
+/// An error that prevents telemetry from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The metrics' port can't be had.
+    /// The address for metrics can't be bound.
     #[error("`telemetry.metrics_listen` {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// What is to go with metrics to the OTLP receiver can't.
+    /// The headers for the OTLP receiver are invalid.
     #[error("`{variable}` {HEADERS_PROBLEM}")]
     Headers {
-        /// Of the environment.
+        /// The environment variable that has the headers.
         variable: &'static str,
     },
-    /// The OTLP receiver can't be spoken to, whether it is there or not.
+    /// The client for the OTLP receiver can't be created. This does not depend on whether the receiver is running.
     #[error("the OTLP receiver {endpoint}: {problem}")]
     Otlp {
-        /// The receiver.
+        /// The receiver's endpoint.
         endpoint: String,
-        /// Why.
+        /// A description of the problem.
         problem: String,
     },
 }

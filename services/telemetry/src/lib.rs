@@ -1,15 +1,15 @@
-//! What a node tells of itself while it runs: metrics and traces.
+//! Exports a node's metrics and traces.
 //!
 //! ```text
-//! cores' counters and histograms ─ collected when asked ─► Samples ─┬─► Prometheus endpoint
-//!                                                                   └─► OTLP, every so often
-//! a request's stages ─ once it has ended, if it is to be told of ─► spans ─► OTLP
+//! counters and histograms of cores ─ collected on demand ─► Samples ─┬─► Prometheus endpoint
+//!                                                                    └─► OTLP, at an interval
+//! timings of a request ─ if it was sampled, slow or failed ─► spans ─► OTLP
 //! ```
 //!
-//! Whoever serves counts in cells of its own, which cost no lock and no allocation; all that is said here is
-//! made of them later, off the way of requests. OpenTelemetry's own instruments find their cell by its
-//! attributes behind a lock that all cores share, which is why metrics are not recorded through them; what
-//! leaves is in OpenTelemetry's data model all the same.
+//! Each core counts in memory of its own, without locks or allocations. Samples are made from these counts later,
+//! outside of requests. Metrics are not recorded with OpenTelemetry's instruments, because these look up their state
+//! by attributes behind a lock that all cores share. The exported data follows OpenTelemetry's data model
+//! nevertheless.
 
 mod config;
 mod error;

@@ -1,4 +1,4 @@
-//! An OTLP receiver: where it is, and how it is spoken to.
+//! The connection to an OTLP receiver: endpoint, TLS and headers.
 
 use percent_encoding::percent_decode_str;
 use tonic::metadata::{Ascii, KeyAndValueRef, MetadataKey, MetadataMap, MetadataValue};
@@ -6,52 +6,54 @@ use tonic::service::Interceptor;
 use tonic::transport::{ClientTlsConfig, Uri};
 use tonic::{Request, Status};
 
-/// Where OpenTelemetry's SDKs look for it.
+/// The environment variable in which OpenTelemetry's SDKs look for the receiver's endpoint.
 pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// What it is to be told beside metrics, a token mostly: that of both signals, and what comes before it.
+/// The environment variables for the headers of metrics, such as a token. The first that is set is used; the second
+/// is for metrics and traces.
 const HEADER_VARIABLES: [&str; 2] =
     ["OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-/// The same for traces, which OpenTelemetry's own exporter reads.
+/// The environment variable for the headers of traces. OpenTelemetry's exporter reads it; here it is only validated.
 const TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
 
-/// An empty variable is none, for OpenTelemetry.
+/// Returns an environment variable, or `None` if it is unset or empty. OpenTelemetry treats empty variables as unset.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())
 }
 
-/// Whether a receiver can be asked there.
+/// Returns whether `text` is an HTTP or HTTPS URI with a host.
 pub fn is_endpoint(text: &str) -> bool {
     let has_scheme = text.starts_with("http://") || text.starts_with("https://");
     has_scheme && text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some())
 }
 
-/// How it is spoken to, unless in the clear. The system's authorities are read for it.
+/// Returns the TLS settings for an HTTPS endpoint, with the system's certificate authorities. `None` for plain HTTP.
 pub fn tls(endpoint: &str) -> Option<ClientTlsConfig> {
     endpoint.starts_with("https://").then(|| ClientTlsConfig::new().with_enabled_roots())
 }
 
-/// What goes with each message of metrics.
+/// The headers of each request that sends metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Headers(MetadataMap);
 
 impl Headers {
-    /// Those of the environment, as `variable` knows it.
+    /// Parses the headers from the environment, which `variable` looks up.
     ///
     /// # Errors
-    /// The variable that holds something else.
+    /// The name of the variable if its value is invalid.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self, &'static str> {
         let found = HEADER_VARIABLES.iter().find_map(|&name| Some((name, variable(name)?)));
         let Some((name, text)) = found else { return Ok(Self::default()) };
         Self::parse(&text).ok_or(name)
     }
 
-    /// The variable that holds something else, of all that either signal's are read from.
+    /// Returns the name of an invalid variable among those for headers of metrics or traces.
     pub fn fault(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
         let is_bad = |name: &&str| variable(name).is_some_and(|text| Self::parse(&text).is_none());
         HEADER_VARIABLES.into_iter().chain([TRACES_HEADERS]).find(is_bad)
     }
 
-    /// Of `key=value,key=value`, values percent-encoded, as the specification of OTLP's exporters has it.
+    /// Parses `key=value,key=value` with percent-encoded values, which is the format of the OTLP exporter
+    /// specification.
     fn parse(text: &str) -> Option<Self> {
         let mut headers = MetadataMap::new();
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -68,7 +70,7 @@ impl Headers {
 
 impl Interceptor for Headers {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        // Beside those of gRPC itself.
+        // Keep gRPC's own headers.
         for header in self.0.iter() {
             if let KeyAndValueRef::Ascii(key, value) = header {
                 request.metadata_mut().insert(key.clone(), value.clone());
@@ -88,10 +90,10 @@ mod tests {
         let mut request = Request::new(());
         request.metadata_mut().insert("te", "trailers".parse().unwrap());
         let request = headers.call(request).unwrap();
-        let told = |key: &str| request.metadata().get(key).unwrap().to_str().unwrap();
-        assert_eq!(told("authorization"), "Basic eDp5");
-        assert_eq!(told("x-team"), "a=b");
-        assert_eq!(told("te"), "trailers");
+        let header = |key: &str| request.metadata().get(key).unwrap().to_str().unwrap();
+        assert_eq!(header("authorization"), "Basic eDp5");
+        assert_eq!(header("x-team"), "a=b");
+        assert_eq!(header("te"), "trailers");
         assert_eq!(request.metadata().len(), 3);
         for bad in ["secret", "a b=c", "=c", "a=%00", "a=%ff"] {
             assert!(Headers::parse(bad).is_none(), "{bad}");

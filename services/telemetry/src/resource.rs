@@ -1,21 +1,21 @@
-//! Which node it is that tells.
+//! The identity of a node in exported telemetry.
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
-/// A node, by OpenTelemetry's conventions for services.
+/// A node's identity, in terms of OpenTelemetry's conventions for services.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its kind: `bireme-io` or `bireme-query`.
+    /// The kind of node: `bireme-io` or `bireme-query`.
     pub service: &'static str,
-    /// Its name.
+    /// The node's name.
     pub node: String,
     /// Bireme's version.
     pub version: &'static str,
 }
 
 impl Identity {
-    /// As attributes.
+    /// Returns the identity as OpenTelemetry attributes.
     pub fn attributes(&self) -> impl Iterator<Item = (&'static str, String)> {
         [
             ("service.name", self.service.to_owned()),
@@ -25,7 +25,7 @@ impl Identity {
         .into_iter()
     }
 
-    /// With what the environment adds (`OTEL_RESOURCE_ATTRIBUTES`).
+    /// Returns the identity as an OpenTelemetry resource, with the attributes of `OTEL_RESOURCE_ATTRIBUTES`.
     pub fn resource(&self) -> Resource {
         let attributes = self.attributes().map(|(key, value)| KeyValue::new(key, value));
         Resource::builder().with_attributes(attributes).build()

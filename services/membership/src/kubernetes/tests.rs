@@ -1,5 +1,5 @@
-//! kube's client against a small API server that plays what it is told: lists, watches that go on, end,
-//! or are gone.
+//! Tests with kube's client against a small API server that plays a script: lists, and watches that stay open, end
+//! or expire.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,8 +13,8 @@ use super::*;
 use crate::error::Result;
 use crate::list::MemberList;
 
-/// What the server answers a request with.
-enum Turn {
+/// The server's answer to one request.
+enum Answer {
     /// A document, with a status.
     Whole(u16, Value),
     /// The events of a watch, which then ends.
@@ -23,19 +23,19 @@ enum Turn {
     WatchOn(Vec<Value>),
 }
 
-/// The requests that came, as their paths.
+/// The paths of the requests received.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Plays `turns`, one for each request; further requests find nobody.
-async fn server(turns: Vec<Turn>) -> (Config, Seen) {
+/// Starts a server that gives one of `answers` to each request. It closes the connection on further requests.
+async fn server(answers: Vec<Answer>) -> (Config, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (seen, turns) = (Seen::default(), Arc::new(Mutex::new(VecDeque::from(turns))));
+    let (seen, answers) = (Seen::default(), Arc::new(Mutex::new(VecDeque::from(answers))));
     tokio::spawn({
         let seen = Arc::clone(&seen);
         async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(connection(stream, Arc::clone(&seen), Arc::clone(&turns)));
+                tokio::spawn(connection(stream, Arc::clone(&seen), Arc::clone(&answers)));
             }
         }
     });
@@ -43,7 +43,7 @@ async fn server(turns: Vec<Turn>) -> (Config, Seen) {
     (Config::new(uri), seen)
 }
 
-async fn connection(stream: TcpStream, seen: Seen, turns: Arc<Mutex<VecDeque<Turn>>>) {
+async fn connection(stream: TcpStream, seen: Seen, answers: Arc<Mutex<VecDeque<Answer>>>) {
     let mut stream = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -53,28 +53,28 @@ async fn connection(stream: TcpStream, seen: Seen, turns: Arc<Mutex<VecDeque<Tur
             }
         }
         seen.lock().unwrap().push(head.split(' ').nth(1).unwrap().to_owned());
-        let Some(turn) = turns.lock().unwrap().pop_front() else { return };
+        let Some(answer) = answers.lock().unwrap().pop_front() else { return };
         let chunk = |event: &Value| {
             let line = format!("{event}\n");
             format!("{:x}\r\n{line}\r\n", line.len())
         };
         let chunked = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-        let (answer, is_open) = match turn {
-            Turn::Whole(status, document) => {
+        let (response, stays_open) = match answer {
+            Answer::Whole(status, document) => {
                 let body = document.to_string();
                 let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n");
                 (format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()), false)
             }
-            Turn::Watch(events) => {
+            Answer::Watch(events) => {
                 let events: String = events.iter().map(chunk).collect();
                 (format!("{chunked}{events}0\r\n\r\n"), false)
             }
-            Turn::WatchOn(events) => {
+            Answer::WatchOn(events) => {
                 (format!("{chunked}{}", events.iter().map(chunk).collect::<String>()), true)
             }
         };
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        if is_open {
+        stream.write_all(response.as_bytes()).await.unwrap();
+        if stays_open {
             return std::future::pending().await;
         }
     }
@@ -92,8 +92,8 @@ fn slice(name: &str, version: u64, pods: &[(&str, &str)]) -> Value {
     })
 }
 
-fn listing(version: u64, slices: &[Value]) -> Turn {
-    Turn::Whole(
+fn listing(version: u64, slices: &[Value]) -> Answer {
+    Answer::Whole(
         200,
         json!({
             "apiVersion": "discovery.k8s.io/v1",
@@ -123,13 +123,13 @@ fn status(code: u16, reason: &str) -> Value {
 }
 
 fn followed(config: Config) -> mpsc::Receiver<Result<MemberList>> {
-    let (heard, lists) = mpsc::channel(1);
+    let (sender, lists) = mpsc::channel(1);
     let services = Services {
         namespace: Some("ns".into()),
         names: vec!["io".into(), "big".into()],
         port: Some(Port::Named("grpc".into())),
     };
-    tokio::spawn(follow(services, Some(config), heard));
+    tokio::spawn(follow(services, Some(config), sender));
     lists
 }
 
@@ -139,23 +139,23 @@ async fn names(lists: &mut mpsc::Receiver<Result<MemberList>>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_from_its_bookmark_and_lists_anew_when_it_is_gone() {
+async fn a_watch_resumes_at_its_bookmark_and_lists_again_when_it_has_expired() {
     let (a, b) = (slice("a", 3, &[("io-0", "10.0.0.1")]), slice("b", 4, &[("io-1", "10.0.0.2")]));
     let more = slice("a", 8, &[("io-0", "10.0.0.1"), ("io-2", "10.0.0.3")]);
     let (config, seen) = server(vec![
         listing(5, &[a.clone(), b.clone()]),
-        Turn::Watch(vec![event("MODIFIED", more.clone()), bookmark(20)]),
-        Turn::Watch(vec![event("DELETED", b.clone())]),
-        Turn::Watch(vec![event("ERROR", status(410, "Expired"))]),
+        Answer::Watch(vec![event("MODIFIED", more.clone()), bookmark(20)]),
+        Answer::Watch(vec![event("DELETED", b.clone())]),
+        Answer::Watch(vec![event("ERROR", status(410, "Expired"))]),
         listing(30, &[slice("c", 29, &[("io-9", "10.0.0.9")])]),
-        Turn::WatchOn(vec![event("ADDED", a)]),
+        Answer::WatchOn(vec![event("ADDED", a)]),
     ])
     .await;
     let mut lists = followed(config);
     assert_eq!(names(&mut lists).await, ["io-0", "io-1"]);
     assert_eq!(names(&mut lists).await, ["io-0", "io-1", "io-2"]);
     assert_eq!(names(&mut lists).await, ["io-0", "io-2"]);
-    // Nothing is told of the 410 but the new list, as a whole.
+    // The 410 sends no error, only the complete new list.
     assert_eq!(names(&mut lists).await, ["io-9"]);
     assert_eq!(names(&mut lists).await, ["io-0", "io-9"]);
     let seen = seen.lock().unwrap();
@@ -171,21 +171,21 @@ async fn a_watch_goes_on_from_its_bookmark_and_lists_anew_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn what_the_api_refuses_and_what_is_wrong_with_a_list_are_told() {
+async fn api_errors_and_invalid_lists_are_reported() {
     let bad = slice("a", 2, &[("io-0", "10.0.0.1"), ("io-0", "10.0.0.2")]);
     let (config, _seen) = server(vec![
-        Turn::Whole(403, status(403, "Forbidden")),
+        Answer::Whole(403, status(403, "Forbidden")),
         listing(1, &[bad]),
-        Turn::WatchOn(vec![event("MODIFIED", slice("a", 3, &[("io-0", "10.0.0.1")]))]),
+        Answer::WatchOn(vec![event("MODIFIED", slice("a", 3, &[("io-0", "10.0.0.1")]))]),
     ])
     .await;
     let mut lists = followed(config);
     let forbidden = lists.recv().await.unwrap().unwrap_err();
-    let said = forbidden.to_string();
+    let message = forbidden.to_string();
     assert!(!forbidden.is_refusal());
     assert_eq!(
-        said,
-        "the I/O nodes can't be learnt from kubernetes:ns/io,big:grpc: played: Forbidden"
+        message,
+        "the list of I/O nodes can't be read from kubernetes:ns/io,big:grpc: played: Forbidden"
     );
     assert!(lists.recv().await.unwrap().unwrap_err().is_refusal());
     assert_eq!(names(&mut lists).await, ["io-0"]);

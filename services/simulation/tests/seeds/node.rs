@@ -5,6 +5,7 @@ use io_node::{Admission, IoConfig, ShareConfig, StartWarmConfig, SteppedNode, St
 use ring::sim::{SimConfig, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
+use tables::UriPrefix;
 
 use crate::dice::Dice;
 use crate::network::Net;
@@ -222,6 +223,7 @@ fn config(dice: &mut Dice, name: &str) -> IoConfig {
     let batch_rows_max = [8, 64, 256][dice.below(3)];
     IoConfig {
         name: name.to_owned(),
+        serve: vec![UriPrefix::of_config("s3://sim/").unwrap()],
         cores,
         pin: false,
         ram_tier: ByteSize::kib([0, 64, 1024][dice.below(3)]),

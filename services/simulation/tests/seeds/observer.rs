@@ -103,7 +103,7 @@ impl Observer {
             grows(last, now)?;
         }
         for share in &config.shares {
-            let table = now.tables.iter().find(|table| table.uri == share.uri);
+            let table = now.tables.iter().find(|table| table.table == share.label());
             let table = table.ok_or_else(|| format!("{} is not among the tables", share.uri))?;
             is(table.minimum_bytes, share.minimum.as_u64(), "minimum")?;
             is(table.maximum_bytes, share.maximum.map_or(0, |it| it.as_u64()), "maximum")?;
@@ -116,13 +116,13 @@ impl Observer {
                 let is_sound = all_serve(last)
                     && all_serve(now)
                     && last_but_one.is_some_and(|it| losses(it) == losses(now));
-                last.tables.iter().find(|table| table.uri == share.uri).filter(|_| is_sound)
+                last.tables.iter().find(|table| table.table == share.label()).filter(|_| is_sound)
             });
             self.look_at_share(table, before)?;
         }
         for (warm, config) in now.start_warms.iter().zip(&config.warm_at_start) {
-            is(&warm.table_uri, &config.uri, "table that is warmed")?;
-            self.look_at_warm(warm)?;
+            is(&warm.table, &config.label(), "table that is warmed")?;
+            self.look_at_warm(&config.uri, warm)?;
         }
         is(now.start_warms.len(), config.warm_at_start.len(), "number of warms")?;
         let all_done = now.start_warms.iter().all(|warm| warm.done);
@@ -159,11 +159,11 @@ impl Observer {
         Ok(())
     }
 
-    fn look_at_warm(&self, warm: &StartWarm) -> Result<(), String> {
+    fn look_at_warm(&self, uri: &str, warm: &StartWarm) -> Result<(), String> {
         let Some(progress) = &warm.progress else {
             return holds(!warm.done, || format!("{warm:?} is done and has not begun"));
         };
-        let version = Version::find(&warm.table_uri, warm.version);
+        let version = Version::find(uri, warm.version);
         let version = version.ok_or_else(|| format!("there is no {warm:?}"))?;
         is(progress.extents_total, version.extents(), "number of extents to warm")?;
         let ended = progress.extents_done + progress.extents_failed;

@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{DeletedRows, FragmentInfo, Table, Tables};
+use tables::{DeletedRows, FragmentInfo, Table, TableUri, Tables};
 use wire::fetch::StoreUse;
 use wire::{Fault, Reason};
 
@@ -93,24 +93,27 @@ impl Store {
 impl Tables for Store {
     fn open<'a>(
         &'a self,
-        uri: &'a str,
+        uri: &'a TableUri,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>> {
         async move {
             self.request(None).await?;
-            match Version::find(uri, version) {
-                Some(version) => Ok(Arc::new(Opened { version, store: self.clone() }) as _),
+            match Version::find(uri.as_str(), version) {
+                Some(version) => {
+                    let (uri, store) = (uri.clone(), self.clone());
+                    Ok(Arc::new(Opened { uri, version, store }) as _)
+                }
                 None => Err(Fault::new(Reason::VersionNotFound, format!("no {version} of {uri}"))),
             }
         }
         .boxed()
     }
 
-    fn latest_version<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<u64, Fault>> {
+    fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>> {
         async move {
             self.request(None).await?;
             let none = || Fault::new(Reason::TableNotFound, format!("no {uri}"));
-            Version::latest(uri).ok_or_else(none)
+            Version::latest(uri.as_str()).ok_or_else(none)
         }
         .boxed()
     }
@@ -122,13 +125,14 @@ impl Tables for Store {
 
 /// A version, by way of the store.
 struct Opened {
+    uri: TableUri,
     version: &'static Version,
     store: Store,
 }
 
 impl Table for Opened {
-    fn uri(&self) -> &str {
-        self.version.uri
+    fn uri(&self) -> &TableUri {
+        &self.uri
     }
 
     fn identity(&self) -> String {

@@ -31,7 +31,8 @@ use crate::truth::{DIMENSION, TABLES};
 
 /// Texts in them mostly mean something to the nodes.
 static MESSAGES: LazyLock<Messages> = LazyLock::new(|| {
-    let words = ["sim://vectors", "sim://documents", "sim://scanned", "id", "vector", "text"];
+    let words =
+        ["s3://sim/vectors", "s3://sim/documents", "s3://sim/scanned", "id", "vector", "text"];
     Messages::of(wire::DESCRIPTORS, &words)
 });
 
@@ -171,6 +172,8 @@ impl Stranger {
                 Some(_) => None,
                 None => return self.wrong("an empty reply"),
             },
+            // It says nothing of what was asked.
+            Some(Answer::Retire(_)) => return,
             None => return self.wrong("an empty answer"),
         };
         if let Some(fault) = error.map(Fault::from)
@@ -234,7 +237,7 @@ impl Stranger {
         let version = &TABLES[self.dice.below(TABLES.len())][0];
         let uri = match self.dice.below(8) {
             0 => String::new(),
-            1 => "sim://nowhere".into(),
+            1 => "s3://sim/nowhere".into(),
             _ => version.uri.to_owned(),
         };
         let mut columns: Vec<String> =

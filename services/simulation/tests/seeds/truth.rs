@@ -143,10 +143,10 @@ fn vectors() -> Vec<Version> {
     };
     let deleted = |of: u32| move |id: u32, row: u32| (row + 7 * id).is_multiple_of(of);
     vec![
-        version("sim://vectors", 1, &[make(0, 900, 0), make(1, 700, 0)], |_, _| false),
-        version("sim://vectors", 2, &[make(0, 900, 0), make(1, 700, 0)], deleted(11)),
+        version("s3://sim/vectors", 1, &[make(0, 900, 0), make(1, 700, 0)], |_, _| false),
+        version("s3://sim/vectors", 2, &[make(0, 900, 0), make(1, 700, 0)], deleted(11)),
         version(
-            "sim://vectors",
+            "s3://sim/vectors",
             3,
             &[make(0, 900, 1), make(1, 700, 0), make(5, 500, 0)],
             deleted(5),
@@ -168,7 +168,7 @@ fn scanned() -> Vec<Version> {
         let columns: Vec<ArrayRef> = vec![Arc::new(ids(id, rows)), Arc::new(pages)];
         (id, RecordBatch::try_new(Arc::clone(&schema), columns).unwrap(), vec![0; 2])
     };
-    vec![version("sim://scanned", 1, &[make(6, 4000), make(7, 4000)], |_, _| false)]
+    vec![version("s3://sim/scanned", 1, &[make(6, 4000), make(7, 4000)], |_, _| false)]
 }
 
 /// Texts and blobs of all lengths, many of them null.
@@ -193,7 +193,7 @@ fn documents() -> Vec<Version> {
         (id, RecordBatch::try_new(Arc::clone(&schema), columns).unwrap(), vec![0; 4])
     };
     let all = [make(2, 130), make(3, 90)];
-    vec![version("sim://documents", 1, &all, |_, row| row % 13 == 5)]
+    vec![version("s3://sim/documents", 1, &all, |_, row| row % 13 == 5)]
 }
 
 fn version(

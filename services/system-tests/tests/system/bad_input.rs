@@ -171,7 +171,7 @@ async fn a_node_that_cannot_start_says_why() {
     let error = start_error(|config| config.drives[0].path = "/nowhere/slab".into()).await;
     assert!(error.to_string().contains("/nowhere/slab"), "{error}");
     let error = start_error(|config| config.drives[0].size = Some(ByteSize::pib(1))).await;
-    assert!(error.to_string().contains("room"), "{error}");
+    assert!(error.to_string().contains("no space"), "{error}");
     let error = start_error(|config| config.drives[0].path = "/dev/null".into()).await;
     assert!(error.to_string().contains("/dev/null"), "{error}");
 

@@ -11,7 +11,7 @@ use client::query::{QueryClient, Taken};
 use client::{ClientTlsConfig, Endpoint};
 use futures::StreamExt;
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode};
-use lake::{Lake, LakeOptions};
+use lake::{Lake, LakeOptions, UriPrefix};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::sim::{SimConfig, SimDisk};
 use tempfile::TempDir;
@@ -31,6 +31,7 @@ pub fn soon() -> Instant {
 pub fn io_config(folder: &Path) -> IoConfig {
     IoConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
+        serve: served(),
         drives: vec![DriveConfig { path: folder.join("slab"), size: Some(ByteSize::mib(256)) }],
         cores: 2,
         pin: false,
@@ -39,6 +40,15 @@ pub fn io_config(folder: &Path) -> IoConfig {
         slots: 64,
         ..IoConfig::default()
     }
+}
+
+/// Where all tables of the tests are.
+fn served() -> Vec<UriPrefix> {
+    let temporary = std::env::temp_dir();
+    let folders = [temporary.to_str().unwrap(), env!("CARGO_TARGET_TMPDIR")];
+    let prefixes = folders.map(|folder| format!("{}/", folder.trim_end_matches('/')));
+    let prefixes = prefixes.into_iter().chain(["s3://lake/".into()]);
+    prefixes.map(|prefix| UriPrefix::of_config(&prefix).unwrap()).collect()
 }
 
 /// The tables of an I/O node, from Lance.

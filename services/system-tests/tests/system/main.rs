@@ -2,6 +2,7 @@
 //! against Lance's own `take`, brute force, and the source itself. One binary, so that Lance is
 //! linked once.
 
+mod aging;
 mod bad_input;
 mod cluster;
 mod damage;

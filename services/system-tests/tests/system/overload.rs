@@ -49,6 +49,11 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     .await;
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector", "id"]).await;
+    // Each of the client's streams opens the projection when it first needs it, and that stays.
+    let one = || io.client.fetch(&projection, vec![RowAddr::new(0, 0)], None, soon());
+    for done in join_all((0..8).map(|_| one())).await {
+        done.unwrap();
+    }
     let idle = total(&io.describe().await, |core| core.reply_bytes);
     // A megabyte each, all at once.
     let fetches = (0..40u32).map(|first| {

@@ -8,6 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use bytesize::ByteSize;
 use io_node::{IoConfig, IoNode, ShareConfig};
+use lake::TableUri;
 use lance::Dataset;
 use wire::fetch::TableUse;
 
@@ -75,7 +76,8 @@ async fn check(io: &Io, uri: &str, name: &str, fragments: u32) -> u64 {
 }
 
 fn of<'a>(tables: &'a [TableUse], uri: &str) -> &'a TableUse {
-    let found = tables.iter().find(|table| table.uri == uri);
+    let label = io_node::table_label(&TableUri::parse(uri).unwrap());
+    let found = tables.iter().find(|table| table.table == label);
     found.unwrap_or_else(|| panic!("{uri} is not in {tables:?}"))
 }
 
@@ -129,7 +131,7 @@ async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
     assert_eq!(of(&found, &pinned).bytes, pinned_now.bytes);
     assert_eq!(of(&found, &pinned).held_bytes, pinned_now.held_bytes);
     // Nobody has opened this one, which has no share.
-    assert!(found.iter().any(|table| table.uri.is_empty() && table.bytes > 4 << 20), "{found:?}");
+    assert!(found.iter().any(|table| table.table.is_empty() && table.bytes > 4 << 20), "{found:?}");
     warm(&io, &scan).await;
     assert_eq!(check(&io, &pinned, "pinned", 12).await + check(&io, &least, "least", 14).await, 0);
     io.stop().await;
@@ -163,6 +165,7 @@ async fn more_than_the_drives_can_promise_is_refused_at_the_start() {
     let mut config = io_config(folder.path());
     // Nineteen segments of a MiB, two thirds of them.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
+    config.serve = ["/a", "/b"].map(|uri| lake::UriPrefix::of_config(uri).unwrap()).into();
     // Refused within a runtime, in which another's end can't be waited for.
     let error = IoNode::start(config.clone(), lake_of(&config)).err().unwrap().to_string();
     assert!(

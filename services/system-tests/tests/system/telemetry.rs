@@ -156,7 +156,8 @@ async fn search(cluster: &Cluster, span: Option<ParentSpan>) {
         columns: vec!["gloss".into()],
         ..Default::default()
     };
-    assert_eq!(client.search(request).await.unwrap().rows.num_rows(), 5);
+    let found = Box::pin(client.search(request)).await.unwrap();
+    assert_eq!(found.rows.num_rows(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -311,6 +312,7 @@ async fn metrics_are_what_status_says() {
     };
     let telling = telling(told);
     let uri = words.uri.to_str().unwrap();
+    let label = io_node::table_label(&lake::TableUri::parse(uri).unwrap());
     let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
         telling(io, query);
         let (minimum, maximum) = (ByteSize::mib(20), Some(ByteSize::gib(1)));
@@ -356,7 +358,7 @@ async fn metrics_are_what_status_says() {
     assert_eq!(value(&text, "bireme_io_start_warm_extents{state=\"left\"}"), 0.0);
     let usage = value(&text, "bireme_io_directory_usage_bytes");
     assert!(0.0 < usage && usage < value(&text, "bireme_io_directory_limit_bytes"));
-    let table = described.tables.iter().find(|table| table.uri == uri).unwrap();
+    let table = described.tables.iter().find(|table| table.table == label).unwrap();
     let shares = [
         ("usage", table.bytes),
         ("held", table.held_bytes),
@@ -364,7 +366,7 @@ async fn metrics_are_what_status_says() {
         ("maximum", 1 << 30),
     ];
     for (what, bytes) in shares {
-        let series = format!("bireme_io_share_{what}_bytes{{table=\"{uri}\"}}");
+        let series = format!("bireme_io_share_{what}_bytes{{table=\"{label}\"}}");
         assert_eq!(value(&text, &series), bytes as f64, "{what}");
     }
     assert!(table.bytes > 0);

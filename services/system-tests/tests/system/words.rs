@@ -32,7 +32,7 @@ pub struct Words {
 
 pub async fn words() -> &'static Words {
     static WORDS: OnceCell<Words> = OnceCell::const_new();
-    WORDS.get_or_init(build).await
+    WORDS.get_or_init(|| Box::pin(build())).await
 }
 
 async fn build() -> Words {

@@ -1,35 +1,57 @@
-//! `/metrics` over HTTP, for Prometheus; `/live` and `/ready` for whoever probes a node that speaks TLS and can't: a
-//! kubelet, a load balancer.
+//! `/metrics` over HTTP, for Prometheus; `/live` and `/ready` for whoever probes a node: a kubelet, a load balancer.
+//!
+//! All of it is on a thread of its own, so that probes are answered whatever the node's cores do, and on connections
+//! that cannot be used up: a newcomer has the place of whoever has asked for nothing for the longest time. Metrics are
+//! collected on the node's background threads, a few at a time.
 
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{AbortHandle, LocalSet};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::format::{Format, wanted};
+use super::liveness::{Life, Liveness};
 use super::prometheus::{to_plain_text, to_protobuf, to_text};
+use super::samples::Samples;
 use super::serve::Source;
 use crate::resource::Identity;
 
 /// Connections at the same time: a few Prometheus servers, probes and a curious human.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long the headers of a request may take, and a collection of the metrics.
+/// Collections of the metrics at the same time; others wait.
+const SCRAPES_MAX: usize = 2;
+
+/// How long the headers of a request may take, a pause between two, and a collection of the metrics.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a connection may stay: some scrapes of a Prometheus.
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
+
+/// Requests on one connection; then another one is made, and may be somebody else's.
+const REQUESTS_MAX: u32 = 100;
+
+/// A connection that has not asked for anything for so long counts as idle. A prober asks at once.
+const NEW_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to wait when nothing can be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,95 +59,255 @@ const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 /// Takes a port.
-pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
+pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    std::net::TcpListener::bind(address)
 }
 
-/// Answers until dropped.
-pub async fn serve(listener: TcpListener, source: Arc<impl Source>, identity: Identity) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+/// The thread that answers. Dropped, it ends.
+#[derive(Debug)]
+pub struct Endpoint {
+    ends: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        drop(self.ends.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Answers on a thread of its own; metrics are collected on `background`.
+///
+/// # Errors
+/// A thread or a runtime that can't be had.
+pub fn serve(
+    listener: std::net::TcpListener,
+    source: Arc<impl Source>,
+    identity: Identity,
+    background: Handle,
+) -> std::io::Result<Endpoint> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (ends, ended) = oneshot::channel();
+    let work = move || {
+        let answering = async move {
+            let answers = Rc::new(Answers {
+                liveness: Liveness::new(Arc::clone(&source)),
+                source,
+                identity,
+                scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
+                background,
+            });
+            match TcpListener::from_std(listener) {
+                Ok(listener) => accept(listener, answers, ended).await,
+                Err(error) => tracing::error!(%error, "metrics and probes are not answered"),
+            }
+        };
+        LocalSet::new().block_on(&runtime, answering);
+    };
+    let thread = std::thread::Builder::new().name("bireme-probes".into()).spawn(work)?;
+    Ok(Endpoint { ends: Some(ends), thread: Some(thread) })
+}
+
+async fn accept<S: Source>(
+    listener: TcpListener,
+    answers: Rc<Answers<S>>,
+    mut ended: oneshot::Receiver<()>,
+) {
+    let connections = Rc::<RefCell<Connections>>::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let accepted = tokio::select! {
+            biased;
+            _ = &mut ended => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 debug!(%error, "a connection for metrics was not taken");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                connections.borrow_mut().close_one();
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let (source, identity) = (Arc::clone(&source), identity.clone());
-        tokio::spawn(async move {
-            let answer = service_fn(|request| answer(request, source.as_ref(), &identity));
-            let serving = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .serve_connection(TokioIo::new(stream), answer);
-            match tokio::time::timeout(CONNECTION_MAX, serving).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => debug!(%error, "a connection for metrics broke"),
-                // It gives its place to another, whether it reads or not.
-                Err(_) => debug!("a connection for metrics has had its time"),
-            }
-            drop(place);
+        let mut all = connections.borrow_mut();
+        while all.0.len() >= CONNECTIONS_MAX && all.close_one() {}
+        let state = Rc::new(Cell::new(State::New(Instant::now())));
+        let (answers, of_all) = (Rc::clone(&answers), Rc::clone(&connections));
+        let of_task = Rc::clone(&state);
+        let task = tokio::task::spawn_local(async move {
+            answers.attend(stream, &of_task).await;
+            of_all.borrow_mut().0.retain(|it| !Rc::ptr_eq(&it.state, &of_task));
         });
+        all.0.push(Connection { peer: peer.ip(), state, task: task.abort_handle() });
     }
 }
 
-fn late() -> String {
-    format!("the node's cores did not answer within {PATIENCE:?}\n")
+/// The connections that there are, the oldest first.
+#[derive(Default)]
+struct Connections(Vec<Connection>);
+
+struct Connection {
+    peer: IpAddr,
+    state: Rc<Cell<State>>,
+    task: AbortHandle,
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    source: &impl Source,
-    identity: &Identity,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let plain = |status: StatusCode, text: String| {
-        let mut response = Response::new(Full::from(text));
-        *response.status_mut() = status;
-        response
-    };
-    let path = request.uri().path();
-    if !matches!(path, "/metrics" | "/live" | "/ready") {
-        let text = "the metrics are at /metrics, the node's health at /live and /ready\n";
-        return Ok(plain(StatusCode::NOT_FOUND, text.into()));
-    }
-    if request.method() != Method::GET {
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
-        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
-        return Ok(response);
-    }
-    match path {
-        "/live" => {
-            let alive = tokio::time::timeout(PATIENCE, source.is_alive()).await;
-            return Ok(match alive {
-                Ok(true) => plain(StatusCode::OK, "live\n".into()),
-                Ok(false) => plain(StatusCode::SERVICE_UNAVAILABLE, "a core has ended\n".into()),
-                Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, late()),
-            });
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Its first request, since then.
+    New(Instant),
+    /// The answer to a probe.
+    Probes,
+    /// Metrics.
+    Scrapes,
+    /// Nothing: its last request was answered.
+    Idle,
+}
+
+impl State {
+    /// The connections of the lowest rank are closed first for newcomers.
+    fn rank(self) -> u8 {
+        match self {
+            Self::Idle => 0,
+            Self::New(since) if since.elapsed() > NEW_PATIENCE => 0,
+            Self::Scrapes => 1,
+            Self::New(_) | Self::Probes => 2,
         }
-        "/ready" if source.is_ready() => return Ok(plain(StatusCode::OK, "ready\n".into())),
-        "/ready" => return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".into())),
-        _ => {}
     }
-    let Ok(samples) = tokio::time::timeout(PATIENCE, source.collect()).await else {
-        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, late()));
-    };
+}
+
+impl Connections {
+    /// Closes one for a newcomer: one that asks for nothing before one that waits for metrics, and that before a probe;
+    /// of the address that has most of them, the oldest. Returns whether there was one.
+    fn close_one(&mut self) -> bool {
+        let of = |peer: IpAddr| self.0.iter().filter(|it| it.peer == peer).count();
+        let rank = |at: &usize| {
+            let connection = &self.0[*at];
+            (connection.state.get().rank(), std::cmp::Reverse(of(connection.peer)), *at)
+        };
+        let Some(at) = (0..self.0.len()).min_by_key(rank) else { return false };
+        self.0.remove(at).task.abort();
+        true
+    }
+}
+
+/// What answers.
+struct Answers<S> {
+    source: Arc<S>,
+    liveness: Liveness<S>,
+    identity: Identity,
+    scrapes: Arc<Semaphore>,
+    background: Handle,
+}
+
+impl<S: Source> Answers<S> {
+    async fn attend(&self, stream: TcpStream, state: &Cell<State>) {
+        let requests = Cell::new(0);
+        let answer = service_fn(|request: Request<Incoming>| {
+            requests.set(requests.get() + 1);
+            let is_last = requests.get() >= REQUESTS_MAX;
+            let is_scrape = request.uri().path() == "/metrics";
+            state.set(if is_scrape { State::Scrapes } else { State::Probes });
+            async move {
+                let mut response = self.answer(request).await;
+                state.set(State::Idle);
+                if is_last {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let serving = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .serve_connection(TokioIo::new(stream), answer);
+        match tokio::time::timeout(CONNECTION_MAX, serving).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "a connection for metrics broke"),
+            Err(_) => debug!("a connection for metrics has had its time"),
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if !matches!(path, "/metrics" | "/live" | "/ready") {
+            let text = "the metrics are at /metrics, the node's health at /live and /ready\n";
+            return plain(StatusCode::NOT_FOUND, text.into());
+        }
+        if request.method() != Method::GET {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+            return response;
+        }
+        match path {
+            "/live" => match self.liveness.ask().await {
+                Life::Alive => plain(StatusCode::OK, "live\n".into()),
+                Life::Ended => plain(StatusCode::SERVICE_UNAVAILABLE, "a core has ended\n".into()),
+                Life::Stuck(time) => plain(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("a core has not answered for {} s\n", time.as_secs()),
+                ),
+            },
+            "/ready" if self.source.is_ready() => plain(StatusCode::OK, "ready\n".into()),
+            "/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".into()),
+            _ => self.scrape(request.headers()).await,
+        }
+    }
+
+    async fn scrape(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        let (source, identity) = (Arc::clone(&self.source), self.identity.clone());
+        let (scrapes, format) = (Arc::clone(&self.scrapes), wanted(headers));
+        let scraping = async move {
+            let place = scrapes.acquire_owned().await;
+            let response = encode(source.collect().await, format, &identity);
+            drop(place);
+            response
+        };
+        // Given up, it must not go on where nobody sees it.
+        let mut scraping = AbortOnDrop(self.background.spawn(scraping));
+        match tokio::time::timeout(PATIENCE, &mut scraping.0).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "the node ends\n".into()),
+            Err(_) => {
+                let text = format!("the metrics were not collected within {PATIENCE:?}\n");
+                plain(StatusCode::SERVICE_UNAVAILABLE, text)
+            }
+        }
+    }
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
+}
+
+fn encode(samples: Samples, format: Format, identity: &Identity) -> Response<Full<Bytes>> {
     let samples = Arc::new(samples);
-    let encoded = match wanted(request.headers()) {
+    let encoded = match format {
         Format::Protobuf => {
             to_protobuf(samples, identity).map(|bytes| (PROTOBUF, Bytes::from(bytes)))
         }
         Format::OpenMetrics => to_text(samples, identity).map(|text| (TEXT, Bytes::from(text))),
         Format::Plain => to_plain_text(samples, identity).map(|text| (PLAIN, Bytes::from(text))),
     };
-    Ok(match encoded {
+    match encoded {
         Ok((content_type, body)) => {
             let mut response = Response::new(Full::from(body));
-            let content_type = hyper::header::HeaderValue::from_static(content_type);
+            let content_type = HeaderValue::from_static(content_type);
             response.headers_mut().insert(CONTENT_TYPE, content_type);
             response
         }
@@ -133,5 +315,5 @@ async fn answer(
             let text = "the metrics can't be written; this is a defect\n";
             plain(StatusCode::INTERNAL_SERVER_ERROR, text.into())
         }
-    })
+    }
 }

@@ -1,28 +1,28 @@
-//! In which of the formats that metrics are written in a reader takes them best.
+//! Content negotiation: chooses the format of `/metrics` from the `Accept` header.
 
 use hyper::header::{ACCEPT, HeaderMap};
 use mime::Mime;
 
-/// A format; of those that are as welcome as each other the last is sent.
+/// A format of metrics, in ascending order of preference. The order decides between formats of equal weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// Text of before OpenMetrics.
+    /// Prometheus' text format, which is older than OpenMetrics.
     Plain,
-    /// OpenMetrics' text.
+    /// OpenMetrics text.
     OpenMetrics,
-    /// Protobuf, each family with its length before it.
+    /// Length-delimited protobuf messages.
     Protobuf,
 }
 
-/// The most welcome one by the weights of `Accept` (RFC 9110, 12.5.1); plain text, which everybody reads, for who names
-/// none.
+/// Returns the format with the highest weight in `Accept` (RFC 9110, section 12.5.1). If the header names none, returns
+/// plain text, which every reader supports.
 pub fn wanted(headers: &HeaderMap) -> Format {
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let ranges = accepts.flat_map(|accept| accept.split(','));
     let ranges = ranges.filter_map(|range| range.trim().parse::<Mime>().ok());
-    let welcome = ranges.filter_map(|range| Some((weight(&range), format_of(&range)?)));
-    let welcome = welcome.filter(|(weight, _)| *weight > 0.0);
-    let best = welcome.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let accepted = ranges.filter_map(|range| Some((weight(&range), format_of(&range)?)));
+    let accepted = accepted.filter(|(weight, _)| *weight > 0.0);
+    let best = accepted.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     best.map_or(Format::Plain, |(_, format)| format)
 }
 
@@ -34,10 +34,9 @@ fn format_of(range: &Mime) -> Option<Format> {
     let is = |param, value| range.get_param(param).is_some_and(|it| it == value);
     match (range.type_().as_str(), range.subtype().as_str()) {
         ("application", "vnd.google.protobuf") => {
-            let is_written_so =
-                range.get_param("encoding").is_none() || is("encoding", "delimited");
-            let is_ours = is("proto", "io.prometheus.client.MetricFamily") && is_written_so;
-            is_ours.then_some(Format::Protobuf)
+            let is_delimited = range.get_param("encoding").is_none() || is("encoding", "delimited");
+            let is_supported = is("proto", "io.prometheus.client.MetricFamily") && is_delimited;
+            is_supported.then_some(Format::Protobuf)
         }
         ("application", "openmetrics-text") => Some(Format::OpenMetrics),
         ("text" | "*", "plain" | "*") => Some(Format::Plain),
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_welcome_is_sent() {
+    fn the_format_of_highest_weight_is_chosen() {
         const PROTOBUF: &str = "application/vnd.google.protobuf; \
                                 proto=io.prometheus.client.MetricFamily; encoding=delimited";
         let protobuf = |more: &str| format!("{PROTOBUF}{more}");

@@ -1,29 +1,31 @@
-//! Exponential histograms: eight buckets for each doubling, so that a quantile is right to 5 %.
+//! Exponential histograms with eight buckets for each doubling. The bounds of a bucket differ by 9 %, so a quantile
+//! that is estimated as the middle of its bucket is accurate to 5 %.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// 2^3 buckets for each doubling: OpenTelemetry's scale, Prometheus' schema.
+/// The binary logarithm of the number of buckets for each doubling. OpenTelemetry calls it the scale, and Prometheus
+/// the schema.
 pub const SCALE: i32 = 3;
 
 const PER_DOUBLING: i32 = 1 << SCALE;
 
-/// Doublings that a histogram covers; what lies beyond them counts in the outermost buckets.
+/// The number of doublings that a histogram covers. Values outside of the range count in the first or last bucket.
 const DOUBLINGS: i32 = 32;
 
 const BUCKETS: usize = (DOUBLINGS * PER_DOUBLING) as usize;
 
-/// What a histogram is of.
+/// The unit and range of a histogram's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Durations, recorded in nanoseconds and told in seconds: 60 ns to 256 s.
+    /// Durations from 60 ns to 256 s. They are recorded in nanoseconds and exported in seconds.
     Seconds,
-    /// Counts or bytes: 1 to 2^32.
+    /// Counts or bytes from 1 to 2^32.
     Whole,
 }
 
 impl Scale {
-    /// What one of what is recorded is, of what is told.
+    /// Returns the factor from recorded to exported values.
     fn unit(self) -> f64 {
         match self {
             Self::Seconds => 1e-9,
@@ -31,7 +33,7 @@ impl Scale {
         }
     }
 
-    /// The bucket that is the first.
+    /// Returns the index of the first bucket.
     fn first(self) -> i32 {
         match self {
             Self::Seconds => -24 * PER_DOUBLING,
@@ -40,31 +42,31 @@ impl Scale {
     }
 }
 
-/// Counts of values by size. Anyone may read it while it is recorded to.
+/// A histogram that can be read while values are recorded.
 ///
-/// Each core has its own, so that no two cores write to the same line of memory.
+/// Each core has its own, so that no two cores write to the same cache line.
 #[derive(Debug)]
 pub struct Histogram {
     scale: Scale,
     counts: Box<[AtomicU64]>,
     zeros: AtomicU64,
-    /// Of what was recorded, in its own unit.
+    /// The sum of the values, in the recorded unit.
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty one.
+    /// Creates an empty histogram.
     pub fn new(scale: Scale) -> Self {
         let counts = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
         Self { scale, counts, zeros: AtomicU64::new(0), sum: AtomicU64::new(0) }
     }
 
-    /// Counts a duration.
+    /// Records a duration. The scale must be [`Scale::Seconds`].
     pub fn record_time(&self, time: Duration) {
         self.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Counts a value: nanoseconds, or whole things.
+    /// Records a value, in nanoseconds if the scale is [`Scale::Seconds`].
     pub fn record(&self, value: u64) {
         self.sum.fetch_add(value, Ordering::Relaxed);
         let count = match value {
@@ -77,7 +79,7 @@ impl Histogram {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// Returns the current counts.
     pub fn buckets(&self) -> Buckets {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Buckets {
@@ -89,31 +91,31 @@ impl Histogram {
     }
 }
 
-/// The counts of a histogram at one moment, or those of several together.
+/// A snapshot of a histogram's counts, or the sum of several snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Buckets {
-    /// The index of the first bucket: bucket `i` holds values over `2^((i - 1) / 8)` and up to
-    /// `2^(i / 8)`.
+    /// The index of the first bucket. Bucket `i` holds values above `2^((i - 1) / 8)` and up to `2^(i / 8)`.
     pub first: i32,
-    /// How many values each bucket has.
+    /// The number of values in each bucket.
     pub counts: Vec<u64>,
-    /// Values that are 0.
+    /// The number of values that are 0.
     pub zeros: u64,
-    /// The values together, in the unit that they are told in.
+    /// The sum of the values, in the exported unit.
     pub sum: f64,
 }
 
 impl Buckets {
-    /// Those of a histogram of this scale without values.
+    /// Returns the counts of an empty histogram of this scale.
     pub fn none(scale: Scale) -> Self {
         Self { first: scale.first(), counts: vec![0; BUCKETS], zeros: 0, sum: 0.0 }
     }
 
-    /// What came after `before`, which is the same histogram at an earlier time; all, if it began anew since.
+    /// Returns the values recorded since `before`, an earlier snapshot of the same histogram. Returns all values if the
+    /// histogram was reset since, because its process restarted.
     pub fn since(&self, before: &Self) -> Self {
         let pairs = || self.counts.iter().zip(&before.counts);
-        let began_anew = self.zeros < before.zeros || pairs().any(|(now, before)| now < before);
-        if before.counts.len() != self.counts.len() || began_anew {
+        let was_reset = self.zeros < before.zeros || pairs().any(|(now, before)| now < before);
+        if before.counts.len() != self.counts.len() || was_reset {
             return self.clone();
         }
         Self {
@@ -124,7 +126,8 @@ impl Buckets {
         }
     }
 
-    /// Adds those of another histogram of the same scale; none at all are of any.
+    /// Adds the counts of another histogram of the same scale. A default [`Buckets`] has no scale and can be added to
+    /// any.
     pub fn add(&mut self, other: &Self) {
         if other.counts.is_empty() {
             return;
@@ -139,17 +142,17 @@ impl Buckets {
         self.sum += other.sum;
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.zeros + self.counts.iter().sum::<u64>()
     }
 
-    /// The largest value of bucket `index`.
+    /// Returns the upper bound of bucket `index`, inclusive.
     pub fn bound(index: i32) -> f64 {
         (f64::from(index) / f64::from(PER_DOUBLING)).exp2()
     }
 
-    /// The buckets from the first to the last that has values: the index of the first, and the counts.
+    /// Returns the buckets from the first to the last non-empty one: the index of the first, and the counts.
     pub fn filled(&self) -> (i32, &[u64]) {
         let is_filled = |count: &u64| *count > 0;
         let Some(from) = self.counts.iter().position(is_filled) else { return (0, &[]) };
@@ -157,7 +160,7 @@ impl Buckets {
         (self.first + from as i32, &self.counts[from..=to])
     }
 
-    /// A bound that the share `quantile` (0 to 1) of the values does not exceed; 0 without values.
+    /// Returns an upper bound of the quantile `quantile` (0 to 1), or 0 if there are no values.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let rank = (self.count() as f64 * quantile).ceil() as u64;
         let mut seen = self.zeros;
@@ -174,7 +177,7 @@ impl Buckets {
     }
 }
 
-/// The bucket of a value over 0: the least `i` with `value <= 2^(i / 8)`.
+/// Returns the bucket of a value above 0: the smallest `i` with `value <= 2^(i / 8)`.
 fn index(value: f64) -> i32 {
     const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     const ONE: u64 = 1.0f64.to_bits();
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_of_two_are_the_last_of_their_bucket() {
+    fn powers_of_two_are_upper_bounds_of_buckets() {
         let indexes = [0.5, 1.0, 1.000_001, 2.0, 3.0, 4.0, 1024.0].map(index);
         assert_eq!(indexes, [-8, 0, 1, 8, 13, 16, 80]);
         for (at, bound) in (0..).zip(BOUNDS) {
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_counts_at_the_edge() {
+    fn values_out_of_range_count_in_the_outermost_buckets() {
         let times = Histogram::new(Scale::Seconds);
         times.record(0);
         times.record(1);
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn several_together_are_as_one() {
+    fn a_sum_of_histograms_equals_one_histogram() {
         let [one, other, both] = [(); 3].map(|()| Histogram::new(Scale::Whole));
         for value in 1..100 {
             if value % 3 == 0 { &one } else { &other }.record(value);
@@ -238,7 +241,7 @@ mod tests {
         assert_eq!(sum, both.buckets());
         assert_eq!((sum.count(), sum.sum), (99, 4950.0));
         assert_eq!(sum.since(&one.buckets()), other.buckets());
-        // Of a process that began anew.
+        // The process restarted between the snapshots.
         assert_eq!(one.buckets().since(&sum), one.buckets());
     }
 
@@ -251,14 +254,14 @@ mod tests {
         }
 
         #[test]
-        fn a_quantile_is_right_to_a_bucket(mut values in prop::collection::vec(1u64..1 << 31, 1..200)) {
+        fn a_quantile_is_accurate_to_one_bucket(mut values in prop::collection::vec(1u64..1 << 31, 1..200)) {
             let histogram = Histogram::new(Scale::Whole);
             values.iter().for_each(|&value| histogram.record(value));
             values.sort_unstable();
             for share in [0.01, 0.5, 0.99, 1.0] {
                 let exact = values[((values.len() as f64 * share).ceil() as usize).max(1) - 1] as f64;
-                let told = histogram.buckets().quantile(share);
-                prop_assert!((exact..exact * 1.0906).contains(&told), "{exact} {told}");
+                let bound = histogram.buckets().quantile(share);
+                prop_assert!((exact..exact * 1.0906).contains(&bound), "{exact} {bound}");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! How a crate lists its metrics.
+//! A macro that defines a crate's metrics.
 
-/// Makes a `static` of each metric, and a list of them all:
+/// Defines a `static` for each metric, and a list of all of them:
 ///
 /// ```
 /// telemetry::metrics! {
@@ -24,7 +24,7 @@ macro_rules! metrics {
             labels: &[$($label),*],
         };)*
 
-        /// All of them.
+        /// All metrics of this list.
         $visibility static $all: &[&$crate::Metric] = &[$(&$id),*];
     };
 }

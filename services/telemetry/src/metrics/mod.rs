@@ -1,8 +1,9 @@
-//! Metrics: collected when somebody asks, told to Prometheus and over OTLP.
+//! Metrics: collected on demand, and exported to Prometheus and over OTLP.
 
 mod endpoint;
 mod format;
 mod histogram;
+mod liveness;
 mod macros;
 mod otlp;
 mod process;

@@ -1,4 +1,4 @@
-//! Samples over OTLP: OpenTelemetry's data model, histograms as exponential ones.
+//! Sends samples over OTLP. Histograms are sent as exponential histograms.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,11 +25,12 @@ use super::serve::Source;
 use crate::receiver::Headers;
 use crate::resource::Identity;
 
-/// How long the receiver may take.
+/// The timeout of connecting to the receiver and of each request.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends what `source` collects every `interval`, until dropped. What can't be sent is told of once, and not kept:
-/// what follows says it again.
+/// Collects and sends the samples of `source` every `interval`, until dropped. Samples that can't be sent are not
+/// retried, because later samples are cumulative and include them. The first of several consecutive failures is
+/// logged.
 pub async fn push(
     mut client: MetricsServiceClient<InterceptedService<Channel, Headers>>,
     endpoint: String,
@@ -38,7 +39,7 @@ pub async fn push(
     identity: Identity,
 ) {
     let began = SystemTime::now();
-    let mut is_refused = false;
+    let mut has_failed = false;
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -46,20 +47,20 @@ pub async fn push(
         let samples = source.collect().await;
         let sent = client.export(request(&samples, &identity, began, SystemTime::now())).await;
         match sent {
-            Ok(_) if std::mem::take(&mut is_refused) => {
-                info!(%endpoint, "the OTLP receiver takes metrics again");
+            Ok(_) if std::mem::take(&mut has_failed) => {
+                info!(%endpoint, "the OTLP receiver accepts metrics again");
             }
             Ok(_) => {}
-            Err(status) if !std::mem::replace(&mut is_refused, true) => {
-                let why = status.message();
-                warn!(%endpoint, code = ?status.code(), "the OTLP receiver takes no metrics: {why}");
+            Err(status) if !std::mem::replace(&mut has_failed, true) => {
+                let message = status.message();
+                warn!(%endpoint, code = ?status.code(), "sending metrics to the OTLP receiver failed: {message}");
             }
             Err(_) => {}
         }
     }
 }
 
-/// A message with all metrics.
+/// Returns a request with all metrics.
 fn request(
     samples: &Samples,
     identity: &Identity,
@@ -85,7 +86,7 @@ fn request(
     ExportMetricsServiceRequest { resource_metrics }
 }
 
-/// From when to when, in nanoseconds since 1970.
+/// The period of cumulative values, in nanoseconds since 1970.
 #[derive(Clone, Copy)]
 struct Times {
     began: u64,
@@ -151,7 +152,7 @@ fn histogram(labels: &[&str], point: &Point, times: Times) -> ExponentialHistogr
         sum: Some(buckets.sum),
         scale: SCALE,
         zero_count: buckets.zeros,
-        // OTLP numbers a bucket by its lower bound, one less than by its upper one.
+        // OTLP indexes a bucket by its lower bound, which gives one less than the upper bound used here.
         positive: Some(WireBuckets { offset: first - 1, bucket_counts: counts.to_vec() }),
         ..Default::default()
     }

@@ -1,4 +1,4 @@
-//! What the process itself uses, by OpenTelemetry's conventions.
+//! Metrics of the process, named after OpenTelemetry's conventions.
 
 use super::samples::Samples;
 
@@ -8,7 +8,7 @@ crate::metrics! {
     MEMORY_USAGE = Gauge "process.memory.usage" "By" [] "Resident memory of the process";
 }
 
-/// Adds what the process uses now.
+/// Adds the current CPU time and memory of the process.
 pub fn process_samples(samples: &mut Samples) {
     let usage = process::Usage::now();
     samples.add(&CPU_TIME, &[], usage.cpu_us as f64 / 1e6);

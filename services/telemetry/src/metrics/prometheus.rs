@@ -1,5 +1,4 @@
-//! Samples in Prometheus' formats: text for whoever reads it, protobuf with native histograms for a Prometheus
-//! that asks for it.
+//! Encodes samples in Prometheus' formats: text, and protobuf with native histograms.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,27 +16,30 @@ use super::histogram::{Buckets, SCALE};
 use super::samples::{Family, Kind, Metric, Samples, Value};
 use crate::resource::Identity;
 
-/// Of so many buckets the text format, which names each bound, has one: one for each doubling.
+/// The number of histogram buckets that are merged into one in the text formats, which spell out each bound. It
+/// leaves one bucket for each doubling.
 const TEXT_STEP: i32 = 1 << SCALE;
 
-/// Text of before OpenMetrics (version 0.0.4), which everything reads that reads metrics. Series are called the same;
-/// what is said of them goes by the name of a counter's series, `_total` included, and knows neither units nor an end.
+/// Encodes samples in Prometheus' text format, version 0.0.4, which every reader of metrics supports.
+///
+/// The series have the same names as in OpenMetrics. HELP and TYPE lines name a counter's series, with the suffix
+/// `_total`. There are no UNIT and EOF lines.
 ///
 /// # Errors
 /// As [`to_text`].
 pub fn to_plain_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt::Error> {
-    Ok(plain(&to_text(samples, identity)?))
+    Ok(openmetrics_to_plain(&to_text(samples, identity)?))
 }
 
-fn plain(openmetrics: &str) -> String {
+fn openmetrics_to_plain(openmetrics: &str) -> String {
     let types =
         openmetrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let types: HashMap<&str, &str> = types.collect();
     let mut out = String::with_capacity(openmetrics.len());
     for line in openmetrics.lines() {
-        let about = line.strip_prefix("# ").and_then(|line| line.split_once(' '));
-        let Some((what, (name, said))) =
-            about.and_then(|(what, rest)| Some((what, rest.split_once(' ')?)))
+        let metadata = line.strip_prefix("# ").and_then(|line| line.split_once(' '));
+        let Some((keyword, (name, text))) =
+            metadata.and_then(|(keyword, rest)| Some((keyword, rest.split_once(' ')?)))
         else {
             if !line.starts_with('#') {
                 out += line;
@@ -51,8 +53,8 @@ fn plain(openmetrics: &str) -> String {
             Some(&kind) => ("", kind),
             None => ("", "untyped"),
         };
-        match what {
-            "HELP" => out += &format!("# HELP {name}{suffix} {said}\n"),
+        match keyword {
+            "HELP" => out += &format!("# HELP {name}{suffix} {text}\n"),
             "TYPE" => out += &format!("# TYPE {name}{suffix} {kind}\n"),
             _ => {}
         }
@@ -60,17 +62,17 @@ fn plain(openmetrics: &str) -> String {
     out
 }
 
-/// OpenMetrics text.
+/// Encodes samples as OpenMetrics text.
 ///
 /// # Errors
-/// A name that the format does not allow: a defect.
+/// If a metric has a name that the format does not allow, which is a defect.
 pub fn to_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt::Error> {
     let mut out = String::new();
     text::encode(&mut out, &registry(samples, identity))?;
     Ok(out)
 }
 
-/// Length-delimited `io.prometheus.client.MetricFamily` messages.
+/// Encodes samples as length-delimited `io.prometheus.client.MetricFamily` messages, with native histograms.
 ///
 /// # Errors
 /// As [`to_text`].
@@ -80,17 +82,17 @@ pub fn to_protobuf(samples: Arc<Samples>, identity: &Identity) -> Result<Vec<u8>
 
 fn registry(samples: Arc<Samples>, identity: &Identity) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Encoded { samples, identity: identity.clone() }));
+    registry.register_collector(Box::new(SamplesCollector { samples, identity: identity.clone() }));
     registry
 }
 
 #[derive(Debug)]
-struct Encoded {
+struct SamplesCollector {
     samples: Arc<Samples>,
     identity: Identity,
 }
 
-impl Collector for Encoded {
+impl Collector for SamplesCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Which node this is";
         let mut info = encoder.encode_descriptor("target", help, None, MetricType::Info)?;
@@ -134,14 +136,14 @@ fn encode_value(
         (Kind::Gauge, Value::Whole(value)) => encoder.encode_gauge(value),
         (Kind::Gauge, Value::Real(value)) => encoder.encode_gauge(value),
         (Kind::Histogram, Value::Buckets(buckets)) => encode_buckets(encoder, buckets),
-        // A metric that is given another kind of value than its own.
+        // The value does not fit the metric's kind.
         _ => Err(fmt::Error),
     }
 }
 
 fn encode_buckets(encoder: &mut MetricEncoder<'_>, buckets: &Buckets) -> Result<(), fmt::Error> {
     let (first, counts) = buckets.filled();
-    // Each count is told as its difference to the one before.
+    // Counts are encoded as differences to the previous count.
     let mut before = 0;
     let deltas: Vec<i64> = counts
         .iter()
@@ -150,11 +152,11 @@ fn encode_buckets(encoder: &mut MetricEncoder<'_>, buckets: &Buckets) -> Result<
             count - std::mem::replace(&mut before, count)
         })
         .collect();
-    // An empty span says of a histogram without values that it is a native one.
+    // An empty histogram has an empty span too, which marks it as a native histogram.
     let spans = [(first, counts.len() as u32)];
     let native = NativeHistogram {
         schema: SCALE,
-        // Only 0 itself.
+        // The zero bucket counts only values of exactly 0.
         zero_threshold: 0.0,
         zero_count: buckets.zeros,
         negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
@@ -164,14 +166,14 @@ fn encode_buckets(encoder: &mut MetricEncoder<'_>, buckets: &Buckets) -> Result<
     encoder.encode_histogram_with_native::<NoLabelSet>(
         buckets.sum,
         buckets.count(),
-        &coarse(buckets),
+        &text_buckets(buckets),
         None,
         native,
     )
 }
 
-/// Bounds and counts for the text format, the same bounds at all times.
-fn coarse(buckets: &Buckets) -> Vec<(f64, u64)> {
+/// Returns the bounds and counts of the text formats. The bounds never change, even if their buckets are empty.
+fn text_buckets(buckets: &Buckets) -> Vec<(f64, u64)> {
     let mut coarse = Vec::new();
     let mut count = buckets.zeros;
     for (index, more) in (buckets.first..).zip(&buckets.counts) {
@@ -184,19 +186,19 @@ fn coarse(buckets: &Buckets) -> Vec<(f64, u64)> {
     coarse
 }
 
-/// What a metric is called in Prometheus.
+/// Returns the name of a metric in Prometheus.
 pub fn prometheus_name(metric: &Metric) -> String {
     let unit = unit_of(metric).map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
     let total = if metric.kind == Kind::Counter { "_total" } else { "" };
     format!("{}{unit}{total}", name_of(metric.name))
 }
 
-/// Dots become underscores.
+/// Replaces dots, which Prometheus does not allow in names, with underscores.
 fn name_of(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// What is counted in braces has its unit in its name already.
+/// Returns the unit for the name's suffix. Units in braces, such as `{row}`, are part of the metric's name already.
 fn unit_of(metric: &Metric) -> Option<Unit> {
     match metric.unit {
         "s" => Some(Unit::Seconds),
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_names_what_its_series_are_called() {
+    fn plain_text_metadata_names_the_series() {
         let openmetrics = "\
 # HELP target Which node this is.
 # TYPE target info
@@ -257,6 +259,6 @@ shop_rows_total 7
 shop_wait_seconds_sum 0.5
 shop_wait_seconds_bucket{le=\"+Inf\"} 2
 ";
-        assert_eq!(plain(openmetrics), expected);
+        assert_eq!(openmetrics_to_plain(openmetrics), expected);
     }
 }

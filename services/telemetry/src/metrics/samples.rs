@@ -1,43 +1,43 @@
-//! Metrics and what they are at one moment.
+//! Metrics and their values at one moment.
 
 use std::fmt::Display;
 
 use super::histogram::Buckets;
 
-/// How a metric moves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, from the start of the process.
+    /// A value that only grows from the start of the process.
     Counter,
-    /// It goes up and down.
+    /// A value that can rise and fall.
     Gauge,
-    /// Values by size.
+    /// A distribution of values.
     Histogram,
 }
 
-/// A metric, by OpenTelemetry's conventions.
+/// The definition of a metric. It follows OpenTelemetry's conventions.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name: `bireme.io.rows`.
+    /// The name, such as `bireme.io.rows`.
     pub name: &'static str,
-    /// Its unit: `s`, `By`, `{row}`, `1` for a ratio.
+    /// The unit, such as `s`, `By`, `{row}`, or `1` for a ratio.
     pub unit: &'static str,
-    /// How it moves.
+    /// The kind.
     pub kind: Kind,
-    /// What it says, in a sentence.
+    /// The description.
     pub help: &'static str,
-    /// What its points differ by.
+    /// The names of the labels.
     pub labels: &'static [&'static str],
 }
 
-/// What a point of a metric is.
+/// The value of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A count.
+    /// An integer.
     Whole(u64),
-    /// A quantity.
+    /// A floating-point number.
     Real(f64),
-    /// A histogram's counts.
+    /// The buckets of a histogram.
     Buckets(Buckets),
 }
 
@@ -59,10 +59,10 @@ impl From<Buckets> for Value {
     }
 }
 
-/// A metric's value for some labels.
+/// A metric's value for one combination of label values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// The labels' values, in the order of the metric's labels.
+    /// The label values, in the order of the metric's labels.
     pub labels: Vec<String>,
     /// The value.
     pub value: Value,
@@ -82,7 +82,7 @@ pub struct Family {
 pub struct Samples(Vec<Family>);
 
 impl Samples {
-    /// Adds a metric's value for `labels`, which are as many as the metric has.
+    /// Adds a metric's value for the label values `labels`, of which there must be as many as the metric has labels.
     pub fn add(
         &mut self,
         metric: &'static Metric,
@@ -98,7 +98,7 @@ impl Samples {
         }
     }
 
-    /// The metrics, in the order in which they were first added.
+    /// Returns the metrics in the order in which they were first added.
     pub fn families(&self) -> &[Family] {
         &self.0
     }

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-use super::endpoint;
+use super::endpoint::{self, Endpoint};
 use super::otlp;
 use super::samples::Samples;
 use crate::config::TelemetryConfig;
@@ -33,11 +33,12 @@ pub trait Source: Send + Sync + 'static {
 pub struct Telemetry {
     metrics_addr: Option<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
+    _endpoint: Option<Endpoint>,
 }
 
 impl Telemetry {
-    /// Listens for Prometheus and for probes, and starts to send over OTLP, as far as `config` says so; the work is done
-    /// on `runtime`.
+    /// Listens for Prometheus and for probes on a thread of its own, and starts to send over OTLP, as far as `config`
+    /// says so; metrics are collected on `runtime`.
     ///
     /// # Errors
     /// A port that can't be had; headers of the environment that are none. A receiver that isn't there is none: it is
@@ -50,13 +51,14 @@ impl Telemetry {
     ) -> Result<Self, TelemetryError> {
         let source = Arc::new(source);
         let _entered = runtime.enter();
-        let (mut metrics_addr, mut tasks) = (None, Vec::new());
+        let (mut metrics_addr, mut tasks, mut serving) = (None, Vec::new(), None);
         if let Some(address) = config.metrics_listen {
-            let listener = endpoint::bind(address)
-                .map_err(|source| TelemetryError::Listen { address, source })?;
+            let refused = |source| TelemetryError::Listen { address, source };
+            let listener = endpoint::bind(address).map_err(refused)?;
             metrics_addr = listener.local_addr().ok();
-            let serving = endpoint::serve(listener, Arc::clone(&source), identity.clone());
-            tasks.push(tokio::spawn(serving));
+            let (source, identity) = (Arc::clone(&source), identity.clone());
+            let endpoint = endpoint::serve(listener, source, identity, runtime.clone());
+            serving = Some(endpoint.map_err(refused)?);
         }
         if let Some(endpoint) = config.receiver() {
             let channel = channel(&endpoint)?;
@@ -67,7 +69,7 @@ impl Telemetry {
             let pushing = otlp::push(client, endpoint, interval, source, identity.clone());
             tasks.push(tokio::spawn(pushing));
         }
-        Ok(Self { metrics_addr, tasks })
+        Ok(Self { metrics_addr, tasks, _endpoint: serving })
     }
 
     /// Where Prometheus finds the metrics.

@@ -1,9 +1,9 @@
-//! The metrics as a table for people.
+//! Lists metrics in a Markdown table for the documentation.
 
 use super::prometheus::prometheus_name;
 use super::samples::{Kind, Metric};
 
-/// A Markdown table of `metrics`: their names in OpenTelemetry and Prometheus, and what they say.
+/// Returns a Markdown table of `metrics`: OpenTelemetry and Prometheus names, units, labels and descriptions.
 pub fn table<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> String {
     let mut out =
         String::from("| metric | in Prometheus | unit | labels | |\n|---|---|---|---|---|\n");

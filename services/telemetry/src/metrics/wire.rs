@@ -1,4 +1,4 @@
-//! Histograms in Status and Describe.
+//! Converts histograms to and from the messages of Status and Describe.
 
 use wire::fetch::Histogram;
 
@@ -12,18 +12,18 @@ impl From<&Buckets> for Histogram {
 }
 
 impl Buckets {
-    /// Those that a node told, of values of a scale.
-    pub fn of(scale: Scale, told: &Histogram) -> Self {
+    /// Converts a node's message about values of `scale`.
+    pub fn of(scale: Scale, message: &Histogram) -> Self {
         let mut buckets = Self::none(scale);
-        let ahead = i64::from(told.first) - i64::from(buckets.first);
-        for (at, &count) in (ahead..).zip(&told.counts) {
-            // What another version knows and this one doesn't is left out.
+        let ahead = i64::from(message.first) - i64::from(buckets.first);
+        for (at, &count) in (ahead..).zip(&message.counts) {
+            // Another version may send buckets that this version does not have. They are ignored.
             let at = usize::try_from(at).ok();
             if let Some(place) = at.and_then(|at| buckets.counts.get_mut(at)) {
                 *place = count;
             }
         }
-        Self { zeros: told.zeros, sum: told.sum, ..buckets }
+        Self { zeros: message.zeros, sum: message.sum, ..buckets }
     }
 }
 
@@ -33,7 +33,7 @@ mod tests {
     use crate::metrics::Histogram as Recorded;
 
     #[test]
-    fn what_is_told_is_heard() {
+    fn a_histogram_round_trips() {
         let recorded = Recorded::new(Scale::Whole);
         [0, 1, 3, 3, 1 << 20].into_iter().for_each(|value| recorded.record(value));
         let buckets = recorded.buckets();

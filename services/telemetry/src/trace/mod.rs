@@ -1,9 +1,10 @@
-//! Traces: one a request, across both tiers.
+//! Traces of requests across both tiers.
 //!
-//! A request's stages are timed in any case; spans are made of them once it has ended, and only if it is to be told
-//! of: because it is in the sampled share, or who asked wants it traced, or it was slow, or it failed. So what is not
-//! told costs two random numbers and a few clock readings.
+//! The stages of every request are timed. Spans are made from these times when the request has ended, and only if it is
+//! exported: because it was sampled here or by its caller, or it was slow, or it failed. A request that is not exported
+//! costs two random numbers and a few clock readings.
 
+mod allowance;
 mod recording;
 mod tracer;
 

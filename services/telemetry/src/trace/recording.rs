@@ -1,4 +1,4 @@
-//! A request's spans, as far as it has come.
+//! The spans of a request in progress.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Instant;
 use opentelemetry::StringValue;
 use wire::ParentSpan;
 
-use super::tracer::{Tracer, new_span};
+use super::tracer::{Tracer, new_span_id};
 
-/// What is said of a span: a name by OpenTelemetry's conventions, and a value.
+/// An attribute of a span: a name that follows OpenTelemetry's conventions, and a value.
 pub type Attribute = (&'static str, AttributeValue);
 
 /// An attribute's value.
@@ -17,7 +17,7 @@ pub type Attribute = (&'static str, AttributeValue);
 pub enum AttributeValue {
     /// A count.
     Whole(i64),
-    /// Words; those that are constant, or shared, are not copied.
+    /// Text. Constant and shared texts are not copied.
     Text(StringValue),
 }
 
@@ -57,72 +57,76 @@ impl From<&Arc<str>> for AttributeValue {
     }
 }
 
-/// Something that a request did.
+/// A span: one operation of a request.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// Its name.
+    /// The span's name.
     pub name: Cow<'static, str>,
-    /// When it began.
+    /// The time at which it began.
     pub began: Instant,
-    /// When it ended.
+    /// The time at which it ended.
     pub ended: Instant,
-    /// Its own number, if it was told to others already.
+    /// The span's id, if another process or span knows it already. Otherwise one is chosen when the span is exported.
     pub id: Option<u64>,
-    /// The span that it is within; the request's own if `None`.
+    /// The id of the parent span. `None` is the request's own span.
     pub within: Option<u64>,
-    /// Whether another process was asked.
+    /// Whether the span is a call to another process.
     pub is_call: bool,
-    /// What was wrong.
+    /// The error, if the operation failed.
     pub fault: Option<String>,
-    /// What else is to be said of it.
+    /// The span's attributes.
     pub attributes: Vec<Attribute>,
 }
 
 impl Span {
-    /// Directly within the request.
+    /// Creates a child of the request's own span.
     pub fn new(name: impl Into<Cow<'static, str>>, began: Instant, ended: Instant) -> Self {
         let (name, attributes) = (name.into(), Vec::new());
         Self { name, began, ended, id: None, within: None, is_call: false, fault: None, attributes }
     }
 }
 
-/// Spans of one request at most: half of those that may wait to be sent. A Take of a million rows has a hundred fetches,
-/// which of one I/O node make some ten each.
+/// The maximum number of spans of one request: half of the export queue. A Take of a million rows has a hundred
+/// fetches. With one I/O node, each fetch has about ten spans.
 pub const SPANS_MAX: usize = 1024;
 
-/// A request that is under way, and once it is told of, what it did.
+/// The trace of a request in progress.
 #[derive(Debug)]
 pub struct Recording {
     pub(super) name: &'static str,
-    /// Its own span, and whether it is told of in any case.
+    /// The request's own span, and whether the trace is sampled.
     pub(super) own: ParentSpan,
-    /// The span that it is within, of who asked.
+    /// The id of the caller's span.
     pub(super) parent: Option<u64>,
     pub(super) began: Instant,
     pub(super) spans: Vec<Span>,
+    /// The number of spans that were dropped.
     pub(super) left_out: usize,
 }
 
 impl Recording {
-    /// Its span, for what is within it on another node.
+    /// Returns the request's own span, as the parent of spans on other nodes.
     pub fn span(&self) -> ParentSpan {
         self.own
     }
 
-    /// Whether it is told of in any case. What is worth saying only of those need not be made for the others.
+    /// Returns whether the trace is sampled, so that it is exported in any case. Details that are useful only for
+    /// sampled requests need not be recorded for others.
     pub fn is_sampled(&self) -> bool {
         self.own.is_sampled
     }
 
-    /// Adds something that it did, and what was done `within` that, or within another of those.
-    pub fn add(&mut self, mut span: Span, within: Vec<Span>) {
-        // What nothing is within needs no number before it is told.
-        if !within.is_empty() {
-            span.id.get_or_insert_with(new_span);
+    /// Adds a span and its descendants. A descendant without a parent id becomes a child of `span`.
+    pub fn add(&mut self, mut span: Span, descendants: Vec<Span>) {
+        // A span without children gets its id when it is exported.
+        if !descendants.is_empty() {
+            span.id.get_or_insert_with(new_span_id);
         }
         let id = span.id;
         self.push(span);
-        within.into_iter().for_each(|span| self.push(Span { within: span.within.or(id), ..span }));
+        for span in descendants {
+            self.push(Span { within: span.within.or(id), ..span });
+        }
     }
 
     fn push(&mut self, span: Span) {
@@ -132,19 +136,20 @@ impl Recording {
         }
     }
 
-    /// Says that `spans` of what it did were not kept.
+    /// Records that `spans` spans were dropped.
     pub fn leave_out(&mut self, spans: usize) {
         self.left_out += spans;
     }
 
-    /// Ends it, and has `tracer`, which began it, tell of it if it is to be told of: only then `tell` adds what it did,
-    /// and says what else is to be said of it. `fault` is what was wrong, if that was not the caller's doing.
+    /// Ends the request. `tracer`, which must have begun it, exports the trace if it was sampled, slow or failed.
+    /// Only then `describe` is called, which adds spans and returns attributes of the request's span. `fault` is the
+    /// error if the request failed through no fault of the caller.
     pub fn end(
         self,
         tracer: &Tracer,
         fault: Option<&str>,
-        tell: impl FnOnce(&mut Self) -> Vec<Attribute>,
+        describe: impl FnOnce(&mut Self) -> Vec<Attribute>,
     ) {
-        tracer.ended(self, Instant::now(), fault, tell);
+        tracer.ended(self, Instant::now(), fault, describe);
     }
 }

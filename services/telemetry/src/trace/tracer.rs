@@ -1,4 +1,4 @@
-//! What decides which requests are told of, and sends their spans.
+//! Decides which requests are exported, and sends their spans.
 
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};
@@ -17,22 +17,28 @@ use rand::Rng;
 use tokio::runtime::Handle;
 use wire::ParentSpan;
 
+use super::allowance::Allowance;
 use super::recording::{Attribute, AttributeValue, Recording, Span};
 use crate::config::TelemetryConfig;
 use crate::error::TelemetryError;
 use crate::receiver::tls;
 use crate::resource::Identity;
 
-/// Where requests' spans go; nowhere, if no receiver is configured. Cheap to clone.
+/// Requests a second that are exported because their callers say so. A gateway that samples one in a hundred of 50,000
+/// requests a second has all of them; one that samples everything does not multiply what the receiver gets.
+const CALLERS_SAMPLED_PER_S: u32 = 500;
+
+/// An exporter of requests' spans. It does nothing if no receiver is configured. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<Inner>>);
 
 struct Inner {
-    /// Sends in batches from a thread of its own; what is over its queue is dropped.
+    /// Sends spans in batches from its own thread. It drops spans while its queue is full.
     processor: BatchSpanProcessor,
     scope: InstrumentationScope,
     ratio: f64,
     slow: Duration,
+    allowance: Allowance,
 }
 
 impl fmt::Debug for Tracer {
@@ -42,10 +48,11 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Spans are sent from `runtime`'s connections.
+    /// Creates a tracer for the receiver of `config`. Its connections belong to `runtime`.
     ///
     /// # Errors
-    /// A receiver that can't be spoken to, whether it is there or not.
+    /// [`TelemetryError::Otlp`] if the client can't be created. This does not depend on whether the receiver is
+    /// running.
     pub fn start(
         config: &TelemetryConfig,
         identity: &Identity,
@@ -64,43 +71,60 @@ impl Tracer {
         processor.set_resource(&identity.resource());
         let scope = InstrumentationScope::builder("bireme").with_version(identity.version).build();
         let (ratio, slow) = (config.trace_ratio, config.trace_slow);
-        Ok(Self(Some(Arc::new(Inner { processor, scope, ratio, slow }))))
+        let allowance = Allowance::new(CALLERS_SAMPLED_PER_S);
+        Ok(Self(Some(Arc::new(Inner { processor, scope, ratio, slow, allowance }))))
     }
 
-    /// Whether spans go anywhere.
+    /// Returns whether a receiver is configured.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Begins a request, within what `parent` says if somebody else began the trace; nothing if spans go nowhere.
+    /// Returns `parent` as it is to be followed: if callers sample more requests than the node exports for them, the
+    /// node's own ratio decides instead.
+    pub fn admit(&self, parent: ParentSpan) -> ParentSpan {
+        match &self.0 {
+            Some(inner) if parent.is_sampled && !inner.allowance.take() => {
+                ParentSpan { is_sampled: rand::rng().random_bool(inner.ratio), ..parent }
+            }
+            _ => parent,
+        }
+    }
+
+    /// Begins the trace of a request, as a child of `parent` if the caller sent one. Returns `None` if no receiver is
+    /// configured.
     pub fn begin(&self, name: &'static str, parent: Option<ParentSpan>) -> Option<Recording> {
+        self.begin_within(name, parent.map(|parent| self.admit(parent)))
+    }
+
+    fn begin_within(&self, name: &'static str, parent: Option<ParentSpan>) -> Option<Recording> {
         let inner = self.0.as_ref()?;
         let mut random = rand::rng();
         let trace = parent.map_or_else(|| random.random::<NonZeroU128>().get(), |it| it.trace);
         let is_sampled = parent.map_or_else(|| random.random_bool(inner.ratio), |it| it.is_sampled);
-        let own = ParentSpan { trace, span: new_span(), is_sampled };
+        let own = ParentSpan { trace, span: new_span_id(), is_sampled };
         let parent = parent.map(|parent| parent.span);
         let (began, spans) = (Instant::now(), Vec::new());
         Some(Recording { name, own, parent, began, spans, left_out: 0 })
     }
 
-    /// The same for a request that began before.
+    /// Like [`begin`](Self::begin), for a request that began at `began` and whose parent was admitted then.
     pub fn begin_at(
         &self,
         name: &'static str,
         parent: ParentSpan,
         began: Instant,
     ) -> Option<Recording> {
-        self.begin(name, Some(parent)).map(|recording| Recording { began, ..recording })
+        self.begin_within(name, Some(parent)).map(|recording| Recording { began, ..recording })
     }
 
-    /// Whether a request that took `took` is told of.
+    /// Returns whether a request that took `took` is exported: if it was sampled, slow or failed.
     pub fn is_told(&self, is_sampled: bool, took: Duration, has_failed: bool) -> bool {
         let slow = |inner: &Arc<Inner>| took >= inner.slow;
         is_sampled || has_failed || self.0.as_ref().is_some_and(slow)
     }
 
-    /// Sends what is left, within `limit`.
+    /// Sends the remaining spans. Waits for at most `limit`.
     pub fn flush(&self, limit: Duration) {
         if let Some(inner) = &self.0
             && let Err(error) = inner.processor.shutdown_with_timeout(limit)
@@ -114,52 +138,52 @@ impl Tracer {
         mut recording: Recording,
         ended: Instant,
         fault: Option<&str>,
-        tell: impl FnOnce(&mut Recording) -> Vec<Attribute>,
+        describe: impl FnOnce(&mut Recording) -> Vec<Attribute>,
     ) {
         let Some(inner) = &self.0 else { return };
         let (is_sampled, took) = (recording.own.is_sampled, ended - recording.began);
         if !self.is_told(is_sampled, took, fault.is_some()) {
             return;
         }
-        let attributes = tell(&mut recording);
+        let attributes = describe(&mut recording);
         let Recording { own, parent, name, began, spans, left_out } = recording;
-        let clock = Clock { instant: ended, time: SystemTime::now() };
+        let clocks = ClockPair { instant: ended, time: SystemTime::now() };
         let fault = fault.map(ToOwned::to_owned);
         let mut root = Span { attributes, fault, ..Span::new(name, began, ended) };
         if left_out > 0 {
             root.attributes.push(("bireme.spans.left_out", left_out.into()));
         }
         let parent = (parent.unwrap_or(0), parent.is_some());
-        // First, as what is over the queue is dropped.
-        inner.send(own.trace, own.span, parent, SpanKind::Server, root, clock);
+        // Send the request's own span first, because the queue drops later spans when it is full.
+        inner.send(own.trace, own.span, parent, SpanKind::Server, root, clocks);
         for span in spans {
             let kind = if span.is_call { SpanKind::Client } else { SpanKind::Internal };
-            let id = span.id.unwrap_or_else(new_span);
+            let id = span.id.unwrap_or_else(new_span_id);
             let within = span.within.unwrap_or(own.span);
-            inner.send(own.trace, id, (within, false), kind, span, clock);
+            inner.send(own.trace, id, (within, false), kind, span, clocks);
         }
     }
 }
 
-/// A new span within `parent`.
+/// Returns a new child span of `parent`.
 pub fn child_of(parent: ParentSpan) -> ParentSpan {
-    ParentSpan { span: new_span(), ..parent }
+    ParentSpan { span: new_span_id(), ..parent }
 }
 
-/// A number for a span; not 0.
-pub(super) fn new_span() -> u64 {
+/// Returns a random span id; not 0.
+pub(super) fn new_span_id() -> u64 {
     rand::rng().random::<NonZeroU64>().get()
 }
 
-/// A moment by both clocks.
+/// One moment on both clocks, which converts earlier instants to system time.
 #[derive(Clone, Copy)]
-struct Clock {
+struct ClockPair {
     instant: Instant,
     time: SystemTime,
 }
 
-impl Clock {
-    fn time_of(self, instant: Instant) -> SystemTime {
+impl ClockPair {
+    fn system_time(self, instant: Instant) -> SystemTime {
         self.time - self.instant.saturating_duration_since(instant)
     }
 }
@@ -172,7 +196,7 @@ impl Inner {
         (parent, is_remote): (u64, bool),
         kind: SpanKind,
         span: Span,
-        clock: Clock,
+        clocks: ClockPair,
     ) {
         let trace_id = TraceId::from_bytes(trace.to_be_bytes());
         let span_id = SpanId::from_bytes(id.to_be_bytes());
@@ -195,8 +219,8 @@ impl Inner {
             parent_span_is_remote: is_remote,
             span_kind: kind,
             name: span.name,
-            start_time: clock.time_of(span.began),
-            end_time: clock.time_of(span.ended),
+            start_time: clocks.system_time(span.began),
+            end_time: clocks.system_time(span.ended),
             attributes: span.attributes.into_iter().map(attribute).collect(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -204,5 +228,30 @@ impl Inner {
             status,
             instrumentation_scope: self.scope.clone(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_who_sample_everything_are_followed_up_to_a_rate() {
+        let endpoint = Some("http://127.0.0.1:9".to_owned());
+        let config =
+            TelemetryConfig { otlp_endpoint: endpoint, trace_ratio: 0.0, ..Default::default() };
+        let identity = Identity { service: "test", node: "test".into(), version: "0" };
+        let tracer = Tracer::start(&config, &identity, &Handle::current()).unwrap();
+        let parent = ParentSpan { trace: 1, span: 2, is_sampled: true };
+        let began = Instant::now();
+        let sampled = |_: &u32| tracer.begin("rpc", Some(parent)).unwrap().is_sampled();
+        let sampled = (0..20_000).filter(sampled).count() as u64;
+        let seconds = began.elapsed().as_secs() + 2;
+        assert!((1..=seconds * u64::from(CALLERS_SAMPLED_PER_S)).contains(&sampled), "{sampled}");
+        // Which trace it is, is never lost.
+        assert_eq!(tracer.admit(parent).trace, 1);
+        let unsampled = ParentSpan { is_sampled: false, ..parent };
+        assert_eq!(tracer.admit(unsampled), unsampled);
+        assert_eq!(Tracer::default().admit(parent), parent);
     }
 }
