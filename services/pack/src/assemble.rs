@@ -15,7 +15,8 @@
 use arrow_buffer::MutableBuffer;
 use arrow_data::ArrayData;
 
-use crate::gather::{GatherRow, Malformed, zeroed};
+use crate::error::Malformed;
+use crate::gather::{GatherRow, zeroed};
 use crate::index::{ExtentIndex, Form};
 use crate::layout::Solo;
 use crate::values::SoloValues;

@@ -135,3 +135,11 @@ impl PackError {
         move |source| Self::Arrow { column, source }
     }
 }
+
+/// Why bytes cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    Bytes(&'static str),
+    /// The array's offsets overflow.
+    TooLarge,
+}

@@ -9,17 +9,10 @@ use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 
+use crate::error::Malformed;
 use crate::offsets::OffsetsBuilder;
 use crate::shape::{FieldLocation, Kind, LIST_BITMAP, LIST_COUNT_MAX, LIST_PLAIN, Shape, bit};
 use crate::validity::Validity;
-
-/// Why bytes can't be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Malformed {
-    Bytes(&'static str),
-    /// The array's offsets overflow.
-    TooLarge,
-}
 
 /// Allocates a buffer of the given length for a column of constant width. The buffer may hold anything if every slot
 /// will be set, and must hold zeros otherwise.

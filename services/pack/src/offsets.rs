@@ -3,7 +3,7 @@
 use arrow_buffer::Buffer;
 use arrow_schema::DataType;
 
-use crate::gather::Malformed;
+use crate::error::Malformed;
 
 /// The end offsets of slots. Slots are closed in ascending order; skipped slots are empty.
 pub(crate) enum OffsetsBuilder {

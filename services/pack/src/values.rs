@@ -5,7 +5,8 @@ use arrow_buffer::MutableBuffer;
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 
-use crate::gather::{Malformed, zeroed};
+use crate::error::Malformed;
+use crate::gather::zeroed;
 use crate::offsets::OffsetsBuilder;
 use crate::validity::Validity;
 

@@ -16,7 +16,7 @@ use crate::progress::{OpKind, Progress, Verdict};
 use crate::read_queue::{QueuedRead, ReadQueue};
 use crate::slots::{SlotId, Slots};
 use crate::stats::{Counters, add, raise};
-use crate::transfer::Reply;
+use crate::transfer::{Reply, Transfer};
 use crate::transfer_limits::TransferLimits;
 use crate::transfer_queues::TransferQueues;
 use crate::{AlignedBuf, ReadError, ReadSink, RingConfig};
@@ -35,15 +35,6 @@ pub(crate) struct Ledger {
     transfer_queues: TransferQueues,
     /// Operations pushed to the backend since its last `submit`.
     unsubmitted: u64,
-}
-
-/// A write, fsync or owned read.
-pub(crate) struct Transfer {
-    pub kind: OpKind,
-    pub drive: DriveNo,
-    pub offset: ByteOffset,
-    pub progress: Progress,
-    pub reply: Rc<Reply>,
 }
 
 /// The receiver of an operation's result. It is called once the ledger is no longer borrowed.

@@ -1,39 +1,18 @@
 //! Finds out whether io_uring is usable here. This is checked before a node serves, so that it does not fail
 //! later.
 
-use std::fmt;
 use std::fs;
 use std::io;
 
 use io_uring::{IoUring, Probe, opcode};
+
+use crate::TaskRun;
 
 /// The io_uring features that the kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoUringSupport {
     /// The best mode in which a ring can be set up.
     pub task_run: TaskRun,
-}
-
-/// When the kernel processes completions, best mode first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskRun {
-    /// When the ring collects them (`DEFER_TASKRUN`, Linux 6.1).
-    Deferred,
-    /// When the thread next enters the kernel (`COOP_TASKRUN`, Linux 5.19; with `SINGLE_ISSUER` from Linux
-    /// 6.0).
-    Cooperative,
-    /// At once, by interrupting the thread.
-    Interrupting,
-}
-
-impl fmt::Display for TaskRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deferred => "DEFER_TASKRUN",
-            Self::Cooperative => "COOP_TASKRUN",
-            Self::Interrupting => "no task-run flags",
-        })
-    }
 }
 
 /// The reason why io_uring is not usable, and what can be done about it.

@@ -1,5 +1,7 @@
 //! [`Ring`]: the handle that the code of a core uses.
 
+mod driver;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,17 +16,18 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use self::driver::SubmitRequest;
+pub use self::driver::submit_all;
 use crate::backend::{
     AnyBackend, Backend, Completion, InPlace, PreadPool, Registered, SimBackend, Uring,
 };
 use crate::config::TRANSFER_BYTES_MAX;
-use crate::driver::{self, SubmitRequest};
 use crate::error::Failure;
-use crate::ledger::{Delivery, Ledger, Transfer};
+use crate::ledger::{Delivery, Ledger};
 use crate::progress::{OpKind, Progress};
 use crate::read_queue::QueuedRead;
 use crate::stats::add;
-use crate::transfer::Reply;
+use crate::transfer::{Reply, Transfer};
 use crate::transfer_limits::TransferLimits;
 use crate::{
     AlignedBuf, Engine, EngineInUse, Fsync, IoUringUnavailable, ReadError, ReadOwned, ReadSink,

@@ -387,6 +387,16 @@ fn try_sector(file: &File, read_only: bool) -> io::Result<()> {
     Ok(())
 }
 
+impl SimDisk {
+    /// Returns the drives, to be passed to [`Ring::start`](crate::Ring::start).
+    pub fn slabs(&self) -> Vec<SlabFile> {
+        let slab = |(number, len)| {
+            SlabFile::simulated(self, DriveNo(number as u16), len, self.queue_depth())
+        };
+        self.drive_lens().into_iter().enumerate().map(slab).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,8 +10,20 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use address::{ByteOffset, DriveNo};
+
 use crate::error::Failure;
+use crate::progress::{OpKind, Progress};
 use crate::{AlignedBuf, ReadError, Returned, WriteError};
+
+/// A write, fsync or owned read.
+pub(crate) struct Transfer {
+    pub kind: OpKind,
+    pub drive: DriveNo,
+    pub offset: ByteOffset,
+    pub progress: Progress,
+    pub reply: Rc<Reply>,
+}
 
 /// The state that a future shares with the ring: the outcome, once there is one, and the waker.
 #[derive(Default)]

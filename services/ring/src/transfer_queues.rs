@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use address::DriveNo;
 
 use crate::AlignedBuf;
-use crate::ledger::Transfer;
+use crate::transfer::Transfer;
 use crate::transfer_limits::TransferLimits;
 
 /// Transfers submitted after a read before more than one may be in flight. At 256 KiB each, a drive that

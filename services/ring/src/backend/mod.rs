@@ -9,6 +9,7 @@ mod in_place;
 mod pread;
 mod sim;
 mod system_call;
+mod task_run;
 mod uring;
 
 use std::io;
@@ -20,6 +21,7 @@ use address::{ByteOffset, DriveNo};
 pub(crate) use in_place::InPlace;
 pub(crate) use pread::PreadPool;
 pub(crate) use sim::SimBackend;
+pub use task_run::TaskRun;
 pub(crate) use uring::{Registered, Uring, setup as setup_uring};
 
 use crate::AlignedBuf;

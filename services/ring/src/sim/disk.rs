@@ -11,7 +11,6 @@ use address::{ByteOffset, DriveNo, SECTOR_BYTES, SectorNo};
 
 use super::drive::SimDrive;
 use super::random::SimRandom;
-use crate::SlabFile;
 use crate::backend::{Completion, Request};
 use crate::device::QUEUE_DEPTH_DEFAULT;
 use crate::progress::OpKind;
@@ -157,12 +156,14 @@ impl SimDisk {
         self.seed
     }
 
-    /// Returns the drives, to be passed to [`Ring::start`](crate::Ring::start).
-    pub fn slabs(&self) -> Vec<SlabFile> {
-        let lens: Vec<_> = self.lock().drives.iter().map(|d| d.bytes.len() as u64).collect();
-        let depth = self.queue_depth;
-        let slab = |(number, len)| SlabFile::simulated(self, DriveNo(number as u16), len, depth);
-        lens.into_iter().enumerate().map(slab).collect()
+    /// Returns the length of each drive in bytes.
+    pub(crate) fn drive_lens(&self) -> Vec<u64> {
+        self.lock().drives.iter().map(|drive| drive.bytes.len() as u64).collect()
+    }
+
+    /// Returns the number of requests that each drive works on at the same time.
+    pub(crate) fn queue_depth(&self) -> u32 {
+        self.queue_depth
     }
 
     /// Sets the faults to inject from now on.

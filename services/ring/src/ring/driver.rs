@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
-use crate::ring::Inner;
+use super::Inner;
 
 thread_local! {
     static RINGS: RefCell<Vec<(u64, Weak<Inner>)>> = const { RefCell::new(Vec::new()) };
