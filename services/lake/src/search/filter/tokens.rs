@@ -436,7 +436,7 @@ impl TokenChecker {
                 group.terms += 1;
                 group.end_piece().map(|()| true)
             }
-            "IS" => self.is_operator(),
+            "IS" => self.read_is(),
             "NOT" if self.keyword(1) == "NULL" => {
                 self.add_operator();
                 self.skip(2);
@@ -461,7 +461,7 @@ impl TokenChecker {
     }
 
     /// Reads `IS [NOT] NULL` and the like.
-    fn is_operator(&mut self) -> Result<bool, String> {
+    fn read_is(&mut self) -> Result<bool, String> {
         self.add_operator();
         self.skip(1);
         if self.keyword(0) == "NOT" {
