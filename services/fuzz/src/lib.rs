@@ -21,4 +21,4 @@ pub use cases::{cases, within};
 pub use damage::{damage, noise};
 pub use messages::{Messages, Method};
 pub use rand;
-pub use raw::Raw;
+pub use raw::RawCodec;

@@ -25,7 +25,7 @@ pub struct Method {
     /// The full name of the request message.
     pub request: String,
     /// Whether the client may stream several requests.
-    pub asks_in_a_stream: bool,
+    pub is_client_streaming: bool,
 }
 
 /// A generator of random messages from a set of descriptors.
@@ -52,7 +52,7 @@ impl Messages {
                 methods.extend(service.method.iter().map(|method| Method {
                     path: format!("/{package}.{}/{}", service.name(), method.name()),
                     request: method.input_type().trim_start_matches('.').to_owned(),
-                    asks_in_a_stream: method.client_streaming(),
+                    is_client_streaming: method.client_streaming(),
                 }));
             }
             file.message_type.into_iter().for_each(|it| add(&mut types, &package, it));

@@ -26,7 +26,7 @@ use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
 use crate::schema::{check_width, is_blob, served_schema};
-use crate::search::Direct;
+use crate::search::DirectIndexes;
 use crate::within::within;
 
 /// Fragments whose counts are looked up at the same time when a table is opened.
@@ -54,7 +54,7 @@ struct Inner {
     deleted: Vec<OnceCell<Arc<DeletedRows>>>,
     indexes: OnceCell<Arc<Vec<IndexInfo>>>,
     /// By column.
-    direct: Vec<Direct>,
+    direct: Vec<DirectIndexes>,
     /// Where what Lance starts for this table lives: the runtime that opened it.
     runtime: Handle,
 }
@@ -88,7 +88,7 @@ impl Table {
             .map_err(blame)?;
         let deleted = fragments.iter().map(|_| OnceCell::new()).collect();
         let indexes = OnceCell::new();
-        let direct = schema.fields().iter().map(|_| Direct::default()).collect();
+        let direct = schema.fields().iter().map(|_| DirectIndexes::default()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
                 runtime: Handle::current(),
@@ -267,7 +267,7 @@ impl Table {
     }
 
     /// The indexes of the column at `position` that are searched without the scanner.
-    pub(crate) fn direct_of(&self, position: usize) -> &Direct {
+    pub(crate) fn direct_of(&self, position: usize) -> &DirectIndexes {
         &self.inner.direct[position]
     }
 

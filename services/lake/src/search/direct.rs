@@ -1,8 +1,8 @@
-//! Indexes that are searched without the scanner, which plans each query anew: for one row that costs more
-//! than all the rest of its search.
+//! Indexes that are searched directly, without the scanner. The scanner plans each query anew, which for one row costs
+//! more than the search itself.
 //!
-//! They are opened once a version and column, and only where the index is all that there is to search
-//! ([`sole_segment`] says which those are); others go the long way.
+//! An index is opened once per version and column, and only if it alone answers a search ([`sole_segment`] decides).
+//! Other searches go through the scanner.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,24 +12,24 @@ use lance_index::frag_reuse::FRAG_REUSE_INDEX_NAME;
 use lance_table::format::IndexMetadata;
 use tokio::sync::OnceCell;
 
-use super::keys::Keys;
+use super::key_index::KeyIndex;
 use super::partitions::Partitions;
 use crate::table::Table;
 
-/// The indexes of a column that are searched directly, once they were asked for; `None` in a cell for one
-/// that can't be.
+/// A column's indexes that are searched directly. The first search that may use an index fills its cell, with `None` if
+/// the index can't be searched directly.
 #[derive(Default)]
-pub(crate) struct Direct {
+pub(crate) struct DirectIndexes {
     pub partitions: OnceCell<Option<Partitions>>,
-    pub keys: OnceCell<Option<Keys>>,
-    /// Whether it was told that opening the latter failed: it is tried anew, and told once.
-    pub keys_failed: AtomicBool,
+    pub key_index: OnceCell<Option<KeyIndex>>,
+    /// Whether a failure to open `key_index` was logged. Opening is retried, but logged only once.
+    pub key_index_failed: AtomicBool,
 }
 
-/// The segment that is all of the index `name`, and has each row of the version under its address. `None`
-/// where a search needs more: rows that the index doesn't cover, several segments to merge, stable row ids
-/// to translate, overlaid or remapped fragments. It may also have rows that the version doesn't. Segments that cover
-/// none of the version's fragments are as good as none.
+/// Returns the only segment of the index `name` if it holds every row of the version under its address. The segment may
+/// also hold rows that the version does not have. Returns `None` if a search needs more: rows that the index does not
+/// cover, several segments to merge, stable row ids to translate, overlaid or remapped fragments. Segments that cover
+/// none of the version's fragments are ignored.
 pub(crate) async fn sole_segment(table: &Table, name: &str) -> Result<Option<IndexMetadata>> {
     let dataset = table.dataset();
     let overlaid = |id| table.file_fragment(id).is_ok_and(|it| !it.metadata().overlays.is_empty());

@@ -1,4 +1,4 @@
-//! Rows that a filter lets through.
+//! Search by a filter, and the filters of other searches.
 
 mod functions;
 mod group;
@@ -20,8 +20,8 @@ use crate::table::Table;
 use crate::words::shortened;
 
 impl Table {
-    /// The first `limit` rows, in address order, for which the SQL expression `filter` is true.
-    /// Scalar indexes are used where the filter's columns have them; other rows are scanned.
+    /// Returns the first `limit` rows, in address order, for which the SQL expression `filter` is true. Uses the scalar
+    /// indexes of the filter's columns; other rows are scanned.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<Vec<RowAddr>> {
@@ -40,8 +40,8 @@ impl Table {
         self.caught(polled_on_deep_stack(scan.boxed())).await
     }
 
-    /// Puts `filter` on `scanner`, parsed here and now so that what is wrong with it can be told
-    /// from what goes wrong while searching.
+    /// Sets `filter` on `scanner`. The filter is parsed here, so that errors in it are distinguished from errors of the
+    /// search.
     pub(crate) fn set_filter(&self, scanner: &mut Scanner, filter: Option<&str>) -> Result<()> {
         let Some(filter) = filter else { return Ok(()) };
         let bad =
@@ -51,14 +51,14 @@ impl Table {
         }
         let mut parsed = |text: &str| {
             let parsed = on_deep_stack(|| scanner.filter(text)?.get_expr_filter());
-            parsed.map_err(|error| bad(self.said(filter, &one_line(&error.to_string()))))
+            parsed.map_err(|error| bad(self.filter_error(filter, &one_line(&error.to_string()))))
         };
         tokens::check(filter).map_err(bad)?;
-        // Lance reads the first complete expression and drops what follows it. Within parentheses
-        // nothing may follow.
+        // Lance parses the first complete expression and ignores the text after it. In parentheses, such text is an
+        // error.
         let expr = parsed(filter)?;
         if parsed(&format!("({filter}\n)"))? != expr {
-            return Err(bad("text is left over behind a complete expression".into()));
+            return Err(bad("there is more text after a complete expression".into()));
         }
         if let Some(expr) = expr {
             scanner.filter_expr(expr);
@@ -66,8 +66,8 @@ impl Table {
         Ok(())
     }
 
-    /// What is wrong with `filter`, without what DataFusion wraps it in.
-    fn said(&self, filter: &str, text: &str) -> String {
+    /// Returns what is wrong with `filter`, without the text that DataFusion wraps around it.
+    fn filter_error(&self, filter: &str, text: &str) -> String {
         let between = |begin: &str, end: &str| {
             let (_, after) = text.split_once(begin)?;
             Some(after.split_once(end).map_or(after, |(inside, _)| inside))
@@ -92,12 +92,13 @@ impl Table {
             let literal = plain.map_or_else(|| literal.to_owned(), |text| format!("'{text}'"));
             return format!("{literal} can't be compared with a column of type {data_type}");
         }
-        unwrapped(filter, text)
+        without_wrapping(filter, text)
     }
 }
 
-/// What Lance and DataFusion say of `filter`, without what they begin it with. `text` is one line, whatever `filter` is.
-fn unwrapped(filter: &str, text: &str) -> String {
+/// Removes from Lance's and DataFusion's message `text` the phrases that introduce it. `text` is one line, even if
+/// `filter` has several.
+fn without_wrapping(filter: &str, text: &str) -> String {
     let wrapped = [
         "Error parsing function: ",
         "Error during planning: ",

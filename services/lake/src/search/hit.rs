@@ -1,4 +1,4 @@
-//! What searches find, and how it is read off Lance's answers.
+//! Search results, and how they are read from Lance's record batches.
 
 use address::RowAddr;
 use arrow::array::{AsArray, RecordBatch};
@@ -8,8 +8,8 @@ use lance_core::{Error, ROW_ADDR, ROW_ID, Result};
 
 use crate::table::Table;
 
-/// Rows that a filter is evaluated over at a time. A kernel that runs can't be interrupted, so this bounds how long a
-/// search goes on after its deadline, and what its intermediate results take.
+/// Number of rows over which a filter is evaluated at a time. A running kernel can't be interrupted, so this bounds how
+/// long a search runs past its deadline, and the size of its intermediate results.
 const BATCH_ROWS: usize = 1024;
 
 /// A row near the query vector.
@@ -17,9 +17,8 @@ const BATCH_ROWS: usize = 1024;
 pub struct DistanceHit {
     /// The row.
     pub addr: RowAddr,
-    /// By the column's metric, smaller is nearer. Approximate (by the compressed vectors) where an
-    /// index answered, exact where rows were compared: L2 is squared, Cosine and Dot are one minus
-    /// the similarity.
+    /// The distance by the column's metric; smaller is nearer. It is approximate (from compressed vectors) if an index
+    /// answered, and exact if rows were compared. L2 is squared; Cosine and Dot are one minus the similarity.
     pub distance: f32,
 }
 
@@ -28,14 +27,14 @@ pub struct DistanceHit {
 pub struct ScoreHit {
     /// The row.
     pub addr: RowAddr,
-    /// BM25, larger is better.
+    /// The BM25 score; larger is better.
     pub score: f32,
 }
 
-/// Makes `scanner` return nothing but addresses (and `extra`, the column of distances or scores).
+/// Makes `scanner` return only addresses and `extra`, the column of distances or scores.
 ///
-/// Without stable row ids a row's id *is* its address, and asking for the id keeps the scanner from
-/// planning a take; with them only the address will do.
+/// Without stable row ids a row's id *is* its address, and requesting the id keeps the scanner from planning a take.
+/// With stable row ids, the address itself has to be requested.
 pub(crate) fn only_addresses(table: &Table, scanner: &mut Scanner, extra: &[&str]) -> Result<()> {
     scanner.batch_size(BATCH_ROWS);
     scanner.disable_scoring_autoprojection().project(extra)?;
@@ -47,17 +46,17 @@ pub(crate) fn only_addresses(table: &Table, scanner: &mut Scanner, extra: &[&str
     Ok(())
 }
 
-/// The addresses in an answer to a scanner that was set up by [`only_addresses`].
+/// Returns the addresses in a batch of a scanner that [`only_addresses`] set up.
 pub(crate) fn addresses(batch: &RecordBatch) -> Result<impl Iterator<Item = RowAddr> + '_> {
     let column = batch.column_by_name(ROW_ADDR).or_else(|| batch.column_by_name(ROW_ID));
     let column = column.and_then(|column| column.as_primitive_opt::<UInt64Type>());
-    let column = column.ok_or_else(|| Error::internal("a search came without row addresses"))?;
+    let column = column.ok_or_else(|| Error::internal("a search returned no row addresses"))?;
     Ok(column.values().iter().copied().map(RowAddr::from_u64))
 }
 
-/// The distances or scores in an answer, row by row with [`addresses`].
-pub(crate) fn numbers<'a>(batch: &'a RecordBatch, column: &str) -> Result<&'a [f32]> {
+/// Returns the distances or scores in a batch, in the order of [`addresses`].
+pub(crate) fn f32_column<'a>(batch: &'a RecordBatch, column: &str) -> Result<&'a [f32]> {
     let found =
         batch.column_by_name(column).and_then(|found| found.as_primitive_opt::<Float32Type>());
-    Ok(found.ok_or_else(|| Error::internal(format!("a search came without {column}")))?.values())
+    Ok(found.ok_or_else(|| Error::internal(format!("a search returned no {column}")))?.values())
 }

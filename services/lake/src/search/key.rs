@@ -1,20 +1,19 @@
-//! Keys as people write them, made values of the key column's type.
+//! Parses keys from text into values of the key column's type.
 
 use arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
 
 use crate::error::LakeError;
 
-/// The value that `text` writes in a column of `data_type`: strings as they are, integers in
-/// decimal, booleans as `true` or `false`, binary in hexadecimal digits, 16 bytes also as a UUID
-/// (`00112233-4455-...`). The error says what is wrong, in words for a user.
+/// Parses `text` as a value of `data_type`: strings as they are, integers in decimal, booleans as `true` or `false`,
+/// binary in hexadecimal digits, 16 bytes also as a UUID (`00112233-4455-...`). The error is a sentence for users.
 pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue, String> {
     macro_rules! integer {
         ($kind:ident) => {
             text.trim()
                 .parse()
                 .map(|number| ScalarValue::$kind(Some(number)))
-                .map_err(|_| not_a(data_type))
+                .map_err(|_| type_mismatch(data_type))
         };
     }
     match data_type {
@@ -45,7 +44,7 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
     }
 }
 
-/// Whether rows can be looked up by a column of `data_type`.
+/// Returns whether rows can be looked up by a column of `data_type`.
 pub(crate) fn can_be_key(data_type: &DataType) -> bool {
     let integer_or_text =
         data_type.is_integer() || matches!(data_type, DataType::Utf8 | DataType::LargeUtf8);
@@ -56,7 +55,7 @@ pub(crate) fn can_be_key(data_type: &DataType) -> bool {
     integer_or_text || binary
 }
 
-/// Errors: `UnsupportedType`, for a column that rows can't be looked up by.
+/// Checks that rows can be looked up by a column of `data_type`. Errors: `UnsupportedType`.
 pub(crate) fn check_key_type(column: &str, data_type: &DataType) -> Result<(), LakeError> {
     match can_be_key(data_type) {
         true => Ok(()),
@@ -68,7 +67,7 @@ pub(crate) fn check_key_type(column: &str, data_type: &DataType) -> Result<(), L
     }
 }
 
-fn not_a(data_type: &DataType) -> String {
+fn type_mismatch(data_type: &DataType) -> String {
     format!("the column holds {data_type} values")
 }
 

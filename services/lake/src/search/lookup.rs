@@ -1,4 +1,4 @@
-//! Rows by key.
+//! Looks up rows by key.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -12,28 +12,27 @@ use futures::future::BoxFuture;
 
 use super::hit::addresses;
 use super::key::parse_key;
-use super::keys::{KEYS_MAX, Keys};
+use super::key_index::{KEYS_MAX, KeyIndex};
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
-/// Keys that one query asks for; longer lists become several queries.
+/// Maximum number of keys in one query of the scanner; longer lists become several queries.
 const KEYS_PER_QUERY_MAX: usize = 4096;
 
-/// The row of each key, if it has one.
-type Rows = Vec<Option<RowAddr>>;
+/// Each key's row, if it has one.
+type FoundRows = Vec<Option<RowAddr>>;
 
 impl Table {
-    /// For each key the address of its row (of the first, by address, if several rows have it), or
-    /// `None` if no row has it. Keys are written as text and read by the column's type: strings,
-    /// integers, binary in hexadecimal, 16 bytes also as a UUID. `column` defaults to
-    /// [`key_column`](Self::key_column). A BTREE index on the column is used if there is one;
-    /// otherwise the column is scanned.
+    /// Returns the address of each key's row, or `None` if no row has the key. If several rows have it, the row with
+    /// the lowest address is returned. Keys are text, which is parsed by the column's type: strings, integers, binary
+    /// in hexadecimal, 16 bytes also as a UUID. `column` defaults to [`key_column`](Self::key_column). Uses the
+    /// column's BTREE index if there is one, otherwise scans the column.
     ///
     /// Errors: `KeyColumnUnknown`, `ColumnNotFound`, `BadKey`, and those of the store.
-    pub async fn lookup(&self, column: Option<&str>, keys: &[String]) -> Result<Rows> {
+    pub async fn lookup(&self, column: Option<&str>, keys: &[String]) -> Result<FoundRows> {
         if keys.len() <= KEYS_MAX {
-            self.open_keys(self.key_position(column)?).await;
+            self.open_key_index(self.key_position(column)?).await;
         }
         match self.direct_lookup(column, keys)? {
             Some(lookup) => lookup.await,
@@ -41,13 +40,13 @@ impl Table {
         }
     }
 
-    /// The same through Lance's scanner, whatever the index: it plans each look-up anew, and reads the
+    /// Like [`lookup`](Self::lookup), but always through Lance's scanner, which plans each look-up anew and reads the
     /// keys of the rows that it finds.
     ///
     /// Errors: as `lookup`.
-    pub async fn planned_lookup(&self, column: Option<&str>, keys: &[String]) -> Result<Rows> {
+    pub async fn planned_lookup(&self, column: Option<&str>, keys: &[String]) -> Result<FoundRows> {
         let position = self.key_position(column)?;
-        let values = self.parsed(position, keys)?;
+        let values = self.parse_keys(position, keys)?;
         let mut found = HashMap::with_capacity(values.len());
         for group in values.chunks(KEYS_PER_QUERY_MAX) {
             let name = self.schema().field(position).name();
@@ -56,23 +55,24 @@ impl Table {
         Ok(values.iter().map(|value| found.get(value).copied()).collect())
     }
 
-    /// The same straight through the column's BTREE, without planning, to be awaited; `None` where a
-    /// look-up needs more than it, has too many keys, or is the first in the column: `lookup` opens the index.
+    /// Returns a future that looks up `keys` directly in the column's BTREE, without a plan. Returns `None` if the
+    /// BTREE alone does not answer the look-up, if there are too many keys, or if the index is not open yet (`lookup`
+    /// opens it).
     ///
-    /// It waits for nothing while the pages of the index that it needs are in Lance's cache and the deletions of the
-    /// fragments concerned are loaded, but lets others have a turn now and then. What it reads otherwise belongs to the
-    /// runtime that opened the table.
+    /// The future waits for no I/O if Lance's cache has the index's pages and the deletions of the fragments concerned
+    /// are loaded; it only yields now and then. The tasks and connections of other reads belong to the runtime that
+    /// opened the table.
     ///
     /// Errors: as `lookup`.
     pub fn direct_lookup(
         &self,
         column: Option<&str>,
         keys: &[String],
-    ) -> Result<Option<BoxFuture<'static, Result<Rows>>>> {
+    ) -> Result<Option<BoxFuture<'static, Result<FoundRows>>>> {
         let position = self.key_position(column)?;
-        let index = self.direct_of(position).keys.get().filter(|_| keys.len() <= KEYS_MAX);
+        let index = self.direct_of(position).key_index.get().filter(|_| keys.len() <= KEYS_MAX);
         let Some(index) = index.cloned().flatten() else { return Ok(None) };
-        let values = self.parsed(position, keys)?;
+        let values = self.parse_keys(position, keys)?;
         let table = self.clone();
         let lookup = async move {
             let found = caught(table.uri(), index.first_rows(&table, &values));
@@ -81,7 +81,7 @@ impl Table {
         Ok(Some(lookup.boxed()))
     }
 
-    /// Where the column of the keys stands in the schema.
+    /// Returns the position of `column`, or else of the key column, in the schema.
     fn key_position(&self, column: Option<&str>) -> Result<usize> {
         match column.or_else(|| self.key_column()) {
             Some(column) => self.column_position(column),
@@ -89,8 +89,8 @@ impl Table {
         }
     }
 
-    /// The keys, as the column has them.
-    fn parsed(&self, position: usize, keys: &[String]) -> Result<Vec<ScalarValue>> {
+    /// Parses `keys` as values of the column at `position`.
+    fn parse_keys(&self, position: usize, keys: &[String]) -> Result<Vec<ScalarValue>> {
         let field = self.schema().field(position);
         let parse = |key: &String| {
             parse_key(key, field.data_type()).map_err(|why| LakeError::BadKey {
@@ -102,17 +102,17 @@ impl Table {
         keys.iter().map(parse).collect()
     }
 
-    /// Opens the column's BTREE, if it is all that a look-up needs and wasn't opened before. Where it can't be, the
-    /// scanner is left to say what is wrong, which may get on without what was missed here.
-    async fn open_keys(&self, position: usize) {
+    /// Opens the column's BTREE if it alone answers look-ups and is not open yet. If that fails, the look-up goes
+    /// through the scanner, which reports the fault, or succeeds because it does not need the part that is missing.
+    async fn open_key_index(&self, position: usize) {
         let direct = self.direct_of(position);
-        // Boxed, since its state is large and every look-up would carry it.
-        let open = || self.within(self.caught(Keys::open(self, position)).boxed());
-        if let Err(error) = direct.keys.get_or_try_init(open).await {
+        // Boxed, because its state is large and every look-up would carry it.
+        let open = || self.within(self.caught(KeyIndex::open(self, position)).boxed());
+        if let Err(error) = direct.key_index.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
-            if !direct.keys_failed.swap(true, Ordering::Relaxed) {
+            if !direct.key_index_failed.swap(true, Ordering::Relaxed) {
                 let (table, version) = (self.uri(), self.version());
-                let note = "the index can't be opened; keys are looked up the long way";
+                let note = "the index can't be opened; keys are looked up through the scanner";
                 tracing::warn!(table, version, column, %error, "{note}");
             }
         }

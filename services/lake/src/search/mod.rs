@@ -1,19 +1,19 @@
-//! Searches that answer with row addresses and approximate scores only: rows are fetched elsewhere.
+//! Searches that return only row addresses and approximate scores; rows are fetched elsewhere.
 //!
-//! They run on Lance's scanner without a projection, but for vector searches that need nothing that it
-//! plans (`partitions.rs`), and look-ups likewise (`keys.rs`).
+//! Searches run on Lance's scanner without a projection. Vector searches (`partitions.rs`) and look-ups
+//! (`key_index.rs`) that need no plan bypass the scanner.
 
 mod direct;
 mod filter;
 mod hit;
 mod key;
-mod keys;
+mod key_index;
 mod lookup;
 mod partitions;
 mod text;
 mod vector;
 
-pub(crate) use direct::Direct;
+pub(crate) use direct::DirectIndexes;
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
 pub use text::TextQuery;

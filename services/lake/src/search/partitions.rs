@@ -1,11 +1,11 @@
-//! Vector search straight through an index's partitions, without the scanner.
+//! Vector search that reads an index's partitions directly, without the scanner.
 //!
-//! The scanner plans each query anew, which costs more than the search itself: of 0.84 ms that a search
-//! of 20 partitions of an IVF_RQ index took, 0.6 ms were the plan (1 M × 768, Lance 14). Here the index is
-//! opened with the mask of deleted rows, and a query only ranks the partitions and searches the nearest.
+//! The scanner plans each query anew, which costs more than the search itself: a search of 20 partitions of an IVF_RQ
+//! index took 0.84 ms, of which planning took 0.6 ms (1 M × 768, Lance 14). Here the index is opened once, with the
+//! mask of deleted rows, and a query only ranks the partitions and searches the nearest.
 //!
-//! It does what the scanner would do for a fixed number of partitions and no filter, so it is only for
-//! tables where that is all there is to do (`direct.rs` says which).
+//! The result is that of the scanner for a fixed number of partitions and no filter, so this module serves only tables
+//! for which those searches need nothing else (`direct.rs` decides which).
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ use lance_linalg::kernels::normalize_arrow;
 use super::direct::sole_segment;
 use crate::table::Table;
 
-/// A vector index that covers the whole version, opened.
+/// An open vector index that covers the whole version.
 pub(crate) struct Partitions {
     column: String,
     index: Arc<dyn VectorIndex>,
-    /// Lets live rows through; ready.
+    /// Selects the live rows. It is loaded.
     live: Arc<dyn PreFilter>,
 }
 
 impl Partitions {
-    /// The index `name` of `column`; `None` where a search needs more than its partitions.
+    /// Opens the index `name` of `column`. Returns `None` if a search needs more than its partitions.
     pub async fn open(table: &Table, column: &str, name: &str) -> Result<Option<Self>> {
         let Some(segment) = sole_segment(table, name).await? else { return Ok(None) };
         let dataset = table.dataset();
@@ -42,9 +42,8 @@ impl Partitions {
         Ok(Some(Self { column: column.to_owned(), index, live }))
     }
 
-    /// The `k` rows nearest to `vector` (of the column's element type) in the `nprobes` nearest
-    /// partitions, in no order; columns `_distance` and `_rowid`, the latter being row addresses. `ef` is
-    /// for HNSW.
+    /// Returns the `k` rows nearest to `vector` (of the column's element type) in the `nprobes` nearest partitions, in
+    /// no order. The columns are `_distance` and `_rowid`, which holds row addresses. `ef` applies to HNSW only.
     pub async fn search(
         &self,
         vector: ArrayRef,

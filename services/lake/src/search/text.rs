@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use futures::FutureExt;
 use lance_index::scalar::FullTextSearchQuery;
 
-use super::hit::{ScoreHit, addresses, numbers, only_addresses};
+use super::hit::{ScoreHit, addresses, f32_column, only_addresses};
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
@@ -14,34 +14,33 @@ use crate::table::Table;
 /// Lance's name for the column of BM25 scores.
 const SCORE: &str = "_score";
 
-/// Different words of a search, in letters and digits. Lance takes about 16 KiB for each, of one word over and over too:
-/// 400,000 took 6.5 GB.
+/// Maximum number of different words in a search, each a run of letters and digits. Lance takes about 16 KiB for each
+/// word, repetitions included: 400,000 words took 6.5 GB.
 const WORDS_MAX: usize = 512;
 
-/// Bytes of the words of a search, each word once: what has few spaces may still be many words to a tokenizer that
-/// makes n-grams, or knows Chinese.
+/// Maximum bytes of the different words of a search. Text with few spaces may still be many words to a tokenizer that
+/// makes n-grams, or splits Chinese.
 const WORDS_BYTES_MAX: usize = 8 << 10;
 
-/// With no more words than this their repetitions stay, which count as weight.
+/// Up to this many words, repeated words are kept, because a repetition gives a word more weight.
 const REPEATED_WORDS_MAX: usize = 64;
 
-/// A question to the full-text index.
+/// A full-text search.
 #[derive(Clone, Debug, Default)]
 pub struct TextQuery {
     /// The column to search; all columns that have a full-text index if `None`.
     pub column: Option<String>,
-    /// Words, any of which may match. The index's tokenizer decides on case, stems and stop words.
+    /// The words, any of which may match. The index's tokenizer decides on case, stems and stop words.
     pub words: String,
-    /// How many rows at most; at least 1.
+    /// The maximum number of rows; at least 1.
     pub k: usize,
-    /// SQL expression that the rows must satisfy; applied before the search, so that `k` rows come
-    /// back if that many match.
+    /// A SQL expression that the rows must satisfy. It is applied before the search, so that `k` rows are returned if
+    /// that many match.
     pub filter: Option<String>,
 }
 
 impl Table {
-    /// The best matches, best first. Rows that were added after the index was built are searched
-    /// too (by scanning them).
+    /// Returns the best matches, best first. Rows that were added after the index was built are scanned.
     ///
     /// Errors: `BadQuery` (no words, k = 0), `ColumnNotFound`, `NoIndex`, `NoTextIndex`,
     /// `UnsupportedType`, `BadFilter`, and those of the store.
@@ -59,7 +58,7 @@ impl Table {
             let words = FullTextSearchQuery::new(words).with_columns(&columns)?.limit(Some(k));
             scanner.prefilter(true).full_text_search(words)?.limit(Some(k), None)?;
             let batch = scanner.try_into_batch().await?;
-            let scores = numbers(&batch, SCORE)?.iter();
+            let scores = f32_column(&batch, SCORE)?.iter();
             let mut hits: Vec<_> = addresses(&batch)?
                 .zip(scores)
                 .map(|(addr, &score)| ScoreHit { addr, score })
@@ -78,7 +77,7 @@ impl Table {
                 return Err(LakeError::UnsupportedType {
                     column: column.to_owned(),
                     data_type: data_type.to_string(),
-                    why: "words are searched in strings or lists of strings".to_owned(),
+                    why: "full-text search needs strings or lists of strings".to_owned(),
                 });
             }
         }
@@ -93,13 +92,14 @@ impl Table {
         let (uri, version) = (self.uri().to_owned(), self.version());
         Err(match wanted {
             Some(column) => LakeError::NoIndex { uri, version, column: column.to_owned() },
-            None => LakeError::NoTextIndex { uri, version, columns: self.columns_of_text() },
+            None => LakeError::NoTextIndex { uri, version, columns: self.searchable_columns() },
         })
     }
 
-    /// Those that words could be searched in, in the schema's order: texts before lists of them, which mostly are names.
-    /// Keys, which mostly are one word each, are left out where there is anything else.
-    fn columns_of_text(&self) -> Vec<String> {
+    /// Returns the columns that could have a full-text index, in the schema's order: strings before lists of strings,
+    /// which mostly are names. Leaves out the key column, whose values mostly are one word each, unless it is the only
+    /// one.
+    fn searchable_columns(&self) -> Vec<String> {
         let fields = self.schema().fields().iter();
         let mut of_text: Vec<_> =
             fields.filter(|field| can_be_searched(field.data_type())).collect();
@@ -112,7 +112,7 @@ impl Table {
     }
 }
 
-/// The words of a search as the index gets them: each once, if there are many.
+/// Checks the words of a search against the limits. Returns them, each once if there are many.
 fn bounded_words(words: &str) -> std::result::Result<String, String> {
     if !words.contains(char::is_alphanumeric) {
         return Err("no words to search for".into());
@@ -125,7 +125,7 @@ fn bounded_words(words: &str) -> std::result::Result<String, String> {
     } else {
         let mut seen = HashSet::new();
         let mut distinct = words.split_whitespace().filter(|word| seen.insert(*word));
-        // One more than may be: the rest needn't be looked at.
+        // One more than the maximum is enough to find that there are too many.
         distinct.by_ref().take(WORDS_MAX + 1).collect::<Vec<_>>().join(" ")
     };
     let (bytes, number) = (bounded.len(), count(&bounded));
@@ -141,7 +141,7 @@ fn bounded_words(words: &str) -> std::result::Result<String, String> {
     Ok(bounded)
 }
 
-/// Whether a column of `data_type` can have a full-text index: strings or lists of strings.
+/// Returns whether a column of `data_type` can have a full-text index: strings or lists of strings.
 pub(crate) fn can_be_searched(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) => is_text(item.data_type()),
@@ -171,7 +171,7 @@ mod tests {
             bounded_words(&more).unwrap_err(),
             "it has more than 512 different words; search for fewer words"
         );
-        // Without spaces they are as many to the index.
+        // Words separated by commas count too, because the index splits there.
         let error = bounded_words(&"a,".repeat(1_000_000)).unwrap_err();
         assert!(error.contains("more than 512"), "{error}");
         let error = bounded_words(&"x".repeat(2_000_000)).unwrap_err();

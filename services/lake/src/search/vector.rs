@@ -1,4 +1,4 @@
-//! Vector search by the index alone: addresses and approximate distances, no vector is read.
+//! Vector search by the index alone, which returns addresses and approximate distances. No vector is read.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::hit::{DistanceHit, addresses, numbers, only_addresses};
+use super::hit::{DistanceHit, addresses, f32_column, only_addresses};
 use super::partitions::Partitions;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
@@ -18,28 +18,27 @@ use crate::table::Table;
 /// Lance's name for the column of distances.
 const DISTANCE: &str = "_distance";
 
-/// A question to a vector index.
+/// A vector search.
 #[derive(Clone, Debug, Default)]
 pub struct VectorQuery {
     /// The vector column; `None` if the table has only one, or only one with an index.
     pub column: Option<String>,
-    /// As many finite numbers as the column has dimensions.
+    /// The query vector: as many finite numbers as the column has dimensions.
     pub vector: Vec<f32>,
-    /// How many rows; at least 1. To refine, ask for more and rank by exact distances.
+    /// The number of rows; at least 1. To refine, request more and rank them by exact distances.
     pub k: usize,
-    /// How many partitions of the index to search. `None` leaves it to Lance, which searches as
-    /// many as seem worth it. With a filter it is the least number: more are searched until `k`
-    /// rows have passed the filter.
+    /// The number of partitions of the index to search. With `None`, Lance decides how many are worth searching. With a
+    /// filter this is the minimum: more are searched until `k` rows have passed the filter.
     pub nprobes: Option<usize>,
-    /// For HNSW indexes: how many candidates the graph search keeps; at least `k`.
+    /// The number of candidates that the graph search keeps, for HNSW indexes; at least `k`.
     pub ef: Option<usize>,
-    /// SQL expression that the rows must satisfy; applied before the search.
+    /// A SQL expression that the rows must satisfy; applied before the search.
     pub filter: Option<String>,
 }
 
 impl Table {
-    /// The nearest rows, nearest first, by the index on the column; rows that the index doesn't
-    /// cover are compared one by one, as are all rows if there is no index (slow, exact).
+    /// Returns the nearest rows by the column's index, nearest first. Rows that the index does not cover are compared
+    /// one by one, as are all rows if there is no index (slow, exact).
     ///
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
@@ -51,11 +50,11 @@ impl Table {
         }
     }
 
-    /// The same through Lance's scanner, whatever the index: it plans each search anew.
+    /// Like [`search_vector`](Self::search_vector), but always through Lance's scanner, which plans each search anew.
     ///
     /// Errors: as `search_vector`.
     pub async fn planned_search(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
-        let (column, vector) = self.checked(query).await?;
+        let (column, vector) = self.check_vector_query(query).await?;
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self, &mut scanner, &[DISTANCE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
@@ -69,12 +68,12 @@ impl Table {
             if let Some(ef) = query.ef {
                 scanner.ef(ef.max(query.k));
             }
-            nearest(&[scanner.try_into_batch().await?], query.k)
+            nearest_hits(&[scanner.try_into_batch().await?], query.k)
         };
         self.caught(polled_on_deep_stack(search.boxed())).await
     }
 
-    /// Opens what `direct_search` goes by, if `query` needs nothing beside and it wasn't opened before.
+    /// Opens the index's partitions for `direct_search`, if they alone answer `query` and are not open yet.
     ///
     /// Errors: as `search_vector`.
     pub async fn open_search(&self, query: &VectorQuery) -> Result<()> {
@@ -85,15 +84,15 @@ impl Table {
         Ok(())
     }
 
-    /// The same straight through the index's partitions, without planning, to be awaited; `None` where
-    /// a search needs more than them, or they weren't opened.
+    /// Returns a future that searches the index's partitions directly, without a plan. Returns `None` if the partitions
+    /// alone do not answer the search, or are not open.
     ///
     /// Errors: as `search_vector`.
     pub async fn direct_search<'a>(
         &'a self,
         query: &VectorQuery,
     ) -> Result<Option<BoxFuture<'a, Result<Vec<DistanceHit>>>>> {
-        let (column, vector) = self.checked(query).await?;
+        let (column, vector) = self.check_vector_query(query).await?;
         let (None, Some(nprobes)) = (&query.filter, query.nprobes) else { return Ok(None) };
         let direct = self.direct_of(self.column_position(&column)?);
         let Some(Some(partitions)) = direct.partitions.get() else { return Ok(None) };
@@ -101,15 +100,15 @@ impl Table {
         let search = async move {
             let found = async {
                 let found = partitions.search(vector, k, nprobes, ef).await;
-                found.and_then(|found| nearest(&found, k))
+                found.and_then(|found| nearest_hits(&found, k))
             };
             self.caught(found).await
         };
         Ok(Some(search.boxed()))
     }
 
-    /// The column and the vector, as the column has them.
-    async fn checked(&self, query: &VectorQuery) -> Result<(String, ArrayRef)> {
+    /// Checks `query`. Returns its column, and its vector in the column's element type.
+    async fn check_vector_query(&self, query: &VectorQuery) -> Result<(String, ArrayRef)> {
         if query.k == 0 {
             return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
         }
@@ -118,14 +117,14 @@ impl Table {
         Ok((column, vector))
     }
 
-    /// Opens the index on `column`, if its partitions are all that a search needs.
+    /// Opens the index on `column`, if its partitions alone answer a search.
     async fn open_partitions(&self, column: &str) -> Result<()> {
         let position = self.column_position(column)?;
         match self.schema().field(position).data_type() {
             DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
             _ => return Ok(()),
         }
-        // Once a version; boxed, since its state is large and every search would carry it.
+        // Runs once per version. Boxed, because its state is large and every search would carry it.
         let open = async {
             let indexes = self.indexes().await?;
             match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
@@ -137,8 +136,8 @@ impl Table {
         cell.get_or_try_init(|| self.within(open.boxed())).await.map(|_| ())
     }
 
-    /// How the distances of a vector column are measured: as its index does, or L2 (Hamming for
-    /// bytes) if it has none. Errors: `ColumnNotFound`, `NotAVector`, and those of the store.
+    /// Returns the metric of a vector column: that of its index, or L2 (Hamming for bytes) if it has none. Errors:
+    /// `ColumnNotFound`, `NotAVector`, and those of the store.
     pub async fn vector_metric(&self, column: &str) -> Result<Metric> {
         let (element, _) = self.vector_type(column)?;
         let indexes = self.indexes().await?;
@@ -149,8 +148,8 @@ impl Table {
         Ok(index.and_then(|index| index.metric).unwrap_or(default))
     }
 
-    /// The column that a vector search without a column means: the only one with a vector index,
-    /// or else the only vector column. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
+    /// Returns the column that a vector search uses: `wanted` if it is given, otherwise the only column with a vector
+    /// index, otherwise the only vector column. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
     pub async fn vector_column(&self, wanted: Option<&str>) -> Result<String> {
         if let Some(column) = wanted {
             self.vector_type(column)?;
@@ -175,7 +174,7 @@ impl Table {
         }
     }
 
-    /// A vector column's dimension. Errors: `ColumnNotFound`, `NotAVector`.
+    /// Returns a vector column's dimension. Errors: `ColumnNotFound`, `NotAVector`.
     pub fn vector_dimension(&self, column: &str) -> Result<usize> {
         self.vector_type(column).map(|(_, dimension)| dimension)
     }
@@ -198,7 +197,7 @@ impl Table {
         if let Some(at) = vector.iter().position(|number| !number.is_finite()) {
             return Err(bad(format!("the vector's number {at} is {}, not finite", vector[at])));
         }
-        let whole = |low: f32, high: f32| {
+        let check_integers = |low: f32, high: f32| {
             let found = vector.iter().find(|x| x.fract() != 0.0 || **x < low || **x > high);
             found.map_or(Ok(()), |x| {
                 Err(bad(format!("column {column:?} holds whole numbers {low}..{high}, not {x}")))
@@ -206,11 +205,11 @@ impl Table {
         };
         Ok(match element {
             DataType::UInt8 => {
-                whole(0.0, 255.0)?;
+                check_integers(0.0, 255.0)?;
                 Arc::new(UInt8Array::from_iter_values(vector.iter().map(|x| *x as u8)))
             }
             DataType::Int8 => {
-                whole(-128.0, 127.0)?;
+                check_integers(-128.0, 127.0)?;
                 Arc::new(Int8Array::from_iter_values(vector.iter().map(|x| *x as i8)))
             }
             _ => {
@@ -221,11 +220,11 @@ impl Table {
     }
 }
 
-/// The `k` nearest of all that was found, nearest first.
-fn nearest(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<DistanceHit>> {
+/// Returns the `k` nearest rows of `found`, nearest first.
+fn nearest_hits(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<DistanceHit>> {
     let mut hits = Vec::with_capacity(found.iter().map(RecordBatch::num_rows).sum());
     for batch in found {
-        let distances = numbers(batch, DISTANCE)?.iter();
+        let distances = f32_column(batch, DISTANCE)?.iter();
         let pairs = addresses(batch)?.zip(distances);
         hits.extend(pairs.map(|(addr, &distance)| DistanceHit { addr, distance }));
     }
@@ -234,8 +233,8 @@ fn nearest(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<DistanceHi
     Ok(hits)
 }
 
-/// What a vector column's numbers are, and how many a vector has; also of several vectors a row
-/// (a list of vectors). `None` for other columns.
+/// Returns a vector column's element type and dimension. A column with several vectors per row (a list of vectors) is a
+/// vector column too. Returns `None` for other columns.
 fn element_type(data_type: &DataType) -> Option<(DataType, usize)> {
     match data_type {
         DataType::FixedSizeList(item, dimension) => {
@@ -259,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_are_told_from_other_lists() {
+    fn vectors_are_distinguished_from_other_lists() {
         let floats = DataType::new_fixed_size_list(DataType::Float16, 3, true);
         assert_eq!(element_type(&floats), Some((DataType::Float16, 3)));
         let several = DataType::List(Arc::new(Field::new("item", floats, true)));

@@ -1,4 +1,4 @@
-//! Blobs come with their contents, however they are stored.
+//! Blobs are read with their contents, however they are stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use arrow::datatypes::{DataType, Field, Fields, Schema};
 use lance::blob::{BlobArrayBuilder, blob_field};
 use lance_file::version::LanceFileVersion;
 
-use crate::fixture::{Kind, Place, lake, names, write};
+use crate::fixture::{TableKind, TablePlace, lake, names, write};
 
 const ROWS: usize = 60;
 
-/// Null, empty, small, over the inline threshold, over the packing one.
+/// Returns null, empty, small and large contents, above the thresholds for storing blobs inline and packed.
 fn contents(row: usize) -> Option<Vec<u8>> {
     match row % 6 {
         0 => None,
@@ -87,9 +87,9 @@ async fn contents_of_both_kinds() {
         (v2(), LanceFileVersion::V2_2, true),
     ];
     for (batch, version, stable_row_ids) in cases {
-        let place = Place::new();
-        let mut dataset =
-            write(&place.uri(), &[batch.clone(), batch], Kind { version, stable_row_ids }).await;
+        let place = TablePlace::new();
+        let kind = TableKind { version, stable_row_ids };
+        let mut dataset = write(&place.uri(), &[batch.clone(), batch], kind).await;
         dataset.delete("id = 10").await.unwrap();
         let table = lake().open(&place.uri()).await.unwrap();
         assert!(table.is_blob("blob").unwrap() && !table.is_blob("id").unwrap());
@@ -121,11 +121,11 @@ async fn contents_of_both_kinds() {
 
 #[tokio::test]
 async fn nested_blobs() {
-    let place = Place::new();
+    let place = TablePlace::new();
     write(
         &place.uri(),
         &[nested_v2()],
-        Kind { version: LanceFileVersion::V2_2, stable_row_ids: false },
+        TableKind { version: LanceFileVersion::V2_2, stable_row_ids: false },
     )
     .await;
     let table = lake().open(&place.uri()).await.unwrap();

@@ -1,12 +1,12 @@
-//! Tables whose files somebody damaged, by accident or on purpose, opened and used in every way that nodes use them.
+//! Opens tables with damaged files, and uses them in every way that nodes use tables.
 //!
 //! A case copies a small table, damages a few of its files ([`harm`]) and uses the copy ([`visit`]). Every use must end
-//! in an answer or an error: no panic that reaches the caller, no abort, no hang, no memory beyond a bound. An abort
-//! (stack overflow, allocation failure) ends the process, so cases run in child processes with a limit on their address
-//! space ([`child`]); a child that dies or stalls is replaced by one that continues behind the case at fault.
+//! in an answer or an error: no panic that reaches the caller, no abort, no hang, and bounded memory. An abort (stack
+//! overflow, allocation failure) ends the process, so cases run in child processes with a limit on their address space
+//! ([`child`]). A child that dies or stalls is replaced by one that continues after the case at fault.
 //!
 //! ```text
-//! fuzz_damaged_tables ──► corpus: five tables, written once
+//! fuzz_damaged_tables ──► corpus: six tables, written once
 //!        └─► child process: case by case, "begins N" … "ends N …" on its stdout
 //!                 └─► copy ► harm ► visit
 //! ```
@@ -28,47 +28,47 @@ use fuzz::rand::Rng;
 
 use self::child::{CHILD, FOLDER, NUMBERS};
 
-/// Cases of a usual run of the tests.
+/// Number of cases in an ordinary run of the tests.
 const CASES: u64 = 160;
 
-/// A child that says nothing for so long hangs: a case takes less than a second on an idle machine, and its uses are
-/// given [`visit::USE_MAX`] each.
+/// A child that prints nothing for this long hangs: a case takes less than a second on an idle machine, and each use
+/// may take [`visit::USE_MAX`].
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 
 #[test]
 fn fuzz_damaged_tables() {
     let mut folder = tempfile::tempdir().unwrap();
-    // So that a child can be started by hand, in a debugger.
+    // Keep the folder of a repeated case, so that a child can be started by hand in a debugger.
     folder.disable_cleanup(std::env::var_os("BIREME_FUZZ_CASE").is_some());
     corpus::write(folder.path());
     let mut seeds = Vec::new();
     cases("fuzz_damaged_tables", CASES, |rng| seeds.push(rng.random::<u64>()));
     let first = std::env::var("BIREME_FUZZ_CASE").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
     let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    let mut rest: Vec<(u64, u64)> = (first..).zip(seeds).collect();
-    let ran = rest.len();
-    while !rest.is_empty() {
-        let mut running = Running::start(folder.path(), &rest);
+    let mut remaining: Vec<(u64, u64)> = (first..).zip(seeds).collect();
+    let ran = remaining.len();
+    while !remaining.is_empty() {
+        let mut running = ChildRun::start(folder.path(), &remaining);
         let ended = running.follow(&mut found);
-        rest.drain(..ended);
+        remaining.drain(..ended);
     }
     for (what, cases) in &found {
         println!("{} x {what}; cases {:?}", cases.len(), &cases[..cases.len().min(8)]);
     }
-    assert!(found.is_empty(), "{} of {ran} cases end as no damage may", found.len());
+    assert!(found.is_empty(), "{} kinds of failures in {ran} cases", found.len());
 }
 
-/// A child process with its cases.
-struct Running {
+/// A child process that runs cases.
+struct ChildRun {
     child: Child,
     lines: Receiver<String>,
     stderr: std::thread::JoinHandle<Vec<String>>,
 }
 
-impl Running {
-    fn start(folder: &std::path::Path, rest: &[(u64, u64)]) -> Self {
+impl ChildRun {
+    fn start(folder: &std::path::Path, remaining: &[(u64, u64)]) -> Self {
         let numbers: Vec<_> =
-            rest.iter().map(|(number, seed)| format!("{number}:{seed}")).collect();
+            remaining.iter().map(|(number, seed)| format!("{number}:{seed}")).collect();
         let list = folder.join("cases");
         std::fs::write(&list, numbers.join(" ")).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -81,11 +81,11 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -104,7 +104,7 @@ impl Running {
         Self { child, lines, stderr }
     }
 
-    /// Until its last case or its end. Returns how many cases are done with, one that it died of included.
+    /// Follows the child until its last case or its end. Returns how many cases ended, including one that killed it.
     fn follow(&mut self, found: &mut BTreeMap<String, Vec<u64>>) -> usize {
         let (mut ended, mut begun) = (0, None);
         loop {
@@ -117,7 +117,7 @@ impl Running {
                             ended += 1;
                             begun = None;
                             if let Some(what) = words.next() {
-                                note(found, what, number);
+                                record_failure(found, what, number);
                             }
                         }
                         _ => {}
@@ -126,7 +126,7 @@ impl Running {
                 Err(RecvTimeoutError::Timeout) => {
                     self.child.kill().unwrap();
                     let what = "hangs".to_owned();
-                    note(found, &what, begun.expect("a case was begun"));
+                    record_failure(found, &what, begun.expect("a case was begun"));
                     self.child.wait().unwrap();
                     return ended + 1;
                 }
@@ -139,37 +139,37 @@ impl Running {
                         );
                         return ended;
                     };
-                    let what = format!("dies ({status}): {}", self.last_words());
-                    note(found, &what, number);
+                    let what = format!("dies ({status}): {}", self.abort_message());
+                    record_failure(found, &what, number);
                     return ended + 1;
                 }
             }
         }
     }
 
-    /// What is on stderr of an abort.
-    fn last_words(&mut self) -> String {
+    /// Returns the lines on stderr that report an abort.
+    fn abort_message(&mut self) -> String {
         let none = std::thread::spawn(Vec::new);
         let lines = std::mem::replace(&mut self.stderr, none).join().unwrap();
-        let tells = |line: &&String| {
+        let is_report = |line: &&String| {
             ["memory allocation", "overflowed its stack", "panicked at", "panic in a", "abort"]
                 .iter()
                 .any(|it| line.contains(it))
         };
-        let last: Vec<_> = lines.iter().filter(tells).rev().take(2).cloned().collect();
+        let last: Vec<_> = lines.iter().filter(is_report).rev().take(2).cloned().collect();
         last.join(" | ")
     }
 }
 
-/// Adds to what was found, and shows it, since a long run may be ended before its end.
-fn note(found: &mut BTreeMap<String, Vec<u64>>, what: &str, number: u64) {
+/// Records a failure, and prints it, because a long run may be stopped before its end.
+fn record_failure(found: &mut BTreeMap<String, Vec<u64>>, what: &str, number: u64) {
     println!("case {number}: {what}");
-    found.entry(kind_of(what)).or_default().push(number);
+    found.entry(failure_kind(what)).or_default().push(number);
 }
 
-/// What a case ended with, without the numbers of its table, so that the same ends are counted together.
-fn kind_of(what: &str) -> String {
-    // A panic by where it was.
+/// Returns the failure `what` without the numbers of its table, so that equal failures are counted together.
+fn failure_kind(what: &str) -> String {
+    // Panics are grouped by their location.
     let what = what.split_once(".rs:").filter(|_| what.starts_with("panics")).map_or_else(
         || what.to_owned(),
         |(file, rest)| {

@@ -1,12 +1,12 @@
-//! Every construct of a filter grows until it is refused, and the largest that passes is planned and evaluated.
+//! Grows every construct of a filter until it is refused. The largest filter that passes is planned and evaluated.
 
 use std::time::{Duration, Instant};
 
 use lake::{IndexRequest, LakeError, STACK_BYTES, Table, TextQuery, VectorQuery, build_index};
 
-use crate::fixture::{Place, lake, lived_in, modern_kinds, vector};
+use crate::fixture::{TablePlace, lake, modern_kinds, vector, write_with_history};
 
-/// A filter of size `n`.
+/// Returns a filter of size `n`.
 type Construct = fn(usize) -> String;
 
 fn chain(n: usize, first: &str, next: &str) -> String {
@@ -135,29 +135,29 @@ const CONSTRUCTS: &[(&str, Construct)] = &[
     ("MEMBER OF", |n| chain(n, "id = 1", " MEMBER OF (true)")),
 ];
 
-/// How long the largest filter may take in a development build, on a busy machine: it is planned in one go. What takes
-/// longer is exponential.
+/// Maximum time for the largest filter, in a development build on a busy machine. A filter that takes longer to plan
+/// has exponential cost.
 const TOOK_MAX: Duration = Duration::from_secs(20);
 
-/// Why `filter` is refused; `None` if it is not.
+/// Returns why `filter` is refused, or `None` if it is not.
 async fn refused(table: &Table, filter: &str) -> Option<String> {
     match table.search_filter(filter, 5).await {
         Ok(_) => None,
         Err(LakeError::BadFilter { why, .. }) => Some(why),
-        // Well-formed, and fails on the rows: an overflow, or types that only meet there.
+        // The filter is well-formed, and fails on the rows: an overflow, or types that are first compared there.
         Err(LakeError::Internal { .. }) => None,
         Err(other) => panic!("{}: {other:?}", &filter[..filter.len().min(100)]),
     }
 }
 
-/// Whether it is refused for its size. Any other refusal is not for the check to give.
+/// Returns whether `why` says that a filter is too large or calls a function that is not allowed.
 fn is_for_size(why: &str) -> bool {
     ["is the most", "levels", "has more than", "there is no function", "is not offered"]
         .iter()
         .any(|part| why.contains(part))
 }
 
-/// Bytes of this thread's stack that were ever touched.
+/// Returns how many bytes of this thread's stack were ever touched.
 fn stack_touched_bytes() -> usize {
     let here = 0u8;
     let here = std::ptr::from_ref(&here).addr();
@@ -178,7 +178,7 @@ fn stack_touched_bytes() -> usize {
     panic!("this thread's stack is not among its mappings")
 }
 
-/// Runs `work` on a thread of its own. What it returns, what it touched of its stack, and how long it took.
+/// Runs `work` on a new thread. Returns its result, how many bytes of the stack it touched, and how long it took.
 fn measured<T: Send>(work: impl AsyncFnOnce() -> T + Send) -> (T, usize, Duration) {
     std::thread::scope(|scope| {
         let measured =
@@ -193,8 +193,8 @@ fn measured<T: Send>(work: impl AsyncFnOnce() -> T + Send) -> (T, usize, Duratio
     })
 }
 
-async fn indexed(place: &Place) -> Table {
-    lived_in(&place.uri(), modern_kinds()[0]).await;
+async fn indexed(place: &TablePlace) -> Table {
+    write_with_history(&place.uri(), modern_kinds()[0]).await;
     let lake = lake();
     let scalar = IndexRequest::Scalar { column: "id".into() };
     for request in [scalar, IndexRequest::Text { column: "text".into() }] {
@@ -203,8 +203,8 @@ async fn indexed(place: &Place) -> Table {
     lake.open(&place.uri()).await.unwrap()
 }
 
-/// The stack of the threads that Lance's and DataFusion's own tasks run on, in bytes: half of what Rust gives a thread.
-/// Filters are evaluated there, but not planned.
+/// The stack size of the threads on which tasks of Lance and DataFusion run here: half of Rust's default. Filters are
+/// evaluated on these threads, but not planned.
 const WORKER_STACK_BYTES: usize = 1 << 20;
 
 #[test]
@@ -212,15 +212,15 @@ fn the_deepest_filters_are_evaluated_on_small_stacks() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).thread_stack_size(WORKER_STACK_BYTES).enable_all();
     let runtime = runtime.build().unwrap();
-    let place = Place::new();
+    let place = TablePlace::new();
     let table = std::thread::scope(|scope| {
         scope.spawn(|| runtime.block_on(indexed(&place))).join().unwrap()
     });
     for (name, construct) in CONSTRUCTS {
-        // As large as 24 levels and 1,024 terms allow.
+        // Sizes up to the limits of 24 levels and 1,024 terms.
         for n in [3, 4, 7, 11, 15, 22, 23, 1024] {
             let (filter, table) = (construct(n), table.clone());
-            let asked = runtime.spawn(async move {
+            let searches = runtime.spawn(async move {
                 if refused(&table, &filter).await.is_some() {
                     return false;
                 }
@@ -236,7 +236,7 @@ fn the_deepest_filters_are_evaluated_on_small_stacks() {
                 let _ = table.search_vector(&near).await;
                 true
             });
-            let passed = runtime.block_on(asked).unwrap();
+            let passed = runtime.block_on(searches).unwrap();
             if passed && std::env::var_os("SHOW").is_some() {
                 println!("{name} of {n}");
             }
@@ -246,7 +246,7 @@ fn the_deepest_filters_are_evaluated_on_small_stacks() {
 
 #[test]
 fn every_construct_grows_until_it_is_refused() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let table = &runtime.block_on(indexed(&place));
     let mut deepest = 0;
@@ -270,7 +270,7 @@ fn every_construct_grows_until_it_is_refused() {
                 refused *= 4;
                 assert!(refused <= 1 << 20, "{name} is never refused");
             }
-            // What just passes is the deepest; large ones differ too little to be told apart.
+            // The largest filter that passes is the deepest. An eighth of a size makes no difference.
             while refused - passed > 1 + passed / 8 {
                 let middle = passed.midpoint(refused);
                 match tried(middle).await {

@@ -1,4 +1,4 @@
-//! What a table may make its reader open: its own folder, and what it is allowed besides.
+//! Tests that a table's reader opens only files in the table's folder, and others that it is configured to read.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -14,11 +14,11 @@ use lance::blob::{BlobArrayBuilder, blob_field};
 use lance::dataset::WriteParams;
 use lance_file::version::LanceFileVersion;
 
-use crate::fixture::{Place, STABLE_IDS, lake, names, rows, write};
+use crate::fixture::{STABLE_IDS, TablePlace, lake, names, rows, write};
 
 const SECRET: &str = "a token that only this process may read";
 
-/// A table whose rows are blobs at these URIs, and their numbers.
+/// Writes a table whose rows are numbers and external blobs at the URIs `blobs`.
 async fn external(uri: &str, blobs: &[String]) {
     let mut array = BlobArrayBuilder::new(blobs.len());
     for blob in blobs {
@@ -38,7 +38,7 @@ async fn external(uri: &str, blobs: &[String]) {
     Dataset::write(reader, uri, Some(params)).await.unwrap();
 }
 
-/// A listener that counts who connects.
+/// Starts a listener that counts connections. Returns its port and the count.
 async fn listener() -> (u16, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, seen) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
@@ -51,8 +51,8 @@ async fn listener() -> (u16, Arc<AtomicUsize>) {
     (port, seen)
 }
 
-/// Refused, without a word of what is there.
-fn is_refused(error: &LakeError, what: &str) {
+/// Checks that a read was refused, and that the error shows nothing of the file.
+fn expect_refused(error: &LakeError, what: &str) {
     assert!(matches!(error, LakeError::OutsideTable { .. }), "{what}: {error:?}");
     let fault = lake::fault_of(error);
     assert_eq!(fault.reason, wire::Reason::StoreRefused, "{what}");
@@ -61,7 +61,7 @@ fn is_refused(error: &LakeError, what: &str) {
 
 #[tokio::test]
 async fn external_blobs_elsewhere_are_refused_and_the_rest_of_the_table_is_read() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let secret = place.file("secret");
     std::fs::write(&secret, SECRET).unwrap();
     let own = Path::new(&place.uri()).join("attached");
@@ -101,11 +101,11 @@ async fn external_blobs_elsewhere_are_refused_and_the_rest_of_the_table_is_read(
     assert_eq!(first.column(0).as_binary::<i64>().value(0), b"the table's own");
     for (row, blob) in blobs.iter().enumerate().skip(1) {
         let error = table.take(&ids[row..=row], &names(&["id", "blob"])).await.unwrap_err();
-        is_refused(&error, blob);
+        expect_refused(&error, blob);
     }
-    // As a fill reads it.
+    // A fill reads chunks.
     let error = table.read_chunk(0, 0..ids.len() as u32, &names(&["blob"])).await.unwrap_err();
-    is_refused(&error, "a chunk");
+    expect_refused(&error, "a chunk");
     let chunk = table.read_chunk(0, 0..ids.len() as u32, &names(&["id"])).await.unwrap();
     assert_eq!(chunk.column(0).as_primitive::<Int32Type>().len(), ids.len());
     assert_eq!(seen.load(Ordering::SeqCst), 0, "requests left the node");
@@ -113,7 +113,7 @@ async fn external_blobs_elsewhere_are_refused_and_the_rest_of_the_table_is_read(
 
 #[tokio::test]
 async fn links_in_a_tables_folder_are_not_followed() {
-    let place = Place::new();
+    let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 20)], STABLE_IDS).await;
     let folder = Path::new(&place.uri()).to_owned();
     let [data, versions] = ["data", "_versions"].map(|name| folder.join(name));
@@ -125,29 +125,29 @@ async fn links_in_a_tables_folder_are_not_followed() {
         let table = lake().open(&place.uri()).await?;
         table.read_chunk(0, 0..20, &names(&["id"])).await
     };
-    is_refused(&read().await.unwrap_err(), "a data file");
+    expect_refused(&read().await.unwrap_err(), "a data file");
     std::fs::remove_file(&file).unwrap();
     std::fs::rename(&moved, &file).unwrap();
     assert_eq!(read().await.unwrap().num_rows(), 20);
     std::fs::rename(&data, &moved).unwrap();
     symlink(&moved, &data).unwrap();
-    is_refused(&read().await.unwrap_err(), "a folder");
+    expect_refused(&read().await.unwrap_err(), "a folder");
     std::fs::remove_file(&data).unwrap();
     std::fs::rename(&moved, &data).unwrap();
     std::fs::rename(&versions, &moved).unwrap();
     symlink(&moved, &versions).unwrap();
-    is_refused(&lake().open(&place.uri()).await.unwrap_err(), "the manifests");
+    expect_refused(&lake().open(&place.uri()).await.unwrap_err(), "the manifests");
     std::fs::remove_file(&versions).unwrap();
     std::fs::rename(&moved, &versions).unwrap();
-    // A FIFO would have its reader wait for a writer.
+    // A reader of a FIFO would wait for a writer.
     std::fs::remove_file(&file).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
-    is_refused(&read().await.unwrap_err(), "a FIFO");
+    expect_refused(&read().await.unwrap_err(), "a FIFO");
 }
 
 #[tokio::test]
 async fn a_link_to_a_table_is_that_table() {
-    let place = Place::new();
+    let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 20)], STABLE_IDS).await;
     let link = place.file("link");
     symlink(place.uri(), &link).unwrap();
@@ -158,8 +158,8 @@ async fn a_link_to_a_table_is_that_table() {
 }
 
 #[tokio::test]
-async fn a_shallow_clone_is_read_where_it_is_allowed_its_base() {
-    let place = Place::new();
+async fn a_shallow_clone_is_read_if_it_may_read_its_base() {
+    let place = TablePlace::new();
     let mut base = write(&place.uri(), &[rows(0, 20)], STABLE_IDS).await;
     let clone = place.file("clone").to_str().unwrap().to_owned();
     base.shallow_clone(&clone, 1, None).await.unwrap();
@@ -167,11 +167,11 @@ async fn a_shallow_clone_is_read_where_it_is_allowed_its_base() {
         let lake = Lake::new(LakeOptions { also_reads, ..Default::default() });
         lake.open(&clone).await?.read_chunk(0, 0..20, &names(&["id"])).await
     };
-    is_refused(&read(vec![]).await.unwrap_err(), "a base elsewhere");
+    expect_refused(&read(vec![]).await.unwrap_err(), "a base elsewhere");
     let prefixes = vec![UriPrefix::of_config(&place.uri()).unwrap()];
-    let of = |table: &str| {
+    let allow = |table: &str| {
         vec![AlsoReads { table: TableUri::parse(table).unwrap(), prefixes: prefixes.clone() }]
     };
-    assert_eq!(read(of(&clone)).await.unwrap().num_rows(), 20);
-    is_refused(&read(of("/another/table")).await.unwrap_err(), "what another may read");
+    assert_eq!(read(allow(&clone)).await.unwrap().num_rows(), 20);
+    expect_refused(&read(allow("/another/table")).await.unwrap_err(), "allowed to another table");
 }

@@ -1,14 +1,14 @@
-//! Every function that Lance and DataFusion register is one that filters may call, or one that they may not.
+//! Checks that each function that Lance and DataFusion register is either allowed or refused in filters.
 
 use lake::LakeError;
 use lance_datafusion::exec::{LanceExecutionOptions, get_session_context};
 
-use crate::fixture::{Place, lake, lived_in, modern_kinds};
+use crate::fixture::{TablePlace, lake, modern_kinds, write_with_history};
 
 #[tokio::test]
 async fn every_registered_function_is_allowed_or_refused_by_name() {
-    let place = Place::new();
-    lived_in(&place.uri(), modern_kinds()[0]).await;
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), modern_kinds()[0]).await;
     let table = lake().open(&place.uri()).await.unwrap();
     let context = get_session_context(&LanceExecutionOptions::default());
     let state = context.state();
@@ -19,7 +19,7 @@ async fn every_registered_function_is_allowed_or_refused_by_name() {
     let mut unknown = Vec::new();
     let mut allowed = Vec::new();
     for &name in &names {
-        // No function takes so many arguments: one that is allowed says so.
+        // No function takes 40 arguments, so the error shows whether the function is allowed.
         let filter = format!("{name}({}) = 1", ["id"; 40].join(", "));
         let why = match table.search_filter(&filter, 1).await {
             Err(LakeError::BadFilter { why, .. }) => why,
@@ -33,9 +33,9 @@ async fn every_registered_function_is_allowed_or_refused_by_name() {
         }
     }
     println!("allowed: {allowed:?}");
-    assert!(unknown.is_empty(), "new functions; decide on them in functions.rs: {unknown:?}");
+    assert!(unknown.is_empty(), "new functions; allow or refuse them in functions.rs: {unknown:?}");
     assert!(allowed.len() > 50, "{allowed:?}");
-    // Aggregates and windows have no place in a filter.
+    // Aggregate and window functions are not allowed in a filter.
     for name in state.aggregate_functions().keys().chain(state.window_functions().keys()) {
         let why = table.search_filter(&format!("{name}(id) = 1"), 1).await.unwrap_err().to_string();
         assert!(why.contains("there is no function"), "{name}: {why}");

@@ -1,14 +1,14 @@
-//! Filtered search, with and without a scalar index.
+//! Tests of filtered search, with and without a scalar index.
 
 use lake::{IndexRequest, LakeError, build_index};
 
-use crate::fixture::{Place, address_of, is_deleted, lake, lived_in, modern_kinds};
+use crate::fixture::{TablePlace, address_of, is_deleted, lake, modern_kinds, write_with_history};
 
 #[tokio::test]
-async fn filters_let_the_right_rows_through() {
+async fn filters_return_the_right_rows() {
     for &kind in modern_kinds() {
-        let place = Place::new();
-        lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
         let lake = lake();
         let expected: Vec<_> = (100..400).filter(|id| !is_deleted(*id)).map(address_of).collect();
         for with_index in [false, true] {
@@ -49,9 +49,9 @@ async fn filters_let_the_right_rows_through() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_filter_is_said_without_the_parsers_words() {
-    let place = Place::new();
-    lived_in(&place.uri(), modern_kinds()[0]).await;
+async fn errors_of_filters_do_not_show_the_parsers_wrapping() {
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), modern_kinds()[0]).await;
     let table = lake().open(&place.uri()).await.unwrap();
     for (filter, expected) in [
         ("id = = 3", "expected an expression, found =; write it like"),

@@ -1,4 +1,4 @@
-//! Tables for the tests, written through Lance.
+//! Tables for the tests, written with Lance.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ pub fn lake() -> Lake {
     Lake::new(LakeOptions::default())
 }
 
-/// A folder that goes away, and the URI of a table in it.
-pub struct Place {
+/// A temporary folder, and the URI of a table in it.
+pub struct TablePlace {
     pub folder: TempDir,
 }
 
-impl Place {
+impl TablePlace {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -40,31 +40,32 @@ impl Place {
     }
 }
 
-/// How a table is written.
+/// The format and options with which a table is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub struct TableKind {
     pub version: LanceFileVersion,
     pub stable_row_ids: bool,
 }
 
-pub const KINDS: [Kind; 5] = [
-    Kind { version: LanceFileVersion::Legacy, stable_row_ids: false },
-    Kind { version: LanceFileVersion::V2_0, stable_row_ids: false },
-    Kind { version: LanceFileVersion::V2_1, stable_row_ids: true },
-    Kind { version: LanceFileVersion::V2_2, stable_row_ids: true },
-    Kind { version: LanceFileVersion::V2_2, stable_row_ids: false },
+pub const KINDS: [TableKind; 5] = [
+    TableKind { version: LanceFileVersion::Legacy, stable_row_ids: false },
+    TableKind { version: LanceFileVersion::V2_0, stable_row_ids: false },
+    TableKind { version: LanceFileVersion::V2_1, stable_row_ids: true },
+    TableKind { version: LanceFileVersion::V2_2, stable_row_ids: true },
+    TableKind { version: LanceFileVersion::V2_2, stable_row_ids: false },
 ];
 
-/// The same without the first, Lance's legacy format, which stores no nulls in numbers and wants
-/// every column in every fragment.
-pub fn modern_kinds() -> &'static [Kind] {
+/// Returns all kinds but Lance's legacy format, which stores no nulls in numbers and requires every column in every
+/// fragment.
+pub fn modern_kinds() -> &'static [TableKind] {
     &KINDS[1..]
 }
 
-pub const PLAIN: Kind = Kind { version: LanceFileVersion::Stable, stable_row_ids: false };
-pub const STABLE_IDS: Kind = Kind { version: LanceFileVersion::Stable, stable_row_ids: true };
+pub const PLAIN: TableKind = TableKind { version: LanceFileVersion::Stable, stable_row_ids: false };
+pub const STABLE_IDS: TableKind =
+    TableKind { version: LanceFileVersion::Stable, stable_row_ids: true };
 
-/// Rows `from..to`: `id`, `name` (`name-7`; null for every tenth), `text`, `vector`.
+/// Returns the rows `from..to` with the columns `id`, `name` (`name-7`; null in every tenth row), `text` and `vector`.
 pub fn rows(from: usize, to: usize) -> RecordBatch {
     let ids = Int32Array::from_iter_values((from..to).map(|i| i as i32));
     let names: StringArray =
@@ -92,8 +93,8 @@ fn vectors(from: usize, to: usize) -> FixedSizeListArray {
     FixedSizeListArray::new(item, DIMENSION as i32, Arc::new(values), None)
 }
 
-/// Writes `batches`, each as a fragment of its own (or more).
-pub async fn write(uri: &str, batches: &[RecordBatch], kind: Kind) -> Dataset {
+/// Writes each of `batches` as one or more fragments of its own.
+pub async fn write(uri: &str, batches: &[RecordBatch], kind: TableKind) -> Dataset {
     let mut dataset = None;
     for batch in batches {
         let params = WriteParams {
@@ -108,9 +109,10 @@ pub async fn write(uri: &str, batches: &[RecordBatch], kind: Kind) -> Dataset {
     dataset.unwrap()
 }
 
-/// Three fragments of 300, 200 and 100 rows; ids 50 to 59, 300 and 599 and all that end in 7 are
-/// deleted. Before the last fragment came, `added` (id * 2) was added; of its 100 rows it is null.
-pub async fn lived_in(uri: &str, kind: Kind) -> Dataset {
+/// Writes a table with a history: three fragments of 300, 200 and 100 rows, of which ids 50 to 59, 300, 599 and all
+/// that end in 7 are deleted. The column `added` (id * 2) was added before the last fragment, in whose 100 rows it is
+/// null.
+pub async fn write_with_history(uri: &str, kind: TableKind) -> Dataset {
     let mut dataset = write(uri, &[rows(0, 300), rows(300, 500)], kind).await;
     let doubled = Int32Array::from_iter((0..500).map(|id| Some(id * 2)));
     let doubled =
@@ -133,7 +135,7 @@ pub fn is_deleted(id: i32) -> bool {
     (50..60).contains(&id) || id == 300 || id == 599 || id % 10 == 7
 }
 
-/// Where row `id` of [`lived_in`] is.
+/// Returns the address of row `id` in the table of [`write_with_history`].
 pub fn address_of(id: i32) -> address::RowAddr {
     match id {
         0..300 => address::RowAddr::new(0, id as u32),
@@ -150,7 +152,7 @@ fn with_column(batch: &RecordBatch, name: &str, column: ArrayRef) -> RecordBatch
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
 }
 
-/// All column names of a table.
+/// Returns all column names of a table.
 pub fn all(table: &lake::Table) -> Vec<String> {
     table.schema().fields().iter().map(|field| field.name().clone()).collect()
 }

@@ -1,5 +1,5 @@
-//! The check of a filter's tokens against the parser and the planners that it protects: whatever passes is parsed,
-//! planned and evaluated, without a panic, within the stack, and in seconds.
+//! Tests the check of a filter's tokens with the parser and the planners that it protects: every filter that passes the
+//! check is parsed, planned and evaluated without a panic, within the stack, and in seconds.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +7,27 @@ use fuzz::rand::Rng;
 use fuzz::rand::rngs::StdRng;
 use lake::LakeError;
 
-use crate::fixture::{Place, lake, lived_in, modern_kinds};
+use crate::fixture::{TablePlace, lake, modern_kinds, write_with_history};
 
-/// How long a filter that passes may take in a development build on a busy machine.
+/// Maximum time for a filter that passes, in a development build on a busy machine.
 const TOOK_MAX: Duration = Duration::from_secs(30);
 
 fn one_of<'a>(rng: &mut StdRng, of: &[&'a str]) -> &'a str {
     of[rng.random_range(0..of.len())]
 }
 
-/// What an expression is of.
+/// The type of an expression.
 #[derive(Clone, Copy)]
-enum Type {
+enum ExprType {
     Truth,
     Number,
     Text,
 }
 
-use Type::{Number, Text, Truth};
+use ExprType::{Number, Text, Truth};
 
-/// An expression of about `size` operators. Mostly of the right type.
-fn expression(rng: &mut StdRng, size: usize, of: Type) -> String {
+/// Returns a random expression of about `size` operators, mostly of type `of`.
+fn expression(rng: &mut StdRng, size: usize, of: ExprType) -> String {
     let of = match rng.random_range(0..60) {
         0 => [Truth, Number, Text][rng.random_range(0..3)],
         _ => of,
@@ -55,7 +55,7 @@ fn expression(rng: &mut StdRng, size: usize, of: Type) -> String {
     }
 }
 
-fn operand(rng: &mut StdRng, of: Type) -> &'static str {
+fn operand(rng: &mut StdRng, of: ExprType) -> &'static str {
     match of {
         Truth => one_of(
             rng,
@@ -69,7 +69,7 @@ fn operand(rng: &mut StdRng, of: Type) -> &'static str {
     }
 }
 
-fn type_of(rng: &mut StdRng, of: Type) -> &'static str {
+fn type_of(rng: &mut StdRng, of: ExprType) -> &'static str {
     match of {
         Truth => "boolean",
         Number => {
@@ -79,8 +79,8 @@ fn type_of(rng: &mut StdRng, of: Type) -> &'static str {
     }
 }
 
-/// What the optimiser copies.
-fn copied(rng: &mut StdRng, size: usize, of: Type) -> String {
+/// Returns a call whose arguments the optimiser copies.
+fn copied(rng: &mut StdRng, size: usize, of: ExprType) -> String {
     let name = one_of(rng, &["coalesce", "nullif", "nvl", "ifnull", "greatest", "least"]);
     let left = rng.random_range(0..=size);
     format!("{name}({}, {})", expression(rng, left, of), expression(rng, size - left, of))
@@ -167,7 +167,7 @@ fn text(rng: &mut StdRng, size: usize) -> String {
     }
 }
 
-/// `filter` with some of its words and signs lost, doubled or changed.
+/// Returns `filter` with some of its tokens removed, duplicated, swapped or replaced.
 fn damaged(rng: &mut StdRng, filter: &str) -> String {
     let mut words: Vec<_> = filter.split_inclusive(|c: char| !c.is_alphanumeric()).collect();
     for _ in 0..rng.random_range(0..4) {
@@ -222,9 +222,9 @@ fn damaged(rng: &mut StdRng, filter: &str) -> String {
 #[test]
 fn fuzz_filters() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let place = Place::new();
+    let place = TablePlace::new();
     let table = runtime.block_on(async {
-        lived_in(&place.uri(), modern_kinds()[0]).await;
+        write_with_history(&place.uri(), modern_kinds()[0]).await;
         lake().open(&place.uri()).await.unwrap()
     });
     let (mut passed, mut refused, mut failed) = (0, 0, 0);
@@ -237,7 +237,7 @@ fn fuzz_filters() {
         match runtime.block_on(table.search_filter(&filter, 5)) {
             Ok(_) => passed += 1,
             Err(LakeError::BadFilter { .. }) => refused += 1,
-            // What only the rows' values show, such as an overflow.
+            // Some errors depend on the rows' values, such as an overflow.
             Err(LakeError::Internal { .. } | LakeError::Unsupported { .. }) => failed += 1,
             Err(other) => panic!("{filter}: {other:?}"),
         }

@@ -1,4 +1,4 @@
-//! Files that are as they should be.
+//! Ingesting valid files.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +14,7 @@ use lake::{
 };
 use parquet::arrow::ArrowWriter;
 
-use crate::fixture::{Place, all, lake, names, rows};
+use crate::fixture::{TablePlace, all, lake, names, rows};
 
 pub fn write_parquet(path: &Path, batches: &[RecordBatch]) {
     let mut writer =
@@ -67,7 +67,7 @@ async fn contents(table: &Table) -> RecordBatch {
 }
 
 #[tokio::test]
-async fn formats_come_back_as_they_went_in() {
+async fn rows_of_all_formats_are_read_as_they_were_written() {
     type Writer = fn(&Path, &[RecordBatch]);
     let formats: [(&str, Writer); 4] = [
         ("rows.parquet", write_parquet),
@@ -76,7 +76,7 @@ async fn formats_come_back_as_they_went_in() {
         ("rows.jsonl", write_json),
     ];
     for (name, write) in formats {
-        let place = Place::new();
+        let place = TablePlace::new();
         let path = place.file(name);
         write(&path, &[rows(0, 20_000), rows(20_000, 20_100)]);
         let table = create(&lake(), &[path], &place.uri()).await;
@@ -101,7 +101,7 @@ async fn formats_come_back_as_they_went_in() {
 
 #[tokio::test]
 async fn csv_types_are_inferred() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("rows.csv");
     write_text(
         &path,
@@ -127,13 +127,13 @@ async fn csv_types_are_inferred() {
         .take(&[RowAddr::new(1, 0)], &names(&["key", "none"]))
         .await
         .unwrap();
-    assert_eq!(got.column(0).as_string::<i32>().value(0), "c", "columns go by name, not by place");
+    assert_eq!(got.column(0).as_string::<i32>().value(0), "c", "columns are matched by name");
     assert_eq!(got.column(1).as_string::<i32>().value(0), "yes");
 }
 
 #[tokio::test]
 async fn json_lists_of_one_length_become_vectors() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("rows.ndjson");
     let mut text = String::new();
     for i in 0..100 {
@@ -154,8 +154,8 @@ async fn json_lists_of_one_length_become_vectors() {
 }
 
 #[tokio::test]
-async fn lists_become_vectors_when_told_to() {
-    let place = Place::new();
+async fn lists_become_vectors_on_request() {
+    let place = TablePlace::new();
     let path = place.file("rows.parquet");
     let mut lists = ListBuilder::new(Float64Builder::new());
     for i in 0..300 {
@@ -180,7 +180,7 @@ async fn lists_become_vectors_when_told_to() {
 
 #[tokio::test]
 async fn modes_keys_and_progress() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let lake = lake();
     let (a, b) = (place.file("a.parquet"), place.file("b.parquet"));
     write_parquet(&a, &[rows(0, 10_000), rows(10_000, 20_000)]);
@@ -222,8 +222,8 @@ async fn modes_keys_and_progress() {
 }
 
 #[tokio::test]
-async fn overwriting_says_which_indexes_are_gone() {
-    let place = Place::new();
+async fn overwriting_reports_the_dropped_indexes() {
+    let place = TablePlace::new();
     let lake = lake();
     let path = place.file("a.parquet");
     write_parquet(&path, &[rows(0, 300)]);
@@ -247,7 +247,7 @@ async fn overwriting_says_which_indexes_are_gone() {
 
 #[tokio::test]
 async fn a_key_is_of_a_type_that_can_be_looked_up() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("a.parquet");
     write_parquet(&path, &[rows(0, 10)]);
     let options = IngestOptions { key: Some("vector".into()), ..Default::default() };
@@ -256,8 +256,8 @@ async fn a_key_is_of_a_type_that_can_be_looked_up() {
 }
 
 #[tokio::test]
-async fn views_are_stored_as_plain() {
-    let place = Place::new();
+async fn views_are_stored_as_plain_strings() {
+    let place = TablePlace::new();
     let path = place.file("rows.arrow");
     let views = StringViewArray::from_iter_values(["short", "a longer string than twelve bytes"]);
     let batch = RecordBatch::try_from_iter([("s", Arc::new(views) as ArrayRef)]).unwrap();
@@ -269,7 +269,7 @@ async fn views_are_stored_as_plain() {
     );
 }
 
-/// `cargo test -p lake -- --ignored memory` (alone: it reads the process's peak). Writes 1.2 GB.
+/// Run it alone, with `cargo test -p lake -- --ignored memory`, because it reads the process's peak memory.
 #[tokio::test]
 #[ignore = "writes 2.4 GB"]
 async fn memory_stays_flat() {
@@ -278,7 +278,7 @@ async fn memory_stays_flat() {
         let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
     };
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("rows.parquet");
     let batch = |at: usize| {
         let values =

@@ -1,4 +1,4 @@
-//! Files that are not as they should be: one clear error, and nothing is left behind.
+//! Ingesting faulty files gives one clear error and leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, IntervalYearMonthArray, RecordBatch, StringArray};
 use lake::{IngestMode, IngestOptions, LakeError, ingest};
 
-use crate::fixture::{Place, lake, rows};
+use crate::fixture::{TablePlace, lake, rows};
 use crate::ingest::{write_parquet, write_text};
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -14,8 +14,8 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files_in(&path) } else { vec![path] }).collect()
 }
 
-/// Tries to create a table from `files`; the error, after checking that no table is left.
-async fn fails(place: &Place, files: &[PathBuf], options: &IngestOptions) -> LakeError {
+/// Tries to create a table from `files`. Checks that no table is left, and returns the error.
+async fn fails(place: &TablePlace, files: &[PathBuf], options: &IngestOptions) -> LakeError {
     let error = ingest(&lake(), files, &place.uri(), options, |_| ()).await.unwrap_err();
     println!("{error}");
     let text = error.to_string();
@@ -25,7 +25,7 @@ async fn fails(place: &Place, files: &[PathBuf], options: &IngestOptions) -> Lak
 }
 
 async fn text_fails(name: &str, text: &str) -> String {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file(name);
     write_text(&path, text);
     let error = fails(&place, std::slice::from_ref(&path), &IngestOptions::default()).await;
@@ -81,7 +81,7 @@ async fn files_that_lie() {
     assert!(text_fails("a.arrow", "a,b\n1,2\n").await.contains("not what its name says"));
     assert!(text_fails("a.parquet", "PAR1 garbage PAR1").await.contains("a.parquet: "));
     assert!(text_fails("a.arrow", "ARROW1\0\0 garbage").await.contains("a.arrow: "));
-    let place = Place::new();
+    let place = TablePlace::new();
     let error = fails(&place, &[place.file("none.csv")], &IngestOptions::default()).await;
     assert!(matches!(error, LakeError::BadFile { .. }));
     let error = fails(&place, &[], &IngestOptions::default()).await;
@@ -90,7 +90,7 @@ async fn files_that_lie() {
 
 #[tokio::test]
 async fn files_that_disagree() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let (a, b, c) = (place.file("a.parquet"), place.file("b.parquet"), place.file("c.csv"));
     write_parquet(&a, &[rows(0, 10)]);
     let other =
@@ -110,7 +110,7 @@ async fn files_that_disagree() {
 
 #[tokio::test]
 async fn a_table_that_is_there_is_left_alone() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let lake = lake();
     let (a, b) = (place.file("a.parquet"), place.file("b.csv"));
     write_parquet(&a, &[rows(0, 10)]);
@@ -128,7 +128,7 @@ async fn a_table_that_is_there_is_left_alone() {
             .unwrap_err();
     assert!(error.to_string().contains("--mode append"), "{error}");
     assert!(matches!(error, LakeError::TableExists { .. }));
-    // Fails in the middle: thousands of good rows first.
+    // The ingest fails in the middle, after thousands of good rows.
     let late: String =
         (0..60_000).map(|i| if i == 50_000 { "x\n".into() } else { format!("{i}\n") }).collect();
     write_text(&b, &format!("id\n{late}"));
@@ -146,7 +146,7 @@ async fn a_table_that_is_there_is_left_alone() {
 
 #[tokio::test]
 async fn keys_must_be_there_and_not_null() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("a.parquet");
     write_parquet(&path, &[rows(0, 100)]);
     let key = |column: &str| IngestOptions { key: Some(column.into()), ..Default::default() };
@@ -160,7 +160,7 @@ async fn keys_must_be_there_and_not_null() {
 
 #[tokio::test]
 async fn types_that_lance_lacks() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("a.arrow");
     let months = Arc::new(IntervalYearMonthArray::from(vec![1, 2])) as ArrayRef;
     let batch = RecordBatch::try_from_iter([
@@ -183,10 +183,10 @@ async fn types_that_lance_lacks() {
 
 #[tokio::test]
 async fn a_place_that_cannot_be_written() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let path = place.file("a.parquet");
     write_parquet(&path, &[rows(0, 10)]);
-    // A file where the folder should be.
+    // Put a file where the folder should be.
     write_text(&place.file("table"), "in the way");
     let error = ingest(&lake(), &[path], &place.uri(), &IngestOptions::default(), |_| ())
         .await
@@ -201,9 +201,9 @@ async fn a_place_that_cannot_be_written() {
 }
 
 #[tokio::test]
-async fn names_that_lance_keeps() {
+async fn names_that_lance_reserves() {
     for name in ["_rowid", "_rowaddr"] {
-        let place = Place::new();
+        let place = TablePlace::new();
         let path = place.file("a.csv");
         write_text(&path, &format!("a,{name}\n1,2\n"));
         let error = fails(&place, &[path], &IngestOptions::default()).await;

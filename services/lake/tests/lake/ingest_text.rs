@@ -1,4 +1,4 @@
-//! Numbers that text can hold and columns can't.
+//! Numbers in text that no column can hold.
 
 use std::sync::Arc;
 
@@ -6,11 +6,17 @@ use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, R
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use lake::{IngestMode, IngestOptions, Lake, LakeError, ingest};
 
-use crate::fixture::{Place, lake};
+use crate::fixture::{TablePlace, lake};
 use crate::ingest::{write_ipc_file, write_parquet, write_text};
 
-/// What is said of a file that can't be ingested.
-async fn refused(lake: &Lake, place: &Place, name: &str, text: &str, mode: IngestMode) -> String {
+/// Ingests a file that is refused, and returns the error's text after the file's name.
+async fn refused(
+    lake: &Lake,
+    place: &TablePlace,
+    name: &str,
+    text: &str,
+    mode: IngestMode,
+) -> String {
     let path = place.file(name);
     write_text(&path, text);
     let options = IngestOptions { mode, ..Default::default() };
@@ -28,7 +34,7 @@ fn vectors(third: &str) -> String {
 
 #[tokio::test]
 async fn vectors_hold_finite_numbers() {
-    let (place, lake) = (Place::new(), lake());
+    let (place, lake) = (TablePlace::new(), lake());
     let said = refused(&lake, &place, "a.jsonl", &vectors("1e39"), IngestMode::Create).await;
     assert_eq!(
         said,
@@ -41,7 +47,7 @@ async fn vectors_hold_finite_numbers() {
     let path = place.file("good.jsonl");
     write_text(&path, &vectors("-3e38"));
     ingest(&lake, &[path], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
-    // Words are read as numbers where the table wants numbers.
+    // Strings are parsed as numbers if the table's column has numbers.
     for word in ["\"NaN\"", "\"inf\"", "-1e999"] {
         let said = refused(&lake, &place, "b.jsonl", &vectors(word), IngestMode::Append).await;
         assert!(said.starts_with("line 4"), "{word}: {said}");
@@ -50,7 +56,7 @@ async fn vectors_hold_finite_numbers() {
 
 #[tokio::test]
 async fn numbers_too_large_for_their_column_are_refused() {
-    let (place, lake) = (Place::new(), lake());
+    let (place, lake) = (TablePlace::new(), lake());
     let said = refused(&lake, &place, "a.csv", "x,y\n1.5,2\n1e309,3\n", IngestMode::Create).await;
     assert_eq!(
         said,
@@ -70,7 +76,7 @@ async fn numbers_too_large_for_their_column_are_refused() {
 
 #[tokio::test]
 async fn csv_holds_no_lists() {
-    let (place, lake) = (Place::new(), lake());
+    let (place, lake) = (TablePlace::new(), lake());
     let path = place.file("a.jsonl");
     write_text(&path, &vectors("1"));
     ingest(&lake, &[path], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
@@ -80,7 +86,7 @@ async fn csv_holds_no_lists() {
 
 #[tokio::test]
 async fn whole_numbers_beyond_int64_keep_their_digits_or_are_refused() {
-    let (place, lake) = (Place::new(), lake());
+    let (place, lake) = (TablePlace::new(), lake());
     let large = [u64::MAX, 1 << 63, 7];
     let line = |number: &u64| format!("{{\"id\": {number}, \"x\": 1.5}}\n");
     let path = place.file("large.jsonl");
@@ -91,14 +97,14 @@ async fn whole_numbers_beyond_int64_keep_their_digits_or_are_refused() {
     let addresses: Vec<_> = (0..3).map(|row| address::RowAddr::new(0, row)).collect();
     let rows = table.take(&addresses, &["id".to_owned()]).await.unwrap();
     assert_eq!(rows.column(0).as_primitive::<UInt64Type>().values(), &large);
-    let other = Place::new();
+    let other = TablePlace::new();
     let mixed = "{\"id\": -1}\n{\"id\": 18446744073709551615}\n";
     let said = refused(&lake, &other, "mixed.jsonl", mixed, IngestMode::Create).await;
     assert_eq!(
         said,
         "column \"id\" has -1 and numbers beyond 9223372036854775807, for which there is no type; write them as text"
     );
-    // Of a type that the rows before have set: the line is named.
+    // The rows before set the column's type, so the error names the line.
     let lines = "{\"id\": 1}\n".repeat(2000) + "{\"id\": 9223372036854775808}\n";
     let said = refused(&lake, &other, "late.jsonl", &lines, IngestMode::Create).await;
     assert!(said.starts_with("line 2001: ") && said.contains("9223372036854775808"), "{said}");
@@ -106,12 +112,12 @@ async fn whole_numbers_beyond_int64_keep_their_digits_or_are_refused() {
 
 #[tokio::test]
 async fn vectors_of_parquet_and_arrow_files_hold_finite_numbers_too() {
-    let (place, lake) = (Place::new(), lake());
+    let (place, lake) = (TablePlace::new(), lake());
     let vectors = |numbers: Vec<f32>, nulls: Vec<bool>| {
         let item = Arc::new(Field::new("item", DataType::Float32, true));
         let values = Arc::new(Float32Array::from(numbers));
         let vectors = FixedSizeListArray::new(item, 2, values, Some(nulls.into()));
-        // A column of its own may have them: there they mean something.
+        // Numbers outside vectors need not be finite, because NaN may be meant there.
         let scores: ArrayRef = Arc::new(Float32Array::from(vec![f32::NAN; vectors.len()]));
         let vectors: ArrayRef = Arc::new(vectors);
         RecordBatch::try_from_iter_with_nullable([("v", vectors, true), ("score", scores, true)])
@@ -119,7 +125,7 @@ async fn vectors_of_parquet_and_arrow_files_hold_finite_numbers_too() {
     };
     let bad = vectors(vec![1.0, 2.0, 3.0, f32::NAN], vec![true, true]);
     let infinite = vectors(vec![f32::NEG_INFINITY, 2.0], vec![true]);
-    // What is behind a null is nobody's.
+    // Values below a null vector are ignored.
     let good = vectors(vec![1.0, 2.0, f32::NAN, f32::NAN], vec![true, false]);
     for (name, write) in [
         ("a.parquet", write_parquet as fn(&std::path::Path, &[RecordBatch])),
@@ -141,7 +147,7 @@ async fn vectors_of_parquet_and_arrow_files_hold_finite_numbers_too() {
             let text = error.to_string();
             assert!(text.contains(said) && text.contains("write null"), "{text}");
         }
-        let fresh = Place::new();
+        let fresh = TablePlace::new();
         let path = place_of(std::slice::from_ref(&good));
         ingest(&lake, &[path], &fresh.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Work that is ended half-way leaves everything as it was.
+//! Interrupted work leaves the table as it was.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use lake::{
     build_index, ingest,
 };
 
-use crate::fixture::{PLAIN, Place, lake, rows, write};
+use crate::fixture::{PLAIN, TablePlace, lake, rows, write};
 use crate::ingest::{write_parquet, write_text};
 
 fn stoppable() -> (Lake, Stop) {
@@ -24,8 +24,8 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Many small fragments, of which a few are written when the stop is pulled.
-async fn interrupted(place: &Place, uri: &str, mode: IngestMode) {
+/// Ingests many small fragments, and interrupts the ingest when a few are written.
+async fn interrupt_ingest(place: &TablePlace, uri: &str, mode: IngestMode) {
     let file = place.file("rows.csv");
     let ids: String = (0..200_000).map(|id| format!("{id}\n")).collect();
     write_text(&file, &format!("id\n{ids}"));
@@ -43,13 +43,13 @@ async fn interrupted(place: &Place, uri: &str, mode: IngestMode) {
 }
 
 #[tokio::test]
-async fn an_ingest_takes_its_files_back() {
-    let place = Place::new();
+async fn an_interrupted_ingest_removes_its_files() {
+    let place = TablePlace::new();
     let deep = place.file("new/deep/table");
-    interrupted(&place, deep.to_str().unwrap(), IngestMode::Create).await;
+    interrupt_ingest(&place, deep.to_str().unwrap(), IngestMode::Create).await;
     assert!(!place.file("new").exists(), "the folders that it made are gone");
     std::fs::create_dir_all(place.uri()).unwrap();
-    interrupted(&place, &place.uri(), IngestMode::Create).await;
+    interrupt_ingest(&place, &place.uri(), IngestMode::Create).await;
     assert!(files_in(Path::new(&place.uri())).is_empty());
     assert!(Path::new(&place.uri()).exists(), "the folder that was there stays");
     let first = place.file("first.csv");
@@ -57,15 +57,15 @@ async fn an_ingest_takes_its_files_back() {
     ingest(&lake(), &[first], &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
     let before = files_in(Path::new(&place.uri()));
     for mode in [IngestMode::Append, IngestMode::Overwrite] {
-        interrupted(&place, &place.uri(), mode).await;
+        interrupt_ingest(&place, &place.uri(), mode).await;
         assert_eq!(files_in(Path::new(&place.uri())), before, "{mode}");
     }
     assert_eq!(lake().open(&place.uri()).await.unwrap().row_count(), 1);
 }
 
 #[tokio::test]
-async fn what_is_committed_stays_committed() {
-    let place = Place::new();
+async fn committed_work_stays_committed() {
+    let place = TablePlace::new();
     let file = place.file("rows.parquet");
     write_parquet(&file, &[rows(0, 10)]);
     let (lake, stop) = stoppable();
@@ -78,8 +78,8 @@ async fn what_is_committed_stays_committed() {
 }
 
 #[tokio::test]
-async fn an_index_takes_its_files_back() {
-    let place = Place::new();
+async fn an_interrupted_index_build_removes_its_files() {
+    let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 3_000)], PLAIN).await;
     let before = files_in(Path::new(&place.uri()));
     let requests = [
@@ -92,7 +92,7 @@ async fn an_index_takes_its_files_back() {
         let reported = AtomicBool::new(false);
         let uri = place.uri();
         let built = build_index(&lake, &uri, request, move |_| {
-            // Not at the first report, but when work has begun.
+            // Stop at the second report, when work has begun.
             if reported.swap(true, Ordering::Relaxed) {
                 stop.pull();
             }

@@ -1,4 +1,4 @@
-//! Look-ups by key.
+//! Tests of look-ups by key.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use arrow::array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, Stri
 use lake::{DuplicateKeys, IndexRequest, LakeError, build_index};
 
 use crate::fixture::{
-    PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, rows, write,
+    PLAIN, STABLE_IDS, TablePlace, address_of, is_deleted, lake, rows, write, write_with_history,
 };
 
 #[tokio::test]
 async fn all_keys_are_found_and_no_others() {
     for kind in [PLAIN, STABLE_IDS] {
         for with_index in [false, true] {
-            let place = Place::new();
-            lived_in(&place.uri(), kind).await;
+            let place = TablePlace::new();
+            write_with_history(&place.uri(), kind).await;
             let lake = lake();
             if with_index {
                 let request = IndexRequest::Scalar { column: "name".into() };
@@ -44,7 +44,7 @@ async fn all_keys_are_found_and_no_others() {
 
 #[tokio::test]
 async fn keys_of_other_types() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let uuids = FixedSizeBinaryArray::try_from_iter((0..50_u8).map(|i| [i; 16])).unwrap();
     let columns: [(&str, ArrayRef); 3] = [
         ("uuid", Arc::new(uuids)),
@@ -85,9 +85,9 @@ async fn keys_of_other_types() {
 }
 
 #[tokio::test]
-async fn another_key_column_is_recorded_only_for_who_says_so() {
-    let place = Place::new();
-    // The first ten have names.
+async fn another_key_column_is_recorded_only_on_request() {
+    let place = TablePlace::new();
+    // Begins with row 1, because row 0 has no name.
     write(&place.uri(), &[rows(1, 10)], PLAIN).await;
     let lake = lake();
     let index = async |column: &str, replace| {
@@ -107,7 +107,7 @@ async fn another_key_column_is_recorded_only_for_who_says_so() {
         }
         other => panic!("{other:?}"),
     }
-    // What isn't there at all is no other key.
+    // A column that does not exist is reported as such, not as another key.
     for replace in [false, true] {
         match index("nam", replace).await {
             Err(error @ LakeError::ColumnNotFound { .. }) => {
@@ -123,14 +123,14 @@ async fn another_key_column_is_recorded_only_for_who_says_so() {
 }
 
 #[tokio::test]
-async fn keys_that_several_rows_have_are_counted() {
-    let place = Place::new();
+async fn duplicate_keys_are_counted() {
+    let place = TablePlace::new();
     let names = |keys: std::ops::Range<u64>| -> RecordBatch {
         let keys = StringArray::from_iter_values(keys.map(|i| format!("k{i:05}")));
         RecordBatch::try_from_iter_with_nullable([("key", Arc::new(keys) as ArrayRef, true)])
             .unwrap()
     };
-    // Over several batches and fragments.
+    // The duplicates are in different fragments.
     let mut dataset =
         write(&place.uri(), &[names(0..20_000), names(20_000..30_000), names(0..10)], PLAIN).await;
     let lake = lake();
@@ -140,7 +140,7 @@ async fn keys_that_several_rows_have_are_counted() {
     assert_eq!(built.duplicates, Some(duplicates));
     let found = lake.open(&place.uri()).await.unwrap();
     let found = found.lookup(None, &["k00001".into()]).await.unwrap();
-    assert_eq!(found, [Some(RowAddr::new(0, 1))], "as it is said: the first");
+    assert_eq!(found, [Some(RowAddr::new(0, 1))], "the first of the duplicates");
     dataset.checkout_latest().await.unwrap();
     dataset.delete("key < 'k00010'").await.unwrap();
     let built = build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
@@ -152,9 +152,9 @@ async fn keys_that_several_rows_have_are_counted() {
 
 #[tokio::test]
 async fn a_key_is_never_null_whoever_records_it() {
-    let place = Place::new();
-    // 54 of the live rows have no name, id 0 among them.
-    let mut dataset = lived_in(&place.uri(), PLAIN).await;
+    let place = TablePlace::new();
+    // 58 of the live rows have no name, id 0 among them.
+    let mut dataset = write_with_history(&place.uri(), PLAIN).await;
     let lake = lake();
     let before = lake.latest_version(&place.uri()).await.unwrap();
     let request = IndexRequest::Key { column: "name".into(), replace: false };
@@ -170,7 +170,7 @@ async fn a_key_is_never_null_whoever_records_it() {
     build_index(&lake, &place.uri(), &scalar, |_| ()).await.unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     let found = table.lookup(Some("name"), &["name-5".into()]).await.unwrap();
-    assert_eq!((found[0], table.key_column()), (Some(address_of(5)), None), "as is advised");
+    assert_eq!((found[0], table.key_column()), (Some(address_of(5)), None), "as the error advises");
     dataset.checkout_latest().await.unwrap();
     dataset.delete("name IS NULL").await.unwrap();
     build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
@@ -180,8 +180,8 @@ async fn a_key_is_never_null_whoever_records_it() {
 
 #[tokio::test]
 async fn without_a_key_column() {
-    let place = Place::new();
-    lived_in(&place.uri(), PLAIN).await;
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), PLAIN).await;
     let table = lake().open(&place.uri()).await.unwrap();
     assert_eq!(table.key_column(), None);
     assert!(matches!(

@@ -1,4 +1,4 @@
-//! Look-ups straight through an index, against Lance's own plan for the same keys.
+//! Direct look-ups in an index, compared with Lance's own plan for the same keys.
 
 use std::sync::Arc;
 
@@ -21,24 +21,25 @@ use lance_index::IndexType;
 use lance_index::optimize::OptimizeOptions;
 use lance_index::scalar::ScalarIndexParams;
 
-use crate::fixture::{Kind, PLAIN, Place, STABLE_IDS, lake, write};
+use crate::fixture::{PLAIN, STABLE_IDS, TableKind, TablePlace, lake, write};
 
-/// Rows of the three fragments that tables begin with; three pages of an index.
+/// The rows of the three fragments that tables begin with; an index of them has three pages.
 const FRAGMENTS: [std::ops::Range<u32>; 3] = [0..4_000, 4_000..8_000, 8_000..9_000];
 
-/// Keys of one look-up, few enough to be searched for one by one.
+/// Number of keys of one look-up, few enough for a direct look-up.
 const KEYS: usize = 40;
 
-/// Columns of keys; of `row`, each has `number_of(row)` in a form of its own, or null.
+/// The key columns. In each, a row has `number_of(row)` in the column's form, or null.
 const COLUMNS: [&str; 6] = ["text", "large", "number", "small", "binary", "uuid"];
 
-/// Two rows have each, of different fragments or pages; of every eleventh row it is null.
+/// Returns the key number of `row`. Most numbers occur in two rows, of different fragments or pages. Every eleventh row
+/// has none.
 fn number_of(row: u32) -> Option<u32> {
     (!row.is_multiple_of(11)).then_some(row * 7919 % 5_000)
 }
 
-/// As a key of `column`.
-fn written(column: &str, number: u32) -> String {
+/// Returns `number` as a key of `column`.
+fn key_text(column: &str, number: u32) -> String {
     match column {
         "number" => (i64::from(number) - 2_500).to_string(),
         "small" => number.to_string(),
@@ -50,7 +51,7 @@ fn written(column: &str, number: u32) -> String {
 
 fn rows(rows: std::ops::Range<u32>) -> RecordBatch {
     let numbers: Vec<_> = rows.clone().map(number_of).collect();
-    let text = |number: &Option<u32>| number.map(|number| written("text", number));
+    let text = |number: &Option<u32>| number.map(|number| key_text("text", number));
     let uuids = numbers.iter().map(|it| it.map(|it| u128::from(it).to_be_bytes()));
     let bytes: Vec<_> = numbers.iter().map(|it| it.map(u32::to_be_bytes)).collect();
     let columns: [(&str, ArrayRef, bool); 8] = [
@@ -84,7 +85,7 @@ fn rows(rows: std::ops::Range<u32>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-async fn made(uri: &str, kind: Kind) -> Dataset {
+async fn create_table(uri: &str, kind: TableKind) -> Dataset {
     write(uri, &FRAGMENTS.map(rows), kind).await
 }
 
@@ -93,19 +94,19 @@ async fn index(lake: &Lake, uri: &str, column: &str) {
     build_index(lake, uri, &request, |_| ()).await.unwrap();
 }
 
-/// Numbers of keys: some that nobody has, and some twice.
+/// Returns the numbers of the keys to look up: some are in no row, and some are listed twice.
 fn numbers() -> Vec<u32> {
     (0..5_400).step_by(13).chain((0..300).step_by(26)).collect()
 }
 
-/// Whether look-ups in `column` go straight through the index; if so they find what Lance's plan finds,
-/// and so do those that don't. The rows of [`numbers`].
-async fn as_the_scanner(table: &Table, column: &str, is_direct: bool) -> Vec<Option<RowAddr>> {
-    let keys: Vec<_> = numbers().iter().map(|number| written(column, *number)).collect();
+/// Checks that look-ups in `column` are direct if and only if `is_direct`, and that they find the same rows as Lance's
+/// plan. Returns the rows of [`numbers`].
+async fn compare_to_scanner(table: &Table, column: &str, is_direct: bool) -> Vec<Option<RowAddr>> {
+    let keys: Vec<_> = numbers().iter().map(|number| key_text(column, *number)).collect();
     let mut all = Vec::new();
     for group in keys.chunks(KEYS).chain([&keys[..1], &keys[..0]]) {
         let planned = table.planned_lookup(Some(column), group).await.unwrap();
-        // Whichever way; it opens the index.
+        // This opens the index, and may be direct or not.
         assert_eq!(table.lookup(Some(column), group).await.unwrap(), planned, "{column}");
         let direct = table.direct_lookup(Some(column), group).unwrap();
         assert_eq!(direct.is_some(), is_direct, "{column}");
@@ -119,7 +120,7 @@ async fn as_the_scanner(table: &Table, column: &str, is_direct: bool) -> Vec<Opt
     all
 }
 
-/// By comparing each live row of the three fragments.
+/// Finds the rows of [`numbers`] by comparing each live row of the three fragments.
 fn by_hand(is_live: impl Fn(u32) -> bool) -> Vec<Option<RowAddr>> {
     let address = |row: u32| {
         let fragment = FRAGMENTS.iter().position(|rows| rows.contains(&row)).unwrap();
@@ -130,9 +131,9 @@ fn by_hand(is_live: impl Fn(u32) -> bool) -> Vec<Option<RowAddr>> {
 }
 
 #[tokio::test]
-async fn keys_of_all_types_as_the_scanner_finds_them() {
-    let place = Place::new();
-    let mut dataset = made(&place.uri(), PLAIN).await;
+async fn keys_of_all_types_are_found_as_by_the_scanner() {
+    let place = TablePlace::new();
+    let mut dataset = create_table(&place.uri(), PLAIN).await;
     let lake = lake();
     for column in COLUMNS.into_iter().chain(["flag"]) {
         index(&lake, &place.uri(), column).await;
@@ -140,26 +141,26 @@ async fn keys_of_all_types_as_the_scanner_finds_them() {
     dataset.checkout_latest().await.unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     for column in COLUMNS {
-        assert_eq!(as_the_scanner(&table, column, true).await, by_hand(|_| true), "{column}");
+        assert_eq!(compare_to_scanner(&table, column, true).await, by_hand(|_| true), "{column}");
     }
-    // Of those that are there twice the first, or the second; and a whole fragment.
+    // Delete the first or the second row of keys that two rows have, and a whole fragment.
     dataset.delete("row % 10 = 7 OR row < 1000 OR (row >= 4000 AND row < 8000)").await.unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     assert_eq!(table.fragments().len(), 2);
     let is_live =
         |row: u32| !(row + 3).is_multiple_of(10) && row >= 1_000 && !FRAGMENTS[1].contains(&row);
     for column in COLUMNS {
-        assert_eq!(as_the_scanner(&table, column, true).await, by_hand(is_live), "{column}");
+        assert_eq!(compare_to_scanner(&table, column, true).await, by_hand(is_live), "{column}");
     }
     let flags = ["true", "false"].map(str::to_owned);
     table.lookup(Some("flag"), &flags).await.unwrap();
     let direct = table.direct_lookup(Some("flag"), &flags).unwrap().unwrap().await.unwrap();
     assert_eq!(direct, table.planned_lookup(Some("flag"), &flags).await.unwrap());
-    assert!(direct.iter().all(Option::is_some), "whichever of thousands");
-    // Without an index, and with more keys than are searched for one by one.
+    assert!(direct.iter().all(Option::is_some), "any of thousands of rows");
+    // Look-ups are not direct without an index, nor with too many keys.
     table.lookup(Some("row"), &["1".into()]).await.unwrap();
     assert!(table.direct_lookup(Some("row"), &["1".into()]).unwrap().is_none());
-    let many: Vec<_> = (0..200).map(|number| written("text", number)).collect();
+    let many: Vec<_> = (0..200).map(|number| key_text("text", number)).collect();
     assert!(table.direct_lookup(Some("text"), &many).unwrap().is_none());
     let few = &many[..KEYS];
     assert_eq!(
@@ -170,30 +171,30 @@ async fn keys_of_all_types_as_the_scanner_finds_them() {
 
 #[tokio::test]
 async fn a_column_of_nulls_has_no_keys() {
-    let place = Place::new();
+    let place = TablePlace::new();
     let nulls: ArrayRef = Arc::new(StringArray::new_null(5_000));
     let batch = RecordBatch::try_from_iter_with_nullable([("text", nulls, true)]).unwrap();
     write(&place.uri(), &[batch], PLAIN).await;
     let lake = lake();
     index(&lake, &place.uri(), "text").await;
     let table = lake.open(&place.uri()).await.unwrap();
-    assert!(as_the_scanner(&table, "text", true).await.iter().all(Option::is_none));
+    assert!(compare_to_scanner(&table, "text", true).await.iter().all(Option::is_none));
 }
 
 #[tokio::test]
-async fn whatever_becomes_of_the_table_keys_are_found_as_by_the_scanner() {
-    let place = Place::new();
+async fn after_any_change_of_the_table_keys_are_found_as_by_the_scanner() {
+    let place = TablePlace::new();
     let uri = place.uri();
-    made(&uri, PLAIN).await;
+    create_table(&uri, PLAIN).await;
     let lake = lake();
     let opened = async || lake.open(&uri).await.unwrap();
     let dataset = async || Dataset::open(&uri).await.unwrap();
-    as_the_scanner(&opened().await, "text", false).await;
+    compare_to_scanner(&opened().await, "text", false).await;
     index(&lake, &uri, "text").await;
     let first = opened().await;
-    let before = as_the_scanner(&first, "text", true).await;
+    let before = compare_to_scanner(&first, "text", true).await;
 
-    // Rows of which the index has heard nothing, with keys that nobody had.
+    // New rows that the index does not cover, with keys that no row had.
     let batch = rows(9_000..9_000);
     let more =
         RecordBatch::try_from_iter_with_nullable(batch.schema().fields().iter().map(|field| {
@@ -209,26 +210,26 @@ async fn whatever_becomes_of_the_table_keys_are_found_as_by_the_scanner() {
     let reader = RecordBatchIterator::new([Ok(more.clone())], more.schema());
     Dataset::write(reader, &uri, Some(params)).await.unwrap();
     let new = numbers().iter().position(|number| *number == 5_200).unwrap();
-    let found = as_the_scanner(&opened().await, "text", false).await;
+    let found = compare_to_scanner(&opened().await, "text", false).await;
     assert_eq!((before[new], found[new]), (None, Some(RowAddr::new(3, 0))));
 
-    // A segment of its own for them, and one for all.
+    // First a second segment for the new rows, then one segment for all rows.
     dataset().await.optimize_indices(&OptimizeOptions::append()).await.unwrap();
-    assert_eq!(as_the_scanner(&opened().await, "text", false).await, found);
+    assert_eq!(compare_to_scanner(&opened().await, "text", false).await, found);
     dataset().await.optimize_indices(&OptimizeOptions::merge(10)).await.unwrap();
-    assert_eq!(as_the_scanner(&opened().await, "text", true).await, found);
+    assert_eq!(compare_to_scanner(&opened().await, "text", true).await, found);
 
-    // Rows that change are written anew, and the index has them where they were.
+    // Updated rows are written elsewhere, while the index has their old addresses.
     let update = UpdateBuilder::new(Arc::new(dataset().await));
     let update = update.update_where("row < 2000").unwrap().set("text", "concat(text, 'x')");
     update.unwrap().build().unwrap().execute().await.unwrap();
-    as_the_scanner(&opened().await, "text", false).await;
-    let changed = [format!("{}x", written("text", number_of(1).unwrap()))];
+    compare_to_scanner(&opened().await, "text", false).await;
+    let changed = [format!("{}x", key_text("text", number_of(1).unwrap()))];
     assert!(opened().await.lookup(Some("text"), &changed).await.unwrap()[0].is_some());
     index(&lake, &uri, "text").await;
-    as_the_scanner(&opened().await, "text", true).await;
+    compare_to_scanner(&opened().await, "text", true).await;
 
-    // A column that is written anew where the rows are: the index has keys that they no longer have.
+    // Rewriting a column keeps the rows' addresses: the index has keys that the rows no longer have.
     let batch = rows(9_000..9_000);
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["k00013", "new", "newer"]));
     let lines: ArrayRef = Arc::new(UInt32Array::from(vec![8_001, 8_002, 9_000]));
@@ -241,40 +242,40 @@ async fn whatever_becomes_of_the_table_keys_are_found_as_by_the_scanner() {
     merge.when_matched(WhenMatched::UpdateAll).when_not_matched(WhenNotMatched::DoNothing);
     let changes = RecordBatchIterator::new([Ok(changes)], schema);
     merge.try_build().unwrap().execute_reader(changes).await.unwrap();
-    as_the_scanner(&opened().await, "text", false).await;
+    compare_to_scanner(&opened().await, "text", false).await;
     let changed = ["new", "newer"].map(str::to_owned);
     let places = opened().await.lookup(Some("text"), &changed).await.unwrap();
-    assert_eq!(places, [Some(RowAddr::new(2, 2)), Some(RowAddr::new(3, 0))], "they stay");
+    assert_eq!(places, [Some(RowAddr::new(2, 2)), Some(RowAddr::new(3, 0))], "they are not moved");
     index(&lake, &uri, "text").await;
-    let found = as_the_scanner(&opened().await, "text", true).await;
+    let found = compare_to_scanner(&opened().await, "text", true).await;
     let direct = opened().await.lookup(Some("text"), &changed).await.unwrap();
     assert_eq!(direct, places);
 
-    // Rows that move.
+    // Compaction moves rows.
     let into = |rows| CompactionOptions { target_rows_per_fragment: rows, ..Default::default() };
     compact_files(&mut dataset().await, into(2_000), None).await.unwrap();
-    let moved = as_the_scanner(&opened().await, "text", true).await;
+    let moved = compare_to_scanner(&opened().await, "text", true).await;
     assert_ne!(moved, found, "other addresses");
     let later = CompactionOptions { defer_index_remap: true, ..into(100_000) };
     compact_files(&mut dataset().await, later, None).await.unwrap();
-    as_the_scanner(&opened().await, "text", false).await;
+    compare_to_scanner(&opened().await, "text", false).await;
 
-    assert_eq!(as_the_scanner(&first, "text", true).await, before, "a version never changes");
+    assert_eq!(compare_to_scanner(&first, "text", true).await, before, "a version never changes");
 }
 
 #[tokio::test]
-async fn rows_with_stable_ids_go_the_long_way() {
-    let place = Place::new();
-    made(&place.uri(), STABLE_IDS).await;
+async fn rows_with_stable_ids_are_looked_up_through_the_scanner() {
+    let place = TablePlace::new();
+    create_table(&place.uri(), STABLE_IDS).await;
     let lake = lake();
     index(&lake, &place.uri(), "text").await;
     let table = lake.open(&place.uri()).await.unwrap();
-    assert_eq!(as_the_scanner(&table, "text", false).await, by_hand(|_| true));
+    assert_eq!(compare_to_scanner(&table, "text", false).await, by_hand(|_| true));
 }
 
 #[tokio::test]
-async fn of_several_indexes_on_a_column_one_that_covers_all_is_enough() {
-    let place = Place::new();
+async fn one_of_several_indexes_that_covers_all_rows_is_enough() {
+    let place = TablePlace::new();
     let uri = place.uri();
     let mut dataset = write(&uri, &[rows(0..4_000), rows(4_000..8_000)], PLAIN).await;
     let params = ScalarIndexParams::default();
@@ -284,20 +285,20 @@ async fn of_several_indexes_on_a_column_one_that_covers_all_is_enough() {
     };
     build(&mut dataset, "a").await;
     let lake = lake();
-    as_the_scanner(&lake.open(&uri).await.unwrap(), "text", true).await;
+    compare_to_scanner(&lake.open(&uri).await.unwrap(), "text", true).await;
     let batch = rows(8_000..9_000);
     let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
     let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
     let mut dataset = Dataset::write(reader, &uri, Some(params)).await.unwrap();
-    as_the_scanner(&lake.open(&uri).await.unwrap(), "text", false).await;
+    compare_to_scanner(&lake.open(&uri).await.unwrap(), "text", false).await;
     build(&mut dataset, "b").await;
     let table = lake.open(&uri).await.unwrap();
-    assert_eq!(as_the_scanner(&table, "text", true).await, by_hand(|_| true));
+    assert_eq!(compare_to_scanner(&table, "text", true).await, by_hand(|_| true));
 }
 
 #[tokio::test]
-async fn a_segment_of_fragments_that_are_gone_is_passed_over() {
-    let place = Place::new();
+async fn a_segment_of_removed_fragments_is_ignored() {
+    let place = TablePlace::new();
     let uri = place.uri();
     write(&uri, &[rows(0..4_000)], PLAIN).await;
     let lake = lake();
@@ -307,19 +308,19 @@ async fn a_segment_of_fragments_that_are_gone_is_passed_over() {
     let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
     let mut dataset = Dataset::write(reader, &uri, Some(params)).await.unwrap();
     dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
-    as_the_scanner(&lake.open(&uri).await.unwrap(), "text", false).await;
+    compare_to_scanner(&lake.open(&uri).await.unwrap(), "text", false).await;
     dataset.delete("row < 4000").await.unwrap();
     let table = lake.open(&uri).await.unwrap();
     assert_eq!((table.fragments().len(), table.fragments()[0].id), (1, 1));
     let is_live = |row| FRAGMENTS[1].contains(&row);
-    assert_eq!(as_the_scanner(&table, "text", true).await, by_hand(is_live));
+    assert_eq!(compare_to_scanner(&table, "text", true).await, by_hand(is_live));
 }
 
 #[tokio::test]
-async fn keys_in_memory_are_found_at_once_and_many_rows_of_one_let_others_have_turns() {
-    let place = Place::new();
+async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yields() {
+    let place = TablePlace::new();
     let uri = place.uri();
-    // Three pages of "b", the first of them deleted but for one row.
+    // Three pages of "b"; all rows of the first but one are deleted.
     let texts = ["a"; 10].into_iter().chain(["b"; 12_000]).chain(["c"; 10]);
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
     let lines: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..12_020));
@@ -327,33 +328,33 @@ async fn keys_in_memory_are_found_at_once_and_many_rows_of_one_let_others_have_t
     let mut dataset = write(&uri, &[batch], PLAIN).await;
     dataset.delete("row >= 10 AND row < 5000 AND row != 4444").await.unwrap();
     let lake = lake();
-    // As the key, which several rows may have.
+    // A key column may have the same key in several rows.
     let request = IndexRequest::Key { column: "text".into(), replace: false };
     build_index(&lake, &uri, &request, |_| ()).await.unwrap();
     let table = lake.open(&uri).await.unwrap();
     assert_eq!(table.key_column(), Some("text"));
     let keys = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
-    let direct = |asked: &[&str]| table.direct_lookup(None, &keys(asked)).unwrap();
+    let direct = |wanted: &[&str]| table.direct_lookup(None, &keys(wanted)).unwrap();
     assert!(direct(&["a"]).is_none(), "not opened yet");
     let all = keys(&["c", "b", "a", "b", "d"]);
     let row = |row| Some(RowAddr::new(0, row));
     let expected = [row(12_010), row(4_444), row(0), row(4_444), None];
     assert_eq!(table.lookup(None, &all).await.unwrap(), expected);
     assert_eq!(table.planned_lookup(None, &all).await.unwrap(), expected);
-    // All of it is in memory now.
+    // The whole index is in memory now.
     let found = direct(&["c", "a", "d", "a"]).unwrap().now_or_never().unwrap().unwrap();
     assert_eq!(found, [row(12_010), row(0), None, row(0)]);
     assert!(direct(&["b", "a"]).unwrap().now_or_never().is_none());
     let few: Vec<_> = ["a"; 64].to_vec();
     assert!(direct(&few).unwrap().now_or_never().is_some(), "one key");
     assert!(direct(&["a"; 65]).is_none(), "too many");
-    // The index still has those that were deleted after it was built.
+    // The index still has rows that were deleted after it was built.
     dataset.checkout_latest().await.unwrap();
     dataset.delete("row > 4000 AND row < 12000").await.unwrap();
     let table = lake.open(&uri).await.unwrap();
     assert_eq!(table.lookup(None, &all).await.unwrap()[1], row(12_000));
     let direct = table.direct_lookup(None, &keys(&["b"])).unwrap().unwrap();
     let mut direct = std::pin::pin!(direct);
-    assert!((&mut direct).now_or_never().is_none(), "7,000 rows are passed over");
+    assert!((&mut direct).now_or_never().is_none(), "7,000 deleted rows are skipped");
     assert_eq!(direct.await.unwrap(), [row(12_000)]);
 }

@@ -1,4 +1,4 @@
-//! lake against tables that Lance itself wrote, and against files.
+//! Tests of lake with tables that Lance wrote, and with files to ingest.
 
 mod fixture;
 

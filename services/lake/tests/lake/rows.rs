@@ -1,4 +1,4 @@
-//! Chunks and rows by address, against each other and against Lance's scan.
+//! Chunks and rows by address, compared with each other and with Lance's scan.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::fixture::{
-    KINDS, Place, address_of, all, is_deleted, lake, lived_in, modern_kinds, names,
+    KINDS, TablePlace, address_of, all, is_deleted, lake, modern_kinds, names, write_with_history,
 };
 
 fn ids(batch: &RecordBatch) -> Vec<i32> {
     batch.column_by_name("id").unwrap().as_primitive::<Int32Type>().values().to_vec()
 }
 
-/// All rows of all fragments by chunks of `step`, deleted ones included.
+/// Reads all rows of all fragments in chunks of `step` rows. Deleted rows are included.
 async fn by_chunks(table: &Table, columns: &[String], step: u32) -> RecordBatch {
     let mut batches = Vec::new();
     for fragment in table.fragments() {
@@ -35,8 +35,8 @@ async fn by_chunks(table: &Table, columns: &[String], step: u32) -> RecordBatch 
 #[tokio::test]
 async fn chunks_take_and_scan_agree() {
     for kind in KINDS {
-        let place = Place::new();
-        let dataset = Arc::new(lived_in(&place.uri(), kind).await);
+        let place = TablePlace::new();
+        let dataset = Arc::new(write_with_history(&place.uri(), kind).await);
         let table = lake().open(&place.uri()).await.unwrap();
         let columns = all(&table);
         let chunks = by_chunks(&table, &columns, 64).await;
@@ -44,7 +44,7 @@ async fn chunks_take_and_scan_agree() {
         let live: Vec<u32> = (0..600).filter(|id| !is_deleted(*id as i32)).collect();
         for id in &live {
             let found = chunks.column(0).as_primitive::<Int32Type>().value(*id as usize);
-            assert_eq!(found, *id as i32, "positions hold whatever is deleted before them");
+            assert_eq!(found, *id as i32, "deletions do not change positions");
         }
         let scanned =
             dataset.scan().with_row_address().scan_in_order(true).try_into_batch().await.unwrap();
@@ -69,8 +69,8 @@ async fn chunks_take_and_scan_agree() {
 #[tokio::test]
 async fn take_keeps_order_and_repeats() {
     for &kind in modern_kinds() {
-        let place = Place::new();
-        lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
         let table = lake().open(&place.uri()).await.unwrap();
         let mut random = StdRng::seed_from_u64(7);
         for count in [0, 1, 2, 50, 1000] {
@@ -96,12 +96,12 @@ async fn take_keeps_order_and_repeats() {
 }
 
 #[tokio::test]
-async fn rows_that_are_not_there_are_named() {
+async fn missing_rows_are_named() {
     for kind in KINDS {
-        let place = Place::new();
-        lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
         let table = lake().open(&place.uri()).await.unwrap();
-        let asked = [
+        let wanted = [
             RowAddr::new(0, 0),
             RowAddr::new(0, 7),
             RowAddr::new(2, 98),
@@ -110,8 +110,8 @@ async fn rows_that_are_not_there_are_named() {
             RowAddr::new(9, 0),
             RowAddr::from_u64(u64::MAX),
         ];
-        assert_eq!(table.missing(&asked).await.unwrap(), [1, 3, 4, 5, 6]);
-        match table.take(&asked, &names(&["id"])).await {
+        assert_eq!(table.missing(&wanted).await.unwrap(), [1, 3, 4, 5, 6]);
+        match table.take(&wanted, &names(&["id"])).await {
             Err(error @ LakeError::RowNotFound { .. }) => {
                 let text = error.to_string();
                 assert!(text.contains("row addresses 7 (0:7), 8589934691 (2:99), "), "{text}");
@@ -122,9 +122,9 @@ async fn rows_that_are_not_there_are_named() {
 }
 
 #[tokio::test]
-async fn columns_and_ranges_that_are_not_there() {
-    let place = Place::new();
-    lived_in(&place.uri(), KINDS[1]).await;
+async fn missing_columns_and_ranges_are_errors() {
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), KINDS[1]).await;
     let table = lake().open(&place.uri()).await.unwrap();
     match table.read_chunk(0, 0..1, &names(&["id", "Name"])).await {
         Err(LakeError::ColumnNotFound { column, available }) => {
@@ -152,10 +152,10 @@ async fn columns_and_ranges_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn columns_without_any_data_come_as_nulls() {
+async fn columns_without_data_are_read_as_nulls() {
     for &kind in modern_kinds() {
-        let place = Place::new();
-        let mut dataset = lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        let mut dataset = write_with_history(&place.uri(), kind).await;
         let batch = crate::fixture::rows(600, 610);
         let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
         dataset.append(reader, None).await.unwrap();

@@ -1,4 +1,4 @@
-//! Stores that don't answer, or refuse.
+//! Stores that do not answer, or refuse requests.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ fn s3(endpoint: &str) -> Lake {
     Lake::new(LakeOptions { storage, open_timeout: Duration::from_secs(8), ..Default::default() })
 }
 
-/// Answers every request with `status` and `body`; with nothing at all if the status is empty.
+/// Starts a server that answers every request with `status` and `body`, or not at all if `status` is empty. Returns its
+/// endpoint.
 async fn server(status: &'static str, body: &'static str) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -57,9 +58,9 @@ async fn an_unreachable_store_is_reported_soon() {
     }
 }
 
-/// What is wrong with a request says nothing of the store: it is asked again, however often.
+/// An error in a request does not mean that the store is faulty, so the circuit breaker stays closed.
 #[tokio::test]
-async fn a_store_that_finds_requests_wrong_is_not_let_be() {
+async fn rejected_requests_do_not_open_the_circuit_breaker() {
     for status in ["400 Bad Request", "416 Range Not Satisfiable"] {
         let endpoint = server(status, "<Error><Code>Whatever</Code></Error>").await;
         let lake = s3(&endpoint);
@@ -73,7 +74,7 @@ async fn a_store_that_finds_requests_wrong_is_not_let_be() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_from_silence() {
+async fn a_refusal_is_not_reported_as_an_unreachable_store() {
     let body = "<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>";
     let endpoint = server("403 Forbidden", body).await;
     let error = s3(&endpoint).open("s3://bucket/table").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Opening, versions, fragments, what is known without reading.
+//! Opening tables, versions, fragments, and metadata that needs no reads.
 
 use arrow::array::RecordBatchIterator;
 use lake::LakeError;
@@ -7,13 +7,15 @@ use lance::dataset::{WriteMode, WriteParams};
 use tables::Table as _;
 use wire::Reason;
 
-use crate::fixture::{KINDS, PLAIN, Place, is_deleted, lake, lived_in, modern_kinds, rows, write};
+use crate::fixture::{
+    KINDS, PLAIN, TablePlace, is_deleted, lake, modern_kinds, rows, write, write_with_history,
+};
 
 #[tokio::test]
-async fn what_is_known_of_a_table() {
+async fn a_table_knows_its_metadata() {
     for kind in KINDS {
-        let place = Place::new();
-        let dataset = lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        let dataset = write_with_history(&place.uri(), kind).await;
         let table = lake().open(&place.uri()).await.unwrap();
         assert_eq!(table.uri(), place.uri());
         assert_eq!(table.version(), dataset.version_id());
@@ -36,10 +38,10 @@ async fn what_is_known_of_a_table() {
 }
 
 #[tokio::test]
-async fn identities_tell_data_files_apart() {
+async fn identities_distinguish_data_files() {
     for &kind in modern_kinds() {
-        let place = Place::new();
-        lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
         let lake = lake();
         let before = lake.open_version(&place.uri(), 2).await.unwrap();
         let table = lake.open(&place.uri()).await.unwrap();
@@ -62,7 +64,7 @@ async fn identities_tell_data_files_apart() {
             table.file_identity(9, "id"),
             Err(LakeError::FragmentNotFound { fragment: 9, .. })
         ));
-        // Rows written without the column have no data for it, until they have.
+        // Rows written without the column have no data for it.
         let mut dataset = Dataset::open(&place.uri()).await.unwrap();
         let batch = rows(600, 610);
         let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
@@ -77,7 +79,7 @@ async fn identities_tell_data_files_apart() {
 
 #[tokio::test]
 async fn versions_are_followed() {
-    let place = Place::new();
+    let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 10)], PLAIN).await;
     let lake = lake();
     let first = lake.open(&place.uri()).await.unwrap();
@@ -108,8 +110,8 @@ async fn versions_are_followed() {
 }
 
 #[tokio::test]
-async fn a_table_made_anew_is_noticed() {
-    let place = Place::new();
+async fn a_recreated_table_is_noticed() {
+    let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 10)], PLAIN).await;
     let lake = lake();
     let old = lake.open(&place.uri()).await.unwrap();
@@ -125,7 +127,7 @@ async fn a_table_made_anew_is_noticed() {
 
 #[tokio::test]
 async fn tables_that_are_not_there() {
-    let place = Place::new();
+    let place = TablePlace::new();
     for uri in [place.uri(), format!("file://{}", place.uri())] {
         match lake().open(&uri).await {
             Err(error @ LakeError::TableNotFound { .. }) => {
@@ -134,7 +136,7 @@ async fn tables_that_are_not_there() {
             other => panic!("{other:?}"),
         }
     }
-    // A folder that is no table.
+    // A folder that is not a table.
     std::fs::create_dir_all(place.uri()).unwrap();
     assert!(matches!(lake().open(&place.uri()).await, Err(LakeError::TableNotFound { .. })));
     assert!(matches!(
@@ -151,7 +153,7 @@ async fn tables_that_are_not_there() {
     }
 }
 
-/// Nodes run these on runtimes of several threads.
+/// Nodes run these futures on multi-threaded runtimes, so the futures must be `Send`.
 #[test]
 fn futures_can_be_sent() {
     fn sent<T: Send>(_: T) {}
@@ -190,7 +192,7 @@ async fn positions_are_those_of_a_scan_after_deletes_and_compaction() {
     use arrow::datatypes::Int32Type;
     use lance::dataset::optimize::{CompactionOptions, compact_files};
 
-    let place = Place::new();
+    let place = TablePlace::new();
     let batches = [rows(0, 50), rows(50, 100), rows(100, 500)];
     let mut dataset = write(&place.uri(), &batches, PLAIN).await;
     // The first two fragments become one with a higher id.
@@ -215,7 +217,7 @@ async fn positions_are_those_of_a_scan_after_deletes_and_compaction() {
             let read = rows["id"].as_primitive::<Int32Type>();
             let live = found.offsets.clone().filter(|&offset| !deleted.contains(offset));
             ids.extend(live.map(|offset| read.value((offset - found.offsets.start) as usize)));
-            // Neither begins nor ends with rows that weren't asked for.
+            // The range does not begin with rows that were not requested.
             let whole =
                 found.offsets.len() as u32 == table.fragment(found.fragment).unwrap().physical_rows;
             assert!(whole || !deleted.contains(found.offsets.start));

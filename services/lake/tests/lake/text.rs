@@ -1,9 +1,9 @@
-//! Full-text search.
+//! Tests of full-text search.
 
 use lake::{IndexRequest, LakeError, TextQuery, build_index};
 
 use crate::fixture::{
-    PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, rows, write,
+    PLAIN, STABLE_IDS, TablePlace, address_of, is_deleted, lake, rows, write, write_with_history,
 };
 
 fn query(words: &str, k: usize) -> TextQuery {
@@ -13,8 +13,8 @@ fn query(words: &str, k: usize) -> TextQuery {
 #[tokio::test]
 async fn words_find_their_rows() {
     for kind in [PLAIN, STABLE_IDS] {
-        let place = Place::new();
-        lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
         let lake = lake();
         let table = lake.open(&place.uri()).await.unwrap();
         match table.search_text(&query("oak", 5)).await {
@@ -64,9 +64,9 @@ async fn words_find_their_rows() {
 }
 
 #[tokio::test]
-async fn an_index_is_advised_on_a_column_of_text_rather_than_on_keys() {
-    let place = Place::new();
-    // The first ten have names.
+async fn an_index_is_advised_on_a_text_column_rather_than_on_keys() {
+    let place = TablePlace::new();
+    // Begins with row 1, because row 0 has no name.
     write(&place.uri(), &[rows(1, 10)], PLAIN).await;
     let lake = lake();
     let key = IndexRequest::Key { column: "name".into(), replace: false };
@@ -77,9 +77,9 @@ async fn an_index_is_advised_on_a_column_of_text_rather_than_on_keys() {
 }
 
 #[tokio::test]
-async fn impossible_questions() {
-    let place = Place::new();
-    lived_in(&place.uri(), PLAIN).await;
+async fn invalid_searches_are_refused() {
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), PLAIN).await;
     let lake = lake();
     build_index(&lake, &place.uri(), &IndexRequest::Text { column: "text".into() }, |_| ())
         .await

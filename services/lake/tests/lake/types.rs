@@ -1,4 +1,4 @@
-//! Every type that Lance stores comes back as Lance's own take returns it.
+//! Values of every type that Lance stores are read as Lance's own take returns them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use half::f16;
 use lance::dataset::ProjectionRequest;
 use lance_file::version::LanceFileVersion;
 
-use crate::fixture::{Kind, Place, all, lake, write};
+use crate::fixture::{TableKind, TablePlace, all, lake, write};
 
 const ROWS: usize = 200;
 
@@ -133,10 +133,10 @@ async fn every_type_as_lance_takes_it() {
         LanceFileVersion::V2_2,
         LanceFileVersion::V2_3,
     ] {
-        let place = Place::new();
+        let place = TablePlace::new();
         let maps = matches!(version, LanceFileVersion::V2_2 | LanceFileVersion::V2_3);
         let written = batch(maps);
-        let kind = Kind { version, stable_row_ids: false };
+        let kind = TableKind { version, stable_row_ids: false };
         let mut dataset = write(&place.uri(), &[written.clone(), written.slice(0, 1)], kind).await;
         dataset.delete("i64 = -50").await.unwrap();
         let table = lake().open(&place.uri()).await.unwrap();
@@ -167,12 +167,12 @@ async fn every_type_as_lance_takes_it() {
 #[tokio::test]
 async fn empty_and_tiny_tables() {
     for rows in [0, 1] {
-        let place = Place::new();
+        let place = TablePlace::new();
         let written = batch(false).slice(0, rows);
         write(
             &place.uri(),
             &[written],
-            Kind { version: LanceFileVersion::V2_1, stable_row_ids: false },
+            TableKind { version: LanceFileVersion::V2_1, stable_row_ids: false },
         )
         .await;
         let table = lake().open(&place.uri()).await.unwrap();

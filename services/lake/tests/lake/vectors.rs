@@ -1,4 +1,4 @@
-//! Vector search against brute force.
+//! Vector search, compared with brute force.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use lake::{
 };
 
 use crate::fixture::{
-    DIMENSION, Kind, PLAIN, Place, STABLE_IDS, address_of, is_deleted, lake, lived_in, rows,
-    vector, write,
+    DIMENSION, PLAIN, STABLE_IDS, TableKind, TablePlace, address_of, is_deleted, lake, rows, vector,
+    write, write_with_history,
 };
 
 fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
@@ -25,7 +25,7 @@ fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     }
 }
 
-/// The `k` nearest of the ids that `live` lets through.
+/// Returns the `k` of `ids` whose vectors are nearest to `to`, with their distances.
 fn nearest(
     metric: Metric,
     to: &[f32],
@@ -46,7 +46,12 @@ fn live() -> impl Iterator<Item = i32> {
     (0..600).filter(|id| !is_deleted(*id))
 }
 
-async fn exact(table: &Table, metric: Metric, filter: Option<&str>, live: impl Fn(i32) -> bool) {
+async fn check_exact(
+    table: &Table,
+    metric: Metric,
+    filter: Option<&str>,
+    live: impl Fn(i32) -> bool,
+) {
     for seed in 0..5 {
         let query = VectorQuery { filter: filter.map(str::to_owned), ..query(seed, 10) };
         let hits = table.search_vector(&query).await.unwrap();
@@ -62,12 +67,12 @@ async fn exact(table: &Table, metric: Metric, filter: Option<&str>, live: impl F
 #[tokio::test]
 async fn without_an_index_it_is_exact() {
     for kind in [PLAIN, STABLE_IDS] {
-        let place = Place::new();
-        lived_in(&place.uri(), kind).await;
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
         let table = lake().open(&place.uri()).await.unwrap();
         assert_eq!(table.vector_metric("vector").await.unwrap(), Metric::L2);
-        exact(&table, Metric::L2, None, |_| true).await;
-        exact(&table, Metric::L2, Some("id % 3 = 0"), |id| id % 3 == 0).await;
+        check_exact(&table, Metric::L2, None, |_| true).await;
+        check_exact(&table, Metric::L2, Some("id % 3 = 0"), |id| id % 3 == 0).await;
     }
 }
 
@@ -79,7 +84,7 @@ async fn recall(
 ) -> f64 {
     let (mut found, mut all) = (0, 0);
     for seed in 0..20 {
-        // As a refined search asks: ten times what it wants, ranked exactly afterwards.
+        // Like a refined search, which requests ten times the candidates and ranks them exactly afterwards.
         let query = VectorQuery {
             nprobes: Some(8),
             ef: Some(200),
@@ -107,8 +112,8 @@ async fn recall(
     f64::from(found as u32) / f64::from(all as u32)
 }
 
-/// Searching the partitions directly finds what Lance's own plan for the same question finds.
-async fn as_the_scanner(table: &Table, uri: &str) {
+/// Checks that a direct search of the partitions finds what Lance's own plan for the same query finds.
+async fn compare_to_scanner(table: &Table, uri: &str) {
     let dataset = lance::Dataset::open(uri).await.unwrap();
     for (seed, nprobes) in [(0, 1), (1, 3), (2, 10), (3, 99)] {
         let query = VectorQuery { nprobes: Some(nprobes), ef: Some(200), ..query(seed, 30) };
@@ -127,9 +132,9 @@ async fn as_the_scanner(table: &Table, uri: &str) {
     }
 }
 
-async fn with_index(kind: Kind, index: VectorIndexKind, metric: Metric) {
-    let place = Place::new();
-    lived_in(&place.uri(), kind).await;
+async fn check_recall(kind: TableKind, index: VectorIndexKind, metric: Metric) {
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), kind).await;
     let lake = lake();
     let request = VectorIndex {
         column: "vector".into(),
@@ -148,7 +153,7 @@ async fn with_index(kind: Kind, index: VectorIndexKind, metric: Metric) {
     assert_eq!((info[0].metric, info[0].rows_uncovered), (Some(metric), 0));
     assert_eq!(table.vector_metric("vector").await.unwrap(), metric);
     table.prewarm().await.unwrap();
-    as_the_scanner(&table, &place.uri()).await;
+    compare_to_scanner(&table, &place.uri()).await;
     let found = recall(&table, metric, None, |_| true).await;
     assert!(found >= 0.9, "{kind:?} {index} {metric}: recall {found}");
     let found =
@@ -158,32 +163,32 @@ async fn with_index(kind: Kind, index: VectorIndexKind, metric: Metric) {
 
 #[tokio::test]
 async fn ivf_rq() {
-    with_index(PLAIN, VectorIndexKind::IvfRq, Metric::L2).await;
-    with_index(STABLE_IDS, VectorIndexKind::IvfRq, Metric::Cosine).await;
+    check_recall(PLAIN, VectorIndexKind::IvfRq, Metric::L2).await;
+    check_recall(STABLE_IDS, VectorIndexKind::IvfRq, Metric::Cosine).await;
 }
 
 #[tokio::test]
 async fn ivf_pq() {
-    with_index(PLAIN, VectorIndexKind::IvfPq, Metric::Cosine).await;
-    with_index(STABLE_IDS, VectorIndexKind::IvfPq, Metric::L2).await;
+    check_recall(PLAIN, VectorIndexKind::IvfPq, Metric::Cosine).await;
+    check_recall(STABLE_IDS, VectorIndexKind::IvfPq, Metric::L2).await;
 }
 
 #[tokio::test]
 async fn ivf_hnsw_sq() {
-    with_index(PLAIN, VectorIndexKind::IvfHnswSq, Metric::L2).await;
-    with_index(PLAIN, VectorIndexKind::IvfHnswSq, Metric::Dot).await;
+    check_recall(PLAIN, VectorIndexKind::IvfHnswSq, Metric::L2).await;
+    check_recall(PLAIN, VectorIndexKind::IvfHnswSq, Metric::Dot).await;
 }
 
 #[tokio::test]
-async fn rows_that_came_after_the_index_are_found() {
+async fn rows_added_after_the_index_was_built_are_found() {
     for kind in [PLAIN, STABLE_IDS] {
-        let place = Place::new();
+        let place = TablePlace::new();
         write(&place.uri(), &[rows(0, 400)], kind).await;
         let lake = lake();
         let request =
             IndexRequest::Vector(VectorIndex { column: "vector".into(), ..Default::default() });
         build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
-        write_more(&place.uri()).await;
+        append_rows(&place.uri()).await;
         let table = lake.open(&place.uri()).await.unwrap();
         assert_eq!(table.indexes().await.unwrap()[0].rows_uncovered, 50);
         for nprobes in [None, Some(1)] {
@@ -194,16 +199,16 @@ async fn rows_that_came_after_the_index_are_found() {
     }
 }
 
-async fn write_more(uri: &str) {
+async fn append_rows(uri: &str) {
     let batch = rows(400, 450);
     let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
     lance::Dataset::open(uri).await.unwrap().append(reader, None).await.unwrap();
 }
 
 #[tokio::test]
-async fn impossible_questions() {
-    let place = Place::new();
-    lived_in(&place.uri(), PLAIN).await;
+async fn invalid_searches_are_refused() {
+    let place = TablePlace::new();
+    write_with_history(&place.uri(), PLAIN).await;
     let table = lake().open(&place.uri()).await.unwrap();
     let ask = |change: fn(&mut VectorQuery)| {
         let mut query = query(0, 10);
@@ -237,8 +242,8 @@ async fn impossible_questions() {
 }
 
 #[tokio::test]
-async fn indexes_that_cannot_be() {
-    let place = Place::new();
+async fn invalid_index_requests_are_refused() {
+    let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 100)], PLAIN).await;
     let lake = lake();
     let build = |index: VectorIndex| {
@@ -264,18 +269,18 @@ async fn indexes_that_cannot_be() {
         assert!(error.to_string().contains(&format!("are a setting of {kind}")), "{error}");
     }
     assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 1, "nothing was committed");
-    // Small tables are no reason to fail.
+    // An index on a small table can be built.
     let request = IndexRequest::Vector(on("vector"));
     let stages = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = stages.clone();
     let report = move |progress: lake::IndexProgress| seen.lock().unwrap().push(progress);
     build_index(&lake, &place.uri(), &request, report).await.unwrap();
-    assert!(stages.lock().unwrap().iter().any(|it| it.ended), "progress is told");
+    assert!(stages.lock().unwrap().iter().any(|it| it.ended), "progress is reported");
 }
 
 #[tokio::test]
-async fn dimensions_that_a_kind_cannot_have() {
-    let place = Place::new();
+async fn dimensions_that_a_kind_of_index_does_not_support() {
+    let place = TablePlace::new();
     let values = Float32Array::from_iter_values((0..300 * 12).map(|i| i as f32));
     let item = Arc::new(Field::new("item", DataType::Float32, true));
     let vectors: ArrayRef = Arc::new(FixedSizeListArray::new(item, 12, Arc::new(values), None));

@@ -1,4 +1,4 @@
-//! On real data: all of WordNet's 117,659 synsets, from the file that `BIREME_WORDNET` names.
+//! A test with real data: all of WordNet's 117,659 synsets, from the file that `BIREME_WORDNET` names.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use lake::{
     IndexRequest, IngestOptions, Table, TextQuery, VectorIndex, VectorQuery, build_index, ingest,
 };
 
-use crate::fixture::{Place, lake, names};
+use crate::fixture::{TablePlace, lake, names};
 
 fn wordnet() -> Option<PathBuf> {
     let path = std::env::var_os("BIREME_WORDNET").filter(|path| !path.is_empty());
@@ -20,9 +20,9 @@ fn wordnet() -> Option<PathBuf> {
 }
 
 #[tokio::test]
-async fn the_whole_way() {
+async fn ingest_index_search_and_look_up() {
     let Some(path) = wordnet() else { return };
-    let place = Place::new();
+    let place = TablePlace::new();
     let lake = lake();
     let options = IngestOptions {
         key: Some("synset".into()),
@@ -78,14 +78,14 @@ async fn the_whole_way() {
     }
 }
 
-/// Which part of the 10 nearest rows (by `exact`) is among 100 candidates (of `table`).
+/// Returns the share of the 10 nearest rows (by `exact`) that is among 100 candidates of `table`.
 async fn recall(table: &Table, exact: &Table, nprobes: Option<usize>) -> f64 {
     let (mut found, mut all) = (0, 0);
     for offset in (0..40_000).step_by(1_000) {
         let row = table.take(&[RowAddr::new(1, offset)], &names(&["vector"])).await.unwrap();
         let vector = row.column(0).as_fixed_size_list().value(0);
         let vector = vector.as_primitive::<Float32Type>().values().to_vec();
-        // The rows are normalised: by L2, as version 1 measures, the order is that of cosine.
+        // The rows are normalised, so L2, the metric of version 1, gives the same order as cosine.
         let query = VectorQuery { vector, k: 100, nprobes, ..Default::default() };
         let hits = table.search_vector(&query).await.unwrap();
         let nearest = exact.search_vector(&VectorQuery { k: 10, ..query }).await.unwrap();

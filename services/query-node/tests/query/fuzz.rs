@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ::fuzz::rand::Rng;
-use ::fuzz::{Messages, Method, Raw, cases, damage, noise};
+use ::fuzz::{Messages, Method, RawCodec, cases, damage, noise};
 use client::query::QueryClient;
 use query_node::QueryNode;
 use tonic::codegen::tokio_stream::StreamExt;
@@ -49,7 +49,7 @@ async fn fuzz_every_call() {
     let mut calls = Vec::new();
     cases("fuzz_every_call", 400, |rng| {
         let method = methods[rng.random_range(0..methods.len())].clone();
-        let count = if method.asks_in_a_stream { rng.random_range(0..4) } else { 1 };
+        let count = if method.is_client_streaming { rng.random_range(0..4) } else { 1 };
         let asked = (0..count).map(|_| {
             let mut bytes = messages.message(rng, &method.request);
             match rng.random_range(0..8) {
@@ -99,7 +99,7 @@ async fn call(channel: Channel, method: &Method, asked: Vec<Vec<u8>>) -> Result<
     let mut request = Request::new(tonic::codegen::tokio_stream::iter(asked));
     request.set_timeout(Duration::from_secs(20));
     let path = method.path.parse().unwrap();
-    let answers = grpc.streaming(request, path, Raw).await?.into_inner();
+    let answers = grpc.streaming(request, path, RawCodec).await?.into_inner();
     let mut answers = answers.take(ANSWERS_MAX);
     while let Some(answer) = answers.next().await {
         answer?;

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use futures::stream;
 use fuzz::rand::SeedableRng;
 use fuzz::rand::rngs::StdRng;
-use fuzz::{Messages, Raw};
+use fuzz::{Messages, RawCodec};
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -108,7 +108,7 @@ impl Stranger {
     async fn call(&mut self, name: &str) -> String {
         let Some(channel) = self.connect(name).await else { return "no connection".into() };
         let methods = MESSAGES.methods("/bireme.fetch.");
-        let methods: Vec<_> = methods.iter().filter(|it| !it.asks_in_a_stream).collect();
+        let methods: Vec<_> = methods.iter().filter(|it| !it.is_client_streaming).collect();
         let method = *self.dice.pick(&methods);
         let mut rng = StdRng::seed_from_u64(self.dice.any());
         let mut bytes = MESSAGES.message(&mut rng, &method.request);
@@ -123,7 +123,7 @@ impl Stranger {
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
             let request = Request::new(stream::iter([bytes]));
             let path = method.path.parse().unwrap();
-            let mut answers = grpc.streaming(request, path, Raw).await?.into_inner();
+            let mut answers = grpc.streaming(request, path, RawCodec).await?.into_inner();
             while answers.message().await?.is_some() {}
             Ok(())
         };
@@ -152,7 +152,7 @@ impl Stranger {
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let request = Request::new(stream::iter(messages));
         let path = http_path();
-        let mut stream = grpc.streaming(request, path, Raw).await?.into_inner();
+        let mut stream = grpc.streaming(request, path, RawCodec).await?.into_inner();
         while let Some(answer) = stream.message().await? {
             let answer = FetchResponse::decode(answer);
             let answer = answer.map_err(|error| Status::data_loss(error.to_string()))?;

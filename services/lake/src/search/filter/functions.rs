@@ -1,27 +1,27 @@
-//! Which functions a filter may call.
+//! The functions that a filter may call.
 //!
-//! A caller chooses the function and its arguments, and a kernel that runs can't be interrupted. So a filter may call
+//! A caller chooses the function and its arguments, and a running kernel can't be interrupted. So a filter may call
 //! only functions whose cost is linear in the bytes that they read, and whose output is no larger than a small multiple
-//! of their input (`upper` of some letters has three times their bytes, nothing else has more). Joining texts is
+//! of their input (`upper` of some letters has three times their bytes, no other function more). Joining strings is
 //! linear too, and is bounded by [`JOINS_MAX`](super::limits::JOINS_MAX).
 //!
-//! Every function that Lance and DataFusion register is in one of the two lists; a test fails when an upgrade brings
+//! Every function that Lance and DataFusion register is in one of the two lists; a test fails if an upgrade brings
 //! one that is in neither.
 
 use crate::words::quoted;
 
-/// How a function may be called.
+/// The arguments that a function may be called with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arguments {
-    /// With so many arguments.
+    /// At least the first number of arguments, and at most the second.
     Count(usize, usize),
-    /// As `Count`; each argument is a text that is joined to the others.
+    /// Any strings, which the function joins.
     Joined,
-    /// With a column or an expression, and a short text in quotes: the cost is the product of both lengths.
+    /// A column or an expression, and a short text in quotes. The cost is the product of both lengths.
     Text,
-    /// With a column or an expression, and a short list of values: the cost is the product of both lengths.
+    /// A column or an expression, and a short list of values. The cost is the product of both lengths.
     List,
-    /// With a column or an expression, and a JSON path in quotes that selects by names and positions only.
+    /// A column or an expression, and a JSON path in quotes that selects by names and positions only.
     Path,
 }
 
@@ -29,7 +29,7 @@ use Arguments::{Count, Joined, List, Path, Text};
 
 /// Functions that a filter may call, by their lower-case names.
 const ALLOWED: &[(&str, Arguments)] = &[
-    // Null or not, and choices between values.
+    // Null tests, and choices between values.
     ("is_valid", Count(1, 1)),
     ("coalesce", Count(1, 16)),
     ("ifnull", Count(2, 2)),
@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("nvl2", Count(3, 3)),
     ("greatest", Count(1, 16)),
     ("least", Count(1, 16)),
-    // Texts: what they contain. The second argument is compared at most once with each place of the first.
+    // Strings: searches. The second argument is compared at most once with each position of the first.
     ("contains", Text),
     ("contains_tokens", Text),
     ("ends_with", Count(2, 2)),
@@ -46,7 +46,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("instr", Text),
     ("position", Text),
     ("strpos", Text),
-    // Texts: their lengths and parts.
+    // Strings: lengths, parts and hashes.
     ("ascii", Count(1, 1)),
     ("bit_length", Count(1, 1)),
     ("char_length", Count(1, 1)),
@@ -71,7 +71,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("sha256", Count(1, 1)),
     ("sha384", Count(1, 1)),
     ("sha512", Count(1, 1)),
-    // Numbers: a constant number of steps a row.
+    // Numbers: a constant number of steps per row.
     ("abs", Count(1, 1)),
     ("acos", Count(1, 1)),
     ("acosh", Count(1, 1)),
@@ -109,7 +109,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("tan", Count(1, 1)),
     ("tanh", Count(1, 1)),
     ("trunc", Count(1, 2)),
-    // Dates and times, without formats: those are read anew for each row, and may make texts of any length.
+    // Dates and times, without format strings, which are parsed anew for each row and may make strings of any length.
     ("current_date", Count(0, 0)),
     ("current_timestamp", Count(0, 0)),
     ("now", Count(0, 0)),
@@ -127,7 +127,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("to_timestamp_nanos", Count(1, 1)),
     ("to_timestamp_seconds", Count(1, 1)),
     ("to_unixtime", Count(1, 1)),
-    // Lists: what they contain. DataFusion compares each item of one list with each of the other.
+    // Lists: searches and sizes. DataFusion compares each item of one list with each item of the other.
     ("array_contains", Count(2, 2)),
     ("array_empty", Count(1, 1)),
     ("array_has", Count(2, 2)),
@@ -146,7 +146,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("list_empty", Count(1, 1)),
     ("list_length", Count(1, 1)),
     ("list_max", Count(1, 1)),
-    // JSON: one value by its name or place.
+    // JSON: one value by its name or position.
     ("json_array_length", Path),
     ("json_exists", Path),
     ("json_extract", Path),
@@ -157,29 +157,29 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("json_get_string", Text),
 ];
 
-/// How `name`, in lower case, may be called; `None` if it may not.
-pub(super) fn allowed(name: &str) -> Option<Arguments> {
+/// Returns the arguments that the function `name` (in lower case) takes, or `None` if filters may not call it.
+pub(super) fn allowed_arguments(name: &str) -> Option<Arguments> {
     ALLOWED.iter().find(|(known, _)| *known == name).map(|(_, arguments)| *arguments)
 }
 
-/// The names of all that may be called.
+/// Returns the names of all functions that a filter may call.
 #[cfg(test)]
 pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
     ALLOWED.iter().map(|(name, _)| *name)
 }
 
-/// Functions that a filter may not call, by why.
+/// Functions that a filter may not call, by reason.
 const REFUSED: &[(&str, &[&str])] = &[
     (
         "costs more than its input's length; compare with `=`, `LIKE` or `contains`",
         &["find_in_set", "levenshtein"],
     ),
     (
-        "compiles a pattern, for each row if it is told to; use `LIKE`, `starts_with` or `contains`",
+        "compiles a pattern, possibly for each row; use `LIKE`, `starts_with` or `contains`",
         &["regexp_count", "regexp_instr", "regexp_like", "regexp_match", "regexp_replace"],
     ),
     (
-        "makes texts of any length; compare with `=`, `LIKE`, `substr` or `||`",
+        "makes strings of any length; compare with `=`, `LIKE`, `substr` or `||`",
         &[
             "array_join",
             "array_to_string",
@@ -325,7 +325,7 @@ const REFUSED: &[(&str, &[&str])] = &[
             "try_cast_to_type",
         ],
     ),
-    ("gives another answer each time", &["rand", "random", "uuid"]),
+    ("returns another result each time", &["rand", "random", "uuid"]),
     (
         "needs Lance's `geo`, which Bireme is built without",
         &[
@@ -358,7 +358,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Why `name`, in lower case, may not be called.
+/// Returns why a filter may not call the function `name` (in lower case).
 pub(super) fn why_refused(name: &str) -> String {
     match REFUSED.iter().find(|(_, names)| names.contains(&name)) {
         Some((why, _)) => format!("the function `{name}` is not offered in filters: it {why}"),

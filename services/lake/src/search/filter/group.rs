@@ -1,13 +1,13 @@
-//! A group of tokens that is open, and how high the expression in it is. Pure.
+//! An open group of a filter's tokens, and the height of its expression. Pure.
 
 use super::functions::Arguments;
 use super::tokens::EXAMPLE;
 
-/// What a group of tokens is.
+/// The syntax that a group of tokens belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The filter itself.
-    Whole,
+pub(super) enum GroupKind {
+    /// The whole filter.
+    Filter,
     /// `(a)`
     Nested,
     /// `f(a, b)`
@@ -22,43 +22,46 @@ pub(super) enum Kind {
     Cast,
 }
 
-/// A group that is open.
+/// A group whose closing token has not been reached. `AND`, `OR` and commas divide it into pieces.
 pub(super) struct Group {
-    pub(super) kind: Kind,
-    /// Its name, for calls.
+    pub(super) kind: GroupKind,
+    /// The function's name, for calls.
     pub(super) name: String,
-    /// Commas so far.
+    /// The number of commas so far.
     pub(super) commas: usize,
-    /// Whether it has any operand.
+    /// Whether the group has no operand yet.
     pub(super) is_empty: bool,
-    /// Operators since the last `AND`, `OR` or comma, and the height of the tallest group among them.
+    /// The number of operators in the current piece.
     pub(super) operators: usize,
-    pub(super) inner: usize,
-    /// The height of the tallest such piece.
-    pub(super) height: usize,
-    /// The same of what the optimiser copies.
+    /// The height of the tallest group in the current piece.
+    pub(super) inner_height: usize,
+    /// The height of the tallest piece.
+    pub(super) height_max: usize,
+    /// The number of operators in the current piece whose operands the optimiser copies.
     pub(super) copies: usize,
+    /// The deepest nesting of such operators in a group of the current piece.
     pub(super) inner_copies: usize,
+    /// The deepest nesting of such operators in a piece.
     pub(super) copies_max: usize,
-    /// `AND`s and `OR`s.
+    /// The number of `AND`s and `OR`s.
     pub(super) terms: usize,
-    /// `IS DISTINCT FROM`s.
+    /// The number of `IS DISTINCT FROM`s.
     pub(super) distincts: usize,
-    /// `BETWEEN`s whose `AND` hasn't come.
+    /// The number of `BETWEEN`s whose `AND` has not been reached.
     pub(super) betweens: usize,
 }
 
 impl Group {
-    /// One that was just opened.
-    pub(super) fn new(kind: Kind, name: &str) -> Self {
+    /// Returns a group that was just opened.
+    pub(super) fn new(kind: GroupKind, name: &str) -> Self {
         Self {
             kind,
             name: name.to_owned(),
             commas: 0,
             is_empty: true,
             operators: 0,
-            inner: 0,
-            height: 0,
+            inner_height: 0,
+            height_max: 0,
             copies: 0,
             inner_copies: 0,
             copies_max: 0,
@@ -68,25 +71,26 @@ impl Group {
         }
     }
 
-    /// Ends a piece between `AND`s, `OR`s and commas.
+    /// Ends the current piece.
     pub(super) fn end_piece(&mut self) -> Result<(), String> {
         if self.betweens > 0 {
             return Err(format!("`BETWEEN` lacks its `AND`; {EXAMPLE}"));
         }
-        self.height = self.height.max(self.operators + self.inner);
+        self.height_max = self.height_max.max(self.operators + self.inner_height);
         self.copies_max = self.copies_max.max(self.copies + self.inner_copies);
-        (self.operators, self.inner, self.copies, self.inner_copies) = (0, 0, 0, 0);
+        (self.operators, self.inner_height, self.copies, self.inner_copies) = (0, 0, 0, 0);
         Ok(())
     }
 
-    /// How deep what the optimiser copies stands in each other, once it is closed.
+    /// Returns how deep operators whose operands the optimiser copies are nested in the group, once it is closed.
     pub(super) fn total_copies(&self) -> usize {
         self.copies_max + self.distincts
     }
 
-    /// Its height once it is closed. Chains of `AND` and of `OR` may stand on top of each other.
-    pub(super) fn total(&self) -> usize {
+    /// Returns the group's height once it is closed. A chain of `AND` may be an operand of a chain of `OR`, so the
+    /// balanced tree counts twice.
+    pub(super) fn total_height(&self) -> usize {
         let balanced = (usize::BITS - self.terms.leading_zeros()) as usize;
-        1 + self.height + self.distincts + 2 * balanced
+        1 + self.height_max + self.distincts + 2 * balanced
     }
 }

@@ -1,11 +1,11 @@
-//! What the check lets through, and what that needs of the parser, the planner and the stack.
+//! Tests of the check of a filter's tokens: filters that pass, errors of those that do not, and the documentation.
 
 use super::functions::allowed_names;
 use super::limits::*;
 use super::tokens::check;
-use super::unwrapped;
+use super::without_wrapping;
 
-/// Ordinary filters, of the documentation and of other tests.
+/// Ordinary filters from the documentation and from other tests.
 const ORDINARY: &[&str] = &[
     "id >= 100 AND id < 400",
     "added IS NULL AND id < 510",
@@ -44,7 +44,7 @@ fn ordinary_filters_pass() {
 }
 
 #[test]
-fn what_is_malformed_is_named() {
+fn the_error_names_what_is_malformed() {
     for (filter, says) in [
         ("", "expected an expression, found its end"),
         ("id >", "expected an expression, found its end"),
@@ -94,15 +94,15 @@ fn what_is_malformed_is_named() {
 }
 
 #[test]
-fn a_filter_of_several_lines_is_unwrapped_as_one_of_one_line_is() {
+fn the_wrapping_is_removed_from_errors_of_filters_with_several_lines() {
     let text = "Error resolving filter expression a > 3: Schema error: it is odd";
     for filter in ["a > 3", "a\n  > 3\n"] {
-        assert_eq!(unwrapped(filter, text), "it is odd", "{filter}");
+        assert_eq!(without_wrapping(filter, text), "it is odd", "{filter}");
     }
 }
 
 #[test]
-fn the_documentation_lists_what_is_allowed_and_the_limits() {
+fn the_documentation_lists_the_allowed_functions_and_the_limits() {
     let text = include_str!("../../../../../docs/filters.md");
     for name in allowed_names() {
         assert!(text.contains(&format!("`{name}`")), "docs/filters.md lacks {name}");

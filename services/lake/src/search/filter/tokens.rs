@@ -1,26 +1,26 @@
 //! Checks a filter's tokens before any parser sees them.
 //!
-//! The SQL parser, Lance's planner and DataFusion's recurse once for each level of an expression (lance#7510,
+//! The SQL parser, Lance's planner and DataFusion's planner recurse once per level of an expression (lance#7510,
 //! datafusion#22229, datafusion#22936), and `a + a + a` is as deep as it has operators: 948 bytes overflowed a stack of
-//! 2 MiB, which ends the process. This check reads the parser's own tokens from left to right, without recursion, in
-//! time and memory linear in the filter's bytes, and refuses what is too deep, too long, or costs more than its length
-//! shows. It knows the grammar that Lance's planner accepts and nothing else: operands and operators in turn, groups,
-//! calls of [allowed](super::functions) functions, casts, lists. What it doesn't know is refused by name, so that a
-//! construct that a new parser brings doesn't get past it.
+//! 2 MiB, which ends the process. This check reads the tokens of the parser's own tokenizer from left to right, without
+//! recursion, in time and memory linear in the filter's bytes. It refuses filters that are too deep, too long, or cost
+//! more than their length shows. It accepts only the grammar that Lance's planner accepts: alternating operands and
+//! operators, groups, calls of [allowed](super::functions) functions, casts and lists. It refuses everything else and
+//! names it, so a construct that a new parser adds does not pass unnoticed.
 //!
-//! The height of an expression is counted as the parser makes it: an operator adds one to what it stands with, `AND`
-//! and `OR` the logarithm of their number (Lance makes balanced trees of them), a group one. `IS DISTINCT FROM` takes
-//! all that follows for its right side, `AND` and `OR` included.
+//! The height of an expression is counted in the tree that the parser builds: an operator or a group adds one, and
+//! `AND`s and `OR`s add the logarithm of their number (Lance builds balanced trees of them). `IS DISTINCT FROM` takes
+//! everything that follows as its right operand, including `AND` and `OR`.
 
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace, Word};
 
-use super::functions::{Arguments, allowed, why_refused};
-use super::group::{Group, Kind};
+use super::functions::{Arguments, allowed_arguments, why_refused};
+use super::group::{Group, GroupKind};
 use super::limits::*;
 use crate::words::quoted;
 
-/// The types that Lance's planner casts to.
+/// The types to which Lance's planner casts.
 const TYPES: [&str; 14] = [
     "bigint",
     "binary",
@@ -38,13 +38,13 @@ const TYPES: [&str; 14] = [
     "tinyint",
 ];
 
-/// Of decimals, as Arrow has them.
+/// Maximum precision of Arrow's 128-bit decimals.
 const DECIMAL_DIGITS_MAX: u8 = 38;
 
-/// What follows `write it like`.
+/// Advice at the end of error messages.
 pub(super) const EXAMPLE: &str = "write it like `price > 3 AND name = 'x'`";
 
-/// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how tokens are made.
+/// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how a filter is split into tokens.
 #[derive(Debug)]
 struct LanceDialect;
 
@@ -70,7 +70,7 @@ impl Dialect for LanceDialect {
     }
 }
 
-/// Whether `filter` may be parsed, planned and evaluated; otherwise what is wrong with it.
+/// Checks that `filter` may be parsed, planned and evaluated. The error says what is wrong with it.
 pub(super) fn check(filter: &str) -> Result<(), String> {
     if filter.len() > BYTES_MAX {
         return Err(format!("it has {} bytes, and {BYTES_MAX} is the most", filter.len()));
@@ -81,15 +81,17 @@ pub(super) fn check(filter: &str) -> Result<(), String> {
     tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
     if tokens.len() > TOKENS_MAX {
         let count = tokens.len();
-        return Err(format!("it has {count} words and signs, and {TOKENS_MAX} is the most"));
+        return Err(format!("it has {count} tokens, and {TOKENS_MAX} is the most"));
     }
-    Checker::new(tokens).check()
+    TokenChecker::new(tokens).check()
 }
 
-struct Checker {
+/// The state of a check.
+struct TokenChecker {
     tokens: Vec<Token>,
-    /// The next token.
+    /// The index of the next token.
     at: usize,
+    /// The open groups, innermost last.
     groups: Vec<Group>,
     passes: usize,
     calls: usize,
@@ -98,9 +100,9 @@ struct Checker {
     pattern_bytes: usize,
 }
 
-impl Checker {
+impl TokenChecker {
     fn new(tokens: Vec<Token>) -> Self {
-        let groups = vec![Group::new(Kind::Whole, "")];
+        let groups = vec![Group::new(GroupKind::Filter, "")];
         Self { tokens, at: 0, groups, passes: 0, calls: 0, terms: 0, joins: 0, pattern_bytes: 0 }
     }
 
@@ -116,22 +118,22 @@ impl Checker {
         if wants_operand {
             return Err(expected("an expression", None));
         }
-        let group = self.groups.pop().filter(|group| group.kind == Kind::Whole);
-        let mut whole = group.ok_or_else(|| expected("`)` or `]`", None))?;
-        whole.end_piece()?;
-        check_copies(whole.total_copies())?;
-        check_height(whole.total())
+        let group = self.groups.pop().filter(|group| group.kind == GroupKind::Filter);
+        let mut filter = group.ok_or_else(|| expected("`)` or `]`", None))?;
+        filter.end_piece()?;
+        check_copies(filter.total_copies())?;
+        check_height(filter.total_height())
     }
 
     fn check_counts(&self) -> Result<(), String> {
-        // What is open, and what stands before it, is below all that it has in common with what follows.
+        // Refuses a filter before it ends: the operators so far of all open groups count as nested in each other.
         check_height(self.groups.iter().map(|group| 1 + group.operators + group.distincts).sum())?;
         for (count, max, what) in [
             (self.passes, PASSES_MAX, "operators and calls"),
             (self.calls, CALLS_MAX, "calls of functions and `LIKE`s"),
             (self.terms, TERMS_MAX, "terms joined by `AND` and `OR`"),
             (self.joins, JOINS_MAX, "texts joined by `||` and `concat`"),
-            (self.pattern_bytes, PATTERN_BYTES_MAX, "bytes in patterns and texts to look for"),
+            (self.pattern_bytes, PATTERN_BYTES_MAX, "bytes in patterns and texts to search for"),
         ] {
             if count > max {
                 return Err(format!(
@@ -146,8 +148,8 @@ impl Checker {
         self.tokens.get(self.at + ahead)
     }
 
-    /// The unquoted word at `ahead`, in upper case; empty if there is none.
-    fn word(&self, ahead: usize) -> String {
+    /// Returns the unquoted word at `ahead`, in upper case, or an empty string if there is none.
+    fn keyword(&self, ahead: usize) -> String {
         match self.peek(ahead) {
             Some(Token::Word(Word { value, quote_style: None, .. })) => value.to_ascii_uppercase(),
             _ => String::new(),
@@ -155,12 +157,12 @@ impl Checker {
     }
 
     fn group(&mut self) -> &mut Group {
-        // The whole filter is closed only at its end.
+        // The outermost group, the filter, is closed only at the end.
         self.groups.last_mut().expect("a group is open")
     }
 
-    /// Steps over `count` tokens.
-    fn step(&mut self, count: usize) {
+    /// Skips `count` tokens.
+    fn skip(&mut self, count: usize) {
         self.at += count;
     }
 
@@ -169,13 +171,13 @@ impl Checker {
         self.group().operators += 1;
     }
 
-    /// Adds an operator that the optimiser may write as several of the same operand.
+    /// Counts an operator that the optimiser may rewrite as several with copies of the operand.
     fn add_copying_operator(&mut self) {
         self.add_operator();
         self.group().copies += 1;
     }
 
-    /// Takes an operand, or what stands before one. Whether an operand is still wanted.
+    /// Reads an operand or a prefix of one. Returns whether an operand has to follow.
     fn operand(&mut self) -> Result<bool, String> {
         if self.closes_empty() {
             self.close()?;
@@ -186,35 +188,35 @@ impl Checker {
             Some(
                 Token::Number(..) | Token::SingleQuotedString(_) | Token::DoubleQuotedString(_),
             )
-            | Some(Token::HexStringLiteral(_)) => self.step(1),
+            | Some(Token::HexStringLiteral(_)) => self.skip(1),
             Some(Token::Minus | Token::Plus) => {
                 self.add_operator();
-                self.step(1);
+                self.skip(1);
                 return Ok(true);
             }
-            Some(Token::LParen) => return self.open(1, Kind::Nested, ""),
-            Some(Token::LBracket) => return self.open(1, Kind::List, ""),
-            Some(Token::Word(word)) if word.quote_style.is_some() => self.step(1),
+            Some(Token::LParen) => return self.open(1, GroupKind::Nested, ""),
+            Some(Token::LBracket) => return self.open(1, GroupKind::List, ""),
+            Some(Token::Word(word)) if word.quote_style.is_some() => self.skip(1),
             Some(Token::Word(_)) => return self.word_operand(),
             other => return Err(expected("an expression", other)),
         }
         Ok(false)
     }
 
-    /// Whether `)` or `]` follows right after what it closes, of what may be empty.
+    /// Returns whether the next token closes an empty group of a kind that may be empty.
     fn closes_empty(&mut self) -> bool {
         let is_closed = matches!(self.peek(0), Some(Token::RParen | Token::RBracket));
         let group = self.group();
-        is_closed && group.is_empty && matches!(group.kind, Kind::Call(_) | Kind::List)
+        is_closed && group.is_empty && matches!(group.kind, GroupKind::Call(_) | GroupKind::List)
     }
 
     fn word_operand(&mut self) -> Result<bool, String> {
-        let word = self.word(0);
+        let word = self.keyword(0);
         let is_called = matches!(self.peek(1), Some(Token::LParen));
         match word.as_str() {
             "NOT" => {
                 self.add_operator();
-                self.step(1);
+                self.skip(1);
                 Ok(true)
             }
             "AND" | "OR" | "IN" | "IS" | "LIKE" | "ILIKE" | "BETWEEN" | "ESCAPE" | "AS" => {
@@ -222,108 +224,108 @@ impl Checker {
             }
             "CAST" | "TRY_CAST" | "SAFE_CAST" if is_called => {
                 self.add_operator();
-                self.open(2, Kind::Cast, "")
+                self.open(2, GroupKind::Cast, "")
             }
             _ if is_called => self.call(&word.to_ascii_lowercase()),
             "DATE" | "TIMESTAMP" | "DATETIME"
                 if matches!(self.peek(1), Some(Token::SingleQuotedString(_))) =>
             {
                 self.add_operator();
-                self.step(2);
+                self.skip(2);
                 Ok(false)
             }
             _ => {
-                self.step(1);
+                self.skip(1);
                 Ok(false)
             }
         }
     }
 
     fn call(&mut self, name: &str) -> Result<bool, String> {
-        let arguments = allowed(name).ok_or_else(|| why_refused(name))?;
+        let arguments = allowed_arguments(name).ok_or_else(|| why_refused(name))?;
         self.calls += 1;
         self.add_operator();
         self.joins += usize::from(arguments == Arguments::Joined);
         if !matches!(arguments, Arguments::Count(_, 0 | 1)) {
             self.group().copies += 1;
         }
-        self.open(2, Kind::Call(arguments), name)
+        self.open(2, GroupKind::Call(arguments), name)
     }
 
     /// Opens a group that begins with `tokens` tokens.
-    fn open(&mut self, tokens: usize, kind: Kind, name: &str) -> Result<bool, String> {
-        self.step(tokens);
+    fn open(&mut self, tokens: usize, kind: GroupKind, name: &str) -> Result<bool, String> {
+        self.skip(tokens);
         self.groups.push(Group::new(kind, name));
         Ok(true)
     }
 
-    /// Closes the innermost group by the next token.
+    /// Closes the innermost group with the next token.
     fn close(&mut self) -> Result<(), String> {
         let is_bracket = matches!(self.peek(0), Some(Token::RBracket));
         let closes = |kind| match kind {
-            Kind::Whole | Kind::Cast => false,
-            Kind::Nested | Kind::Call(_) | Kind::In => !is_bracket,
-            Kind::List | Kind::Subscript => is_bracket,
+            GroupKind::Filter | GroupKind::Cast => false,
+            GroupKind::Nested | GroupKind::Call(_) | GroupKind::In => !is_bracket,
+            GroupKind::List | GroupKind::Subscript => is_bracket,
         };
         let closing = if is_bracket { "]" } else { ")" };
         if !closes(self.group().kind) {
             return Err(format!("a `{closing}` closes nothing; {EXAMPLE}"));
         }
-        self.step(1);
+        self.skip(1);
         self.end_group()
     }
 
     fn end_group(&mut self) -> Result<(), String> {
         let mut group = self.groups.pop().expect("a group is open");
         group.end_piece()?;
-        if let Kind::Call(arguments) = group.kind {
+        if let GroupKind::Call(arguments) = group.kind {
             let count = if group.is_empty { 0 } else { group.commas + 1 };
             check_count(&group.name, arguments, count)?;
         }
-        let (total, copies) = (group.total(), group.total_copies());
-        let around = self.group();
-        around.inner = around.inner.max(total);
-        around.inner_copies = around.inner_copies.max(copies);
+        let (height, copies) = (group.total_height(), group.total_copies());
+        let parent = self.group();
+        parent.inner_height = parent.inner_height.max(height);
+        parent.inner_copies = parent.inner_copies.max(copies);
         Ok(())
     }
 
-    /// Takes what may follow an operand. Whether an operand is wanted next.
+    /// Reads a token that may follow an operand. Returns whether an operand has to follow.
     fn operator(&mut self) -> Result<bool, String> {
         use Token as T;
         match self.peek(0) {
             Some(T::StringConcat) => {
                 self.joins += 1;
                 self.add_operator();
-                self.step(1);
+                self.skip(1);
                 Ok(true)
             }
             Some(T::Eq | T::DoubleEq | T::Neq | T::Lt | T::Gt | T::LtEq | T::GtEq) => {
                 self.add_copying_operator();
-                self.step(1);
+                self.skip(1);
                 Ok(true)
             }
             Some(T::Plus | T::Minus | T::Mul | T::Div | T::Mod | T::ShiftLeft | T::ShiftRight) => {
                 self.add_operator();
-                self.step(1);
+                self.skip(1);
                 Ok(true)
             }
             Some(T::RParen | T::RBracket) => self.close().map(|()| false),
             Some(T::Comma) => self.comma().map(|()| true),
             Some(T::LBracket) => {
                 self.add_operator();
-                self.open(1, Kind::Subscript, "")
+                self.open(1, GroupKind::Subscript, "")
             }
             Some(T::Period) if matches!(self.peek(1), Some(T::Word(_))) => {
                 if matches!(self.peek(2), Some(T::LParen)) {
                     return Err(expected("an operator", self.peek(2)));
                 }
                 self.add_operator();
-                self.step(2);
+                self.skip(2);
                 Ok(false)
             }
             Some(T::DoubleColon) => {
                 self.add_operator();
-                self.step(1);
+                self.skip(1);
                 self.data_type().map(|()| false)
             }
             Some(T::Word(_)) => self.word_operator(),
@@ -332,23 +334,23 @@ impl Checker {
     }
 
     fn comma(&mut self) -> Result<(), String> {
-        self.step(1);
+        self.skip(1);
         self.group().end_piece()?;
         match self.group().kind {
-            Kind::In | Kind::List => {}
-            Kind::Call(arguments) => {
+            GroupKind::In | GroupKind::List => {}
+            GroupKind::Call(arguments) => {
                 self.joins += usize::from(arguments == Arguments::Joined);
                 self.group().commas += 1;
                 self.check_argument(arguments)?;
             }
-            Kind::Whole | Kind::Nested | Kind::Subscript | Kind::Cast => {
+            GroupKind::Filter | GroupKind::Nested | GroupKind::Subscript | GroupKind::Cast => {
                 return Err(expected("an operator", Some(&Token::Comma)));
             }
         }
         Ok(())
     }
 
-    /// Whether the second argument of a call is a short text in quotes or a short list, where it has to be.
+    /// Checks the second argument of a call whose function requires a short text in quotes or a short list.
     fn check_argument(&mut self, arguments: Arguments) -> Result<(), String> {
         let name = self.group().name.clone();
         let is_path = match arguments {
@@ -368,7 +370,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether a list of a few values comes next, and ends the call.
+    /// Checks that the call ends with a list of a few values.
     fn check_list(&self, name: &str) -> Result<(), String> {
         let is_value = |token: &Token| match token {
             Token::Number(..) | Token::SingleQuotedString(_) | Token::DoubleQuotedString(_) => true,
@@ -377,13 +379,13 @@ impl Checker {
             }
             token => matches!(token, Token::Minus | Token::Comma),
         };
-        let rest = &self.tokens[self.at..];
-        let inside = match rest.split_first() {
+        let next = &self.tokens[self.at..];
+        let inside = match next.split_first() {
             Some((Token::LBracket, after)) => after.split(|token| *token == Token::RBracket).next(),
             _ => None,
         };
         let ends = |inside: &&[Token]| {
-            let then = rest.get(inside.len() + 1..inside.len() + 3);
+            let then = next.get(inside.len() + 1..inside.len() + 3);
             inside.iter().all(is_value) && then == Some(&[Token::RBracket, Token::RParen])
         };
         let Some(inside) = inside.filter(ends) else {
@@ -400,14 +402,16 @@ impl Checker {
         }
     }
 
-    /// A short text in quotes that comes next, and before one of `then` or the end.
+    /// Returns the next token, which has to be a text in quotes, followed by a keyword, one of `then` or the end.
     fn pattern(&mut self, what: &str, then: &[Token]) -> Result<String, String> {
         let text = match self.peek(0) {
             Some(Token::SingleQuotedString(text) | Token::DoubleQuotedString(text)) => text.clone(),
             _ => return Err(format!("{what} has to be a text in quotes")),
         };
         let is_end = match self.peek(1) {
-            Some(Token::Word(_)) => ["AND", "OR", "ESCAPE", "IS"].contains(&self.word(1).as_str()),
+            Some(Token::Word(_)) => {
+                ["AND", "OR", "ESCAPE", "IS"].contains(&self.keyword(1).as_str())
+            }
             Some(token) => then.contains(token),
             None => true,
         };
@@ -419,57 +423,57 @@ impl Checker {
     }
 
     fn word_operator(&mut self) -> Result<bool, String> {
-        match self.word(0).as_str() {
+        match self.keyword(0).as_str() {
             "AND" if self.group().betweens > 0 => {
                 self.group().betweens -= 1;
-                self.step(1);
+                self.skip(1);
                 Ok(true)
             }
             "AND" | "OR" => {
                 (self.terms, self.passes) = (self.terms + 1, self.passes + 1);
-                self.step(1);
+                self.skip(1);
                 let group = self.group();
                 group.terms += 1;
                 group.end_piece().map(|()| true)
             }
-            "IS" => self.is(),
-            "NOT" if self.word(1) == "NULL" => {
+            "IS" => self.read_is(),
+            "NOT" if self.keyword(1) == "NULL" => {
                 self.add_operator();
-                self.step(2);
+                self.skip(2);
                 Ok(false)
             }
             "NOT" => {
                 self.add_operator();
-                self.step(1);
+                self.skip(1);
                 self.set_operator()
             }
-            "AS" if self.group().kind == Kind::Cast => {
-                self.step(1);
+            "AS" if self.group().kind == GroupKind::Cast => {
+                self.skip(1);
                 self.data_type()?;
                 if self.peek(0) != Some(&Token::RParen) {
                     return Err(expected("`)`", self.peek(0)));
                 }
-                self.step(1);
+                self.skip(1);
                 self.end_group().map(|()| false)
             }
             _ => self.set_operator(),
         }
     }
 
-    /// `IS [NOT] NULL` and its like.
-    fn is(&mut self) -> Result<bool, String> {
+    /// Reads `IS [NOT] NULL` and the like.
+    fn read_is(&mut self) -> Result<bool, String> {
         self.add_operator();
-        self.step(1);
-        if self.word(0) == "NOT" {
-            self.step(1);
+        self.skip(1);
+        if self.keyword(0) == "NOT" {
+            self.skip(1);
         }
-        match self.word(0).as_str() {
+        match self.keyword(0).as_str() {
             "NULL" | "TRUE" | "FALSE" => {
-                self.step(1);
+                self.skip(1);
                 Ok(false)
             }
-            "DISTINCT" if self.word(1) == "FROM" => {
-                self.step(2);
+            "DISTINCT" if self.keyword(1) == "FROM" => {
+                self.skip(2);
                 self.group().distincts += 1;
                 Ok(true)
             }
@@ -477,56 +481,56 @@ impl Checker {
         }
     }
 
-    /// `IN`, `LIKE`, `BETWEEN`, which may have a `NOT` before them.
+    /// Reads `IN`, `LIKE` or `BETWEEN`, before which `NOT` may stand.
     fn set_operator(&mut self) -> Result<bool, String> {
-        match self.word(0).as_str() {
+        match self.keyword(0).as_str() {
             "IN" => {
                 if self.peek(1) != Some(&Token::LParen) {
                     return Err(expected("`(`", self.peek(1)));
                 }
                 self.add_copying_operator();
-                self.open(2, Kind::In, "")
+                self.open(2, GroupKind::In, "")
             }
             "LIKE" | "ILIKE" => {
                 self.add_operator();
                 self.calls += 1;
-                self.step(1);
+                self.skip(1);
                 self.pattern("the pattern of `LIKE`", &[Token::RParen, Token::Comma])?;
-                self.step(1);
-                if self.word(0) == "ESCAPE" {
+                self.skip(1);
+                if self.keyword(0) == "ESCAPE" {
                     if !matches!(self.peek(1), Some(Token::SingleQuotedString(_))) {
                         return Err(expected("a text in quotes", self.peek(1)));
                     }
-                    self.step(2);
+                    self.skip(2);
                 }
                 Ok(false)
             }
             "BETWEEN" => {
                 self.add_copying_operator();
                 self.group().betweens += 1;
-                self.step(1);
+                self.skip(1);
                 Ok(true)
             }
             _ => Err(expected("an operator", self.peek(0))),
         }
     }
 
-    /// A type to cast to.
+    /// Reads the type of a cast.
     fn data_type(&mut self) -> Result<(), String> {
-        let name = self.word(0).to_ascii_lowercase();
+        let name = self.keyword(0).to_ascii_lowercase();
         if !TYPES.contains(&name.as_str()) {
             return Err(expected(&format!("one of the types {}", TYPES.join(", ")), self.peek(0)));
         }
-        self.step(1);
+        self.skip(1);
         if name.ends_with("int") || name == "integer" {
-            self.step(usize::from(self.word(0) == "UNSIGNED"));
+            self.skip(usize::from(self.keyword(0) == "UNSIGNED"));
         }
         match name.as_str() {
-            "decimal" => self.digits(),
+            "decimal" => self.decimal_digits(),
             "timestamp" | "datetime" if self.peek(0) == Some(&Token::LParen) => {
                 match (self.peek(1), self.peek(2)) {
                     (Some(Token::Number(..)), Some(Token::RParen)) => {
-                        self.step(3);
+                        self.skip(3);
                         Ok(())
                     }
                     (other, _) => Err(expected("0, 3, 6 or 9 and a `)`", other)),
@@ -536,8 +540,9 @@ impl Checker {
         }
     }
 
-    /// The precision and scale of a decimal. Lance takes their last eight bits and leaves the rest to Arrow.
-    fn digits(&mut self) -> Result<(), String> {
+    /// Reads the precision and scale of a decimal. They are checked here, because Lance passes their last eight bits on
+    /// to Arrow unchecked.
+    fn decimal_digits(&mut self) -> Result<(), String> {
         let number = |token: Option<&Token>| match token {
             Some(Token::Number(digits, _)) => digits.parse::<u8>().ok(),
             _ => None,
@@ -548,7 +553,7 @@ impl Checker {
             (Some(digits), Some(scale))
                 if are_signs && (1..=DECIMAL_DIGITS_MAX).contains(&digits) && scale <= digits =>
             {
-                self.step(5);
+                self.skip(5);
                 Ok(())
             }
             _ => Err(format!(
@@ -571,7 +576,7 @@ fn check_count(name: &str, arguments: Arguments, count: usize) -> Result<(), Str
     }
 }
 
-/// What the parser would say, whose words users know from other SQL.
+/// Returns an error in the words of SQL parsers, which users know.
 fn expected(what: &str, found: Option<&Token>) -> String {
     let found = match found {
         None => "its end".to_owned(),

@@ -1,4 +1,4 @@
-//! The tables that are damaged: small, and between them every kind of file and index that nodes read.
+//! The tables that are damaged. They are small, and together have every kind of file and index that nodes read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use lance_file::version::LanceFileVersion;
 use lance_index::IndexType;
 use lance_index::scalar::{BuiltinIndexType, ScalarIndexParams};
 
-use crate::fixture::{KINDS, Kind, lake, lived_in, rows, write as write_rows};
+use crate::fixture::{KINDS, TableKind, lake, rows, write as write_rows, write_with_history};
 
-/// Rows of a table with indexes, in two fragments.
+/// Number of rows of a table with indexes.
 const ROWS: usize = 600;
 
-/// The tables' names, which are their folders'.
+/// The tables' names, which are also the names of their folders.
 const NAMES: [&str; 6] = ["indexed", "quantized", "nested", "older", "legacy", "stable"];
 
 /// Writes all tables into `folder`.
@@ -34,17 +34,17 @@ pub fn write(folder: &Path) {
         indexed(&uri("indexed")).await;
         quantized(&uri("quantized")).await;
         nested(&uri("nested")).await;
-        lived_in(&uri("older"), KINDS[1]).await;
+        write_with_history(&uri("older"), KINDS[1]).await;
         scalar(&uri("older"), "id", BuiltinIndexType::BTree).await;
-        lived_in(&uri("legacy"), KINDS[0]).await;
-        lived_in(&uri("stable"), KINDS[2]).await;
+        write_with_history(&uri("legacy"), KINDS[0]).await;
+        write_with_history(&uri("stable"), KINDS[2]).await;
         text(&uri("stable")).await;
     });
 }
 
-/// A copy of one of the tables in `to`. Returns where it is.
+/// Copies one of the tables to a folder in `to`. Returns the copy's path.
 pub fn copy(folder: &Path, to: &Path, rng: &mut StdRng) -> PathBuf {
-    // Those with indexes have the most kinds of files.
+    // The first four tables are twice as likely, because they have the most kinds of files.
     let name = NAMES[rng.random_range(0..NAMES.len() + 4) % NAMES.len()];
     let (from, to) = (folder.join(name), to.join(name));
     for file in files(&from) {
@@ -55,7 +55,7 @@ pub fn copy(folder: &Path, to: &Path, rng: &mut StdRng) -> PathBuf {
     to
 }
 
-/// All files in `folder`, by name.
+/// Returns all files in `folder`, sorted by path.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -69,7 +69,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Every scalar index, and words.
+/// Writes a table in two fragments with every kind of scalar index, and a full-text index.
 async fn indexed(uri: &str) {
     let more = |from: usize, to: usize| {
         let base = rows(from, to);
@@ -90,7 +90,7 @@ async fn indexed(uri: &str) {
         columns.push(("flag".into(), Arc::new(flags)));
         RecordBatch::try_from_iter(columns).unwrap()
     };
-    let kind = Kind { version: LanceFileVersion::V2_2, stable_row_ids: false };
+    let kind = TableKind { version: LanceFileVersion::V2_2, stable_row_ids: false };
     write_rows(uri, &[more(0, 400), more(400, ROWS)], kind).await;
     text(uri).await;
     let key = IndexRequest::Key { column: "id".into(), replace: false };
@@ -104,11 +104,11 @@ async fn indexed(uri: &str) {
         scalar(uri, column, kind).await;
     }
     let mut dataset = Dataset::open(uri).await.unwrap();
-    // One set of each kind: an array of a few rows, a bitmap of many.
+    // One deletion file of each kind: an array of a few rows, and a bitmap of many.
     dataset.delete("id < 5 OR (id >= 420 AND id < 590 AND id % 2 = 0)").await.unwrap();
 }
 
-/// Every kind of vector index, a table each, as a column has one.
+/// Writes a table with every kind of vector index, each on a column of its own.
 async fn quantized(uri: &str) {
     let batch = rows(0, ROWS);
     let mut columns: Vec<(String, ArrayRef)> = vec![("id".into(), Arc::clone(batch.column(0)))];
@@ -116,7 +116,7 @@ async fn quantized(uri: &str) {
         columns.push((name.into(), Arc::clone(batch.column(3))));
     }
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let kind = Kind { version: LanceFileVersion::V2_1, stable_row_ids: false };
+    let kind = TableKind { version: LanceFileVersion::V2_1, stable_row_ids: false };
     write_rows(uri, &[batch], kind).await;
     for (column, kind) in [
         ("pq", VectorIndexKind::IvfPq),
@@ -129,7 +129,7 @@ async fn quantized(uri: &str) {
     }
 }
 
-/// Structs, lists, blobs, columns that compress well, and constants.
+/// Writes a table with structs, lists, blobs, columns that compress well, and constants.
 async fn nested(uri: &str) {
     let count = 2_000;
     let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..count));
@@ -170,7 +170,7 @@ async fn nested(uri: &str) {
     ]);
     let columns = vec![ids, runs, constant, texts, zipped.clone(), zipped, lists, structs, blobs];
     let batch = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
-    let kind = Kind { version: LanceFileVersion::V2_1, stable_row_ids: false };
+    let kind = TableKind { version: LanceFileVersion::V2_1, stable_row_ids: false };
     write_rows(uri, &[batch], kind).await;
 }
 
@@ -181,7 +181,7 @@ async fn text(uri: &str) {
 
 async fn scalar(uri: &str, column: &str, kind: BuiltinIndexType) {
     let mut dataset = Dataset::open(uri).await.unwrap();
-    let of = match kind {
+    let index_type = match kind {
         BuiltinIndexType::Bitmap => IndexType::Bitmap,
         BuiltinIndexType::LabelList => IndexType::LabelList,
         BuiltinIndexType::NGram => IndexType::NGram,
@@ -189,5 +189,5 @@ async fn scalar(uri: &str, column: &str, kind: BuiltinIndexType) {
         _ => IndexType::BTree,
     };
     let params = ScalarIndexParams::for_builtin(kind);
-    dataset.create_index(&[column], of, None, &params, false).await.unwrap();
+    dataset.create_index(&[column], index_type, None, &params, false).await.unwrap();
 }

@@ -1,12 +1,12 @@
-//! What becomes of a table's files: bytes damaged, parts cut off, numbers in footers and messages replaced, files
-//! swapped, emptied and taken away.
+//! Damages a table's files: corrupts bytes, cuts off ends, replaces numbers in footers and messages, and swaps, empties
+//! and removes files.
 //!
-//! Lance's files end in a footer that says where their messages are:
+//! Lance's files end in a footer with the positions of their messages:
 //!
 //! ```text
-//! manifest   … | index section | transaction | u32 length, Manifest | u64 where, u16 u16, "LANC"
+//! manifest   … | index section | transaction | u32 length, Manifest | u64 offset, u16 u16, "LANC"
 //! data,index pages | global buffers | column metadata … | (u64, u64) of each | (u64, u64) of each global buffer
-//!            | u64 u64 u64 where those begin, u32 global buffers, u32 columns, u16 u16, "LANC"
+//!            | u64 u64 u64 offsets of those, u32 global buffers, u32 columns, u16 u16, "LANC"
 //! ```
 
 use std::collections::BTreeSet;
@@ -22,24 +22,24 @@ use super::{corpus, proto};
 const MAGIC: &[u8] = b"LANC";
 const FOOTER_LEN: usize = 40;
 
-/// Damages one file of `table`, now and then up to three. Returns which and how, to be shown.
+/// Damages one file of `table`, sometimes two or three. Returns their paths, each with a description of the damage.
 pub fn harm(rng: &mut StdRng, corpus: &Path, table: &Path) -> Vec<(PathBuf, &'static str)> {
     let mut done = Vec::new();
     let count = if rng.random_bool(0.8) { 1 } else { rng.random_range(2..=3) };
     for _ in 0..count {
         let mut files = corpus::files(table);
-        // In the order in which they were written: their names are other ones in each run, and the case is to repeat.
+        // Sort the files by the time of writing: their names differ in each run, and cases have to be repeatable.
         let original = corpus.join(table.file_name().unwrap());
         let written = |file: &PathBuf| {
             let file = original.join(file.strip_prefix(table).unwrap());
             file.metadata().unwrap().modified().unwrap()
         };
         files.sort_by_key(written);
-        // Every kind of file is as likely, however many there are of it.
-        let kinds: BTreeSet<_> = files.iter().map(|file| kind_of(file, table)).collect();
+        // Every kind of file is equally likely, however many files of the kind there are.
+        let kinds: BTreeSet<_> = files.iter().map(|file| file_kind(file, table)).collect();
         let which = rng.random_range(0..kinds.len());
         let kind = kinds.into_iter().nth(which).unwrap();
-        files.retain(|file| kind_of(file, table) == kind);
+        files.retain(|file| file_kind(file, table) == kind);
         let file = files.swap_remove(rng.random_range(0..files.len()));
         let how = harm_file(rng, corpus, &file);
         done.push((file, how));
@@ -47,11 +47,11 @@ pub fn harm(rng: &mut StdRng, corpus: &Path, table: &Path) -> Vec<(PathBuf, &'st
     done
 }
 
-fn kind_of(file: &Path, table: &Path) -> String {
+fn file_kind(file: &Path, table: &Path) -> String {
     let inner = file.strip_prefix(table).unwrap();
     let folder = inner.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     match folder.as_str() {
-        // One kind for each name of an index's file.
+        // Each file name of an index is a kind.
         "_indices" => format!("_indices {}", inner.file_name().unwrap().to_string_lossy()),
         _ => folder,
     }
@@ -78,7 +78,7 @@ fn harm_file(rng: &mut StdRng, corpus: &Path, file: &Path) -> &'static str {
                 .filter(|other| other.extension() == file.extension())
                 .collect();
             bytes = std::fs::read(&others[rng.random_range(0..others.len())]).unwrap();
-            "another's"
+            "replaced by another file"
         }
         4..8 => {
             damage(rng, &mut bytes);
@@ -86,7 +86,7 @@ fn harm_file(rng: &mut StdRng, corpus: &Path, file: &Path) -> &'static str {
         }
         8..12 => {
             let is_changed = digits(rng, &mut bytes);
-            if is_changed { "a number in text replaced" } else { "as it was" }
+            if is_changed { "a number in text replaced" } else { "unchanged" }
         }
         _ if bytes.ends_with(MAGIC) && is_manifest(file) => manifest(rng, &mut bytes),
         _ if bytes.ends_with(MAGIC) => lance_file(rng, &mut bytes),
@@ -115,7 +115,7 @@ fn digits(rng: &mut StdRng, bytes: &mut [u8]) -> bool {
         match (from, bytes.get(at).is_some_and(u8::is_ascii_digit)) {
             (None, true) => from = Some(at),
             (Some(start), false) => {
-                // Behind `:` or a blank, as in JSON.
+                // JSON numbers follow `:`, `[`, `,` or a blank.
                 if start > 0 && b": [,".contains(&bytes[start - 1]) {
                     runs.push(start..at);
                 }
@@ -151,7 +151,7 @@ fn manifest(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
     let at = u64_at(bytes, len - 16).unwrap() as usize;
     let (before, message) = (bytes[..at].to_vec(), bytes[at + 4..len - 16].to_vec());
     let tail = bytes[len - 8..].to_vec();
-    // Either the manifest, or what is before it: a section of indexes, and a transaction.
+    // Changes either the manifest, or the index section and the transaction before it.
     let (before, message) = match rng.random_bool(0.3) && before.len() > 4 {
         true => (sections(rng, &before), message),
         false => (before, proto::change(rng, &message)),
@@ -165,7 +165,7 @@ fn manifest(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
     "manifest's message changed"
 }
 
-/// Messages with their lengths before them, one of them changed. What was behind it may be elsewhere then.
+/// Changes one of the messages in `bytes`, each of which follows its length. The messages after it may move.
 fn sections(rng: &mut StdRng, bytes: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -189,8 +189,8 @@ fn sections(rng: &mut StdRng, bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The parts of a file of version 2.
-struct Parts {
+/// The parts of a Lance file of version 2.
+struct LanceFileParts {
     /// Pages and global buffers.
     front: Vec<u8>,
     columns: Vec<Vec<u8>>,
@@ -198,11 +198,11 @@ struct Parts {
     versions: Vec<u8>,
 }
 
-impl Parts {
-    fn of(bytes: &[u8]) -> Option<Self> {
+impl LanceFileParts {
+    fn parse(bytes: &[u8]) -> Option<Self> {
         let footer = bytes.len().checked_sub(FOOTER_LEN)?;
         let offsets = u64_at(bytes, footer + 8)? as usize;
-        let gbo = u64_at(bytes, footer + 16)? as usize;
+        let global_offsets = u64_at(bytes, footer + 16)? as usize;
         let globals = u32_at(bytes, footer + 24)? as usize;
         let columns = u32_at(bytes, footer + 28)? as usize;
         if columns > 10_000 || globals > 10_000 || u64_at(bytes, footer)? as usize > bytes.len() {
@@ -216,12 +216,14 @@ impl Parts {
         Some(Self {
             front: bytes[..u64_at(bytes, footer)? as usize].to_vec(),
             columns: (0..columns).map(column).collect::<Option<_>>()?,
-            globals: (0..globals).map(|index| pair(gbo + 16 * index)).collect::<Option<_>>()?,
+            globals: (0..globals)
+                .map(|index| pair(global_offsets + 16 * index))
+                .collect::<Option<_>>()?,
             versions: bytes[footer + 32..].to_vec(),
         })
     }
 
-    fn written(self) -> Vec<u8> {
+    fn encode(self) -> Vec<u8> {
         let Self { front: mut bytes, columns, globals, versions } = self;
         let begin = bytes.len() as u64;
         let mut places = Vec::new();
@@ -237,9 +239,9 @@ impl Parts {
             }
             bytes.len() as u64
         };
-        let gbo = pairs(&places);
+        let global_offsets = pairs(&places);
         pairs(&globals);
-        for number in [begin, offsets, gbo] {
+        for number in [begin, offsets, global_offsets] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend((globals.len() as u32).to_le_bytes());
@@ -250,9 +252,9 @@ impl Parts {
 }
 
 fn lance_file(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
-    let Some(mut parts) = Parts::of(bytes) else {
+    let Some(mut parts) = LanceFileParts::parse(bytes) else {
         damage(rng, bytes);
-        return "damaged, as it is of the first format";
+        return "damaged (a file of the first format)";
     };
     let len = bytes.len();
     match rng.random_range(0..20) {
@@ -271,25 +273,25 @@ fn lance_file(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
                 true => (proto::number(rng, at), len),
                 false => (at, proto::number(rng, len)),
             };
-            *bytes = parts.written();
+            *bytes = parts.encode();
             "place of a global buffer"
         }
         3..8 if !parts.globals.is_empty() => {
             let which = rng.random_range(0..parts.globals.len());
             let (at, len) = parts.globals[which];
             let Some(old) = parts.front.get(at as usize..(at + len) as usize) else {
-                return "as it was";
+                return "unchanged";
             };
             let new = proto::change(rng, old);
             parts.globals[which] = (parts.front.len() as u64, new.len() as u64);
             parts.front.extend(new);
-            *bytes = parts.written();
+            *bytes = parts.encode();
             "global buffer changed"
         }
         8..14 if !parts.columns.is_empty() => {
             let which = rng.random_range(0..parts.columns.len());
             parts.columns[which] = proto::change(rng, &parts.columns[which]);
-            *bytes = parts.written();
+            *bytes = parts.encode();
             "column metadata changed"
         }
         14 if parts.columns.len() > 1 => {
@@ -298,14 +300,14 @@ fn lance_file(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
                 rng.random_range(0..parts.columns.len()),
             );
             parts.columns[a] = parts.columns[b].clone();
-            *bytes = parts.written();
+            *bytes = parts.encode();
             "a column's metadata for another's"
         }
         _ => {
-            // Pages begin at multiples of 64 or 4096: numbers near their begin are lengths.
+            // Pages begin at multiples of 64 or 4,096 bytes, and numbers near their beginning are lengths.
             let front = parts.front.len();
             if front == 0 {
-                return "as it was";
+                return "unchanged";
             }
             for _ in 0..rng.random_range(1..4) {
                 let at = rng.random_range(0..front.div_ceil(64)) * 64 + rng.random_range(0..16);

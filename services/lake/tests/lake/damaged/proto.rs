@@ -1,10 +1,10 @@
-//! Protobuf messages changed without their descriptors: fields found on the wire, and written anew.
+//! Changes protobuf messages without their descriptors: parses the fields' wire format, and encodes it again.
 
 use fuzz::damage;
 use fuzz::rand::Rng;
 use fuzz::rand::rngs::StdRng;
 
-/// Numbers at which lengths, counts, offsets and ids go wrong.
+/// Boundary values that tend to break the handling of lengths, counts, offsets and ids.
 pub const NUMBERS: [u64; 18] = [
     0,
     1,
@@ -26,7 +26,7 @@ pub const NUMBERS: [u64; 18] = [
     u64::MAX,
 ];
 
-/// A number that is often wrong where `now` is right.
+/// Returns a number to replace `now`: one nearby, a multiple, or one of [`NUMBERS`].
 pub fn number(rng: &mut StdRng, now: u64) -> u64 {
     match rng.random_range(0..6) {
         0 => now.wrapping_add(1),
@@ -49,7 +49,7 @@ struct Field {
     value: Value,
 }
 
-/// `bytes` with one to three fields changed, at any depth; anything where it is no message.
+/// Returns `bytes` with one to three fields changed, at any depth. Corrupts the bytes if they are not a message.
 pub fn change(rng: &mut StdRng, bytes: &[u8]) -> Vec<u8> {
     let mut changed = bytes.to_vec();
     for _ in 0..rng.random_range(1..=3) {
@@ -90,7 +90,7 @@ fn change_one(rng: &mut StdRng, bytes: &[u8], depth: usize) -> Vec<u8> {
                 let is_message = parse(inner).is_some_and(|it| !it.is_empty());
                 *inner = match is_message && depth < 12 && rng.random_bool(0.9) {
                     true => change_one(rng, inner, depth + 1),
-                    // Packed numbers, or text.
+                    // The field contains packed numbers or text.
                     false => {
                         let mut bytes = inner.clone();
                         damage(rng, &mut bytes);
@@ -100,7 +100,7 @@ fn change_one(rng: &mut StdRng, bytes: &[u8], depth: usize) -> Vec<u8> {
             }
         },
     }
-    written(&fields)
+    encode(&fields)
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -143,7 +143,7 @@ fn parse(mut bytes: &[u8]) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-fn written(fields: &[Field]) -> Vec<u8> {
+fn encode(fields: &[Field]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for field in fields {
         put(&mut bytes, field.key);

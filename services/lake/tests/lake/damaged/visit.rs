@@ -1,4 +1,4 @@
-//! Every use that nodes make of a table, of one that may be damaged.
+//! Uses a table, which may be damaged, in every way that nodes do.
 
 use std::future::Future;
 use std::panic::set_hook;
@@ -8,23 +8,24 @@ use std::time::Duration;
 use address::RowAddr;
 use lake::{Lake, LakeOptions, Table, TextQuery, VectorQuery};
 
-/// What one use may take.
+/// Maximum time for one use.
 pub const USE_MAX: Duration = Duration::from_secs(60);
 
-/// Rows of a table that are read, of those that it says it has.
+/// Maximum number of rows of a fragment that are read: a damaged table may claim any number.
 const ROWS_READ_MAX: u32 = 4_000;
 
-/// Columns of a table that are read: a manifest may repeat one 2,000 times, and a development build takes its time.
+/// Maximum number of columns that are read: a manifest may repeat one 2,000 times, which a development build reads for
+/// long.
 const COLUMNS_READ_MAX: usize = 16;
 
-/// Where the last panic was.
+/// The location and message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Has panics noted, and told in one line.
-pub fn note_panics() {
+/// Installs a panic hook that records panics, and prints them in one line.
+pub fn record_panics() {
     set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        // Only the crate and the file of a dependency.
+        // Show only the crate and the file of a dependency.
         let place = place.rsplit_once("/src/index.crates.io-").map_or(place.as_str(), |it| it.1);
         let what = info.payload();
         let text = what
@@ -38,32 +39,35 @@ pub fn note_panics() {
     }));
 }
 
-/// Uses the table at `uri` in every way. Returns what it ended with that was neither an answer nor an error.
+/// Uses the table at `uri` in every way. Returns the first result that was neither an answer nor an error.
 pub async fn visit(uri: String) -> Option<String> {
     let lake = Lake::new(LakeOptions {
         index_cache_bytes: 64 << 20,
         metadata_cache_bytes: 64 << 20,
         ..Default::default()
     });
-    let mut wrong = Wrong(None);
+    let mut failure = FirstFailure(None);
     let opened = {
         let (lake, uri) = (lake.clone(), uri.clone());
-        wrong.note("open", async move { lake.open(&uri).await }).await
+        failure.record("open", async move { lake.open(&uri).await }).await
     };
-    let Some(Ok(table)) = opened else { return wrong.0 };
-    rows(&table, &mut wrong).await;
-    searches(&table, &mut wrong).await;
-    // An earlier version is another manifest.
+    let Some(Ok(table)) = opened else { return failure.0 };
+    rows(&table, &mut failure).await;
+    searches(&table, &mut failure).await;
+    // An earlier version has another manifest.
     let version = table.version() / 2 + 1;
-    wrong.note("earlier", async move { lake.open_version(&uri, version).await.map(drop) }).await;
-    wrong.0
+    failure
+        .record("earlier", async move { lake.open_version(&uri, version).await.map(drop) })
+        .await;
+    failure.0
 }
 
-struct Wrong(Option<String>);
+/// The first failure of a case.
+struct FirstFailure(Option<String>);
 
-impl Wrong {
-    /// Does `work` as a task of its own, as nodes do.
-    async fn note<T: Send + 'static>(
+impl FirstFailure {
+    /// Runs `work` as a task of its own, as nodes do, and records how it failed. Does nothing after a failure.
+    async fn record<T: Send + 'static>(
         &mut self,
         what: &str,
         work: impl Future<Output = T> + Send + 'static,
@@ -87,34 +91,35 @@ impl Wrong {
     }
 }
 
-/// What an I/O node does: fills, single rows, deletions.
-async fn rows(table: &Table, wrong: &mut Wrong) {
+/// Uses the table like an I/O node: reads chunks, single rows and deletions.
+async fn rows(table: &Table, failure: &mut FirstFailure) {
     let fields = table.schema().fields().iter().take(COLUMNS_READ_MAX);
     let columns: Vec<_> = fields.map(|it| it.name().clone()).collect();
     for fragment in table.fragments().to_vec() {
-        let of = |table: &Table| table.clone();
-        let it = of(table);
-        wrong.note("deleted", async move { it.deleted(fragment.id).await.map(drop) }).await;
+        let it = table.clone();
+        failure.record("deleted", async move { it.deleted(fragment.id).await.map(drop) }).await;
         let end = fragment.physical_rows.min(ROWS_READ_MAX);
         for column in &columns {
-            let (it, column) = (of(table), vec![column.clone()]);
+            let (it, column) = (table.clone(), vec![column.clone()]);
             let range = 0..end;
-            wrong
-                .note("fill", async move { it.read_chunk(fragment.id, range, &column).await })
+            failure
+                .record("fill", async move { it.read_chunk(fragment.id, range, &column).await })
                 .await;
         }
-        let (it, all) = (of(table), columns.clone());
+        let (it, all) = (table.clone(), columns.clone());
         let range = end / 3..end / 2;
-        wrong.note("fill all", async move { it.read_chunk(fragment.id, range, &all).await }).await;
-        let (it, all) = (of(table), columns.clone());
+        failure
+            .record("fill all", async move { it.read_chunk(fragment.id, range, &all).await })
+            .await;
+        let (it, all) = (table.clone(), columns.clone());
         let wanted: Vec<_> = [0, 1, end / 2, fragment.physical_rows.saturating_sub(1)]
             .map(|offset| RowAddr::new(fragment.id, offset))
             .into();
-        wrong.note("take", async move { it.take(&wanted, &all).await }).await;
+        failure.record("take", async move { it.take(&wanted, &all).await }).await;
     }
     let it = table.clone();
-    wrong
-        .note("identity", async move {
+    failure
+        .record("identity", async move {
             let _ = it.identity();
             let _ = it.key_column().map(str::to_owned);
             let _ = it.row_count();
@@ -122,10 +127,10 @@ async fn rows(table: &Table, wrong: &mut Wrong) {
         .await;
 }
 
-/// What a query node does.
-async fn searches(table: &Table, wrong: &mut Wrong) {
+/// Uses the table like a query node.
+async fn searches(table: &Table, failure: &mut FirstFailure) {
     let it = table.clone();
-    wrong.note("indexes", async move { it.indexes().await.map(drop) }).await;
+    failure.record("indexes", async move { it.indexes().await.map(drop) }).await;
     for column in ["vector", "pq", "rq", "hnsw"] {
         for nprobes in [None, Some(3)] {
             for filter in [None, Some("id > 100".to_owned())] {
@@ -139,7 +144,7 @@ async fn searches(table: &Table, wrong: &mut Wrong) {
                     filter,
                 };
                 if it.vector_dimension(column).is_ok() {
-                    wrong.note("vector", async move { it.search_vector(&query).await }).await;
+                    failure.record("vector", async move { it.search_vector(&query).await }).await;
                 }
             }
         }
@@ -147,7 +152,7 @@ async fn searches(table: &Table, wrong: &mut Wrong) {
     for words in ["oak tree", "name-7", "birch 41"] {
         let it = table.clone();
         let query = TextQuery { column: None, words: words.into(), k: 10, filter: None };
-        wrong.note("text", async move { it.search_text(&query).await }).await;
+        failure.record("text", async move { it.search_text(&query).await }).await;
     }
     let keys = ["3", "599", "77"].map(str::to_owned).to_vec();
     for _ in 0..2 {
@@ -159,7 +164,7 @@ async fn searches(table: &Table, wrong: &mut Wrong) {
                 None => Ok(()),
             }
         };
-        wrong.note("key", work).await;
+        failure.record("key", work).await;
     }
     for filter in [
         "id >= 10 AND id < 20",
@@ -174,10 +179,10 @@ async fn searches(table: &Table, wrong: &mut Wrong) {
         "added > 10",
     ] {
         let it = table.clone();
-        wrong.note("filter", async move { it.search_filter(filter, 50).await }).await;
+        failure.record("filter", async move { it.search_filter(filter, 50).await }).await;
     }
     let it = table.clone();
-    wrong.note("prewarm", async move { it.prewarm().await }).await;
+    failure.record("prewarm", async move { it.prewarm().await }).await;
     let it = table.clone();
-    wrong.note("newer", async move { it.newer().await.map(drop) }).await;
+    failure.record("newer", async move { it.newer().await.map(drop) }).await;
 }

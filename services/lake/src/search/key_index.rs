@@ -1,8 +1,8 @@
-//! Rows by key straight through a BTREE, without the scanner.
+//! Looks up rows by key directly in a BTREE, without the scanner.
 //!
-//! One search a key, as an answer for several doesn't say which key a row has. A search compares every page of
-//! the index (4,096 rows each) that may hold the key, in memory if Lance's cache has it, and lets nobody have a turn
-//! meanwhile: of a column with many rows a key that takes long.
+//! Each key is one search, because the answer for several keys does not say which key a row has. A search compares
+//! every page of the index (4,096 rows each) that may hold the key, in memory if Lance's cache has it. It does not
+//! yield meanwhile, so a key that many rows have blocks the thread for long.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,28 +20,29 @@ use super::direct::sole_segment;
 use crate::error::Result;
 use crate::table::Table;
 
-/// Keys of one look-up, at most: each reads its page alone if it isn't in memory, where a plan for all keys reads
-/// neighbours together. In memory both cost the same at about 40 keys of an index of one page, and 150 of 25.
+/// Maximum number of keys of one direct look-up. Each key reads a page that is not in memory by itself, whereas a plan
+/// for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys with an index of one
+/// page, and at 150 keys with one of 25 pages.
 pub(crate) const KEYS_MAX: usize = 64;
 
-/// Keys that are searched for at the same time, and before others on the thread get their turn.
+/// Number of keys that are searched concurrently, and after which the task yields.
 const KEYS_AT_ONCE: usize = 16;
 
-/// Rows of one answer, and rows of it that are looked at, before others get their turn.
+/// Number of rows in an answer, or examined in one, after which the task yields.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// How Lance's details of a BTREE are named.
+/// The end of the type URL of a BTREE's `index_details`.
 const BTREE_DETAILS: &str = "BTreeIndexDetails";
 
-/// A BTREE that covers the whole version, opened.
+/// An open BTREE that covers the whole version.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub(crate) struct KeyIndex {
     index: Arc<dyn ScalarIndex>,
 }
 
-impl Keys {
-    /// The first BTREE on the column at `position` that is all that a look-up needs; `None` if there is none. One
-    /// that doesn't say that it is a BTREE, as an old Lance left them, is none.
+impl KeyIndex {
+    /// Opens the first BTREE on the column at `position` that alone answers a look-up. Returns `None` if there is none.
+    /// Old versions of Lance did not record an index's type; such an index does not count as a BTREE.
     pub async fn open(table: &Table, position: usize) -> lance_core::Result<Option<Self>> {
         let dataset = table.dataset();
         let field = &dataset.schema().fields[position];
@@ -60,60 +61,60 @@ impl Keys {
         Ok(None)
     }
 
-    /// For each value (none of them null) the first row of `table` that has it.
+    /// Returns the first row of `table` that has each value. No value may be null.
     pub async fn first_rows(
         &self,
         table: &Table,
         values: &[ScalarValue],
     ) -> Result<Vec<Option<RowAddr>>> {
-        let mut asked = HashSet::with_capacity(values.len());
+        let mut distinct = HashSet::with_capacity(values.len());
         let mut searches = Vec::with_capacity(values.len());
         for value in values {
-            if asked.insert(value) {
-                searches.push(self.first(table, value));
+            if distinct.insert(value) {
+                searches.push(self.first_row(table, value));
             }
         }
-        // What is in memory is found one by one, so that there is a place between two keys to yield at.
+        // Searches in memory complete one by one, so the task can yield between two keys.
         let mut searches = stream::iter(searches).buffer_unordered(KEYS_AT_ONCE);
-        let mut rows = HashMap::with_capacity(asked.len());
-        while let Some(First { value, row, is_large }) = searches.try_next().await? {
+        let mut rows = HashMap::with_capacity(distinct.len());
+        while let Some(FirstRow { value, row, is_large }) = searches.try_next().await? {
             rows.insert(value, row);
             let is_turn_over = is_large || rows.len() % KEYS_AT_ONCE == 0;
-            if is_turn_over && rows.len() < asked.len() {
+            if is_turn_over && rows.len() < distinct.len() {
                 yield_now().await;
             }
         }
         Ok(values.iter().map(|value| rows.get(value).copied().flatten()).collect())
     }
 
-    async fn first<'a>(&self, table: &Table, value: &'a ScalarValue) -> Result<First<'a>> {
+    async fn first_row<'a>(&self, table: &Table, value: &'a ScalarValue) -> Result<FirstRow<'a>> {
         let query = SargableQuery::Equals(value.clone());
-        // Null is no key, and its pages needn't be looked at.
+        // Null is not a key, so the pages with nulls are not read.
         let options = SearchOptions::default().with_track_nulls(false);
         let found = self.index.search_with_options(&query, options, &NoOpMetricsCollector).await;
         let found = found.map_err(|error| table.blame(error))?;
         let rows = found.row_addrs().selected_rows();
-        let inexact = || table.blame(Error::internal("a BTREE answered with no exact rows"));
+        let inexact = || table.blame(Error::internal("a BTREE index returned inexact rows"));
         let is_large = rows.row_addrs().is_some_and(|mut it| it.nth(ROWS_AT_ONCE).is_some());
         let addresses = rows.row_addrs().filter(|_| found.is_exact()).ok_or_else(inexact)?;
         for (seen, row) in (1..).zip(addresses) {
             let addr = RowAddr::from_u64(row.into());
-            // The index keeps rows that were deleted since it was built.
+            // The index still has rows that were deleted after it was built.
             if table.missing(&[addr]).await?.is_empty() {
-                return Ok(First { value, row: Some(addr), is_large });
+                return Ok(FirstRow { value, row: Some(addr), is_large });
             }
             if seen % ROWS_AT_ONCE == 0 {
                 yield_now().await;
             }
         }
-        Ok(First { value, row: None, is_large })
+        Ok(FirstRow { value, row: None, is_large })
     }
 }
 
-/// What was found of one key.
-struct First<'a> {
+/// The first row of one key.
+struct FirstRow<'a> {
     value: &'a ScalarValue,
     row: Option<RowAddr>,
-    /// Whether the index has more than [`ROWS_AT_ONCE`] rows of it.
+    /// Whether the index has more than [`ROWS_AT_ONCE`] rows with the key.
     is_large: bool,
 }
