@@ -1,8 +1,8 @@
-//! The filler: the one owner of what is filled, what is being filled, and where there is room.
+//! The filler: one task that owns which chunks are cached, which are being filled, and which space is free.
 //!
-//! Whoever misses a chunk asks; asks for what is under way already join it, so that a chunk is
-//! scanned once however many ask. Fills run in the background, a bounded number at a time; their
-//! steps (`task.rs`) report back here, where all bookkeeping is done without a lock.
+//! A miss requests a fill. A request for a chunk that is already being filled joins that fill, so each chunk is scanned
+//! once however many requests there are. Fills run in the background, a bounded number at a time. Their steps
+//! (`task.rs`) report back to the filler, which does all bookkeeping without a lock.
 
 mod house;
 mod reclaim;
@@ -43,55 +43,55 @@ use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
 use crate::slab::{Found, Superblock};
 
-/// How many segments' worth of allowance for keeping can be saved up.
+/// The allowance for rewriting hot extents accumulates up to this many segments.
 pub const SEGMENTS_SAVED: u64 = 4;
 
-/// Neighbours that are scanned together come to one in so many bytes of a segment at most: a fill may have a segment
-/// in memory, and the table's columns take more there than in the table.
+/// Chunks scanned together have at most a segment's bytes divided by this: a fill may hold a segment in memory, and the
+/// table's columns take more space in memory than in the table.
 const SCAN_SHARE: u64 = 2;
 
-/// How long a chunk that could not be filled is let be after the first failure; twice as long after each
-/// further one.
+/// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
+/// failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
-/// The longest that it is let be.
+/// The longest such delay.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
-/// Why a chunk is not filled whose table lets nothing go for it.
+/// Why a chunk of a pinned table is not filled: the table is at its quota, and nothing of it is evicted.
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
 
-/// Extents that are entered into the books in one go.
+/// Restored extents that the filler records before it yields to other tasks.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
 
-/// Failed chunks that are remembered; past that all are forgotten, and tried again.
+/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
 const FAILED_MAX: usize = 1 << 16;
 
-/// Why a chunk can't be filled once every drive was closed.
+/// Why a chunk can't be filled once no drive takes writes.
 const NO_DRIVE: &str = "no drive takes writes";
 
-/// What bounds the filler.
+/// The filler's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// Fills at the same time.
+    /// Fills that run at the same time.
     pub fills_max: usize,
     /// Fills that wait.
     pub queue_max: usize,
-    /// Which misses fill.
+    /// Which misses request a fill.
     pub admission: Admission,
-    /// Bytes written by fills a second; 0 for as fast as it goes.
+    /// Bytes that fills write per second; 0 for no limit.
     pub fill_rate: u64,
-    /// Bytes read by the scrubber a second; 0 for none.
+    /// Bytes that the scrubber reads per second; 0 turns it off.
     pub scrub_rate: u64,
-    /// Bytes that the directory may take.
+    /// Bytes of RAM that the directory may use.
     pub directory_bytes_max: u64,
 }
 
-/// The owner's state; [`Filler::run`] is its life.
+/// The filler's state; [`Filler::run`] is its task.
 pub struct Filler {
     asks: mpsc::Receiver<Ask>,
     words: mpsc::Receiver<Word>,
-    /// For its own steps.
+    /// For the filler's own steps.
     own_words: mpsc::WeakSender<Word>,
     cores: Arc<[Mailbox]>,
     limits: FillLimits,
@@ -101,35 +101,35 @@ pub struct Filler {
     stats: Arc<FillStats>,
     gauges: Arc<[DriveGauges]>,
     steps: Steps,
-    /// Fills that wait for their turn.
+    /// Fills that wait to be scanned.
     queued: WaitingFills,
-    /// Fills from ask to end, with who wants to know.
+    /// Fills from request to end, and who waits for each.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
-    /// For steps that take long.
+    /// Threads for steps that take long.
     threads: FillThreads,
     scanning: usize,
-    /// Of each drive.
+    /// Writes under way on each drive.
     writing: Vec<usize>,
-    /// Of each drive.
+    /// Each drive's transfer buffers.
     bufs: Vec<Arc<TransferBufs>>,
-    /// Chunks that could not be filled, until when they are not tried again, and how long that was.
+    /// Chunks that could not be filled: when they may be tried again, and how long that delay was.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
-    /// Chunks that are longer than a segment, and their bytes: however often they are scanned, they stay so.
+    /// Chunks that are longer than a segment, and their bytes. They are not scanned again, since they can never fit.
     too_long: HashMap<ExtentKey, u64>,
-    /// Encoded extents that wait for room.
+    /// Encoded extents that await space on a drive.
     homeless: VecDeque<(ExtentKey, pack::Extent)>,
     eviction: Eviction,
     shares: Shares,
     pace: Pace,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
-    /// What was on the drives at the start, until it is entered into the books.
+    /// Extents found on the drives at the start, until the filler has recorded them.
     restored: Arc<[Arc<Extent>]>,
-    /// What every core finds.
+    /// Extents that every core's directory has.
     placed: Placed,
-    /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
+    /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
-    /// Of each drive: what isn't in its journal yet, and whether a block is being written.
+    /// For each drive, the extents that are not in its journal yet, and whether a block is being written.
     unrecorded: Vec<(Unrecorded, bool)>,
     health: Vec<Health>,
     stopping: Option<oneshot::Sender<()>>,
@@ -137,11 +137,11 @@ pub struct Filler {
 }
 
 impl Filler {
-    /// A filler over these slabs, all divided into segments of the same length. It knows nothing of what
-    /// they hold before [`Filler::restore`].
+    /// Creates a filler over these slabs, which are all divided into segments of the same length. It knows nothing of
+    /// their contents before [`Filler::restore`].
     ///
-    /// Steps that take long run on `threads`, the others where [`Filler::run`] does. `epoch_min` is more than any epoch
-    /// that it gave out before: those of journals that can't be read are unknown.
+    /// Steps that take long run on `threads`, the others where [`Filler::run`] does. `epoch_min` is higher than any
+    /// epoch this node has given out: the epochs of journals that can't be read are unknown.
     pub fn new(
         cores: Arc<[Mailbox]>,
         slabs: Vec<Superblock>,
@@ -195,9 +195,9 @@ impl Filler {
         (filler, handle)
     }
 
-    /// Makes every core find what the slabs hold. To be called first; how many extents.
+    /// Enters all extents on the slabs into every core's directory, and returns how many there are. Call it first.
     ///
-    /// The filler's own books follow in [`run`](Self::run): rows can be served without them.
+    /// The filler's own records follow in [`run`](Self::run): rows can be served without them.
     pub async fn restore(&mut self, found: Vec<Vec<Found>>) -> usize {
         let restored = restore::plan(found, self.segment_sectors);
         self.segments.restore(restored.kept);
@@ -213,13 +213,13 @@ impl Filler {
         extents
     }
 
-    /// Enters what the slabs hold into the books.
+    /// Enters the restored extents into the filler's own records.
     async fn take_over(&mut self) {
         let restored = std::mem::take(&mut self.restored);
         self.placed.reserve(restored.len());
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
             extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
-            // The thread may be the only one, and connections wait to be dealt.
+            // This may be the process's only thread, and connections wait to be accepted.
             tokio::task::yield_now().await;
         }
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
@@ -235,24 +235,24 @@ impl Filler {
         self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
     }
 
-    /// Fills until it is told to stop, or nobody can ask any more.
+    /// Runs until it receives a stop message, or all handles are dropped.
     pub async fn run(mut self) {
         self.take_over().await;
-        // Tables over their maximum let extents go.
+        // Tables over their quota have had extents evicted.
         self.tell();
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             let wake = self.wake();
-            // In this order, so that a simulated run repeats; steps are few, and none waits long for asks.
+            // Polled in this order so that a simulated run repeats. Steps are few, so requests do not wait long.
             tokio::select! {
                 biased;
                 Some(step) = self.steps.next() => self.stepped(step),
-                // However many fills wait.
+                // Messages are taken even when the queue of fills is full.
                 Some(word) = self.words.recv() => match word {
                     Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
                     Word::Late(drive) => self.late(drive),
                     Word::Slow(drive) => self.slow(drive),
-                    // Who asked may be gone.
+                    // The receiver may be gone.
                     Word::Tables(to) => drop(to.send(self.shares.holdings().collect())),
                     Word::Stop(stopped) => self.stopping = Some(stopped),
                 },
@@ -260,13 +260,13 @@ impl Filler {
                     Some(Ask { name, chunk, waiter }) => self.asked(name, chunk, waiter),
                     None => break,
                 },
-                // `if` comes first, and then there is a time.
+                // The branch is enabled only if `wake` is a time.
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)),
                     if wake.is_some() => {}
                 else => break,
             }
             if self.stopping.is_none() {
-                // First what leaves room for a scan without a step that would tell of it.
+                // Placing comes first: it may end fills and so allow scans that no step's report would start.
                 self.house();
                 self.start_scans();
                 self.scrub();
@@ -282,7 +282,7 @@ impl Filler {
         self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
     }
 
-    /// When there is something to do that nobody tells of.
+    /// The time of the next work that neither a step nor a message announces.
     fn wake(&self) -> Option<Instant> {
         if self.stopping.is_some() {
             return None;
@@ -291,13 +291,13 @@ impl Filler {
         [fill, self.scrub.wait()].into_iter().flatten().min()
     }
 
-    /// Whether something is written, or waits to be recorded.
+    /// Whether an extent is being written, or waits to be recorded.
     fn is_busy(&self) -> bool {
         self.writing.iter().any(|&writes| writes > 0)
             || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
     }
 
-    /// Whether nothing is under way after which there may be room.
+    /// Whether nothing is under way that could free space.
     fn is_idle(&self) -> bool {
         self.reclaiming.is_none() && !self.is_busy()
     }
@@ -317,12 +317,12 @@ impl Filler {
             let outcome = FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
         } else if waiter.is_none() && self.failed.get(&name).is_some_and(|f| f.0 > Instant::now()) {
-            // A miss; who asks by Warm gets another try.
+            // A miss does not retry yet. A fill that somebody waits for (Warm) does.
         } else if waiter.is_none()
             && self.limits.admission == Admission::SecondTouch
             && !self.eviction.is_second_touch(name, self.placed.len())
         {
-            // The next one fills it.
+            // The first touch only counts; the second one fills the chunk.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
             self.queued.push(name, chunk);
@@ -330,7 +330,7 @@ impl Filler {
     }
 
     fn start_scans(&mut self) {
-        // What is scanned counts until it is written: it is in memory.
+        // An extent counts from its scan until it is written, because it is in memory that long.
         while self.scanning + self.homeless.len() + self.writing.iter().sum::<usize>()
             < self.limits.fills_max
         {
@@ -407,7 +407,7 @@ impl Filler {
                 self.keep_roomless();
             }
             Step::Emptied { segment, outcome } => {
-                // Another may be under way, if this one's drive was retired meanwhile.
+                // If this segment's drive was retired meanwhile, another segment may be being reclaimed.
                 self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
                 if self.journal_written(segment.drive, outcome) {
                     self.segments.release(segment);
@@ -426,7 +426,7 @@ impl Filler {
         let drive = usize::from(extent.drive.0);
         self.writing[drive] = self.writing[drive].saturating_sub(1);
         match outcome {
-            // What was let go while it was moved stays gone.
+            // An extent that was evicted while it was being moved stays evicted.
             Ok(())
                 if matches!(purpose, Purpose::Keep { .. }) && !self.placed.contains(extent.key) =>
             {
@@ -445,7 +445,7 @@ impl Filler {
                     told.wait().await;
                     published()
                 };
-                // The cores were told.
+                // If the wait panics, the cores still have the message, so the step counts as done.
                 self.steps.spawn("publish", work, published);
             }
             outcome => {
@@ -478,8 +478,8 @@ impl Filler {
         }
     }
 
-    /// Enters an extent into what every core is told to find, in the same step: what is said of the extent
-    /// that had its name before is late from now on.
+    /// Records an extent as placed in the same step that sends it to the cores. From then on, reports about the extent
+    /// that had its name before are recognised as late.
     fn publish(&mut self, extent: &Arc<Extent>) {
         let drive = usize::from(extent.drive.0);
         self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
@@ -497,7 +497,7 @@ impl Filler {
         self.gauges[usize::from(drive.0)].used_bytes.store(used, Ordering::Relaxed);
     }
 
-    /// The cores in turn, for a drive.
+    /// Returns transfers to a drive through the next core in turn.
     fn transfers(&mut self, drive: DriveNo) -> Transfers {
         self.next_core = (self.next_core + 1) % self.cores.len();
         Transfers {
@@ -509,7 +509,7 @@ impl Filler {
         }
     }
 
-    /// Ends a fill that no segment has room for, and any later one of the same.
+    /// Ends a fill whose extent is longer than a segment, and remembers it so that later requests fail at once.
     fn end_too_long(&mut self, name: ExtentKey, bytes: u64) {
         if self.too_long.len() >= FAILED_MAX {
             self.too_long.clear();
@@ -522,7 +522,7 @@ impl Filler {
         self.segment_sectors * SECTOR_BYTES as u64
     }
 
-    /// Keeps misses of a chunk that can't be filled from scanning it again at once.
+    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
     fn hold_off(&mut self, name: ExtentKey) {
         if self.failed.len() >= FAILED_MAX {
             self.failed.clear();
@@ -550,7 +550,7 @@ impl Filler {
     }
 }
 
-/// Why a chunk is never filled.
+/// The reason given for a chunk that is longer than a segment.
 fn too_long(bytes: u64, segment_bytes: u64) -> String {
     format!(
         "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"
