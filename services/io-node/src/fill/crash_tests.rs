@@ -1,4 +1,4 @@
-//! The filler over simulated drives that crash, from one seed: what is found again is whole and right.
+//! Runs the filler over simulated drives that crash, from one seed: extents found after the crash must be intact.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,7 +31,7 @@ pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
 pub(super) const DRIVES: usize = 2;
 const CORES: usize = 2;
-/// More than fit the drives.
+/// More than fit on the drives.
 pub(super) const NAMES: u32 = 60;
 
 pub(super) const LIMITS: FillLimits = FillLimits {
@@ -39,12 +39,12 @@ pub(super) const LIMITS: FillLimits = FillLimits {
     queue_max: 16,
     admission: Admission::Always,
     fill_rate: 0,
-    // It goes by the clock, and a run is to repeat.
+    // It follows the clock, and a run must repeat.
     scrub_rate: 0,
     directory_bytes_max: u64::MAX,
 };
 
-/// What an extent of this name holds, in every test: of 1 to 9 sectors.
+/// The content of an extent, which depends only on its name: 1 to 9 sectors.
 fn encoded(name: ExtentKey) -> pack::Extent {
     let rows = 300 + i64::from(name.chunk % 9) * 512;
     let first = i64::from(name.chunk) << 32;
@@ -69,12 +69,12 @@ pub(super) fn name(chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey(77), chunk }
 }
 
-/// Of another table.
+/// The name of an extent of another table.
 pub(super) fn name_of(table: u32, chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey::new(TableTag(table), 77), chunk }
 }
 
-/// A core as the filler knows it: its ring and its replica of the directory.
+/// A core as the filler sees it: its ring and its replica of the directory.
 async fn core(
     ring: Ring,
     directory: Rc<RefCell<Directory>>,
@@ -104,7 +104,7 @@ async fn core(
                     drop(done.send(read.await));
                 });
             }
-            // Every third was read.
+            // Every third extent was read.
             Message::Heat { keys, heats } => {
                 let heat = |key: &ExtentKey| u8::from(key.chunk.is_multiple_of(3));
                 heats.send(keys.iter().map(heat).collect()).unwrap_or_default();
@@ -128,7 +128,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// To be called within a `LocalSet`.
+    /// Call it within a `LocalSet`.
     pub(super) async fn begin(disk: &SimDisk) -> Self {
         Self::begin_with(disk, LIMITS).await
     }
@@ -174,7 +174,7 @@ impl Life {
         self.fills.drive_state(DriveNo(drive))
     }
 
-    /// Whether every core finds it, whole.
+    /// Whether every core finds the extent, with the right bytes.
     fn finds(&self, disk: &SimDisk, name: ExtentKey) -> bool {
         self.directories.iter().all(|directory| {
             let directory = directory.borrow();
@@ -192,7 +192,7 @@ impl Life {
         holding.map_or(0, |(_, holding)| holding.sectors)
     }
 
-    /// What a core finds, each extent whole and of the right bytes.
+    /// The extents that the cores find, each with the right bytes.
     pub(super) fn found(&self, disk: &SimDisk) -> BTreeMap<u32, (u16, u64)> {
         let slabs = disk.slabs();
         let mut replicas = self.directories.iter().map(|directory| {
@@ -223,7 +223,7 @@ fn assert_whole(slabs: &[SlabFile], extent: &Extent) {
     assert!(bytes.as_slice() == truth.bytes, "{:?} is not whole", extent.key);
 }
 
-/// By the clock, as a node has it.
+/// Follows the clock, as in a node.
 fn epoch_min() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_micros() as u64
@@ -234,13 +234,13 @@ pub(super) fn disk(seed: u64) -> SimDisk {
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
 }
 
-/// Runs one life in a runtime of its own, so that everything of it is gone afterwards.
+/// Runs one life in a runtime of its own, so that nothing of it remains afterwards.
 pub(super) fn live<T>(life: impl AsyncFnOnce() -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, life())
 }
 
-/// Those of BIREME_SEEDS, as many or (`17..18`) from one up to another; else a few.
+/// The seeds that BIREME_SEEDS gives, as a count or as a range (`17..18`); 150 by default.
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("BIREME_SEEDS").unwrap_or_else(|_| "150".into());
     match given.split_once("..") {
@@ -249,7 +249,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Says which seed failed, so that it can be run again.
+/// Prints which seed failed, so that it can be run again.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -260,7 +260,7 @@ impl Drop for Seed {
     }
 }
 
-/// Some turns of the runtime.
+/// Lets the runtime poll its tasks a number of times.
 async fn turns(count: u32) {
     for _ in 0..count {
         tokio::task::yield_now().await;
@@ -329,7 +329,7 @@ fn after_a_crash_at_any_instant_what_is_found_is_whole_and_was_asked_for() {
             most = most.max(found.len());
             assert!(found.keys().all(|name| ever_asked.contains(name)), "round {round}");
             ever_asked.extend(now_asked);
-            // A place has one name.
+            // No two extents have the same place.
             let places: HashMap<_, _> = found.iter().map(|(name, place)| (place, name)).collect();
             assert_eq!(places.len(), found.len(), "round {round}");
         }
@@ -351,7 +351,7 @@ fn a_full_directory_makes_room_like_a_full_drive() {
             assert!(found.contains_key(&chunk));
             most = most.max(found.len());
         }
-        // None takes less than 200 bytes, and the drives have room for more than these.
+        // Each extent takes at least 200 bytes, and the drives have space for more extents than these.
         assert!((2..=40).contains(&most), "{most}");
         life.stop().await;
     });
@@ -384,7 +384,7 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
         life.stop().await;
         filled
     });
-    // The end of drive 0's first segment, where its journal begins; unreadable in drive 1's.
+    // The end of drive 0's first segment, where its journal begins, is damaged; that of drive 1 is unreadable.
     let end = (HEAD_SECTORS + SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     disk.flip_bit(DriveNo(0), address::ByteOffset(end - 100), 3);
     disk.break_sector(DriveNo(1), address::SectorNo(end / SECTOR_BYTES as u64 - 1));
@@ -395,7 +395,7 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
     live(async || {
         let life = Life::begin(&disk).await;
         assert_eq!(life.found(&disk), kept);
-        // What is lost is filled again, in time also where the journal couldn't be read.
+        // Lost chunks are filled again, eventually also where the journal couldn't be read.
         for chunk in (0..NAMES).chain(0..20) {
             let outcome = life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
             assert!(!matches!(outcome, FillOutcome::Failed(_)), "{outcome:?}");
@@ -405,7 +405,7 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
     });
 }
 
-/// Twelve segments a drive: of those 16 for what tables may count on, two thirds of which are promised at most.
+/// Each drive has twelve segments, of which the held log may have eight; guarantees may be two thirds of these.
 fn larger_disk(seed: u64) -> SimDisk {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
@@ -428,7 +428,7 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
     for seed in 0..8 {
         let disk = larger_disk(seed);
         let mut random = StdRng::seed_from_u64(seed);
-        // Without shares at first: what is there then is in the other logs.
+        // Without shares at first, so that these extents are in the other logs.
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..30 {
@@ -447,7 +447,7 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
                 assert!(held >= least, "{held} of {least} after a restart, seed {seed}");
                 for at in 0..400u32 {
                     let table = [0, 0, 0, 1, 2, 3][random.random_range(0..6)];
-                    // Of table 0 a scan: all of them new.
+                    // Table 0 is scanned: its chunks are all new.
                     let chunk = match table {
                         0 => 1000 * (round + 1) + at,
                         _ => random.random_range(0..60),
@@ -472,11 +472,11 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
             });
         }
         assert!(pinned.len() > 15, "{pinned:?}");
-        // With less, what is over it goes.
+        // With a lower quota, extents above it are evicted.
         live(async || {
             let life = Life::begin_sharing(&disk, LIMITS, shares(MINIMUM, PINNED, 20)).await;
             assert!(life.sectors_of(3).await <= 20);
-            // Without any, all goes by what is read.
+            // Without shares, only reads decide what is kept.
             life.stop().await;
         });
         live(async || {
@@ -495,7 +495,7 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
 fn what_tables_may_count_on_outlives_writes_that_fail_as_it_is_moved() {
     for seed in 0..100 {
         let disk = larger_disk(seed);
-        // Without shares at first: what is there then is in segments with others, and has to leave them.
+        // Without shares at first, so that these extents share segments with others, and must be moved out.
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..60 {
@@ -511,7 +511,7 @@ fn what_tables_may_count_on_outlives_writes_that_fail_as_it_is_moved() {
             disk.set_faults(SimFaults { failed_writes_per_mille: 10, ..Default::default() });
             for at in 0..200 {
                 life.fill(name_of(0, 1000 + at)).await;
-                // A drive fewer may be less than what is promised.
+                // With a drive less, there may be less space than is guaranteed.
                 if (0..DRIVES as u16).any(|it| life.state(it) != DriveState::Serving) {
                     break;
                 }

@@ -1,4 +1,5 @@
-//! Fills that can't be: steps that panic, chunks that fit nothing, drives without room. What goes on, and what is said.
+//! Fills that can't succeed: steps that panic, chunks that are too long, drives without space. Tests what continues and
+//! what is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use super::{DriveState, FillOutcome};
 use crate::error::NodeError;
 use crate::slab::HEAD_SECTORS;
 
-/// Longer than it takes on any machine: what waits for ever is to fail, not to hang.
+/// Longer than a fill takes on any machine, so that a fill that hangs fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn fill(life: &Life, chunk: u32) -> FillOutcome {
@@ -40,7 +41,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..150 {
-                // Once drives are full all the more.
+                // Once more when the drives are full.
                 if chunk == 0 || chunk == 100 {
                     defect::plan(step, 1);
                 }
@@ -48,7 +49,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
                 life.found(&disk);
             }
             assert_eq!(defect::left(), 0, "{step} never came");
-            // A journal that nobody knows the end of closes its drive, and there are two.
+            // A journal whose end is unknown closes its drive, and there are two drives.
             let is_closed = matches!(step, "record" | "empty");
             for chunk in 150..250 {
                 let outcome = fill(&life, chunk).await;
@@ -57,7 +58,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
             }
             life.stop().await;
         });
-        // What is found afterwards is whole.
+        // Extents found afterwards are intact.
         live(async || {
             let life = Life::begin(&disk).await;
             life.found(&disk);
@@ -66,7 +67,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
     }
 }
 
-/// A life on two drives, by a clock that is paused, and goes on while they are waited for.
+/// Runs a node on two drives under a paused clock that advances while they are waited for.
 fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     let (drives, tick) = (vec![bytes; 2], Duration::from_micros(100));
@@ -83,7 +84,7 @@ fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
 fn a_drive_that_ends_no_write_is_retired_and_who_waits_is_told() {
     timed(async |disk, life| {
         disk.hold(true);
-        // With as many under way as there may be, so that all others wait for them.
+        // The drives have as many writes under way as is allowed, so that all others wait for them.
         let (first, second) = tokio::join!(fill(life, 1), fill(life, 2));
         assert_eq!([why(first), why(second)], ["its drive is retired"; 2]);
         let states = [0, 1].map(|drive| life.state(drive));
@@ -117,7 +118,7 @@ fn a_slow_drive_is_retired_while_another_one_serves() {
     });
 }
 
-/// Longer than a segment; counts how often it is read.
+/// A chunk longer than a segment, which counts how often it is read.
 struct Long(Arc<AtomicUsize>);
 
 impl Chunk for Long {

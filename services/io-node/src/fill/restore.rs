@@ -1,4 +1,4 @@
-//! What journals say, as the filler and the directory have it.
+//! Turns the journals that were read at the start into extents and segments.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use crate::directory::Extent;
 use crate::slab::journal::{Entry, Journal};
 use crate::slab::{Found, joined, segment_start};
 
-/// What is taken over from the drives.
+/// Extents and segments found on the drives.
 pub struct Restored {
-    /// In the order in which they were written: of two of one name the later counts.
+    /// In the order in which they were written. Of two with the same name, the later one counts.
     pub extents: Vec<Arc<Extent>>,
-    /// Segments in use.
+    /// Segments that have a journal.
     pub kept: Vec<Kept>,
     /// Segments whose journal can't be read.
     pub unreadable: Vec<SegmentNo>,
 }
 
-/// Puts together what each drive's journals hold.
+/// Combines the journals of all drives.
 pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
     let (mut kept, mut unreadable, mut journals) = (Vec::new(), Vec::new(), Vec::new());
     for (drive, found) in found.into_iter().enumerate() {
         for Found { segment: index, journal } in found {
             let segment = SegmentNo { drive: DriveNo(drive as u16), index };
             match journal {
-                // Nobody knows which use of the segment what is behind it speaks of.
+                // It is unknown to which use of the segment the blocks behind the damaged one belong.
                 Ok(journal) if journal.blocks == 0 => {
                     tracing::warn!(?segment, "a segment's journal begins with a damaged block");
                     unreadable.push(segment);
@@ -51,12 +51,12 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
             }
         }
     }
-    // An extent that was found wrong and filled again is there twice.
+    // An extent that was found damaged and filled again occurs twice.
     journals.sort_by_key(|(_, journal)| journal.epoch);
     Restored { extents: extents_of(journals, segment_sectors), kept, unreadable }
 }
 
-/// The extents of journals, in their order; on several threads, since a million allocations take a while.
+/// Makes the journals' extents, in order; on several threads, since a million allocations take long.
 fn extents_of(mut journals: Vec<(SegmentNo, Journal)>, segment_sectors: u64) -> Vec<Arc<Extent>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = journals.len().div_ceil(threads).max(1);

@@ -1,4 +1,5 @@
-//! What is filled before the node's health says that it serves: it answers all the same, from the table.
+//! The warm at the start: chunks that are filled before the node reports that it is ready. Until then it answers from
+//! the table.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,22 +16,22 @@ use crate::error::fault_of;
 use crate::fill::Pace;
 use crate::node::Shared;
 
-/// Between two lines of the log about how far it is.
+/// The time between log lines about the progress.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// Before a table that can't be opened is tried again: at first, and at most.
+/// The delay before a table that can't be opened is tried again: at first, and at most.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// How far it is, for other threads to see.
+/// The progress of the start's warms, for other threads.
 pub struct StartWarms {
-    /// In the configuration's order. Read by Describe alone.
+    /// In the configuration's order. Only Describe reads it.
     warms: Mutex<Vec<StartWarm>>,
     ready: watch::Sender<bool>,
 }
 
 impl StartWarms {
-    /// Of what is configured; without any the node is ready.
+    /// Creates the progress of the configured warms; the node is ready at once if there are none.
     pub fn new(configs: &[StartWarmConfig]) -> Self {
         let warm = |config: &StartWarmConfig| StartWarm {
             table: config.label(),
@@ -41,12 +42,12 @@ impl StartWarms {
         Self { warms: Mutex::new(warms), ready: watch::Sender::new(configs.is_empty()) }
     }
 
-    /// Turns true when the node may say that it serves.
+    /// Becomes true when the node may report that it is ready.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// How far each is.
+    /// The progress of each warm.
     pub fn warms(&self) -> Vec<StartWarm> {
         self.locked().clone()
     }
@@ -55,7 +56,7 @@ impl StartWarms {
         self.warms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Extents that are not there yet, of tables that are open.
+    /// Extents that are not filled yet, of tables that were opened.
     fn extents_left(&self) -> u64 {
         let warms = self.locked();
         let progress = warms.iter().filter_map(|warm| warm.progress.as_ref());
@@ -63,15 +64,15 @@ impl StartWarms {
     }
 }
 
-/// Fills what is configured, and lets the node say that it serves: when all is there, or after as long as that
-/// may take.
+/// Fills what is configured, and lets the node report that it is ready once that is done or `warm_at_start_max` has
+/// passed.
 pub async fn run(shared: Arc<Shared>) {
     let configs = &shared.config.warm_at_start;
     if configs.is_empty() {
         return;
     }
     let (began, limit) = (Instant::now(), shared.config.warm_at_start_max);
-    // All at once: one whose table can't be opened holds up none of the others, and the filler bounds the work.
+    // All warms run at once: one whose table can't be opened delays no other, and the filler bounds the work.
     let each = configs.iter().enumerate().map(|(at, config)| warm(&shared, at, config));
     let warms = futures::future::join_all(each);
     tokio::pin!(warms);
@@ -123,7 +124,7 @@ async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
     warms[at].done = true;
 }
 
-/// What there is to fill, once the table can be opened.
+/// Opens the table, trying again until it succeeds, and returns what there is to fill.
 async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> Work {
     let mut pause = RETRY_MIN;
     let mut said = String::new();
@@ -170,7 +171,7 @@ async fn open(shared: &Shared, config: &StartWarmConfig) -> Result<(u64, Work), 
     let this = members.len() - 1;
     match Members::new(members) {
         Ok(members) => Ok((version, work.only(|chunk| members.owner(hash, chunk) == this))),
-        // Checked when the node started.
+        // The names were checked when the node started.
         Err(_) => Ok((version, work)),
     }
 }

@@ -1,5 +1,5 @@
-//! Filling chunks ahead of their use: because a client asks (`serve/warm.rs`), or before the node says that it
-//! serves.
+//! Fills chunks before they are read: because a client asks (`serve/warm.rs`), or before the node reports that it is
+//! ready.
 
 mod at_start;
 mod work;
