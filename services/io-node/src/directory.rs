@@ -44,14 +44,14 @@ pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
 /// The most bytes that an extent takes in one replica: its entry, and its index in the hash table. Either vector may
 /// have just doubled.
-pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<Place>() + 2 * size_of::<ExtentNo>());
+pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<ReplicaEntry>() + 2 * size_of::<ExtentNo>());
 
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
     /// Indexes of entries by extents' names. The names are only in the extents: 5 bytes per extent instead of 48.
     by_key: HashTable<ExtentNo>,
-    places: Vec<Place>,
+    entries: Vec<ReplicaEntry>,
     free: Vec<ExtentNo>,
     /// The bytes of all entries' extents.
     shared_bytes: usize,
@@ -65,7 +65,7 @@ fn shared_bytes_of(extent: &Extent) -> usize {
 }
 
 #[derive(Default)]
-struct Place {
+struct ReplicaEntry {
     extent: Option<Arc<Extent>>,
     /// Batches that have read the extent, up to [`HEAT_MAX`].
     heat: Cell<u8>,
@@ -85,25 +85,25 @@ impl Directory {
 
     /// The extent of an entry that a request under way refers to.
     pub fn extent(&self, no: ExtentNo) -> Option<&Arc<Extent>> {
-        self.places.get(no.0 as usize)?.extent.as_ref()
+        self.entries.get(no.0 as usize)?.extent.as_ref()
     }
 
     /// The extent of an entry, for a batch that reads it. A batch counts once, however many rows it reads.
     pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
-        let place = self.places.get(no.0 as usize)?;
+        let entry = self.entries.get(no.0 as usize)?;
         // A vacant entry has no heat to count.
-        let extent = place.extent.as_ref()?;
-        if place.reader.replace(serial as u32) != serial as u32 {
-            let was = place.heat.get();
+        let extent = entry.extent.as_ref()?;
+        if entry.reader.replace(serial as u32) != serial as u32 {
+            let was = entry.heat.get();
             if was < HEAT_MAX {
-                place.heat.set(was + 1);
-                self.moved(was, was + 1);
+                entry.heat.set(was + 1);
+                self.move_heat(was, was + 1);
             }
         }
         Some(extent)
     }
 
-    fn moved(&self, from: u8, to: u8) {
+    fn move_heat(&self, from: u8, to: u8) {
         let [from, to] = [from, to].map(|heat| &self.heats[usize::from(heat)]);
         from.set(from.get() - 1);
         to.set(to.get() + 1);
@@ -117,7 +117,7 @@ impl Directory {
 
     /// How many batches have read an extent, up to [`HEAT_MAX`].
     pub fn heat(&self, key: ExtentKey) -> u8 {
-        self.find(key).map_or(0, |no| self.places[no.0 as usize].heat.get())
+        self.find(key).map_or(0, |no| self.entries[no.0 as usize].heat.get())
     }
 
     /// Adds an extent. If there is one with its name, requests can still use that one's entry; its index is returned,
@@ -127,19 +127,20 @@ impl Directory {
         self.shared_bytes += shared_bytes_of(&extent);
         self.heats[0].set(self.heats[0].get() + 1);
         // No request has this serial number.
-        let place = Place { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
+        let new =
+            ReplicaEntry { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {
             Some(no) => {
-                self.places[no.0 as usize] = place;
+                self.entries[no.0 as usize] = new;
                 no
             }
             None => {
-                self.places.push(place);
-                ExtentNo(self.places.len() as u32 - 1)
+                self.entries.push(new);
+                ExtentNo(self.entries.len() as u32 - 1)
             }
         };
-        let Self { by_key, places, .. } = self;
-        let name = |no: ExtentNo| places[no.0 as usize].extent.as_ref().map(|extent| extent.key);
+        let Self { by_key, entries, .. } = self;
+        let name = |no: ExtentNo| entries[no.0 as usize].extent.as_ref().map(|extent| extent.key);
         let entry = by_key.entry(
             hash(key),
             |&other| name(other) == Some(key),
@@ -158,7 +159,7 @@ impl Directory {
     /// counts.
     pub fn restore(&mut self, extents: &[Arc<Extent>]) {
         self.by_key.reserve(extents.len(), |_| unreachable!("it is empty"));
-        self.places.reserve(extents.len());
+        self.entries.reserve(extents.len());
         for extent in extents {
             let replaced = self.insert(Arc::clone(extent));
             // No request has begun yet.
@@ -184,13 +185,13 @@ impl Directory {
     }
 
     /// Vacates entries that no request uses any more.
-    pub fn vacate(&mut self, places: &[ExtentNo]) {
-        for &no in places {
-            let place = std::mem::take(&mut self.places[no.0 as usize]);
-            if let Some(extent) = &place.extent {
+    pub fn vacate(&mut self, numbers: &[ExtentNo]) {
+        for &no in numbers {
+            let entry = std::mem::take(&mut self.entries[no.0 as usize]);
+            if let Some(extent) = &entry.extent {
                 self.shared_bytes -= shared_bytes_of(extent);
-                let of_heat = &self.heats[usize::from(place.heat.get())];
-                of_heat.set(of_heat.get() - 1);
+                let count = &self.heats[usize::from(entry.heat.get())];
+                count.set(count.get() - 1);
             }
             self.free.push(no);
         }
@@ -198,7 +199,7 @@ impl Directory {
 
     /// RAM of this replica without the parts that replicas share, in bytes.
     pub fn replica_bytes(&self) -> usize {
-        self.by_key.allocation_size() + self.places.capacity() * size_of::<Place>()
+        self.by_key.allocation_size() + self.entries.capacity() * size_of::<ReplicaEntry>()
     }
 
     /// RAM of the parts that replicas share, in bytes.

@@ -139,7 +139,7 @@ impl Life {
 
     async fn begin_sharing(disk: &SimDisk, limits: FillLimits, shares: Shares) -> Self {
         let slabs = disk.slabs();
-        let claim = |slab| Claim::new(slab, Superblock::of(slab), SEGMENT_SECTORS);
+        let claim = |slab| Claim::new(slab, Superblock::read_from(slab), SEGMENT_SECTORS);
         let claims: Vec<_> = slabs.iter().map(claim).collect();
         let superblocks = claims.iter().map(|claim| claim.superblock).collect();
         let config = RingConfig {
@@ -220,7 +220,7 @@ fn assert_whole(slabs: &[SlabFile], extent: &Extent) {
     assert_eq!(extent.index, truth.index);
     let mut bytes = AlignedBuf::for_sectors(extent.index.sectors() as usize);
     slabs[usize::from(extent.drive.0)].read_at(extent.first.byte_offset(), &mut bytes).unwrap();
-    assert!(bytes.as_slice() == truth.bytes, "{:?} is not whole", extent.key);
+    assert!(bytes.as_slice() == truth.bytes, "{:?} is damaged", extent.key);
 }
 
 /// Follows the clock, as in a node.
@@ -268,7 +268,7 @@ async fn turns(count: u32) {
 }
 
 #[test]
-fn after_a_clean_stop_all_is_found_again_and_filled_on() {
+fn after_a_clean_stop_all_extents_are_found_and_filling_continues() {
     for seed in 0..20 {
         let disk = disk(seed);
         let mut before = BTreeMap::new();
@@ -293,7 +293,7 @@ fn after_a_clean_stop_all_is_found_again_and_filled_on() {
 }
 
 #[test]
-fn after_a_crash_at_any_instant_what_is_found_is_whole_and_was_asked_for() {
+fn after_a_crash_at_any_instant_extents_found_are_intact_and_were_requested() {
     for seed in seeds() {
         let _seed = Seed(seed);
         let disk = disk(seed);
@@ -373,7 +373,7 @@ fn fills_that_wait_end_when_the_last_drive_takes_no_more() {
 }
 
 #[test]
-fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
+fn a_damaged_journal_loses_only_its_own_extents() {
     let disk = disk(3);
     let first = live(async || {
         let life = Life::begin(&disk).await;
@@ -411,20 +411,20 @@ fn larger_disk(seed: u64) -> SimDisk {
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
 }
 
-fn shares(minimum: u64, pinned: u64, maximum: u64) -> Shares {
-    let share = |minimum, maximum, is_pinned| Share { minimum, maximum, is_pinned };
+fn shares(guarantee: u64, pinned: u64, quota: u64) -> Shares {
+    let share = |guarantee, quota, is_pinned| Share { guarantee, quota, is_pinned };
     Shares::new([
-        (TableTag(1), share(minimum, u64::MAX, false)),
+        (TableTag(1), share(guarantee, u64::MAX, false)),
         (TableTag(2), share(pinned, pinned, true)),
-        (TableTag(3), share(0, maximum, false)),
+        (TableTag(3), share(0, quota, false)),
     ])
 }
 
 #[test]
-fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
-    const MINIMUM: u64 = 100;
+fn shares_hold_through_scans_restarts_and_changes_of_the_shares() {
+    const GUARANTEE: u64 = 100;
     const PINNED: u64 = 120;
-    const MAXIMUM: u64 = 64;
+    const QUOTA: u64 = 64;
     for seed in 0..8 {
         let disk = larger_disk(seed);
         let mut random = StdRng::seed_from_u64(seed);
@@ -440,7 +440,7 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
         let mut least = 0;
         for round in 0..4 {
             live(async || {
-                let shares = shares(MINIMUM, PINNED, MAXIMUM);
+                let shares = shares(GUARANTEE, PINNED, QUOTA);
                 let life = Life::begin_sharing(&disk, LIMITS, shares).await;
                 assert!(pinned.iter().all(|&name| life.finds(&disk, name)), "seed {seed}");
                 let mut held = life.sectors_of(1).await;
@@ -457,24 +457,24 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
                     let refused = matches!(outcome, FillOutcome::Failed(_));
                     assert!(!refused || table == 2, "{outcome:?} seed {seed}");
                     let now = life.sectors_of(1).await;
-                    assert!(now >= held.min(MINIMUM), "{held} became {now}, seed {seed}");
+                    assert!(now >= held.min(GUARANTEE), "{held} became {now}, seed {seed}");
                     held = now;
                     assert!(
-                        life.sectors_of(2).await <= PINNED && life.sectors_of(3).await <= MAXIMUM
+                        life.sectors_of(2).await <= PINNED && life.sectors_of(3).await <= QUOTA
                     );
                     if table == 2 && !refused {
                         pinned.insert(name);
                     }
                 }
                 assert!(pinned.iter().all(|&name| life.finds(&disk, name)), "seed {seed}");
-                least = held.min(MINIMUM);
+                least = held.min(GUARANTEE);
                 life.stop().await;
             });
         }
         assert!(pinned.len() > 15, "{pinned:?}");
         // With a lower quota, extents above it are evicted.
         live(async || {
-            let life = Life::begin_sharing(&disk, LIMITS, shares(MINIMUM, PINNED, 20)).await;
+            let life = Life::begin_sharing(&disk, LIMITS, shares(GUARANTEE, PINNED, 20)).await;
             assert!(life.sectors_of(3).await <= 20);
             // Without shares, only reads decide what is kept.
             life.stop().await;
@@ -492,7 +492,7 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
 }
 
 #[test]
-fn what_tables_may_count_on_outlives_writes_that_fail_as_it_is_moved() {
+fn guaranteed_extents_survive_failed_writes_while_they_are_moved() {
     for seed in 0..100 {
         let disk = larger_disk(seed);
         // Without shares at first, so that these extents share segments with others, and must be moved out.

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn fill(life: &Life, chunk: u32) -> FillOutcome {
     let filled = tokio::time::timeout(PATIENCE, life.fill(name(chunk))).await;
-    filled.unwrap_or_else(|_| panic!("chunk {chunk} is never filled, nor said to fail"))
+    filled.unwrap_or_else(|_| panic!("chunk {chunk} neither succeeds nor fails"))
 }
 
 fn why(outcome: FillOutcome) -> String {
@@ -35,7 +35,7 @@ fn why(outcome: FillOutcome) -> String {
 }
 
 #[test]
-fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
+fn a_step_that_panics_fails_and_fills_and_reclaims_continue() {
     for step in ["scan", "write", "publish", "record", "heat", "reread", "empty"] {
         let disk = disk(11);
         live(async || {
@@ -48,7 +48,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
                 fill(&life, chunk).await;
                 life.found(&disk);
             }
-            assert_eq!(defect::left(), 0, "{step} never came");
+            assert_eq!(defect::left(), 0, "no step {step} panicked");
             // A journal whose end is unknown closes its drive, and there are two drives.
             let is_closed = matches!(step, "record" | "empty");
             for chunk in 150..250 {
@@ -81,7 +81,7 @@ fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
 }
 
 #[test]
-fn a_drive_that_ends_no_write_is_retired_and_who_waits_is_told() {
+fn a_drive_that_finishes_no_write_is_retired_and_its_fills_fail() {
     timed(async |disk, life| {
         disk.hold(true);
         // The drives have as many writes under way as is allowed, so that all others wait for them.
@@ -133,7 +133,7 @@ impl Chunk for Long {
 }
 
 #[test]
-fn a_chunk_longer_than_a_segment_is_read_once_and_what_to_do_is_said() {
+fn a_chunk_longer_than_a_segment_is_read_once_and_the_error_says_what_to_do() {
     live(async || {
         let life = Life::begin(&disk(1)).await;
         let reads = Arc::new(AtomicUsize::new(0));
@@ -152,12 +152,12 @@ fn a_chunk_longer_than_a_segment_is_read_once_and_what_to_do_is_said() {
 }
 
 #[test]
-fn what_there_is_no_room_in_is_named() {
+fn the_error_names_what_has_no_space() {
     live(async || {
         let limits = FillLimits { directory_bytes_max: 0, ..LIMITS };
         let life = Life::begin_with(&disk(1), limits).await;
-        let said = why(fill(&life, 1).await);
-        assert!(said.starts_with("the directory has all the memory"), "{said}");
+        let reason = why(fill(&life, 1).await);
+        assert!(reason.starts_with("the directory has all the memory"), "{reason}");
         life.stop().await;
     });
     live(async || {
@@ -167,11 +167,11 @@ fn what_there_is_no_room_in_is_named() {
         let disk = SimDisk::new(SimConfig { seed: 1, drives, ..SimConfig::default() });
         let life = Life::begin(&disk).await;
         disk.set_faults(SimFaults { failed_writes_per_mille: 1000, ..SimFaults::default() });
-        let mut said = String::new();
+        let mut reason = String::new();
         for chunk in 0..8 {
-            said = why(fill(&life, chunk).await);
+            reason = why(fill(&life, chunk).await);
         }
-        assert!(said.starts_with("the drives that take writes are full"), "{said}");
+        assert!(reason.starts_with("the drives that take writes are full"), "{reason}");
         life.stop().await;
     });
 }

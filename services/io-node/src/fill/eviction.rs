@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_kept_first_and_costs_no_allowance() {
+    fn due_extents_are_kept_first_and_cost_no_allowance() {
         let mut eviction = Eviction::new(10);
         let mut candidates = candidates(&[1, 0, 3, 0]);
         candidates[1].is_due = true;

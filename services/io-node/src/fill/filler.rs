@@ -4,11 +4,11 @@
 //! once however many requests there are. Fills run in the background, a bounded number at a time. Their steps
 //! (`task.rs`) report back to the filler, which does all bookkeeping without a lock.
 
-mod house;
+mod allocate;
+mod faults;
 mod reclaim;
 mod record;
 mod shares;
-mod trouble;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,8 +23,10 @@ use tokio::time::Instant;
 use self::reclaim::Reclaim;
 use super::chunk::Chunk;
 use super::eviction::Eviction;
-use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
-use super::health::{DriveState, Health, is_of_the_drive};
+use super::handle::{
+    DriveGauges, FillHandle, FillOutcome, FillRequest, FillStats, FillerMessage, Waiter,
+};
+use super::health::{DriveState, Health, is_drive_fault};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::restore;
@@ -41,7 +43,7 @@ use super::waiting::WaitingFills;
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
-use crate::slab::{Found, Superblock};
+use crate::slab::{FoundJournal, Superblock};
 
 /// The allowance for rewriting hot extents accumulates up to this many segments.
 pub const SEGMENTS_SAVED: u64 = 4;
@@ -89,10 +91,10 @@ pub struct FillLimits {
 
 /// The filler's state; [`Filler::run`] is its task.
 pub struct Filler {
-    asks: mpsc::Receiver<Ask>,
-    words: mpsc::Receiver<Word>,
+    requests: mpsc::Receiver<FillRequest>,
+    messages: mpsc::Receiver<FillerMessage>,
     /// For the filler's own steps.
-    own_words: mpsc::WeakSender<Word>,
+    own_messages: mpsc::WeakSender<FillerMessage>,
     cores: Arc<[Mailbox]>,
     limits: FillLimits,
     slabs: Vec<Superblock>,
@@ -117,7 +119,7 @@ pub struct Filler {
     /// Chunks that are longer than a segment, and their bytes. They are not scanned again, since they can never fit.
     too_long: HashMap<ExtentKey, u64>,
     /// Encoded extents that await space on a drive.
-    homeless: VecDeque<(ExtentKey, pack::Extent)>,
+    awaiting_space: VecDeque<(ExtentKey, pack::Extent)>,
     eviction: Eviction,
     shares: Shares,
     pace: Pace,
@@ -152,16 +154,16 @@ impl Filler {
     ) -> (Self, FillHandle) {
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
-        let (handle, asks, words) =
+        let (handle, requests, messages) =
             FillHandle::new(limits.queue_max, Arc::clone(&stats), Arc::clone(&gauges));
         let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
         let bytes_under_way = limits.fills_max as u64 * segment_sectors * SECTOR_BYTES as u64;
         let placed = Placed::new(cores.len(), !shares.is_empty());
         let filler = Self {
-            asks,
-            words,
-            own_words: handle.own_words(),
+            requests,
+            messages,
+            own_messages: handle.own_messages(),
             cores,
             limits,
             segments: Segments::new(segment_sectors, &sectors, epoch_min),
@@ -177,7 +179,7 @@ impl Filler {
             bufs: slabs.iter().map(|_| Arc::new(TransferBufs::new(bytes_under_way))).collect(),
             failed: HashMap::new(),
             too_long: HashMap::new(),
-            homeless: VecDeque::new(),
+            awaiting_space: VecDeque::new(),
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
             shares,
             pace: Pace::new(limits.fill_rate, Instant::now()),
@@ -198,9 +200,9 @@ impl Filler {
     /// Enters all extents on the slabs into every core's directory, and returns how many there are. Call it first.
     ///
     /// The filler's own records follow in [`run`](Self::run): rows can be served without them.
-    pub async fn restore(&mut self, found: Vec<Vec<Found>>) -> usize {
+    pub async fn restore(&mut self, found: Vec<Vec<FoundJournal>>) -> usize {
         let restored = restore::plan(found, self.segment_sectors);
-        self.segments.restore(restored.kept);
+        self.segments.restore(restored.segments);
         for segment in restored.unreadable {
             self.segments.distrust(segment);
         }
@@ -239,7 +241,7 @@ impl Filler {
     pub async fn run(mut self) {
         self.take_over().await;
         // Tables over their quota have had extents evicted.
-        self.tell();
+        self.update_stats();
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             let wake = self.wake();
@@ -248,16 +250,16 @@ impl Filler {
                 biased;
                 Some(step) = self.steps.next() => self.stepped(step),
                 // Messages are taken even when the queue of fills is full.
-                Some(word) = self.words.recv() => match word {
-                    Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
-                    Word::Late(drive) => self.late(drive),
-                    Word::Slow(drive) => self.slow(drive),
+                Some(message) = self.messages.recv() => match message {
+                    FillerMessage::BadExtent(extent, error) => self.drop_extent(&extent, error),
+                    FillerMessage::Late(drive) => self.late(drive),
+                    FillerMessage::Slow(drive) => self.slow(drive),
                     // The receiver may be gone.
-                    Word::Tables(to) => drop(to.send(self.shares.holdings().collect())),
-                    Word::Stop(stopped) => self.stopping = Some(stopped),
+                    FillerMessage::Tables(to) => drop(to.send(self.shares.holdings().collect())),
+                    FillerMessage::Stop(stopped) => self.stopping = Some(stopped),
                 },
-                ask = self.asks.recv(), if takes => match ask {
-                    Some(Ask { name, chunk, waiter }) => self.asked(name, chunk, waiter),
+                request = self.requests.recv(), if takes => match request {
+                    Some(FillRequest { name, chunk, waiter }) => self.requested(name, chunk, waiter),
                     None => break,
                 },
                 // The branch is enabled only if `wake` is a time.
@@ -267,16 +269,16 @@ impl Filler {
             }
             if self.stopping.is_none() {
                 // Placing comes first: it may end fills and so allow scans that no step's report would start.
-                self.house();
+                self.allocate();
                 self.start_scans();
                 self.scrub();
             }
             self.record();
-            self.tell();
+            self.update_stats();
         }
     }
 
-    fn tell(&self) {
+    fn update_stats(&self) {
         self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
         self.stats.waiting.store(self.queued.len() as u64, Ordering::Relaxed);
         self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
@@ -287,7 +289,7 @@ impl Filler {
         if self.stopping.is_some() {
             return None;
         }
-        let fill = self.homeless.front().and_then(|_| self.pace.wait(Instant::now()));
+        let fill = self.awaiting_space.front().and_then(|_| self.pace.wait(Instant::now()));
         [fill, self.scrub.wait()].into_iter().flatten().min()
     }
 
@@ -302,7 +304,7 @@ impl Filler {
         self.reclaiming.is_none() && !self.is_busy()
     }
 
-    fn asked(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
+    fn requested(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
         if self.segments.is_closed() {
             let outcome = FillOutcome::Failed(NO_DRIVE.into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
@@ -331,7 +333,7 @@ impl Filler {
 
     fn start_scans(&mut self) {
         // An extent counts from its scan until it is written, because it is in memory that long.
-        while self.scanning + self.homeless.len() + self.writing.iter().sum::<usize>()
+        while self.scanning + self.awaiting_space.len() + self.writing.iter().sum::<usize>()
             < self.limits.fills_max
         {
             let Some(run) = self.queued.pop() else { break };
@@ -358,7 +360,7 @@ impl Filler {
                 self.scanning -= 1;
                 for (name, extent) in extents {
                     match extent {
-                        Ok(extent) => self.homeless.push_back((name, extent)),
+                        Ok(extent) => self.awaiting_space.push_back((name, extent)),
                         Err(why) => self.end(name, FillOutcome::Failed(why.into())),
                     }
                 }
@@ -367,17 +369,17 @@ impl Filler {
             Step::Scrubbed { extent, outcome } => {
                 self.scrub.read();
                 self.stats.scrubbed.fetch_add(1, Ordering::Relaxed);
-                if let Err(trouble) = outcome
-                    && trouble.is_of_the_drive()
+                if let Err(error) = outcome
+                    && error.means_bad_data()
                 {
-                    self.drop_extent(&extent, trouble);
+                    self.drop_extent(&extent, error);
                 }
             }
             Step::Reread { extent, copy } => match copy {
                 Ok(copy) => self.keep(extent.segment, extent.key, copy),
-                Err(trouble) => {
-                    if trouble.is_of_the_drive() {
-                        self.drop_extent(&extent, trouble);
+                Err(error) => {
+                    if error.means_bad_data() {
+                        self.drop_extent(&extent, error);
                     }
                     if !self.not_due(extent.segment, extent.key) {
                         self.eviction.refund(extent.index.sectors().into());
@@ -404,7 +406,7 @@ impl Filler {
                 self.segments.settle(segment, extents, record_sectors);
                 self.count_used(segment.drive);
                 self.journal_written(segment.drive, outcome);
-                self.keep_roomless();
+                self.retry_out_of_space();
             }
             Step::Emptied { segment, outcome } => {
                 // If this segment's drive was retired meanwhile, another segment may be being reclaimed.
@@ -439,10 +441,10 @@ impl Filler {
                 self.health[drive].written();
                 self.publish(&extent);
                 self.count_published(&extent, purpose);
-                let (told, key) = (publish(&self.cores, &extent), extent.key);
+                let (broadcast, key) = (publish(&self.cores, &extent), extent.key);
                 let published = move || Step::Published { key, purpose, bytes };
                 let work = async move {
-                    told.wait().await;
+                    broadcast.wait().await;
                     published()
                 };
                 // If the wait panics, the cores still have the message, so the step counts as done.
@@ -468,7 +470,7 @@ impl Filler {
                         self.end(extent.key, FillOutcome::Failed(why.into()));
                     }
                     Purpose::Keep { from, is_due } => {
-                        if is_due && failed.as_ref().is_none_or(is_of_the_drive) {
+                        if is_due && failed.as_ref().is_none_or(is_drive_fault) {
                             self.keep_once_more(from, extent.key);
                         }
                         self.moved(from);
@@ -505,7 +507,7 @@ impl Filler {
             drive,
             bufs: Arc::clone(&self.bufs[usize::from(drive.0)]),
             gauges: Arc::clone(&self.gauges),
-            filler: self.own_words.clone(),
+            filler: self.own_messages.clone(),
         }
     }
 

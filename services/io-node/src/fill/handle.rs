@@ -7,7 +7,7 @@ use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::{Chunk, FillKey, TableChunk};
-use super::health::{DriveState, Trouble};
+use super::health::{DriveState, ExtentError};
 use super::shares::Holding;
 use crate::directory::Extent;
 use crate::table::OpenTable;
@@ -62,8 +62,8 @@ pub struct DriveGauges {
 /// Sends requests to the filler, from any thread.
 #[derive(Clone)]
 pub struct FillHandle {
-    asks: mpsc::Sender<Ask>,
-    words: mpsc::Sender<Word>,
+    requests: mpsc::Sender<FillRequest>,
+    messages: mpsc::Sender<FillerMessage>,
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
 }
@@ -72,7 +72,7 @@ pub struct FillHandle {
 pub type Waiter = oneshot::Sender<FillOutcome>;
 
 /// A request to fill a chunk.
-pub struct Ask {
+pub struct FillRequest {
     /// The extent's name.
     pub name: ExtentKey,
     /// The chunk's data.
@@ -82,9 +82,9 @@ pub struct Ask {
 }
 
 /// Other messages to the filler.
-pub enum Word {
+pub enum FillerMessage {
     /// An extent can't be served.
-    Bad(Arc<Extent>, Trouble),
+    BadExtent(Arc<Extent>, ExtentError),
     /// A drive did not answer in time.
     Late(DriveNo),
     /// All reads of a drive in one second took many times longer than usual.
@@ -96,7 +96,7 @@ pub enum Word {
 }
 
 /// Messages that wait at most. A message beyond that is dropped; whoever sent it will send another.
-const WORDS_MAX: usize = 1024;
+const MESSAGES_MAX: usize = 1024;
 
 impl FillHandle {
     /// Creates a handle and the receivers of its requests, of which `queue_max` may wait, and of its messages.
@@ -104,16 +104,17 @@ impl FillHandle {
         queue_max: usize,
         stats: Arc<FillStats>,
         drives: Arc<[DriveGauges]>,
-    ) -> (Self, mpsc::Receiver<Ask>, mpsc::Receiver<Word>) {
-        let (asks, asked) = mpsc::channel(queue_max);
-        let (words, told) = mpsc::channel(WORDS_MAX);
-        (Self { asks, words, stats, drives }, asked, told)
+    ) -> (Self, mpsc::Receiver<FillRequest>, mpsc::Receiver<FillerMessage>) {
+        let (requests, requested) = mpsc::channel(queue_max);
+        let (messages, received) = mpsc::channel(MESSAGES_MAX);
+        (Self { requests, messages, stats, drives }, requested, received)
     }
 
     /// Requests a fill without waiting. If too many requests wait, it is dropped; the next miss requests it again.
-    pub fn ask(&self, table: &Arc<OpenTable>, key: FillKey) {
+    pub fn request(&self, table: &Arc<OpenTable>, key: FillKey) {
         if let Some((name, chunk)) = TableChunk::new(table, key) {
-            let _ = self.asks.try_send(Ask { name, chunk: Box::new(chunk), waiter: None });
+            let _ =
+                self.requests.try_send(FillRequest { name, chunk: Box::new(chunk), waiter: None });
         }
     }
 
@@ -128,9 +129,9 @@ impl FillHandle {
     /// Fills an extent with a chunk's data.
     pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
         let (waiter, outcome) = oneshot::channel();
-        let ask = Ask { name, chunk, waiter: Some(waiter) };
+        let request = FillRequest { name, chunk, waiter: Some(waiter) };
         let stopped = || FillOutcome::Failed("the node is shutting down".into());
-        if self.asks.send(ask).await.is_err() {
+        if self.requests.send(request).await.is_err() {
             return stopped();
         }
         outcome.await.unwrap_or_else(|_| stopped())
@@ -138,23 +139,23 @@ impl FillHandle {
 
     /// Reports an extent whose bytes can't be served. It is dropped, and the next miss fills it again, elsewhere. If
     /// too many messages wait, the next read of the extent reports it again.
-    pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
-        let _ = self.words.try_send(Word::Bad(Arc::clone(extent), trouble));
+    pub fn bad_extent(&self, extent: &Arc<Extent>, error: ExtentError) {
+        let _ = self.messages.try_send(FillerMessage::BadExtent(Arc::clone(extent), error));
     }
 
     /// A sender for the filler's own steps. It is weak, so that the filler ends when all handles are dropped.
-    pub(super) fn own_words(&self) -> mpsc::WeakSender<Word> {
-        self.words.downgrade()
+    pub(super) fn own_messages(&self) -> mpsc::WeakSender<FillerMessage> {
+        self.messages.downgrade()
     }
 
     /// Reports that all reads of a drive in one second took many times longer than before.
     pub fn slow(&self, drive: DriveNo) {
-        let _ = self.words.try_send(Word::Slow(drive));
+        let _ = self.messages.try_send(FillerMessage::Slow(drive));
     }
 
     /// Reports that a drive did not answer reads in time.
     pub fn late(&self, drive: DriveNo) {
-        let _ = self.words.try_send(Word::Late(drive));
+        let _ = self.messages.try_send(FillerMessage::Late(drive));
     }
 
     /// Asks the filler to record what is written already, and to start nothing more. The receiver completes when that
@@ -162,14 +163,14 @@ impl FillHandle {
     pub fn stop(&self) -> oneshot::Receiver<()> {
         let (stopped, done) = oneshot::channel();
         // If too many messages wait, this one is lost and nothing is recorded: there would be no time for it.
-        let _ = self.words.try_send(Word::Stop(stopped));
+        let _ = self.messages.try_send(FillerMessage::Stop(stopped));
         done
     }
 
     /// Each table's extents on the drives, in no order; empty while the filler is too busy to answer.
     pub async fn tables(&self) -> Vec<(TableTag, Holding)> {
         let (to, tables) = oneshot::channel();
-        let _ = self.words.try_send(Word::Tables(to));
+        let _ = self.messages.try_send(FillerMessage::Tables(to));
         tables.await.unwrap_or_default()
     }
 

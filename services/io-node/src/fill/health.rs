@@ -21,7 +21,7 @@ pub enum DriveState {
 
 /// Why an extent's bytes can't be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum ExtentError {
     /// A sector differs from what was written.
     #[error("a sector does not match its checksum")]
     Checksum,
@@ -44,9 +44,9 @@ pub enum JournalError {
     Panicked,
 }
 
-impl Trouble {
+impl ExtentError {
     /// Whether the extent can't be served from now on. A full ring or a shortage in the kernel says nothing about it.
-    pub fn is_of_the_drive(&self) -> bool {
+    pub fn means_bad_data(&self) -> bool {
         match self {
             Self::Read(ReadError::Io { fault, .. }) => {
                 !matches!(fault, DriveFault::Busy | DriveFault::Misuse)
@@ -58,7 +58,7 @@ impl Trouble {
 }
 
 /// Whether a failed write is the drive's fault. A full ring or a shortage in the kernel is not.
-pub fn is_of_the_drive(error: &WriteError) -> bool {
+pub fn is_drive_fault(error: &WriteError) -> bool {
     match error {
         WriteError::Io { fault, .. } => !matches!(fault, DriveFault::Busy | DriveFault::Misuse),
         WriteError::NoSpace { .. } | WriteError::PastEnd { .. } => true,
@@ -98,14 +98,14 @@ impl Health {
     }
 
     /// Counts a failed extent. Returns whether the drive's state changed.
-    pub fn read_failed(&mut self, trouble: Trouble, now: Instant) -> bool {
-        if trouble == Trouble::Undecodable {
+    pub fn read_failed(&mut self, error: ExtentError, now: Instant) -> bool {
+        if error == ExtentError::Undecodable {
             return false;
         }
         forget_old(&mut self.read_failures, now);
         self.read_failures.push_back(now);
         let is_gone =
-            matches!(trouble, Trouble::Read(ReadError::Io { fault: DriveFault::Gone, .. }));
+            matches!(error, ExtentError::Read(ReadError::Io { fault: DriveFault::Gone, .. }));
         match is_gone || self.read_failures.len() >= READ_FAILURES_MAX {
             true => self.become_state(DriveState::Retired),
             false => false,
@@ -139,7 +139,7 @@ impl Health {
 
     /// Counts a failed write of an extent. Returns whether the drive's state changed.
     pub fn write_failed(&mut self, error: &WriteError) -> bool {
-        if !is_of_the_drive(error) {
+        if !is_drive_fault(error) {
             return false;
         }
         self.write_failures += 1;
@@ -163,7 +163,7 @@ impl Health {
 
     fn worsen(&mut self, error: &WriteError) -> bool {
         match error {
-            _ if !is_of_the_drive(error) => false,
+            _ if !is_drive_fault(error) => false,
             WriteError::Io { fault: DriveFault::Gone, .. } => {
                 self.become_state(DriveState::Retired)
             }
@@ -202,9 +202,9 @@ mod tests {
 
     use super::*;
 
-    fn read(errno: i32) -> Trouble {
+    fn read(errno: i32) -> ExtentError {
         let (drive, offset) = (DriveNo(0), ByteOffset(0));
-        Trouble::Read(ReadError::Io { drive, offset, errno, fault: DriveFault::of(errno) })
+        ExtentError::Read(ReadError::Io { drive, offset, errno, fault: DriveFault::of(errno) })
     }
 
     fn write(errno: i32) -> WriteError {
@@ -216,20 +216,22 @@ mod tests {
     const ENODEV: i32 = 19;
 
     #[test]
-    fn a_bad_sector_now_and_then_is_no_bad_drive() {
+    fn a_bad_sector_now_and_then_does_not_retire_a_drive() {
         let (mut health, start) = (Health::default(), Instant::now());
         for minute in 0..1000 {
             let now = start + Duration::from_secs(2) * minute;
-            assert!(!health.read_failed([read(EIO), Trouble::Checksum][minute as usize % 2], now));
-            assert!(!health.read_failed(Trouble::Undecodable, now));
+            assert!(
+                !health.read_failed([read(EIO), ExtentError::Checksum][minute as usize % 2], now)
+            );
+            assert!(!health.read_failed(ExtentError::Undecodable, now));
         }
         assert_eq!(health.state(), DriveState::Serving);
     }
 
     #[test]
-    fn many_at_a_time_are_and_so_is_a_drive_that_is_gone() {
+    fn many_failed_extents_or_a_missing_drive_retire_it() {
         let (mut health, now) = (Health::default(), Instant::now());
-        let changes = (0..40).filter(|_| health.read_failed(Trouble::Checksum, now)).count();
+        let changes = (0..40).filter(|_| health.read_failed(ExtentError::Checksum, now)).count();
         assert_eq!((changes, health.state()), (1, DriveState::Retired));
         for gone in [
             Health::read_failed(&mut Health::default(), read(ENODEV), now),
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_borne_and_a_drive_that_stays_slow_is_not() {
+    fn a_pause_is_tolerated_and_a_drive_that_stays_late_is_retired() {
         let (mut health, start) = (Health::default(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
         // A pause of five seconds every minute.
@@ -251,19 +253,19 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_is_slow_for_long_is_told_of_once_in_that_time() {
+    fn a_drive_that_stays_slow_is_reported_once() {
         let (mut health, start) = (Health::default(), Instant::now());
-        let told = (0..300).filter(|&tenth| {
+        let reported = (0..300).filter(|&tenth| {
             let now = start + Duration::from_millis(tenth * 100);
             health.was_slow(now)
         });
-        assert_eq!(told.collect::<Vec<_>>(), [290]);
+        assert_eq!(reported.collect::<Vec<_>>(), [290]);
         assert_eq!(health.state(), DriveState::Serving);
         assert!(health.retire() && !health.retire());
     }
 
     #[test]
-    fn writes_that_fail_in_a_row_end_writing_and_not_reading() {
+    fn writes_that_fail_in_a_row_make_a_drive_read_only() {
         let mut health = Health::default();
         let full = WriteError::NoSpace { drive: DriveNo(0), offset: ByteOffset(0) };
         assert!(!health.write_failed(&full) && !health.write_failed(&write(EIO)));

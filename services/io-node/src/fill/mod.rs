@@ -40,7 +40,7 @@ pub use chunk::FillKey;
 pub use eviction::HEAT_MAX;
 pub use filler::{FillLimits, Filler};
 pub use handle::{FillHandle, FillOutcome};
-pub use health::{DriveState, Trouble};
+pub use health::{DriveState, ExtentError};
 pub use pace::Pace;
 pub use segments::{OTHERS_MIN, SegmentNo, held_max_sectors};
 pub use shares::{Holding, Share, Shares};

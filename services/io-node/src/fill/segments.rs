@@ -130,7 +130,7 @@ struct Segment {
 
 /// A segment as its journal describes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct RestoredSegment {
     /// The segment.
     pub segment: SegmentNo,
     /// The epoch of its use.
@@ -170,9 +170,11 @@ impl Segments {
 
     /// Takes over segments that were filled before, in any order. Call it once, first. The newest segment of each log
     /// and drive is filled further.
-    pub fn restore(&mut self, mut kept: Vec<Kept>) {
-        kept.sort_by_key(|kept| kept.epoch);
-        for &Kept { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in &kept {
+    pub fn restore(&mut self, mut restored: Vec<RestoredSegment>) {
+        restored.sort_by_key(|segment| segment.epoch);
+        for &RestoredSegment { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in
+            &restored
+        {
             self.next_epoch = self.next_epoch.max(epoch + 1);
             let drive = self.drive(segment);
             let place = &mut drive.segments[segment.index as usize];
@@ -295,7 +297,7 @@ impl Segments {
     }
 
     /// Stops counting an extent that is not held any more.
-    pub fn let_be(&mut self, segment: SegmentNo, sectors: u64) {
+    pub fn release_held(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.held_sectors = place.held_sectors.saturating_sub(sectors);
     }

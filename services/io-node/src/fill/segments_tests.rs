@@ -85,7 +85,7 @@ fn a_closed_drive_is_passed_over() {
 }
 
 #[test]
-fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_in() {
+fn each_log_has_its_own_segments_and_fills_leave_one_free_for_kept_extents() {
     let mut segments = segments(10, &[50]);
     let all_settled = |segments: &mut Segments| {
         (0..5).for_each(|index| segments.settle(segment(0, index), 9, 99));
@@ -113,9 +113,9 @@ fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_
 }
 
 #[test]
-fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
+fn restored_segments_are_filled_further_and_reclaimed_by_age() {
     let mut segments = segments(10, &[50]);
-    let kept = |index, epoch, used_sectors| Kept {
+    let restored = |index, epoch, used_sectors| RestoredSegment {
         segment: segment(0, index),
         epoch,
         log: Log::Small,
@@ -125,7 +125,7 @@ fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
         sum: 0,
     };
     // The third segment was emptied, and not used since.
-    segments.restore(vec![kept(0, 7, 4), kept(1, 5, 8), kept(2, 8, 0)]);
+    segments.restore(vec![restored(0, 7, 4), restored(1, 5, 8), restored(2, 8, 0)]);
     segments.distrust(segment(0, 3));
     assert_eq!(segments.allocate(Log::Small, 4, 1, Use::Fill), room(0, 0, 4));
     assert_eq!(segments.allocate(Log::Small, 7, 1, Use::Fill), room(0, 2, 20));
@@ -138,7 +138,7 @@ fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
 }
 
 #[test]
-fn what_is_held_already_is_not_made_held_again_nor_more_than_the_held_log_may_have() {
+fn a_segment_of_the_held_log_is_not_given_to_it_again_nor_one_beyond_its_maximum() {
     let mut segments = segments(10, &[90]);
     for index in 0..4 {
         assert_eq!(
@@ -156,7 +156,7 @@ fn what_is_held_already_is_not_made_held_again_nor_more_than_the_held_log_may_ha
 }
 
 #[test]
-fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_in_it() {
+fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_that_is_not_held() {
     // Nine segments: five for the held log.
     let mut segments = segments(10, &[90]);
     assert_eq!(held_max_sectors(10, &[HEAD_SECTORS + 90, HEAD_SECTORS + 30]), 33);
@@ -174,7 +174,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_
     // The space is free for the other logs.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 5, 50));
     // At most three quarters are held: enough for the held log to reclaim it, but not for others.
-    segments.let_be(segment(0, 3), 1);
+    segments.release_held(segment(0, 3), 1);
     let third = Allocation::Reclaim(segment(0, 3));
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), third);
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 6, 60));
@@ -185,7 +185,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_
     });
     let oldest = Allocation::Reclaim(segment(0, 5));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), oldest);
-    segments.let_be(segment(0, 3), 2);
+    segments.release_held(segment(0, 3), 2);
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), third);
     // A due extent may use the spare segment.
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), third);

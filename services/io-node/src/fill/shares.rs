@@ -25,23 +25,23 @@ use crate::directory::ByKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Sectors of the table that other tables' fills do not evict.
-    pub minimum: u64,
+    pub guarantee: u64,
     /// The most sectors that the table may have; at least those of the longest extent.
-    pub maximum: u64,
+    pub quota: u64,
     /// Whether nothing of the table is evicted. Its guarantee is then its quota.
     pub is_pinned: bool,
 }
 
 /// Whether a chunk gets space, as its table's share decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum SpaceDecision {
     /// It gets space.
     Room {
         /// Whether in the held log.
         is_held: bool,
     },
     /// It gets space after these extents of its table have been evicted.
-    LetGo(Vec<ExtentKey>),
+    Evict(Vec<ExtentKey>),
     /// It waits until an extent of its table that is being written can be evicted.
     Wait,
     /// It is refused: its table is at its quota, and nothing of it can be evicted.
@@ -75,7 +75,7 @@ struct Table {
     /// A fill was refused, and nothing was evicted since.
     is_full: bool,
     /// This and the following fields are used only for tables with a share.
-    extents: ByKey<Member>,
+    extents: ByKey<TableExtent>,
     /// Names in the order in which the extents came; some may be stale.
     order: VecDeque<ExtentKey>,
     /// Names in the order in which the extents became held; some may be stale.
@@ -83,14 +83,14 @@ struct Table {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct TableExtent {
     sectors: u64,
     is_written: bool,
     held_in: Option<SegmentNo>,
 }
 
 /// A list is compacted when it has more than twice as many names as there are extents, and these.
-const GONE_MAX: usize = 64;
+const STALE_NAMES_MAX: usize = 64;
 
 impl Shares {
     /// Creates the bookkeeping for these shares; the other tables have none.
@@ -121,7 +121,7 @@ impl Shares {
 
     /// Whether kept extents of this extent's table are to be held.
     pub fn holds(&self, key: ExtentKey) -> bool {
-        self.shares.get(&key.pack.table()).is_some_and(|share| share.minimum > 0)
+        self.shares.get(&key.pack.table()).is_some_and(|share| share.guarantee > 0)
     }
 
     /// Whether nothing of this extent's table is evicted.
@@ -130,28 +130,28 @@ impl Shares {
     }
 
     /// Decides whether a chunk of that many sectors gets space.
-    pub fn turn(&mut self, key: ExtentKey, sectors: u64) -> Turn {
+    pub fn decide(&mut self, key: ExtentKey, sectors: u64) -> SpaceDecision {
         let Some(&share) = self.shares.get(&key.pack.table()) else {
-            return Turn::Room { is_held: false };
+            return SpaceDecision::Room { is_held: false };
         };
         let table = self.tables.entry(key.pack.table()).or_default();
-        let over = (table.holding.sectors + sectors).saturating_sub(share.maximum);
+        let over = (table.holding.sectors + sectors).saturating_sub(share.quota);
         if over == 0 {
-            return Turn::Room { is_held: table.holding.held_sectors < share.minimum };
+            return SpaceDecision::Room { is_held: table.holding.held_sectors < share.guarantee };
         }
-        if share.is_pinned || sectors > share.maximum {
+        if share.is_pinned || sectors > share.quota {
             table.is_full = true;
-            return Turn::Full;
+            return SpaceDecision::Full;
         }
         let (first, freed) = table.first_written(over);
-        if freed < over { Turn::Wait } else { Turn::LetGo(first) }
+        if freed < over { SpaceDecision::Wait } else { SpaceDecision::Evict(first) }
     }
 
     /// The extents to evict because their tables exceed their quotas: after a restart with other shares.
     pub fn over(&self) -> Vec<ExtentKey> {
         let over = |(tag, table): (&TableTag, &Table)| {
-            let maximum = self.shares.get(tag).map_or(u64::MAX, |share| share.maximum);
-            let over = table.holding.sectors.saturating_sub(maximum);
+            let quota = self.shares.get(tag).map_or(u64::MAX, |share| share.quota);
+            let over = table.holding.sectors.saturating_sub(quota);
             if over > 0 { table.first_written(over).0 } else { Vec::new() }
         };
         self.tables.iter().flat_map(over).collect()
@@ -164,7 +164,7 @@ impl Shares {
         table.holding.extents += 1;
         table.holding.sectors += sectors;
         if self.shares.contains_key(&key.pack.table()) {
-            table.extents.insert(key, Member { sectors, is_written: false, held_in: None });
+            table.extents.insert(key, TableExtent { sectors, is_written: false, held_in: None });
             push(&mut table.order, key, &table.extents);
             if let Some(segment) = held_in {
                 table.hold(key, segment);
@@ -175,8 +175,8 @@ impl Shares {
     /// Notes that an extent is written.
     pub fn written(&mut self, key: ExtentKey) {
         let table = self.tables.get_mut(&key.pack.table());
-        if let Some(member) = table.and_then(|table| table.extents.get_mut(&key)) {
-            member.is_written = true;
+        if let Some(extent) = table.and_then(|table| table.extents.get_mut(&key)) {
+            extent.is_written = true;
         }
     }
 
@@ -191,7 +191,7 @@ impl Shares {
     /// Returns where it was held before, and the extents that are not held any more in its place.
     pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
         let Some(table) = self.tables.get_mut(&key.pack.table()) else { return Vec::new() };
-        let mut unheld: Vec<_> = table.let_be(key).into_iter().collect();
+        let mut unheld: Vec<_> = table.release(key).into_iter().collect();
         if let Some(segment) = held_in {
             table.hold(key, segment);
         }
@@ -201,20 +201,20 @@ impl Shares {
 
     /// Releases the extents that were held first while the table still holds its guarantee without them.
     pub fn trim(&mut self, table: TableTag) -> Vec<Unheld> {
-        let minimum = self.shares.get(&table).map_or(0, |share| share.minimum);
+        let guarantee = self.shares.get(&table).map_or(0, |share| share.guarantee);
         let Some(table) = self.tables.get_mut(&table) else { return Vec::new() };
         let mut unheld = Vec::new();
         while let Some(&first) = table.held.front() {
-            let member = table.extents.get(&first).filter(|member| member.held_in.is_some());
-            let Some(member) = member else {
+            let extent = table.extents.get(&first).filter(|extent| extent.held_in.is_some());
+            let Some(extent) = extent else {
                 table.held.pop_front();
                 continue;
             };
-            if table.holding.held_sectors - member.sectors < minimum {
+            if table.holding.held_sectors - extent.sectors < guarantee {
                 break;
             }
             table.held.pop_front();
-            unheld.extend(table.let_be(first));
+            unheld.extend(table.release(first));
         }
         unheld
     }
@@ -222,7 +222,7 @@ impl Shares {
     /// Removes an extent that is gone or was not written. Returns where it was held.
     pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
         let table = self.tables.get_mut(&key.pack.table())?;
-        let was_held = table.let_be(key);
+        let was_held = table.release(key);
         table.extents.remove(&key);
         table.is_full = false;
         table.holding.extents -= 1;
@@ -253,14 +253,14 @@ impl Shares {
         for at in order {
             let Candidate { key, sectors, .. } = candidates[at];
             let tag = key.pack.table();
-            let share = self.shares.get(&tag).filter(|share| share.minimum > 0);
+            let share = self.shares.get(&tag).filter(|share| share.guarantee > 0);
             let Some((share, table)) = share.zip(self.tables.get(&tag)) else { continue };
-            if table.extents.get(&key).is_some_and(|member| member.held_in.is_some()) {
+            if table.extents.get(&key).is_some_and(|extent| extent.held_in.is_some()) {
                 due[at] = true;
                 continue;
             }
             let coming = coming.entry(tag).or_default();
-            if table.holding.held_sectors + *coming < share.minimum {
+            if table.holding.held_sectors + *coming < share.guarantee {
                 due[at] = true;
                 *coming += sectors;
             }
@@ -277,10 +277,10 @@ impl Table {
             if freed >= sectors {
                 break;
             }
-            if let Some(member) = self.extents.get(&key).filter(|member| member.is_written) {
+            if let Some(extent) = self.extents.get(&key).filter(|extent| extent.is_written) {
                 // A name that was removed and added again occurs twice.
                 if !first.contains(&key) {
-                    freed += member.sectors;
+                    freed += extent.sectors;
                     first.push(key);
                 }
             }
@@ -289,24 +289,24 @@ impl Table {
     }
 
     fn hold(&mut self, key: ExtentKey, segment: SegmentNo) {
-        let Some(member) = self.extents.get_mut(&key) else { return };
-        member.held_in = Some(segment);
-        self.holding.held_sectors += member.sectors;
+        let Some(extent) = self.extents.get_mut(&key) else { return };
+        extent.held_in = Some(segment);
+        self.holding.held_sectors += extent.sectors;
         push(&mut self.held, key, &self.extents);
     }
 
-    fn let_be(&mut self, key: ExtentKey) -> Option<Unheld> {
-        let member = self.extents.get_mut(&key)?;
-        let segment = member.held_in.take()?;
-        self.holding.held_sectors -= member.sectors;
-        Some((segment, member.sectors))
+    fn release(&mut self, key: ExtentKey) -> Option<Unheld> {
+        let extent = self.extents.get_mut(&key)?;
+        let segment = extent.held_in.take()?;
+        self.holding.held_sectors -= extent.sectors;
+        Some((segment, extent.sectors))
     }
 }
 
 /// Adds a name to a list, and compacts the list once it has many stale names.
-fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<Member>) {
+fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<TableExtent>) {
     list.push_back(key);
-    if list.len() > 2 * extents.len() + GONE_MAX {
+    if list.len() > 2 * extents.len() + STALE_NAMES_MAX {
         // Of a name that occurs several times, the last one counts.
         let mut seen: ByKey<()> = ByKey::default();
         let kept = list.iter().rev().filter(|key| extents.contains_key(key));
@@ -331,8 +331,8 @@ mod tests {
         Some(SegmentNo { drive: DriveNo(0), index })
     }
 
-    fn shares(minimum: u64, maximum: u64, is_pinned: bool) -> Shares {
-        Shares::new([(TableTag(1), Share { minimum, maximum, is_pinned })])
+    fn shares(guarantee: u64, quota: u64, is_pinned: bool) -> Shares {
+        Shares::new([(TableTag(1), Share { guarantee, quota, is_pinned })])
     }
 
     fn candidate(table: u32, chunk: u32, heat: u32) -> Candidate {
@@ -340,17 +340,17 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_is_held_and_what_is_over_it_is_as_any_other() {
+    fn extents_are_held_up_to_the_guarantee_and_not_above() {
         let mut shares = shares(15, u64::MAX, false);
         for chunk in 0..2 {
-            assert_eq!(shares.turn(key(1, chunk), 10), Turn::Room { is_held: true });
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
             shares.add(key(1, chunk), 10, segment(5));
             shares.written(key(1, chunk));
         }
         // One extent more than the guarantee, so that the table is never below it.
         assert_eq!(shares.holding(TableTag(1)).held_sectors, 20);
-        assert_eq!(shares.turn(key(1, 2), 10), Turn::Room { is_held: false });
-        assert_eq!(shares.turn(key(2, 0), 10), Turn::Room { is_held: false });
+        assert_eq!(shares.decide(key(1, 2), 10), SpaceDecision::Room { is_held: false });
+        assert_eq!(shares.decide(key(2, 0), 10), SpaceDecision::Room { is_held: false });
         // An extent that is read again takes the place of the one that was held first.
         shares.add(key(1, 2), 10, None);
         assert_eq!(shares.moved(key(1, 2), segment(6)), [(segment(5).unwrap(), 10)]);
@@ -362,37 +362,40 @@ mod tests {
             shares.due(&[candidate(2, 9, 3), candidate(1, 9, 1), candidate(1, 0, 2)]),
             [false, false, true]
         );
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::Room { is_held: true });
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: true });
     }
 
     #[test]
-    fn above_its_maximum_a_table_lets_its_own_go() {
+    fn a_table_at_its_quota_evicts_its_own_extents() {
         let mut shares = shares(0, 35, false);
         for chunk in 0..3 {
-            assert_eq!(shares.turn(key(1, chunk), 10), Turn::Room { is_held: false });
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: false });
             shares.add(key(1, chunk), 10, None);
         }
         // None of them is written yet.
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::Wait);
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Wait);
         (0..3).for_each(|chunk| shares.written(key(1, chunk)));
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::LetGo(vec![key(1, 0)]));
-        assert_eq!(shares.turn(key(1, 3), 30), Turn::LetGo(vec![key(1, 0), key(1, 1), key(1, 2)]));
-        assert_eq!(shares.turn(key(1, 3), 36), Turn::Full);
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Evict(vec![key(1, 0)]));
+        assert_eq!(
+            shares.decide(key(1, 3), 30),
+            SpaceDecision::Evict(vec![key(1, 0), key(1, 1), key(1, 2)])
+        );
+        assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::Full);
         shares.remove(key(1, 0), 10);
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::Room { is_held: false });
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: false });
         // With a lower quota after a restart.
-        shares.shares.insert(TableTag(1), Share { minimum: 0, maximum: 15, is_pinned: false });
+        shares.shares.insert(TableTag(1), Share { guarantee: 0, quota: 15, is_pinned: false });
         assert_eq!(shares.over(), [key(1, 1)]);
     }
 
     #[test]
-    fn what_is_pinned_goes_for_nothing_and_is_refused_past_its_maximum() {
+    fn a_pinned_table_evicts_nothing_and_is_refused_at_its_quota() {
         let mut shares = shares(20, 20, true);
         for chunk in 0..2 {
-            assert_eq!(shares.turn(key(1, chunk), 10), Turn::Room { is_held: true });
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
             shares.restore(key(1, chunk), 10, segment(chunk));
         }
-        assert_eq!(shares.turn(key(1, 2), 1), Turn::Full);
+        assert_eq!(shares.decide(key(1, 2), 1), SpaceDecision::Full);
         assert!(shares.is_full(key(1, 9)) && !shares.is_full(key(2, 9)));
         assert_eq!(shares.due(&[candidate(1, 0, 0), candidate(1, 1, 0)]), [true, true]);
         assert!(shares.trim(TableTag(1)).is_empty());
@@ -404,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_what_is_gone_do_not_pile_up() {
+    fn stale_names_are_bounded() {
         let mut shares = shares(5, 1000, false);
         for round in 0..10_000 {
             shares.restore(key(1, round % 3), 10, segment(0));
@@ -417,7 +420,9 @@ mod tests {
             shares.remove(key(1, 1 + round % 3), 10);
         }
         let table = &shares.tables[&TableTag(1)];
-        assert!(table.order.len() <= GONE_MAX + 8 && table.held.len() <= GONE_MAX + 8);
+        assert!(
+            table.order.len() <= STALE_NAMES_MAX + 8 && table.held.len() <= STALE_NAMES_MAX + 8
+        );
         assert_eq!(table.holding, Holding { extents: 1, sectors: 1, held_sectors: 0 });
     }
 }

@@ -9,7 +9,7 @@ use address::{ExtentKey, PackKey, SECTOR_BYTES};
 use super::eviction::{Candidate, Eviction, HEAT_MAX, Log};
 use super::filler::SEGMENTS_SAVED;
 use super::segments::{Allocation, SegmentNo, Segments, Use};
-use super::shares::{Shares, Turn, Unheld};
+use super::shares::{Shares, SpaceDecision, Unheld};
 use crate::slab::HEAD_SECTORS;
 
 /// The outcome of one policy over a trace.
@@ -85,15 +85,15 @@ impl Cache {
     fn fill(&mut self, key: ExtentKey) -> bool {
         let sectors = (self.sectors)(key);
         let room = loop {
-            let mut log = match self.shares.turn(key, sectors) {
-                Turn::Room { is_held: true } => Log::Held,
-                Turn::Room { is_held: false } => self.eviction.log_for(key),
-                Turn::LetGo(keys) => {
+            let mut log = match self.shares.decide(key, sectors) {
+                SpaceDecision::Room { is_held: true } => Log::Held,
+                SpaceDecision::Room { is_held: false } => self.eviction.log_for(key),
+                SpaceDecision::Evict(keys) => {
                     keys.into_iter().for_each(|key| self.unplace(key));
                     continue;
                 }
-                Turn::Wait => unreachable!("writes end at once"),
-                Turn::Full => return false,
+                SpaceDecision::Wait => unreachable!("writes end at once"),
+                SpaceDecision::Full => return false,
             };
             let mut allocation = self.segments.allocate(log, sectors, 1, Use::Fill);
             if allocation == Allocation::AllHeld && !self.shares.is_pinned(key) {
@@ -133,13 +133,13 @@ impl Cache {
         if let Some((segment, _)) = self.placed.remove(&key) {
             self.segments.gone(segment, (self.sectors)(key));
             let unheld = self.shares.remove(key, (self.sectors)(key));
-            self.let_be(unheld);
+            self.release_held(unheld);
         }
     }
 
-    fn let_be(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
+    fn release_held(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
         for (segment, sectors) in unheld {
-            self.segments.let_be(segment, sectors);
+            self.segments.release_held(segment, sectors);
         }
     }
 
@@ -147,7 +147,7 @@ impl Cache {
         let sectors = (self.sectors)(key);
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
         let unheld = self.shares.moved(key, held_in);
-        self.let_be(unheld);
+        self.release_held(unheld);
     }
 
     fn reclaim(&mut self, segment: SegmentNo) {
@@ -304,7 +304,7 @@ mod tests {
     const CAPACITY: Capacity = Capacity { segments: 20, extents_per_segment: 5 };
 
     #[test]
-    fn the_others_are_as_by_hand() {
+    fn the_other_policies_match_a_trace_worked_out_by_hand() {
         let two = Capacity { segments: 2, extents_per_segment: 1 };
         let trace = [1, 2, 1, 3, 1, 2, 4, 1];
         let hits = |outcome: Outcome| (outcome.hit_ratio * 8.0).round() as u32;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_never_let_go() {
+    fn extents_that_fit_are_never_evicted() {
         let trace: Vec<u32> = (0..2000).map(|at| at % 70).collect();
         let all = 1.0 - 70.0 / 2000.0;
         for outcome in
@@ -366,19 +366,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_tables_may_count_on_holds_after_every_step(
-            (minimum, pinned, maximum) in some_shares(),
+        fn shares_hold_after_every_step(
+            (guarantee, pinned, quota) in some_shares(),
             steps in prop::collection::vec((0u32..4, 0u32..600, 1u32..4), 1..3000),
         ) {
             let segment_sectors = (SECTORS + 1) * u64::from(CAPACITY.extents_per_segment) + 1;
             let slab = HEAD_SECTORS + segment_sectors * u64::from(CAPACITY.segments);
             let tenth = (held_max_sectors(segment_sectors, &[slab]) - segment_sectors) / 10;
-            let (minimum, pinned, maximum) = (minimum * tenth, pinned * tenth, maximum * tenth);
-            let share = |minimum, maximum, is_pinned| Share { minimum, maximum, is_pinned };
+            let (guarantee, pinned, quota) = (guarantee * tenth, pinned * tenth, quota * tenth);
+            let share = |guarantee, quota, is_pinned| Share { guarantee, quota, is_pinned };
             let mut cache = Cache::new(CAPACITY, mixed, Shares::new([
-                (TableTag(1), share(minimum, u64::MAX, false)),
+                (TableTag(1), share(guarantee, u64::MAX, false)),
                 (TableTag(2), share(pinned, pinned, true)),
-                (TableTag(3), share(0, maximum, false)),
+                (TableTag(3), share(0, quota, false)),
             ]));
             let mut pinned_keys = Vec::new();
             let sectors = |cache: &Cache, table| cache.shares.holding(TableTag(table)).sectors;
@@ -391,8 +391,8 @@ mod tests {
                     }
                 }
                 let now = sectors(&cache, 1);
-                prop_assert!(now >= before.min(minimum), "{before} became {now} of {minimum}");
-                prop_assert!(sectors(&cache, 2) <= pinned && sectors(&cache, 3) <= maximum);
+                prop_assert!(now >= before.min(guarantee), "{before} became {now} of {guarantee}");
+                prop_assert!(sectors(&cache, 2) <= pinned && sectors(&cache, 3) <= quota);
                 for table in 0..4 {
                     let placed = cache.placed.keys().filter(|key| key.pack.table().0 == table);
                     prop_assert_eq!(sectors(&cache, table), placed.map(|key| mixed(*key)).sum::<u64>());
@@ -406,12 +406,12 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_leaves_what_is_pinned_and_a_minimum_and_they_cost_little_to_keep() {
+    fn a_scan_leaves_pinned_and_guaranteed_extents_and_they_cost_little_to_keep() {
         let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
         let shares = || {
             Shares::new([
-                (TableTag(1), Share { minimum: 2 * tenth, maximum: u64::MAX, is_pinned: false }),
-                (TableTag(2), Share { minimum: 2 * tenth, maximum: 2 * tenth, is_pinned: true }),
+                (TableTag(1), Share { guarantee: 2 * tenth, quota: u64::MAX, is_pinned: false }),
+                (TableTag(2), Share { guarantee: 2 * tenth, quota: 2 * tenth, is_pinned: true }),
             ])
         };
         let mut cache = Cache::new(CAPACITY, |_| SECTORS, shares());
@@ -446,9 +446,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_lets_go_for_its_maximum_takes_little_from_others() {
+    fn a_table_that_evicts_for_its_quota_takes_little_from_others() {
         let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
-        let share = Share { minimum: 0, maximum: 2 * tenth, is_pinned: false };
+        let share = Share { guarantee: 0, quota: 2 * tenth, is_pinned: false };
         let mut cache = Cache::new(CAPACITY, |_| SECTORS, Shares::new([(TableTag(3), share)]));
         for chunk in 0..60 {
             assert!(cache.fill(key_of(1, chunk)));

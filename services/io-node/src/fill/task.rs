@@ -10,7 +10,7 @@ use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
-use super::health::{JournalError, Trouble};
+use super::health::{ExtentError, JournalError};
 use super::segments::SegmentNo;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
@@ -36,14 +36,14 @@ pub enum Step {
         /// The extent as it is placed now.
         extent: Arc<Extent>,
         /// The bytes to write elsewhere.
-        copy: Result<pack::Extent, Trouble>,
+        copy: Result<pack::Extent, ExtentError>,
     },
     /// An extent was read to check it.
     Scrubbed {
         /// The extent.
         extent: Arc<Extent>,
         /// Whether it is intact.
-        outcome: Result<(), Trouble>,
+        outcome: Result<(), ExtentError>,
     },
     /// A write of an extent has ended.
     Written {
@@ -132,17 +132,17 @@ async fn read_checked(
     drive: &Transfers,
     extent: &Extent,
     mut piece: impl FnMut(&[u8]),
-) -> Result<(), Trouble> {
+) -> Result<(), ExtentError> {
     let len = extent.index.sectors() as usize * SECTOR_BYTES;
     let mut sectors = 0..;
     for from in (0..len).step_by(TRANSFER_BYTES) {
         let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
         let look = |bytes: &[u8]| {
             for (sector, number) in bytes.chunks(SECTOR_BYTES).zip(&mut sectors) {
-                extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
+                extent.index.check(number, sector).map_err(|_| ExtentError::Checksum)?;
             }
             piece(bytes);
-            Ok::<_, Trouble>(())
+            Ok::<_, ExtentError>(())
         };
         drive.read(offset, TRANSFER_BYTES.min(len - from), look).await??;
     }
@@ -159,7 +159,7 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step
                 let names = run.into_iter().map(|(name, _)| name);
                 return Step::Scanned { extents: names.zip(extents.into_iter().map(Ok)).collect() };
             }
-            Ok(Ok(_)) => tracing::error!("a scan brought other chunks than it was asked for"),
+            Ok(Ok(_)) => tracing::error!("a scan returned another number of chunks than requested"),
             Ok(Err(error)) => tracing::debug!(%error, "neighbours are scanned one by one"),
             Err(_) => tracing::error!("reading neighbours together panicked"),
         }
@@ -208,33 +208,33 @@ pub async fn empty(
 }
 
 /// Adds an extent to every core's directory.
-pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Told {
-    tell(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
+pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Broadcast {
+    broadcast(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
 }
 
 /// Adds the extents found on the drives at the start to every core's directory. Returns how many a core has then.
 pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
-    let tell = |core: &Mailbox| {
+    let send = |core: &Mailbox| {
         let (done, found) = oneshot::channel();
         // A core that has stopped has no directory.
         let _ = core.send(Message::Restored { extents: Arc::clone(extents), done });
         found
     };
-    let told: Vec<_> = cores.iter().map(tell).collect();
-    join_all(told).await.into_iter().flatten().max().unwrap_or(0)
+    let answers: Vec<_> = cores.iter().map(send).collect();
+    join_all(answers).await.into_iter().flatten().max().unwrap_or(0)
 }
 
 /// Makes every core forget extents. The messages are sent when this returns; the result waits until all cores have
 /// handled them. A later message to a core, such as the same extent filled again, is handled after this one.
-pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Told {
+pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Broadcast {
     let keys = Arc::new(keys);
-    tell(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
+    broadcast(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
 }
 
 /// A message that was sent to all cores.
-pub struct Told(mpsc::Receiver<()>);
+pub struct Broadcast(mpsc::Receiver<()>);
 
-impl Told {
+impl Broadcast {
     /// Waits until all cores have handled the message.
     pub async fn wait(mut self) {
         self.0.recv().await;
@@ -242,13 +242,13 @@ impl Told {
 }
 
 /// Sends each core a message. A core has handled it when it drops its `done`.
-fn tell(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Told {
+fn broadcast(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Broadcast {
     let (done, all_done) = mpsc::channel(1);
     for core in cores {
         // A core that has stopped has no directory and no requests.
         let _ = core.send(message(done.clone()));
     }
-    Told(all_done)
+    Broadcast(all_done)
 }
 
 const _: () = assert!(TRANSFER_BYTES.is_multiple_of(SECTOR_BYTES));

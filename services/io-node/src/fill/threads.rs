@@ -42,7 +42,7 @@ pub struct FillThreads {
 
 impl FillThreads {
     /// Uses these lanes, of which there is at least one.
-    pub fn of(lanes: &[FillLane]) -> Self {
+    pub fn from_lanes(lanes: &[FillLane]) -> Self {
         let handles = lanes.iter().map(|lane| lane.handle.clone()).collect();
         Self { handles, next: 0 }
     }
@@ -152,7 +152,10 @@ impl Insisting {
                 true => TAKEN_MAX.min(2 * taken_for),
                 false => TAKEN_FIRST,
             };
-            tracing::debug!(?taken_for, "fills get no CPU that nobody else wants; now they insist");
+            tracing::debug!(
+                ?taken_for,
+                "no CPU is idle for fills; the insisting thread takes over"
+            );
             self.taken.send_replace(true);
             let ended = self.ended.notify.notified();
             self.runtime.block_on(async {
@@ -185,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_taken_over_where_no_turn_comes_and_given_back() {
+    fn tasks_are_taken_over_when_the_yielding_thread_gets_no_cpu_and_given_back() {
         let lane = FillLane::start().unwrap();
-        let (tell, told) = sync_channel(1);
+        let (answer, answers) = sync_channel(1);
         // The task is under way all the time, and answers with the name of the thread that polls it.
         let (ask, mut asked) = tokio::sync::mpsc::channel::<()>(1);
         lane.handle.spawn(async move {
             while asked.recv().await.is_some() {
-                tell.send(this_thread()).unwrap();
+                answer.send(this_thread()).unwrap();
             }
         });
         let until_driven_by = |name: &str| {
             let driver = || {
                 ask.blocking_send(()).unwrap();
-                told.recv_timeout(DEADLINE).unwrap()
+                answers.recv_timeout(DEADLINE).unwrap()
             };
             let began = Instant::now();
             while driver() != name {
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn its_threads_end_with_it_and_what_runs_on_them() {
+    fn dropping_a_lane_ends_its_threads_and_tasks() {
         let lane = FillLane::start().unwrap();
         let (held, is_held) = sync_channel::<()>(1);
         lane.handle.spawn(async move {

@@ -23,7 +23,7 @@ pub const TRANSFERS_BYTES_MAX: usize = TRANSFERS_MAX * TRANSFER_BYTES;
 pub struct TransferBufs {
     free: ArrayQueue<AlignedBuf>,
     /// One permit per buffer, lent ones included.
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 impl TransferBufs {
@@ -33,25 +33,25 @@ impl TransferBufs {
         let count = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, TRANSFERS_MAX);
         let free = ArrayQueue::new(count);
         for buf in AlignedBuf::in_huge_pages(count, TRANSFER_BYTES) {
-            free.push(buf).expect("there is room for as many");
+            free.push(buf).expect("the queue has space for every buffer");
         }
-        Self { free, turns: Semaphore::new(count) }
+        Self { free, permits: Semaphore::new(count) }
     }
 
     /// Lends a buffer of `len` bytes with any content, whole sectors and at most [`TRANSFER_BYTES`], once one is free.
     pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
-        let turn = self.turns.acquire().await.expect("nobody closes it");
+        let permit = self.permits.acquire().await.expect("the semaphore is never closed");
         // A buffer that was lost with a ring or a step that panicked is replaced.
         let mut buf = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES));
         buf.resize(len);
-        (Loan { free: &self.free, _turn: turn }, buf)
+        (Loan { free: &self.free, _permit: permit }, buf)
     }
 }
 
 /// A lent buffer's permit; dropping it lets the next borrower in.
 pub struct Loan<'a> {
     free: &'a ArrayQueue<AlignedBuf>,
-    _turn: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Loan<'_> {

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use ring::{AlignedBuf, DriveFault, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
-use super::handle::{DriveGauges, Word};
+use super::handle::{DriveGauges, FillerMessage};
 use super::health::DriveState;
 use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
 use crate::core::mailbox::{Mailbox, Message};
@@ -31,7 +31,7 @@ pub struct Transfers {
     pub bufs: Arc<TransferBufs>,
     pub gauges: Arc<[DriveGauges]>,
     /// Reports late transfers to the filler. It is weak, so that the filler ends when all handles are dropped.
-    pub filler: mpsc::WeakSender<Word>,
+    pub filler: mpsc::WeakSender<FillerMessage>,
 }
 
 impl Transfers {
@@ -68,7 +68,7 @@ impl Transfers {
             let (done, outcome) = oneshot::channel();
             let _ = self.core.send(Message::Sync { drive: self.drive, done });
             match self.answer(outcome).await.unwrap_or(Err(WriteError::Closed)) {
-                Err(error) if error.is_of_the_moment() && self.tries_again().await => {}
+                Err(error) if error.is_transient() && self.tries_again().await => {}
                 outcome => return outcome,
             }
         }
@@ -115,7 +115,7 @@ impl Transfers {
             match self.answer(outcome).await {
                 Some(Ok(buf)) => return (Ok(()), Some(buf)),
                 Some(Err(Returned { error, buf: returned })) => {
-                    if !error.is_of_the_moment() || !self.tries_again().await {
+                    if !error.is_transient() || !self.tries_again().await {
                         return (Err(error), Some(returned));
                     }
                     buf = returned;
@@ -136,7 +136,7 @@ impl Transfers {
                 Err(_) => {
                     if let Some(filler) = self.filler.upgrade() {
                         // If too many messages wait, another one reports it.
-                        let _ = filler.try_send(Word::Late(self.drive));
+                        let _ = filler.try_send(FillerMessage::Late(self.drive));
                     }
                     patience = LATE_AGAIN;
                 }
@@ -162,13 +162,13 @@ trait TransferError {
     const CLOSED: Self;
 
     /// Whether only the ring or the kernel was short of space: nothing was done, and a later try may succeed.
-    fn is_of_the_moment(&self) -> bool;
+    fn is_transient(&self) -> bool;
 }
 
 impl TransferError for WriteError {
     const CLOSED: Self = Self::Closed;
 
-    fn is_of_the_moment(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Io { fault: DriveFault::Busy, .. })
     }
 }
@@ -176,7 +176,7 @@ impl TransferError for WriteError {
 impl TransferError for ReadError {
     const CLOSED: Self = Self::Closed;
 
-    fn is_of_the_moment(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Io { fault: DriveFault::Busy, .. })
     }
 }

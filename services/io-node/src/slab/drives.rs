@@ -49,7 +49,7 @@ impl Drives {
     pub fn simulated(config: &IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
         let slabs = disk.slabs();
         slabs.iter().try_for_each(|slab| check_size(slab.path(), slab.len(), config.segment))?;
-        let owners = slabs.iter().map(Superblock::of).collect();
+        let owners = slabs.iter().map(Superblock::read_from).collect();
         Ok(Self::claim(config, slabs, owners, Engine::Simulated(disk.clone())))
     }
 
@@ -143,11 +143,12 @@ mod tests {
     fn sizes_that_differ_are_written_differently() {
         assert_eq!(too_little(1 << 20, 64 << 20), "1.0 MiB, less than 64.0 MiB");
         let nearly = (3 << 40) + (1 << 30);
-        let said = "3299608625151 bytes, less than 3299608625152";
-        assert_eq!(too_little(nearly - 1, nearly), said);
+        let expected = "3299608625151 bytes, less than 3299608625152";
+        assert_eq!(too_little(nearly - 1, nearly), expected);
         let error = check_size(Path::new("/x"), nearly, ByteSize::b(nearly)).unwrap_err();
-        let said = "/x has 3299608625152 bytes, less than 3299609673728: a segment of 3.0 TiB, and";
-        assert!(error.to_string().contains(said), "{error}");
+        let expected =
+            "/x has 3299608625152 bytes, less than 3299609673728: a segment of 3.0 TiB, and";
+        assert!(error.to_string().contains(expected), "{error}");
     }
 
     #[test]

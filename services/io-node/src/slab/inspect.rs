@@ -7,7 +7,7 @@ use address::{ExtentKey, SECTOR_BYTES};
 use ring::{AlignedBuf, Direct, OpenOptions, SlabError, SlabFile};
 
 use super::journal::{Entry, Journal};
-use super::recover::{Found, in_parallel, recover};
+use super::recover::{FoundJournal, in_parallel, recover};
 use super::{Superblock, owner, segment_start, segments};
 use crate::error::NodeError;
 
@@ -68,7 +68,11 @@ impl Inspection {
         let superblock = Superblock { sectors, ..superblock };
         let mut segments: Vec<_> = recover(&slab, &superblock)
             .into_iter()
-            .map(|Found { segment: index, journal }| SegmentState { index, journal, superseded: 0 })
+            .map(|FoundJournal { segment: index, journal }| SegmentState {
+                index,
+                journal,
+                superseded: 0,
+            })
             .collect();
         supersede(&mut segments);
         segments.sort_by_key(|segment| segment.index);
@@ -219,7 +223,7 @@ mod tests {
     const SEGMENT_SECTORS: u64 = 16;
 
     #[test]
-    fn an_extent_that_stands_in_two_journals_is_counted_where_it_is_right() {
+    fn an_extent_in_two_journals_counts_where_it_was_written_last() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slab");
         let file = std::fs::File::create_new(&path).unwrap();

@@ -182,7 +182,7 @@ pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Read
             }
             break;
         };
-        let Some(head) = Head::of(trailer) else { break };
+        let Some(head) = Head::from_trailer(trailer) else { break };
         let is_first = journal.blocks == 0;
         let is_next = head.uuid == uuid
             && head.segment == segment
@@ -233,7 +233,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(trailer: &[u8; TRAILER_BYTES]) -> Option<Self> {
+    fn from_trailer(trailer: &[u8; TRAILER_BYTES]) -> Option<Self> {
         let (magic, rest) = trailer.split_first_chunk::<8>()?;
         let (uuid, rest) = rest.split_first_chunk::<16>()?;
         let (epoch, rest) = rest.split_first_chunk::<8>()?;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_however_much_is_read_at_a_time() {
+    fn a_journal_is_read_back_however_much_is_read_at_a_time() {
         let (bytes, entries) = segment(5, &[1, 0, 9, 2]);
         let journal = whole(&bytes);
         assert_eq!((journal.epoch, journal.log), (5, 1));

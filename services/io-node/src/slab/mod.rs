@@ -27,7 +27,7 @@ use crate::error::NodeError;
 
 pub use drives::{Drives, check_size, drive_name, too_little};
 pub use lay_out::{LaidOut, lay_out, trial_extent};
-pub use recover::{Found, joined};
+pub use recover::{FoundJournal, joined};
 pub use superblock::{NotOurs, Superblock};
 
 /// Sectors before the first segment: 1 MiB, in which every filesystem and partition table has its signature.
@@ -105,7 +105,7 @@ impl Claim {
             head[..SECTOR_BYTES].copy_from_slice(&self.superblock.to_sector());
             slab.write_head(&head)?;
         }
-        tracing::info!(%path, %uuid, "the slab is this node's");
+        tracing::info!(%path, %uuid, "the slab belongs to this node");
         Ok(())
     }
 }
@@ -115,7 +115,7 @@ impl Claim {
 ///
 /// # Errors
 /// [`NodeError::Slab`] if a slab can't be written.
-pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<Found>>, NodeError> {
+pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
     slabs.iter().zip(claims).try_for_each(|(slab, claim)| claim.mark(slab))?;
     let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
     Ok(recover::recover_all(slabs, &superblocks))
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_slab_is_taken_and_known_again() {
+    fn an_empty_slab_is_taken_and_recognised_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slab");
         let first = take(&path, 64, false).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_bytes_are_refused_and_kept_until_they_may_go() {
+    fn foreign_bytes_are_kept_unless_overwriting_is_allowed() {
         let folder = tempfile::tempdir().unwrap();
         // A short text; the places of ext4's, LVM's and btrfs's signatures; the last byte that is checked.
         for (len, at) in
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_drive_is_left_to_its_opening() {
+    fn other_files_are_refused_when_they_are_opened() {
         assert_eq!(owner(Path::new("/dev/zero"), false).unwrap(), None);
         assert_eq!(owner(Path::new("/nowhere/slab"), false).unwrap(), None);
     }

@@ -23,7 +23,7 @@ const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
 /// A segment and its journal.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundJournal {
     /// The segment's number.
     pub segment: u32,
     /// The journal, or why it can't be read.
@@ -31,7 +31,7 @@ pub struct Found {
 }
 
 /// Reads the journals of all slabs in parallel.
-pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Found>> {
+pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<FoundJournal>> {
     std::thread::scope(|scope| {
         let drives = slabs.iter().zip(superblocks);
         let readers: Vec<_> =
@@ -41,7 +41,7 @@ pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Fo
 }
 
 /// Reads the journals of a slab's segments, several at a time. Leaves out segments that were never used.
-pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
+pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
     let count = segments(superblock.sectors, superblock.segment_sectors);
     in_parallel(count, || {
         let mut buf = AlignedBuf::for_sectors(0);
@@ -49,7 +49,7 @@ pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
             let journal = segment_journal(slab, superblock, segment, &mut buf);
             let is_unused =
                 matches!(&journal, Ok(journal) if journal.blocks == 0 && !journal.is_cut_short);
-            (!is_unused).then_some(Found { segment, journal }).into_iter().collect()
+            (!is_unused).then_some(FoundJournal { segment, journal }).into_iter().collect()
         }
     })
 }

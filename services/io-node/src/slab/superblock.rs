@@ -45,7 +45,7 @@ pub enum NotOurs {
     #[error("its superblock is damaged")]
     Damaged,
     /// The superblock was written by a newer version of Bireme.
-    #[error("it is of format {0}, and this Bireme knows format {VERSION}")]
+    #[error("its format is {0}, and this version of Bireme reads format {VERSION}")]
     Version(u32),
 }
 
@@ -65,7 +65,7 @@ impl Superblock {
     }
 
     /// Reads an open slab's superblock; `None` if it has no valid one.
-    pub fn of(slab: &SlabFile) -> Option<Self> {
+    pub fn read_from(slab: &SlabFile) -> Option<Self> {
         let mut head = AlignedBuf::for_sectors(1);
         slab.read_at(ByteOffset(0), &mut head).ok()?;
         Self::from_sector(&head.as_chunks().0[0]).ok()
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_told_apart() {
+    fn invalid_superblocks_are_told_apart() {
         let changed = |at: usize, byte: u8| {
             let mut sector = example().to_sector();
             sector[at] = byte;

@@ -2,7 +2,7 @@
 //! ready.
 
 mod at_start;
-mod work;
+mod plan;
 
 pub use at_start::{StartWarms, run as run_at_start};
-pub use work::{Which, Work};
+pub use plan::{ChunkSelection, WarmPlan};

@@ -31,13 +31,13 @@ pub struct Reclaim {
     /// The due extents among those that wait or move. They go before the others, which might take the space they need.
     due: HashSet<ExtentKey>,
     /// Due extents that were read and found no space. They are tried again once the current block is recorded.
-    roomless: Vec<(ExtentKey, pack::Extent)>,
+    out_of_space: Vec<(ExtentKey, pack::Extent)>,
 }
 
 impl Reclaim {
     fn new(segment: SegmentNo) -> Self {
-        let (due, roomless) = Default::default();
-        Self { segment, waiting: Vec::new(), moving: 0, due, roomless }
+        let (due, out_of_space) = Default::default();
+        Self { segment, waiting: Vec::new(), moving: 0, due, out_of_space }
     }
 }
 
@@ -104,10 +104,10 @@ impl Filler {
                 return self.place(name, copy, room, Purpose::Keep { from, is_due });
             }
             (_, Some(reclaim)) if is_due && will_settle => {
-                return reclaim.roomless.push((name, copy));
+                return reclaim.out_of_space.push((name, copy));
             }
             _ if is_due => {
-                tracing::warn!(extent = ?name, "its table may count on an extent, and there is no room to keep it in");
+                tracing::warn!(extent = ?name, "an extent of a table's guaranteed share is evicted: there is no space to move it to");
                 self.not_due(from, name);
             }
             _ => self.eviction.refund(sectors),
@@ -134,10 +134,10 @@ impl Filler {
     }
 
     /// Tries again to allocate for extents that found no space: a recorded block takes less than was reserved for it.
-    pub(super) fn keep_roomless(&mut self) {
+    pub(super) fn retry_out_of_space(&mut self) {
         let Some(reclaim) = &mut self.reclaiming else { return };
         let from = reclaim.segment;
-        for (name, copy) in std::mem::take(&mut reclaim.roomless) {
+        for (name, copy) in std::mem::take(&mut reclaim.out_of_space) {
             self.keep(from, name, copy);
         }
     }
@@ -167,12 +167,12 @@ impl Filler {
             self.steps.spawn_on(self.threads.next(), "reread", reread, instead);
         }
         if is_over {
-            self.let_go(from);
+            self.empty_segment(from);
         }
     }
 
     /// Evicts what is left in a segment, and ends its journal.
-    fn let_go(&mut self, segment: SegmentNo) {
+    fn empty_segment(&mut self, segment: SegmentNo) {
         let extents = self.by_segment.remove(&segment).unwrap_or_default();
         let keys: Vec<_> =
             extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
@@ -181,13 +181,13 @@ impl Filler {
         }
         self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
         // Also waits for requests that hold the old place of an extent that was moved: they began earlier.
-        let told = forget(&self.cores, keys);
+        let forgotten = forget(&self.cores, keys);
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
         let drive = self.transfers(segment.drive);
         let empty = async move {
-            told.wait().await;
+            forgotten.wait().await;
             let outcome = task::empty(&drive, room.first, block).await;
             Step::Emptied { segment, outcome: outcome.map_err(JournalError::from) }
         };

@@ -22,7 +22,7 @@ impl Filler {
     /// Stops counting an extent that was not written, or is gone.
     pub(super) fn uncount(&mut self, name: ExtentKey, sectors: u64) {
         let unheld = self.shares.remove(name, sectors);
-        self.let_be(unheld);
+        self.release_held(unheld);
     }
 
     /// Counts an extent that was found on a drive at the start.
@@ -39,15 +39,15 @@ impl Filler {
         let tables: Vec<_> = self.shares.holdings().map(|(table, _)| table).collect();
         for table in tables {
             let unheld = self.shares.trim(table);
-            self.let_be(unheld);
+            self.release_held(unheld);
         }
         let over = self.shares.over();
         if !over.is_empty() {
             tracing::info!(
                 extents = over.len(),
-                "tables have more than their maximum: the extents that came first are let go"
+                "tables exceed their `maximum`: their oldest extents are evicted"
             );
-            self.let_go_of(over);
+            self.evict(over);
         }
     }
 
@@ -70,12 +70,12 @@ impl Filler {
         let sectors = extent.index.sectors().into();
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
         let unheld = self.shares.moved(extent.key, held_in);
-        self.let_be(unheld);
+        self.release_held(unheld);
     }
 
-    fn let_be(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
+    fn release_held(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
         for (segment, sectors) in unheld {
-            self.segments.let_be(segment, sectors);
+            self.segments.release_held(segment, sectors);
         }
     }
 
@@ -92,7 +92,7 @@ impl Filler {
     }
 
     /// Evicts extents. Their space becomes free when their segments are reclaimed.
-    pub(super) fn let_go_of(&mut self, mut keys: Vec<ExtentKey>) {
+    pub(super) fn evict(&mut self, mut keys: Vec<ExtentKey>) {
         keys.retain(|&key| self.unplace(key));
         self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
         drop(forget(&self.cores, keys));

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Filler;
 use crate::directory::Extent;
-use crate::fill::health::{DriveState, Health, Trouble};
+use crate::fill::health::{DriveState, ExtentError, Health};
 use crate::fill::task::{self, Step, forget};
 use crate::fill::unrecorded::Unrecorded;
 
@@ -37,18 +37,18 @@ impl Filler {
     }
 
     /// Drops an extent that can't be served, and counts the failure against its drive.
-    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
+    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, error: ExtentError) {
         let drive = extent.drive;
         // A late report may be about bytes that were replaced since.
         if self.placed.has(extent) {
-            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
+            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %error, "an extent is dropped; its rows come from the table until it is filled again");
             self.unplace(extent.key);
             self.stats.dropped.fetch_add(1, Ordering::Relaxed);
             // The space becomes free with its segment, so nothing waits for this. The journal still has the extent:
             // after a restart it is found again, and its checksum fails again.
             drop(forget(&self.cores, vec![extent.key]));
-            if self.health[usize::from(drive.0)].read_failed(trouble, Instant::now()) {
-                self.degrade(drive, &trouble);
+            if self.health[usize::from(drive.0)].read_failed(error, Instant::now()) {
+                self.degrade(drive, &error);
             }
         }
     }
@@ -69,12 +69,12 @@ impl Filler {
             |(at, health): (u16, &Health)| at != drive.0 && health.state() == DriveState::Serving;
         if (0..).zip(&self.health).any(serves) {
             self.health[usize::from(drive.0)].retire();
-            self.degrade(drive, &"its reads take many times what they did");
+            self.degrade(drive, &"its reads take many times longer than usual");
         } else {
             // The drive is still faster than the table, and its extents could be filled nowhere else.
             tracing::error!(
                 drive = drive.0,
-                "the drive's reads take many times what they did, and no other one serves: it is used on"
+                "the drive's reads take many times longer than usual; it stays in use, because no other drive serves"
             );
         }
     }
@@ -89,7 +89,7 @@ impl Filler {
         // The freed space could not be used, and the extents in it can still be served.
         self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         if state != DriveState::Retired {
-            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; what it has is served");
+            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; the extents on it are served");
             return;
         }
         // A drive that hangs never finishes its operations; nothing may wait for them.

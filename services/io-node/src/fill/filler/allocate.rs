@@ -11,7 +11,7 @@ use crate::directory::Extent;
 use crate::fill::eviction::Log;
 use crate::fill::handle::FillOutcome;
 use crate::fill::segments::{Allocation, Room, Use};
-use crate::fill::shares::Turn;
+use crate::fill::shares::SpaceDecision;
 use crate::fill::task::{Purpose, Step, write};
 use crate::fill::unrecorded::record_sectors;
 
@@ -27,29 +27,29 @@ const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` lea
 
 impl Filler {
     /// Places the extents that await space, and reclaims a segment if there is none.
-    pub(super) fn house(&mut self) {
-        while let Some((name, extent)) = self.homeless.front() {
+    pub(super) fn allocate(&mut self) {
+        while let Some((name, extent)) = self.awaiting_space.front() {
             if self.pace.wait(Instant::now()).is_some() {
                 return;
             }
             let record = record_sectors(&extent.index);
             let sectors = extent.index.sectors().into();
-            let log = match self.shares.turn(*name, sectors) {
-                Turn::Room { is_held: true } => Log::Held,
-                Turn::Room { is_held: false } => self.eviction.log_for(*name),
-                Turn::LetGo(keys) => {
-                    self.let_go_of(keys);
+            let log = match self.shares.decide(*name, sectors) {
+                SpaceDecision::Room { is_held: true } => Log::Held,
+                SpaceDecision::Room { is_held: false } => self.eviction.log_for(*name),
+                SpaceDecision::Evict(keys) => {
+                    self.evict(keys);
                     continue;
                 }
                 // A drive that hangs never finishes its writes; other fills must not wait for it.
-                Turn::Wait if self.is_idle() => {
+                SpaceDecision::Wait if self.is_idle() => {
                     self.end_first(
                         "its table's `maximum` is reserved for extents whose drive never finished writing them",
                     );
                     continue;
                 }
-                Turn::Wait => break,
-                Turn::Full => {
+                SpaceDecision::Wait => break,
+                SpaceDecision::Full => {
                     self.end_first(FULL);
                     continue;
                 }
@@ -63,7 +63,7 @@ impl Filler {
             }
             match allocation {
                 Allocation::Room(room) => {
-                    if let Some((name, extent)) = self.homeless.pop_front() {
+                    if let Some((name, extent)) = self.awaiting_space.pop_front() {
                         let is_held = self.segments.log_of(room.segment) == Log::Held;
                         self.count(name, sectors, is_held.then_some(room.segment));
                         self.place(name, extent, room, Purpose::Fill);
@@ -71,7 +71,7 @@ impl Filler {
                 }
                 Allocation::AllHeld => self.end_first(ALL_HELD),
                 Allocation::TooLong => {
-                    if let Some((name, extent)) = self.homeless.pop_front() {
+                    if let Some((name, extent)) = self.awaiting_space.pop_front() {
                         self.end_too_long(name, extent.bytes.len() as u64);
                     }
                 }
@@ -94,7 +94,7 @@ impl Filler {
 
     /// Ends the fill of the extent that has awaited space longest.
     fn end_first(&mut self, why: &str) {
-        if let Some((name, _)) = self.homeless.pop_front() {
+        if let Some((name, _)) = self.awaiting_space.pop_front() {
             self.end(name, FillOutcome::Failed(why.into()));
         }
     }

@@ -17,16 +17,16 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 
 /// Fills that a warm requests at a time, per fill slot: enough that no slot is idle, and that neighbours wait together
 /// and are scanned together.
-const ASKED_A_SLOT: usize = 8;
+const REQUESTS_PER_SLOT: usize = 8;
 
 /// The same with a rate limit: fills that are requested before the first one ends exceed the rate.
-const ASKED_A_SLOT_AT_A_RATE: usize = 2;
+const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
 /// Neighbouring chunks of a pack that are requested before those of the next pack.
 const NEIGHBOURS: u32 = 4;
 
 /// The chunks that a warm selects.
-pub enum Which {
+pub enum ChunkSelection {
     /// All chunks of the version.
     All,
     /// These chunks.
@@ -36,13 +36,13 @@ pub enum Which {
 }
 
 /// Chunks of some packs of a table, as runs: the memory does not grow with the number of chunks.
-pub struct Work {
+pub struct WarmPlan {
     table: Arc<OpenTable>,
     packs: Vec<usize>,
     runs: Vec<ChunkRun>,
 }
 
-impl Work {
+impl WarmPlan {
     /// Finds the packs of `columns` (all packs if there are no columns) and the chunks.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Work {
     pub async fn new(
         table: Arc<OpenTable>,
         columns: &[String],
-        which: Which,
+        which: ChunkSelection,
     ) -> Result<Self, Fault> {
         let packs: Vec<usize> = match columns {
             [] => (0..table.packs().len()).collect(),
@@ -61,11 +61,11 @@ impl Work {
             }
         };
         let runs = match which {
-            Which::All => table.fragments().iter().map(all_of).collect(),
-            Which::Chunks(ranges) => {
+            ChunkSelection::All => table.fragments().iter().map(all_of).collect(),
+            ChunkSelection::Chunks(ranges) => {
                 ranges.iter().map(|range| run_of(&table, range)).collect::<Result<_, _>>()?
             }
-            Which::Rows(ranges) => runs_holding(&table, &ranges).await?,
+            ChunkSelection::Rows(ranges) => runs_holding(&table, &ranges).await?,
         };
         Ok(Self { table, packs, runs: ChunkRun::merged(runs) })
     }
@@ -118,11 +118,12 @@ impl Work {
         mut report: impl FnMut(&WarmProgress) -> bool,
     ) -> WarmProgress {
         let mut now = WarmProgress { extents_total: self.extents(), ..Default::default() };
-        let asked = if pace.is_limited() { ASKED_A_SLOT_AT_A_RATE } else { ASKED_A_SLOT };
+        let requests_per_slot =
+            if pace.is_limited() { REQUESTS_PER_SLOT_LIMITED } else { REQUESTS_PER_SLOT };
         let pace = &Mutex::new(pace);
-        let asks = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
-        let asks = asks.map(|key| fills.fill(&self.table, key).boxed());
-        let mut outcomes = asks.buffer_unordered(slots * asked).boxed();
+        let requests = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
+        let requests = requests.map(|key| fills.fill(&self.table, key).boxed());
+        let mut outcomes = requests.buffer_unordered(slots * requests_per_slot).boxed();
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 FillOutcome::Found => {
