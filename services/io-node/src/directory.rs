@@ -55,7 +55,7 @@ pub struct Directory {
     free: Vec<ExtentNo>,
     /// The bytes of all entries' extents.
     shared_bytes: usize,
-    /// How many entries have each heat. Reads keep it current, so that nothing has to count all entries.
+    /// The number of entries with each heat. Reads keep it current, so that nothing has to count all entries.
     heats: [Cell<u64>; HEATS],
 }
 
@@ -109,13 +109,13 @@ impl Directory {
         to.set(to.get() + 1);
     }
 
-    /// How many extents have been read by no batch, by one batch, and so on; the last figure is for [`HEAT_MAX`] or
-    /// more. A forgotten extent counts until its entry is vacated.
+    /// The numbers of extents that have been read by no batch, by one batch, and so on; the last figure is for
+    /// [`HEAT_MAX`] or more. A forgotten extent counts until its entry is vacated.
     pub fn heats(&self) -> [u64; HEATS] {
         std::array::from_fn(|heat| self.heats[heat].get())
     }
 
-    /// How many batches have read an extent, up to [`HEAT_MAX`].
+    /// The number of batches that have read an extent, up to [`HEAT_MAX`].
     pub fn heat(&self, key: ExtentKey) -> u8 {
         self.find(key).map_or(0, |no| self.entries[no.0 as usize].heat.get())
     }

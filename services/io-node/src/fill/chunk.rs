@@ -1,4 +1,4 @@
-//! Where fills get their data: the rows of one chunk of one pack, encoded.
+//! The data of a fill: the rows of one chunk of one pack, encoded.
 
 use std::ops::Range;
 use std::sync::Arc;

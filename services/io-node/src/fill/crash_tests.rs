@@ -39,7 +39,7 @@ pub(super) const LIMITS: FillLimits = FillLimits {
     queue_max: 16,
     admission: Admission::Always,
     fill_rate: 0,
-    // It follows the clock, and a run must repeat.
+    // The scrubber follows the clock, and a run must repeat.
     scrub_rate: 0,
     directory_bytes_max: u64::MAX,
 };

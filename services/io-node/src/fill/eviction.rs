@@ -73,7 +73,7 @@ pub struct Eviction {
     ghosts: Ghosts,
     /// Chunks that were missed, but not filled.
     touched: Ghosts,
-    /// How much may be rewritten, in hundredths of sectors.
+    /// The allowance for rewriting, in hundredths of sectors.
     allowance: u64,
     allowance_max: u64,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ring::{DriveFault, ReadError, WriteError};
 use tokio::time::Instant;
 
-/// How a drive is used.
+/// The state of a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DriveState {
@@ -39,7 +39,7 @@ pub enum JournalError {
     /// The block could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// It is unknown whether the block was written.
+    /// Writing panicked, so it is unknown whether the block was written.
     #[error("writing its journal panicked, which is a defect")]
     Panicked,
 }
@@ -69,7 +69,7 @@ pub fn is_drive_fault(error: &WriteError) -> bool {
 /// A drive is retired when this many extents fail within [`READ_WINDOW`].
 const READ_FAILURES_MAX: usize = 32;
 
-/// How long a failed extent, or a second with late or slow reads, counts.
+/// A failed extent, or a second with late or slow reads, counts for this long.
 const READ_WINDOW: Duration = Duration::from_secs(60);
 
 /// A drive is late (or slow) for too long when it was so in this many seconds within [`READ_WINDOW`]. Drives behind a

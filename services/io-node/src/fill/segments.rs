@@ -55,7 +55,7 @@ pub struct BlockRoom {
     pub first: SectorNo,
 }
 
-/// What space is allocated for.
+/// The purpose of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// A fill, which leaves one segment of a drive free for the others.
@@ -101,7 +101,7 @@ struct DriveSegments {
     /// The sealed segments of each log, oldest first.
     sealed: [VecDeque<u32>; LOGS],
     segments: Vec<Segment>,
-    /// Of all segments, including journals.
+    /// Sectors used in all segments, including journals.
     used_sectors: u64,
     is_closed: bool,
 }

@@ -35,16 +35,16 @@ pub struct Share {
 /// Whether a chunk gets space, as its table's share decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpaceDecision {
-    /// It gets space.
+    /// The chunk gets space.
     Room {
         /// Whether in the held log.
         is_held: bool,
     },
-    /// It gets space after these extents of its table have been evicted.
+    /// The chunk gets space after these extents of its table have been evicted.
     Evict(Vec<ExtentKey>),
-    /// It waits until an extent of its table that is being written can be evicted.
+    /// The chunk waits until an extent of its table that is being written can be evicted.
     Wait,
-    /// It is refused: its table is at its quota, and nothing of it can be evicted.
+    /// The chunk is refused: its table is at its quota, and no extent of the table can be evicted.
     Full,
 }
 
@@ -401,7 +401,7 @@ mod tests {
         assert!(shares.trim(TableTag(1)).is_empty());
         shares.remove(key(1, 1), 10);
         assert!(!shares.is_full(key(1, 9)));
-        // It lies in another log, as before it was pinned, and is due as well.
+        // An extent in another log, from before the table was pinned, is due as well.
         shares.restore(key(1, 1), 10, None);
         assert_eq!(shares.due(&[candidate(1, 1, 0)]), [true]);
     }

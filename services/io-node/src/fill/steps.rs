@@ -83,7 +83,7 @@ pub mod defect {
         NEXT.set(Some((what, times)));
     }
 
-    /// How many planned panics are left.
+    /// The number of planned panics that are left.
     pub fn left() -> u32 {
         NEXT.with_borrow(|next| next.map_or(0, |(_, times)| times))
     }

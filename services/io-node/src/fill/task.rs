@@ -88,9 +88,9 @@ pub enum Step {
 /// Why an extent is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It was missed or warmed.
+    /// The chunk was missed or warmed.
     Fill,
-    /// Its segment is reclaimed, and it is kept.
+    /// The extent is kept while its segment is reclaimed.
     Keep {
         /// The segment that is reclaimed.
         from: SegmentNo,

@@ -24,7 +24,7 @@ use futures::executor::block_on;
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
-/// How often the insisting thread checks that the yielding thread is scheduled.
+/// The interval at which the insisting thread checks that the yielding thread is scheduled.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// If the yielding thread has not run for this long, there is no idle CPU for it: when there is one, a task takes some
 /// ten milliseconds.
@@ -210,7 +210,7 @@ mod tests {
             }
         };
         until_driven_by("bireme-io-yield");
-        // As if the yielding thread had no CPU.
+        // Blocks the yielding thread, as if it had no CPU.
         lane.handle.spawn(async { std::thread::sleep(2 * (ASK_EVERY + TURN_MAX)) });
         until_driven_by("bireme-io-insist");
         until_driven_by("bireme-io-yield");

@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_millis(5);
 /// written its buffers by then.
 const LATE_AFTER: Duration = Duration::from_secs(5);
 
-/// How often a late transfer counts again.
+/// A late transfer counts again after each such interval.
 const LATE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A drive, and the core whose ring is used.

@@ -40,9 +40,9 @@ pub struct BadExtent {
     pub segment: u32,
     /// Its name.
     pub key: ExtentKey,
-    /// How many of its sectors are wrong or can't be read.
+    /// The number of its sectors that are wrong or can't be read.
     pub bad_sectors: u32,
-    /// How many sectors it has.
+    /// The number of its sectors.
     pub sectors: u32,
 }
 

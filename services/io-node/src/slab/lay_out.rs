@@ -29,7 +29,7 @@ pub struct LaidOut {
 /// Makes an extent of consecutive numbers with that many sectors, for measurements.
 ///
 /// # Errors
-/// None are known.
+/// No cause is known.
 pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     let numbers = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers));

@@ -95,7 +95,7 @@ fn segment_journal(
         slab.read_at(ByteOffset(end - wanted as u64), buf)?;
         match read(superblock.uuid, segment, segment_sectors, buf) {
             Reading::Whole(journal) => return Ok(journal),
-            // At least twice as much as before, so that a long journal takes few reads.
+            // Reads at least twice as much as before, so that a long journal takes few reads.
             Reading::More(more) => {
                 let doubled = more.max(wanted * 2);
                 wanted = doubled.min(segment_sectors as usize * SECTOR_BYTES);

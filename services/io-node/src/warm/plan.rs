@@ -19,7 +19,7 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 /// and are scanned together.
 const REQUESTS_PER_SLOT: usize = 8;
 
-/// The same with a rate limit: fills that are requested before the first one ends exceed the rate.
+/// The same limit where there is a rate to keep: fills that are requested before the first one ends exceed the rate.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
 /// Neighbouring chunks of a pack that are requested before those of the next pack.

@@ -1,4 +1,4 @@
-//! Handling extents that can't be served and drives that fail.
+//! Drops extents that can't be served, and stops using drives that fail.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ pub struct Reclaim {
     /// Extents to be moved that have not been read yet. They are taken from the end: first the due ones, then the
     /// hottest.
     waiting: Vec<Arc<Extent>>,
-    /// How many are being read or written.
+    /// The number of extents that are being read or written.
     moving: usize,
     /// The due extents among those that wait or move. They go before the others, which might take the space they need.
     due: HashSet<ExtentKey>,
