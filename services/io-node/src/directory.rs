@@ -1,10 +1,9 @@
-//! The directory: which extent is where. One replica a core, so that no look-up takes a lock.
+//! The directory: where each extent is. Each core has a replica, so that no look-up takes a lock.
 //!
-//! The heavy part of an entry (row starts, checksums) is shared by the replicas through an `Arc`
-//! and never changes. Requests name extents by their place in the replica ([`ExtentNo`]) instead
-//! of counting references a row; a place is reused only after every request that was under way
-//! when its extent was forgotten has ended (see `core/grace.rs`), so a place never names another
-//! extent than the one it was taken for.
+//! The large parts of an extent (row starts, checksums) never change and are shared by the replicas through an `Arc`.
+//! Requests refer to an extent by the index of its entry in the replica ([`ExtentNo`]) instead of counting references
+//! per row. An entry is reused only after every request that was under way when its extent was forgotten has ended (see
+//! `core/grace.rs`), so an index never refers to another extent than the one it was taken for.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -21,61 +20,61 @@ use crate::fill::{HEAT_MAX, SegmentNo};
 /// A chunk of a pack, on a drive.
 #[derive(Debug)]
 pub struct Extent {
-    /// Its name.
+    /// The extent's name.
     pub key: ExtentKey,
-    /// Where each of its rows starts, and each sector's checksum.
+    /// Where each row starts, and each sector's checksum.
     pub index: ExtentIndex,
-    /// The drive it is on.
+    /// The drive on which it is.
     pub drive: DriveNo,
-    /// Its first sector there.
+    /// Its first sector on the drive.
     pub first: SectorNo,
-    /// The segment it goes with.
+    /// The segment in which it is.
     pub segment: SegmentNo,
 }
 
-/// An extent's place in one core's replica.
+/// The index of an extent's entry in one core's replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
-/// How hot an extent can be: read by 0 to [`HEAT_MAX`] batches.
+/// The number of heats: an extent was read by 0 to [`HEAT_MAX`] batches.
 pub const HEATS: usize = HEAT_MAX as usize + 1;
 
-/// Something for each extent.
+/// A map by extents' names.
 pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
-/// What an extent takes in one replica at most, in bytes: its place, and its entry in the table, either of which
-/// may have just doubled.
-pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<Place>() + 2 * size_of::<ExtentNo>());
+/// The most bytes that an extent takes in one replica: its entry, and its index in the hash table. Either vector may
+/// have just doubled.
+pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<ReplicaEntry>() + 2 * size_of::<ExtentNo>());
 
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
-    /// Places of extents by their names, which only the extents hold: 5 bytes an entry in place of 48.
+    /// Indexes of entries by extents' names. The names are only in the extents: 5 bytes per extent instead of 48.
     by_key: HashTable<ExtentNo>,
-    places: Vec<Place>,
+    entries: Vec<ReplicaEntry>,
     free: Vec<ExtentNo>,
-    /// Of the extents in all places.
+    /// The bytes of all entries' extents.
     shared_bytes: usize,
-    /// How many of them are how hot, kept up as they are read: nobody goes through all of them for it.
+    /// The number of entries with each heat. Reads keep it current, so that nothing has to count all entries.
     heats: [Cell<u64>; HEATS],
 }
 
-/// RAM of an extent, which replicas share, in bytes.
+/// RAM of an extent that replicas share, in bytes.
 fn shared_bytes_of(extent: &Extent) -> usize {
     size_of::<Extent>() + extent.index.ram_bytes()
 }
 
 #[derive(Default)]
-struct Place {
+struct ReplicaEntry {
     extent: Option<Arc<Extent>>,
-    /// Batches that read it, up to [`HEAT_MAX`].
+    /// Batches that have read the extent, up to [`HEAT_MAX`].
     heat: Cell<u8>,
-    /// The last of them: the end of its serial number.
+    /// The low bits of the serial number of the last batch that read it.
     reader: Cell<u32>,
 }
 
 impl Directory {
-    /// Where the extent is, if it is filled.
+    /// The index of an extent; `None` if it is not cached.
     pub fn find(&self, key: ExtentKey) -> Option<ExtentNo> {
         self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()
     }
@@ -84,63 +83,64 @@ impl Directory {
         self.extent(no).is_some_and(|extent| extent.key == key)
     }
 
-    /// The extent at a place that a request under way holds.
+    /// The extent of an entry that a request under way refers to.
     pub fn extent(&self, no: ExtentNo) -> Option<&Arc<Extent>> {
-        self.places.get(no.0 as usize)?.extent.as_ref()
+        self.entries.get(no.0 as usize)?.extent.as_ref()
     }
 
-    /// The same for a batch that reads it, which counts once however many of its rows it reads.
+    /// The extent of an entry, for a batch that reads it. A batch counts once, however many rows it reads.
     pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
-        let place = self.places.get(no.0 as usize)?;
-        // A place that is vacated has no heat to move.
-        let extent = place.extent.as_ref()?;
-        if place.reader.replace(serial as u32) != serial as u32 {
-            let was = place.heat.get();
+        let entry = self.entries.get(no.0 as usize)?;
+        // A vacant entry has no heat to count.
+        let extent = entry.extent.as_ref()?;
+        if entry.reader.replace(serial as u32) != serial as u32 {
+            let was = entry.heat.get();
             if was < HEAT_MAX {
-                place.heat.set(was + 1);
-                self.moved(was, was + 1);
+                entry.heat.set(was + 1);
+                self.move_heat(was, was + 1);
             }
         }
         Some(extent)
     }
 
-    fn moved(&self, from: u8, to: u8) {
+    fn move_heat(&self, from: u8, to: u8) {
         let [from, to] = [from, to].map(|heat| &self.heats[usize::from(heat)]);
         from.set(from.get() - 1);
         to.set(to.get() + 1);
     }
 
-    /// How many extents have been read by no batch, by one, and so on; the last by [`HEAT_MAX`] or more. One that is
-    /// forgotten counts until its place is free.
+    /// The numbers of extents that have been read by no batch, by one batch, and so on; the last figure is for
+    /// [`HEAT_MAX`] or more. A forgotten extent counts until its entry is vacated.
     pub fn heats(&self) -> [u64; HEATS] {
         std::array::from_fn(|heat| self.heats[heat].get())
     }
 
-    /// How many batches have read an extent, up to [`HEAT_MAX`].
+    /// The number of batches that have read an extent, up to [`HEAT_MAX`].
     pub fn heat(&self, key: ExtentKey) -> u8 {
-        self.find(key).map_or(0, |no| self.places[no.0 as usize].heat.get())
+        self.find(key).map_or(0, |no| self.entries[no.0 as usize].heat.get())
     }
 
-    /// Adds an extent; one that is there already under the key stays where requests hold it, and
-    /// its place is returned to be vacated after a grace.
+    /// Adds an extent. If there is one with its name, requests can still use that one's entry; its index is returned,
+    /// to be vacated once they have ended.
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<ExtentNo> {
         let key = extent.key;
         self.shared_bytes += shared_bytes_of(&extent);
         self.heats[0].set(self.heats[0].get() + 1);
-        // No request has this number.
-        let place = Place { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
+        // No request has this serial number.
+        let new =
+            ReplicaEntry { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {
             Some(no) => {
-                self.places[no.0 as usize] = place;
+                self.entries[no.0 as usize] = new;
                 no
             }
             None => {
-                self.places.push(place);
-                ExtentNo(self.places.len() as u32 - 1)
+                self.entries.push(new);
+                ExtentNo(self.entries.len() as u32 - 1)
             }
         };
-        let Self { by_key, places, .. } = self;
-        let name = |no: ExtentNo| places[no.0 as usize].extent.as_ref().map(|extent| extent.key);
+        let Self { by_key, entries, .. } = self;
+        let name = |no: ExtentNo| entries[no.0 as usize].extent.as_ref().map(|extent| extent.key);
         let entry = by_key.entry(
             hash(key),
             |&other| name(other) == Some(key),
@@ -155,10 +155,11 @@ impl Directory {
         }
     }
 
-    /// Adds what was on the drives before, to a replica without any of it; of two of one name the later.
+    /// Adds the extents found on the drives at the start to an empty replica. Of two with the same name, the later one
+    /// counts.
     pub fn restore(&mut self, extents: &[Arc<Extent>]) {
         self.by_key.reserve(extents.len(), |_| unreachable!("it is empty"));
-        self.places.reserve(extents.len());
+        self.entries.reserve(extents.len());
         for extent in extents {
             let replaced = self.insert(Arc::clone(extent));
             // No request has begun yet.
@@ -166,42 +167,42 @@ impl Directory {
         }
     }
 
-    /// How many extents are found.
+    /// The number of extents that can be found.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// The extents that are found.
+    /// The extents that can be found.
     pub fn extents(&self) -> impl Iterator<Item = &Arc<Extent>> {
         self.by_key.iter().filter_map(|&no| self.extent(no))
     }
 
-    /// Makes an extent unfindable. Its place stays until [`Directory::vacate`].
+    /// Makes an extent impossible to find. Its entry stays until [`Directory::vacate`].
     pub fn forget(&mut self, key: ExtentKey) -> Option<ExtentNo> {
         let named = self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()?;
         let entry = self.by_key.find_entry(hash(key), |&no| no == named);
         entry.ok().map(|entry| entry.remove().0)
     }
 
-    /// Frees places that no request holds any more.
-    pub fn vacate(&mut self, places: &[ExtentNo]) {
-        for &no in places {
-            let place = std::mem::take(&mut self.places[no.0 as usize]);
-            if let Some(extent) = &place.extent {
+    /// Vacates entries that no request uses any more.
+    pub fn vacate(&mut self, numbers: &[ExtentNo]) {
+        for &no in numbers {
+            let entry = std::mem::take(&mut self.entries[no.0 as usize]);
+            if let Some(extent) = &entry.extent {
                 self.shared_bytes -= shared_bytes_of(extent);
-                let of_heat = &self.heats[usize::from(place.heat.get())];
-                of_heat.set(of_heat.get() - 1);
+                let count = &self.heats[usize::from(entry.heat.get())];
+                count.set(count.get() - 1);
             }
             self.free.push(no);
         }
     }
 
-    /// RAM of this replica without what replicas share, in bytes.
+    /// RAM of this replica without the parts that replicas share, in bytes.
     pub fn replica_bytes(&self) -> usize {
-        self.by_key.allocation_size() + self.places.capacity() * size_of::<Place>()
+        self.by_key.allocation_size() + self.entries.capacity() * size_of::<ReplicaEntry>()
     }
 
-    /// RAM of what replicas share, in bytes.
+    /// RAM of the parts that replicas share, in bytes.
     pub fn shared_bytes(&self) -> usize {
         self.shared_bytes
     }
@@ -211,7 +212,7 @@ fn hash(key: ExtentKey) -> u64 {
     BuildHasherDefault::<KeyHasher>::default().hash_one(key)
 }
 
-/// Pack keys are hashes already: folding one with the chunk's number spreads well enough.
+/// Hashes names. A pack's key is a hash already, so combining it with the chunk's number spreads well enough.
 #[derive(Default)]
 pub struct KeyHasher(u64);
 
@@ -233,7 +234,7 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // An odd constant with well mixed bits (2^64 over the golden ratio).
+        // An odd constant with well mixed bits: 2^64 divided by the golden ratio.
         self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
@@ -251,7 +252,7 @@ pub mod tests {
 
     use super::*;
 
-    /// With rows of one byte: two bytes of index each.
+    /// An extent with rows of one byte, which take two bytes of index each.
     pub fn extent(chunk: u32, segment: u32, rows: usize) -> Arc<Extent> {
         let column: ArrayRef = Arc::new(BinaryArray::from_iter_values(vec![b"x"; rows]));
         let field = Arc::new(Field::new("a", DataType::Binary, false));
@@ -273,7 +274,7 @@ pub mod tests {
         }
         assert_eq!(directory.heats(), [3, 0, 0, 0]);
         let [once, often] = [0, 1].map(|chunk| directory.find(extent(chunk, 1, 1).key).unwrap());
-        // A batch counts once however many rows it reads, and from the fourth on no more.
+        // A batch counts once however many rows it reads, and only the first three batches count.
         for _ in 0..5 {
             directory.read_by(once, 7);
         }
@@ -281,7 +282,7 @@ pub mod tests {
             directory.read_by(often, batch);
         }
         assert_eq!(directory.heats(), [1, 1, 0, 1]);
-        // One that is written once more begins anew; the old one counts until nobody holds it.
+        // A rewritten extent begins at heat 0; the old one counts until its entry is vacated.
         let replaced = directory.insert(extent(1, 2, 1)).unwrap();
         assert_eq!(directory.heats(), [2, 1, 0, 1]);
         directory.vacate(&[replaced]);

@@ -306,7 +306,8 @@ impl IoNode {
             version: env!("CARGO_PKG_VERSION"),
         };
         let handle = background.handle().clone();
-        let threads = Threads { background: handle.clone(), fills: FillThreads::of(&fills) };
+        let threads =
+            Threads { background: handle.clone(), fills: FillThreads::from_lanes(&fills) };
         let background = Some(background);
         let mut running = Running { fills, background, mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;

@@ -65,8 +65,8 @@ impl ShareConfig {
         }
         let sectors = |bytes: ByteSize| bytes.as_u64() / SECTOR_BYTES as u64;
         let share = Share {
-            minimum: minimum.as_u64().div_ceil(SECTOR_BYTES as u64),
-            maximum: self.maximum.map_or(u64::MAX, sectors),
+            guarantee: minimum.as_u64().div_ceil(SECTOR_BYTES as u64),
+            quota: self.maximum.map_or(u64::MAX, sectors),
             is_pinned: self.pinned,
         };
         Ok((table_tag(&uri), share))
@@ -103,8 +103,8 @@ pub fn check_promised(
     // A table that isn't pinned holds up to an extent more than its minimum.
     let promised = shares
         .iter()
-        .filter(|(_, share)| share.minimum > 0)
-        .map(|(_, share)| share.minimum + if share.is_pinned { 0 } else { segment_sectors });
+        .filter(|(_, share)| share.guarantee > 0)
+        .map(|(_, share)| share.guarantee + if share.is_pinned { 0 } else { segment_sectors });
     let promised = promised.fold(0u64, u64::saturating_add);
     let most = held_max_sectors(segment_sectors, drive_sectors);
     if promised <= most {
@@ -136,11 +136,11 @@ mod tests {
     #[test]
     fn a_share_is_checked_and_its_table_has_one_name() {
         let (tag, of) = share(r#"{"uri": "s3://b/t/", "minimum": "2MiB"}"#).unwrap();
-        assert_eq!((of.minimum, of.maximum, of.is_pinned), (512, u64::MAX, false));
+        assert_eq!((of.guarantee, of.quota, of.is_pinned), (512, u64::MAX, false));
         assert_eq!(share(r#"{"uri": "s3://b/t", "maximum": "2MiB"}"#).unwrap().0, tag);
         let pinned = r#"{"uri": "s3://b/u", "maximum": "2MiB", "pinned": true}"#;
         let pinned = share(pinned).unwrap();
-        assert_eq!(pinned.1, Share { minimum: 512, maximum: 512, is_pinned: true });
+        assert_eq!(pinned.1, Share { guarantee: 512, quota: 512, is_pinned: true });
         assert_ne!(pinned.0, tag);
         for (json, said) in [
             (r#"{"uri": " ", "minimum": "1GiB"}"#, "empty"),
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn more_than_can_be_promised_is_refused_with_what_can() {
-        let share = |minimum, is_pinned| Share { minimum, maximum: u64::MAX, is_pinned };
+        let share = |guarantee, is_pinned| Share { guarantee, quota: u64::MAX, is_pinned };
         let segment = ByteSize::mib(1);
         // Ten segments of a MiB behind the head: four MiB can be promised.
         let drive = [crate::slab::HEAD_SECTORS + 10 * 256];

@@ -1,4 +1,4 @@
-//! What a fill brings: the rows of one chunk of one pack, encoded.
+//! The data of a fill: the rows of one chunk of one pack, encoded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ pub struct FillKey {
     pub chunk: ChunkId,
 }
 
-/// Where the filler has a chunk from: all that it knows of tables.
+/// A chunk's data; the only thing the filler knows of tables.
 pub trait Chunk: Send {
-    /// Its rows, as they go to the drive; of a blob column only as far as they fit `bytes_max`, a segment.
+    /// Returns the chunk's encoded rows. A blob column is read only as far as its rows fit `bytes_max`, a segment.
     fn encoded(
         self: Box<Self>,
         bytes_max: u64,
     ) -> BoxFuture<'static, Result<pack::Extent, NodeError>>;
 
-    /// Bytes that it takes in the table, about, if it can be scanned together with its neighbours: the chunks of
-    /// the same fragment and pack before and behind it.
+    /// The approximate bytes that the chunk takes in the table, if it can be scanned together with its neighbours (the
+    /// previous and next chunks of the same fragment and pack).
     fn scan_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// The rows of this chunk and of those behind it, `chunks` together, of one scan: an extent each. Only of one
-    /// that says its [`scan_bytes`](Self::scan_bytes).
+    /// Scans this chunk and the following ones, `chunks` in all, at once, and returns an extent for each. Only for a
+    /// chunk that has [`scan_bytes`](Self::scan_bytes).
     fn encoded_together(
         &self,
         chunks: u32,
@@ -53,7 +53,7 @@ pub struct TableChunk {
 }
 
 impl TableChunk {
-    /// The chunk with its extent's name; `None` if the table has no such fragment.
+    /// Returns the chunk and its extent's name; `None` if the table has no such fragment.
     pub fn new(table: &Arc<OpenTable>, key: FillKey) -> Option<(ExtentKey, Self)> {
         let fragment = table.fragment(key.chunk.fragment)?;
         let name = fragment.extent(key.pack, key.chunk.index);
@@ -90,7 +90,7 @@ impl Chunk for TableChunk {
         let FillKey { pack, chunk } = self.key;
         let fragment = self.table.fragment(chunk.fragment)?;
         let rows = fragment.rows_of(chunk.index).len() as u64;
-        // Of blobs nobody knows how long they are.
+        // The length of blobs is unknown before they are read.
         (!self.table.packs()[pack].is_blob).then_some(rows * fragment.row_bytes)
     }
 
@@ -115,7 +115,7 @@ impl Chunk for TableChunk {
     }
 }
 
-/// Rows of one of a table's packs, as they go to the drive.
+/// Encodes rows of one of a table's packs, an extent for each chunk.
 async fn encoded(
     table: &OpenTable,
     pack: usize,
@@ -124,7 +124,7 @@ async fn encoded(
     let layout = &table.packs()[pack].layout;
     let mut extents = Vec::with_capacity(chunks.len());
     for chunk in chunks {
-        // Milliseconds of pure CPU, on threads that are there for such; between two of them another may take over.
+        // Encoding a chunk takes milliseconds of CPU. It runs on the threads of fills, and yields between chunks.
         extents.push(layout.encode(chunk.columns())?);
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The filler over simulated drives that crash, from one seed: what is found again is whole and right.
+//! Runs the filler over simulated drives that crash, from one seed: extents found after the crash must be intact.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,7 +31,7 @@ pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
 pub(super) const DRIVES: usize = 2;
 const CORES: usize = 2;
-/// More than fit the drives.
+/// More than fit on the drives.
 pub(super) const NAMES: u32 = 60;
 
 pub(super) const LIMITS: FillLimits = FillLimits {
@@ -39,12 +39,12 @@ pub(super) const LIMITS: FillLimits = FillLimits {
     queue_max: 16,
     admission: Admission::Always,
     fill_rate: 0,
-    // It goes by the clock, and a run is to repeat.
+    // The scrubber follows the clock, and a run must repeat.
     scrub_rate: 0,
     directory_bytes_max: u64::MAX,
 };
 
-/// What an extent of this name holds, in every test: of 1 to 9 sectors.
+/// The content of an extent, which depends only on its name: 1 to 9 sectors.
 fn encoded(name: ExtentKey) -> pack::Extent {
     let rows = 300 + i64::from(name.chunk % 9) * 512;
     let first = i64::from(name.chunk) << 32;
@@ -69,12 +69,12 @@ pub(super) fn name(chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey(77), chunk }
 }
 
-/// Of another table.
+/// The name of an extent of another table.
 pub(super) fn name_of(table: u32, chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey::new(TableTag(table), 77), chunk }
 }
 
-/// A core as the filler knows it: its ring and its replica of the directory.
+/// A core as the filler sees it: its ring and its replica of the directory.
 async fn core(
     ring: Ring,
     directory: Rc<RefCell<Directory>>,
@@ -104,7 +104,7 @@ async fn core(
                     drop(done.send(read.await));
                 });
             }
-            // Every third was read.
+            // Every third extent was read.
             Message::Heat { keys, heats } => {
                 let heat = |key: &ExtentKey| u8::from(key.chunk.is_multiple_of(3));
                 heats.send(keys.iter().map(heat).collect()).unwrap_or_default();
@@ -128,7 +128,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// To be called within a `LocalSet`.
+    /// Call it within a `LocalSet`.
     pub(super) async fn begin(disk: &SimDisk) -> Self {
         Self::begin_with(disk, LIMITS).await
     }
@@ -139,7 +139,7 @@ impl Life {
 
     async fn begin_sharing(disk: &SimDisk, limits: FillLimits, shares: Shares) -> Self {
         let slabs = disk.slabs();
-        let claim = |slab| Claim::new(slab, Superblock::of(slab), SEGMENT_SECTORS);
+        let claim = |slab| Claim::new(slab, Superblock::read_from(slab), SEGMENT_SECTORS);
         let claims: Vec<_> = slabs.iter().map(claim).collect();
         let superblocks = claims.iter().map(|claim| claim.superblock).collect();
         let config = RingConfig {
@@ -174,7 +174,7 @@ impl Life {
         self.fills.drive_state(DriveNo(drive))
     }
 
-    /// Whether every core finds it, whole.
+    /// Whether every core finds the extent, with the right bytes.
     fn finds(&self, disk: &SimDisk, name: ExtentKey) -> bool {
         self.directories.iter().all(|directory| {
             let directory = directory.borrow();
@@ -192,7 +192,7 @@ impl Life {
         holding.map_or(0, |(_, holding)| holding.sectors)
     }
 
-    /// What a core finds, each extent whole and of the right bytes.
+    /// The extents that the cores find, each with the right bytes.
     pub(super) fn found(&self, disk: &SimDisk) -> BTreeMap<u32, (u16, u64)> {
         let slabs = disk.slabs();
         let mut replicas = self.directories.iter().map(|directory| {
@@ -220,10 +220,10 @@ fn assert_whole(slabs: &[SlabFile], extent: &Extent) {
     assert_eq!(extent.index, truth.index);
     let mut bytes = AlignedBuf::for_sectors(extent.index.sectors() as usize);
     slabs[usize::from(extent.drive.0)].read_at(extent.first.byte_offset(), &mut bytes).unwrap();
-    assert!(bytes.as_slice() == truth.bytes, "{:?} is not whole", extent.key);
+    assert!(bytes.as_slice() == truth.bytes, "{:?} is damaged", extent.key);
 }
 
-/// By the clock, as a node has it.
+/// Follows the clock, as in a node.
 fn epoch_min() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_micros() as u64
@@ -234,13 +234,13 @@ pub(super) fn disk(seed: u64) -> SimDisk {
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
 }
 
-/// Runs one life in a runtime of its own, so that everything of it is gone afterwards.
+/// Runs one life in a runtime of its own, so that nothing of it remains afterwards.
 pub(super) fn live<T>(life: impl AsyncFnOnce() -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, life())
 }
 
-/// Those of BIREME_SEEDS, as many or (`17..18`) from one up to another; else a few.
+/// The seeds that BIREME_SEEDS gives, as a count or as a range (`17..18`); 150 by default.
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("BIREME_SEEDS").unwrap_or_else(|_| "150".into());
     match given.split_once("..") {
@@ -249,7 +249,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Says which seed failed, so that it can be run again.
+/// Prints which seed failed, so that it can be run again.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -260,7 +260,7 @@ impl Drop for Seed {
     }
 }
 
-/// Some turns of the runtime.
+/// Lets the runtime poll its tasks a number of times.
 async fn turns(count: u32) {
     for _ in 0..count {
         tokio::task::yield_now().await;
@@ -268,7 +268,7 @@ async fn turns(count: u32) {
 }
 
 #[test]
-fn after_a_clean_stop_all_is_found_again_and_filled_on() {
+fn after_a_clean_stop_all_extents_are_found_and_filling_continues() {
     for seed in 0..20 {
         let disk = disk(seed);
         let mut before = BTreeMap::new();
@@ -293,7 +293,7 @@ fn after_a_clean_stop_all_is_found_again_and_filled_on() {
 }
 
 #[test]
-fn after_a_crash_at_any_instant_what_is_found_is_whole_and_was_asked_for() {
+fn after_a_crash_at_any_instant_extents_found_are_intact_and_were_requested() {
     for seed in seeds() {
         let _seed = Seed(seed);
         let disk = disk(seed);
@@ -329,7 +329,7 @@ fn after_a_crash_at_any_instant_what_is_found_is_whole_and_was_asked_for() {
             most = most.max(found.len());
             assert!(found.keys().all(|name| ever_asked.contains(name)), "round {round}");
             ever_asked.extend(now_asked);
-            // A place has one name.
+            // No two extents have the same place.
             let places: HashMap<_, _> = found.iter().map(|(name, place)| (place, name)).collect();
             assert_eq!(places.len(), found.len(), "round {round}");
         }
@@ -351,7 +351,7 @@ fn a_full_directory_makes_room_like_a_full_drive() {
             assert!(found.contains_key(&chunk));
             most = most.max(found.len());
         }
-        // None takes less than 200 bytes, and the drives have room for more than these.
+        // Each extent takes at least 200 bytes, and the drives have space for more extents than these.
         assert!((2..=40).contains(&most), "{most}");
         life.stop().await;
     });
@@ -373,7 +373,7 @@ fn fills_that_wait_end_when_the_last_drive_takes_no_more() {
 }
 
 #[test]
-fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
+fn a_damaged_journal_loses_only_its_own_extents() {
     let disk = disk(3);
     let first = live(async || {
         let life = Life::begin(&disk).await;
@@ -384,7 +384,7 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
         life.stop().await;
         filled
     });
-    // The end of drive 0's first segment, where its journal begins; unreadable in drive 1's.
+    // The end of drive 0's first segment, where its journal begins, is damaged; that of drive 1 is unreadable.
     let end = (HEAD_SECTORS + SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     disk.flip_bit(DriveNo(0), address::ByteOffset(end - 100), 3);
     disk.break_sector(DriveNo(1), address::SectorNo(end / SECTOR_BYTES as u64 - 1));
@@ -395,7 +395,7 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
     live(async || {
         let life = Life::begin(&disk).await;
         assert_eq!(life.found(&disk), kept);
-        // What is lost is filled again, in time also where the journal couldn't be read.
+        // Lost chunks are filled again, eventually also where the journal couldn't be read.
         for chunk in (0..NAMES).chain(0..20) {
             let outcome = life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
             assert!(!matches!(outcome, FillOutcome::Failed(_)), "{outcome:?}");
@@ -405,30 +405,30 @@ fn a_damaged_journal_costs_what_it_spoke_of_and_no_more() {
     });
 }
 
-/// Twelve segments a drive: of those 16 for what tables may count on, two thirds of which are promised at most.
+/// Each drive has twelve segments, of which the held log may have eight; guarantees may be two thirds of these.
 fn larger_disk(seed: u64) -> SimDisk {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
 }
 
-fn shares(minimum: u64, pinned: u64, maximum: u64) -> Shares {
-    let share = |minimum, maximum, is_pinned| Share { minimum, maximum, is_pinned };
+fn shares(guarantee: u64, pinned: u64, quota: u64) -> Shares {
+    let share = |guarantee, quota, is_pinned| Share { guarantee, quota, is_pinned };
     Shares::new([
-        (TableTag(1), share(minimum, u64::MAX, false)),
+        (TableTag(1), share(guarantee, u64::MAX, false)),
         (TableTag(2), share(pinned, pinned, true)),
-        (TableTag(3), share(0, maximum, false)),
+        (TableTag(3), share(0, quota, false)),
     ])
 }
 
 #[test]
-fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
-    const MINIMUM: u64 = 100;
+fn shares_hold_through_scans_restarts_and_changes_of_the_shares() {
+    const GUARANTEE: u64 = 100;
     const PINNED: u64 = 120;
-    const MAXIMUM: u64 = 64;
+    const QUOTA: u64 = 64;
     for seed in 0..8 {
         let disk = larger_disk(seed);
         let mut random = StdRng::seed_from_u64(seed);
-        // Without shares at first: what is there then is in the other logs.
+        // Without shares at first, so that these extents are in the other logs.
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..30 {
@@ -440,14 +440,14 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
         let mut least = 0;
         for round in 0..4 {
             live(async || {
-                let shares = shares(MINIMUM, PINNED, MAXIMUM);
+                let shares = shares(GUARANTEE, PINNED, QUOTA);
                 let life = Life::begin_sharing(&disk, LIMITS, shares).await;
                 assert!(pinned.iter().all(|&name| life.finds(&disk, name)), "seed {seed}");
                 let mut held = life.sectors_of(1).await;
                 assert!(held >= least, "{held} of {least} after a restart, seed {seed}");
                 for at in 0..400u32 {
                     let table = [0, 0, 0, 1, 2, 3][random.random_range(0..6)];
-                    // Of table 0 a scan: all of them new.
+                    // Table 0 is scanned: its chunks are all new.
                     let chunk = match table {
                         0 => 1000 * (round + 1) + at,
                         _ => random.random_range(0..60),
@@ -457,26 +457,26 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
                     let refused = matches!(outcome, FillOutcome::Failed(_));
                     assert!(!refused || table == 2, "{outcome:?} seed {seed}");
                     let now = life.sectors_of(1).await;
-                    assert!(now >= held.min(MINIMUM), "{held} became {now}, seed {seed}");
+                    assert!(now >= held.min(GUARANTEE), "{held} became {now}, seed {seed}");
                     held = now;
                     assert!(
-                        life.sectors_of(2).await <= PINNED && life.sectors_of(3).await <= MAXIMUM
+                        life.sectors_of(2).await <= PINNED && life.sectors_of(3).await <= QUOTA
                     );
                     if table == 2 && !refused {
                         pinned.insert(name);
                     }
                 }
                 assert!(pinned.iter().all(|&name| life.finds(&disk, name)), "seed {seed}");
-                least = held.min(MINIMUM);
+                least = held.min(GUARANTEE);
                 life.stop().await;
             });
         }
         assert!(pinned.len() > 15, "{pinned:?}");
-        // With less, what is over it goes.
+        // With a lower quota, extents above it are evicted.
         live(async || {
-            let life = Life::begin_sharing(&disk, LIMITS, shares(MINIMUM, PINNED, 20)).await;
+            let life = Life::begin_sharing(&disk, LIMITS, shares(GUARANTEE, PINNED, 20)).await;
             assert!(life.sectors_of(3).await <= 20);
-            // Without any, all goes by what is read.
+            // Without shares, only reads decide what is kept.
             life.stop().await;
         });
         live(async || {
@@ -492,10 +492,10 @@ fn shares_hold_on_drives_through_scans_restarts_and_changes_of_them() {
 }
 
 #[test]
-fn what_tables_may_count_on_outlives_writes_that_fail_as_it_is_moved() {
+fn guaranteed_extents_survive_failed_writes_while_they_are_moved() {
     for seed in 0..100 {
         let disk = larger_disk(seed);
-        // Without shares at first: what is there then is in segments with others, and has to leave them.
+        // Without shares at first, so that these extents share segments with others, and must be moved out.
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..60 {
@@ -511,7 +511,7 @@ fn what_tables_may_count_on_outlives_writes_that_fail_as_it_is_moved() {
             disk.set_faults(SimFaults { failed_writes_per_mille: 10, ..Default::default() });
             for at in 0..200 {
                 life.fill(name_of(0, 1000 + at)).await;
-                // A drive fewer may be less than what is promised.
+                // With a drive less, there may be less space than is guaranteed.
                 if (0..DRIVES as u16).any(|it| life.state(it) != DriveState::Serving) {
                     break;
                 }

@@ -1,4 +1,5 @@
-//! Fills that can't be: steps that panic, chunks that fit nothing, drives without room. What goes on, and what is said.
+//! Fills that can't succeed: steps that panic, chunks that are too long, drives without space. Tests what continues and
+//! what is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,12 +21,12 @@ use super::{DriveState, FillOutcome};
 use crate::error::NodeError;
 use crate::slab::HEAD_SECTORS;
 
-/// Longer than it takes on any machine: what waits for ever is to fail, not to hang.
+/// Longer than a fill takes on any machine, so that a fill that hangs fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn fill(life: &Life, chunk: u32) -> FillOutcome {
     let filled = tokio::time::timeout(PATIENCE, life.fill(name(chunk))).await;
-    filled.unwrap_or_else(|_| panic!("chunk {chunk} is never filled, nor said to fail"))
+    filled.unwrap_or_else(|_| panic!("chunk {chunk} neither succeeds nor fails"))
 }
 
 fn why(outcome: FillOutcome) -> String {
@@ -34,21 +35,21 @@ fn why(outcome: FillOutcome) -> String {
 }
 
 #[test]
-fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
+fn a_step_that_panics_fails_and_fills_and_reclaims_continue() {
     for step in ["scan", "write", "publish", "record", "heat", "reread", "empty"] {
         let disk = disk(11);
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..150 {
-                // Once drives are full all the more.
+                // Once more when the drives are full.
                 if chunk == 0 || chunk == 100 {
                     defect::plan(step, 1);
                 }
                 fill(&life, chunk).await;
                 life.found(&disk);
             }
-            assert_eq!(defect::left(), 0, "{step} never came");
-            // A journal that nobody knows the end of closes its drive, and there are two.
+            assert_eq!(defect::left(), 0, "no step {step} panicked");
+            // A journal whose end is unknown closes its drive, and there are two drives.
             let is_closed = matches!(step, "record" | "empty");
             for chunk in 150..250 {
                 let outcome = fill(&life, chunk).await;
@@ -57,7 +58,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
             }
             life.stop().await;
         });
-        // What is found afterwards is whole.
+        // Extents found afterwards are intact.
         live(async || {
             let life = Life::begin(&disk).await;
             life.found(&disk);
@@ -66,7 +67,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaiming_go_on() {
     }
 }
 
-/// A life on two drives, by a clock that is paused, and goes on while they are waited for.
+/// Runs a node on two drives under a paused clock that advances while they are waited for.
 fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     let (drives, tick) = (vec![bytes; 2], Duration::from_micros(100));
@@ -80,10 +81,10 @@ fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
 }
 
 #[test]
-fn a_drive_that_ends_no_write_is_retired_and_who_waits_is_told() {
+fn a_drive_that_finishes_no_write_is_retired_and_its_fills_fail() {
     timed(async |disk, life| {
         disk.hold(true);
-        // With as many under way as there may be, so that all others wait for them.
+        // The drives have as many writes under way as is allowed, so that all others wait for them.
         let (first, second) = tokio::join!(fill(life, 1), fill(life, 2));
         assert_eq!([why(first), why(second)], ["its drive is retired"; 2]);
         let states = [0, 1].map(|drive| life.state(drive));
@@ -117,7 +118,7 @@ fn a_slow_drive_is_retired_while_another_one_serves() {
     });
 }
 
-/// Longer than a segment; counts how often it is read.
+/// A chunk longer than a segment, which counts how often it is read.
 struct Long(Arc<AtomicUsize>);
 
 impl Chunk for Long {
@@ -132,7 +133,7 @@ impl Chunk for Long {
 }
 
 #[test]
-fn a_chunk_longer_than_a_segment_is_read_once_and_what_to_do_is_said() {
+fn a_chunk_longer_than_a_segment_is_read_once_and_the_error_says_what_to_do() {
     live(async || {
         let life = Life::begin(&disk(1)).await;
         let reads = Arc::new(AtomicUsize::new(0));
@@ -151,12 +152,12 @@ fn a_chunk_longer_than_a_segment_is_read_once_and_what_to_do_is_said() {
 }
 
 #[test]
-fn what_there_is_no_room_in_is_named() {
+fn the_error_names_what_has_no_space() {
     live(async || {
         let limits = FillLimits { directory_bytes_max: 0, ..LIMITS };
         let life = Life::begin_with(&disk(1), limits).await;
-        let said = why(fill(&life, 1).await);
-        assert!(said.starts_with("the directory has all the memory"), "{said}");
+        let reason = why(fill(&life, 1).await);
+        assert!(reason.starts_with("the directory has all the memory"), "{reason}");
         life.stop().await;
     });
     live(async || {
@@ -166,11 +167,11 @@ fn what_there_is_no_room_in_is_named() {
         let disk = SimDisk::new(SimConfig { seed: 1, drives, ..SimConfig::default() });
         let life = Life::begin(&disk).await;
         disk.set_faults(SimFaults { failed_writes_per_mille: 1000, ..SimFaults::default() });
-        let mut said = String::new();
+        let mut reason = String::new();
         for chunk in 0..8 {
-            said = why(fill(&life, chunk).await);
+            reason = why(fill(&life, chunk).await);
         }
-        assert!(said.starts_with("the drives that take writes are full"), "{said}");
+        assert!(reason.starts_with("the drives that take writes are full"), "{reason}");
         life.stop().await;
     });
 }

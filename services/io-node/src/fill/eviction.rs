@@ -1,14 +1,15 @@
-//! What is kept of a segment that is reclaimed: S3-FIFO (Yang and others, SOSP 2023) over segments.
+//! The eviction policy: which extents of a reclaimed segment are kept. S3-FIFO (Yang and others, SOSP 2023) over
+//! segments.
 //!
 //! ```text
 //! a fill ─► small log ─┬─ read since ─► main log ─┬─ read since ─► main log again
-//!                      └─ not: gone, its name a ghost └─ not: gone
+//!                      └─ not: evicted, its name a ghost └─ not: evicted
 //! a fill of a ghost ─► main log
 //! ```
 //!
-//! Most chunks that are filled once are not read again before long, those of a scan or a warm above all: they
-//! pass through the small log, and what is hot stays. What is kept is written once more, so that is bounded:
-//! by a share of the bytes filled, the hottest first. Pure; `simulate.rs` holds it against other policies.
+//! Most chunks that are filled once are not read again soon, above all those of a scan or a warm: they pass through the
+//! small log, and hot extents stay. Keeping an extent means writing it once more, so the kept bytes are bounded by a
+//! share of the bytes filled; the hottest are kept first. Pure; `simulate.rs` compares the policy with others.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -17,102 +18,102 @@ use address::ExtentKey;
 
 use crate::directory::KeyHasher;
 
-/// Which log of a drive an extent is in.
+/// The log of a drive in which an extent is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Log {
-    /// New ones: a tenth of the drive once it is full.
+    /// New extents: a tenth of a full drive.
     #[default]
     Small = 0,
-    /// Those that were read again.
+    /// Extents that were read again.
     Main = 1,
-    /// Those that a table may count on ([`super::shares`]): their segments are reclaimed only for what is there
-    /// no more.
+    /// Extents that count towards a table's guarantee ([`super::shares`]). A segment of this log is reclaimed only for
+    /// the space in it that is not held.
     Held = 2,
 }
 
-/// How many logs a drive has.
+/// The number of logs on a drive.
 pub const LOGS: usize = 3;
 
 impl Log {
-    /// All of them.
+    /// All logs.
     pub const ALL: [Self; LOGS] = [Self::Small, Self::Main, Self::Held];
 
-    /// As journals have it; what is unknown is as new.
+    /// The log with that number in a journal; an unknown number is taken for the small log.
     pub fn of_number(number: u32) -> Self {
         Self::ALL.into_iter().find(|&log| log as u32 == number).unwrap_or_default()
     }
 }
 
-/// Batches that an extent is counted to have been read by, at most.
+/// The most batches counted as readers of an extent.
 pub const HEAT_MAX: u8 = 3;
 
-/// Of 100 sectors filled, how many may be written once more to be kept.
+/// For every 100 sectors filled, this many may be rewritten to keep hot extents.
 const KEPT_PERCENT: u64 = 25;
 
-/// Ghosts that are remembered at least.
+/// Ghosts are remembered up to the number of extents, but at least this many.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its name.
+    /// The extent's name.
     pub key: ExtentKey,
-    /// Its length.
+    /// The extent's length.
     pub sectors: u64,
-    /// Batches that read it since it was placed, up to [`HEAT_MAX`] a core.
+    /// Batches that have read it since it was placed, up to [`HEAT_MAX`] per core.
     pub heat: u32,
-    /// Whether its table may count on it ([`super::shares::Shares::due`]).
+    /// Whether it must be kept for its table's guarantee ([`super::shares::Shares::mark_due`]).
     pub is_due: bool,
 }
 
-/// The policy's memory.
+/// The policy's state.
 #[derive(Debug, Default)]
 pub struct Eviction {
     ghosts: Ghosts,
-    /// Chunks that were asked for, and not filled.
+    /// Chunks that were missed, but not filled.
     touched: Ghosts,
-    /// Hundredths of sectors that may be written once more.
+    /// The allowance for rewriting, in hundredths of sectors.
     allowance: u64,
     allowance_max: u64,
 }
 
 impl Eviction {
-    /// One that may save up for keeping `burst_sectors` at a time.
+    /// Creates a policy whose allowance accumulates up to `burst_sectors`.
     pub fn new(burst_sectors: u64) -> Self {
         let allowance_max = burst_sectors * 100;
         let (ghosts, touched) = Default::default();
         Self { ghosts, touched, allowance: allowance_max, allowance_max }
     }
 
-    /// Which log a chunk is to be filled into.
+    /// The log into which a chunk is to be filled.
     pub fn log_for(&self, key: ExtentKey) -> Log {
         if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
     }
 
-    /// Whether a chunk was asked for before, lately; from now on it was.
+    /// Whether a chunk was missed before, recently; notes this miss.
     pub fn is_second_touch(&mut self, key: ExtentKey, extents: usize) -> bool {
-        // What was let go was there, and so was asked for before.
+        // An evicted chunk had been on a drive, and so was missed before.
         let seen = [&self.ghosts, &self.touched].iter().any(|names| names.names.contains(&key));
         self.touched.add(key, extents);
         seen
     }
 
-    /// An extent was filled.
+    /// Counts an extent that was filled.
     pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
         self.ghosts.names.remove(&key);
         self.touched.names.remove(&key);
         self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
     }
 
-    /// An extent that was to be kept could not be.
+    /// Gives back the allowance of an extent that was to be kept but could not be.
     pub fn refund(&mut self, sectors: u64) {
         self.allowance = (self.allowance + sectors * 100).min(self.allowance_max);
     }
 
-    /// Which of a segment's extents are to be kept, by their places: first those that are due, then the hottest,
-    /// as far as the allowance goes. The others become ghosts, of which as many are remembered as there are
-    /// `extents`.
+    /// Chooses which of a segment's extents to keep, as indexes: first the due ones, then the hottest as far as the
+    /// allowance goes. The others become ghosts if they were in the small log. As many ghosts are remembered as there
+    /// are `extents`.
     pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));
@@ -132,11 +133,11 @@ impl Eviction {
     }
 }
 
-/// Names of extents that were let go lately.
+/// Names of extents that were evicted recently.
 #[derive(Debug, Default)]
 struct Ghosts {
     names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,
-    /// Oldest first; some perhaps filled again since.
+    /// Oldest first; some may have been filled again since.
     order: VecDeque<ExtentKey>,
 }
 
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_kept_first_and_costs_no_allowance() {
+    fn due_extents_are_kept_first_and_cost_no_allowance() {
         let mut eviction = Eviction::new(10);
         let mut candidates = candidates(&[1, 0, 3, 0]);
         candidates[1].is_due = true;
@@ -187,12 +188,12 @@ mod tests {
         assert_eq!(eviction.keep(Log::Small, &candidates(&[1, 0, 3, 2]), 0), [2, 3]);
         assert_eq!(eviction.log_for(key(0)), Log::Main);
         assert_eq!(eviction.log_for(key(2)), Log::Small);
-        // 5 are left; a quarter of 20 is 5 more.
+        // 5 are left; a quarter of 20 adds 5.
         assert!(eviction.keep(Log::Main, &candidates(&[1]), 0).is_empty());
         eviction.filled(key(0), 20);
         assert_eq!(eviction.log_for(key(0)), Log::Small);
         assert_eq!(eviction.keep(Log::Main, &candidates(&[1]), 0), [0]);
-        // What goes from the main log was hot once: no ghost.
+        // An extent that leaves the main log was hot once, and becomes no ghost.
         eviction.keep(Log::Main, &candidates(&[0]), 0);
         assert_eq!(eviction.log_for(key(0)), Log::Small);
     }
@@ -209,7 +210,7 @@ mod tests {
                 .all(|chunk| eviction.is_second_touch(key(chunk), GHOSTS_MIN))
         );
         assert!(!eviction.is_second_touch(key(0), GHOSTS_MIN));
-        // Touched once is not let go.
+        // A chunk that was touched once is no ghost.
         assert_eq!(eviction.log_for(key(count - 1)), Log::Small);
     }
 }

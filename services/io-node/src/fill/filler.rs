@@ -1,14 +1,14 @@
-//! The filler: the one owner of what is filled, what is being filled, and where there is room.
+//! The filler: one task that owns which chunks are cached, which are being filled, and which space is free.
 //!
-//! Whoever misses a chunk asks; asks for what is under way already join it, so that a chunk is
-//! scanned once however many ask. Fills run in the background, a bounded number at a time; their
-//! steps (`task.rs`) report back here, where all bookkeeping is done without a lock.
+//! A miss requests a fill. A request for a chunk that is already being filled joins that fill, so each chunk is scanned
+//! once however many requests there are. Fills run in the background, a bounded number at a time. Their steps
+//! (`task.rs`) report back to the filler, which does all bookkeeping without a lock.
 
-mod house;
+mod allocate;
+mod faults;
 mod reclaim;
 mod record;
 mod shares;
-mod trouble;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,8 +23,10 @@ use tokio::time::Instant;
 use self::reclaim::Reclaim;
 use super::chunk::Chunk;
 use super::eviction::Eviction;
-use super::handle::{Ask, DriveGauges, FillHandle, FillOutcome, FillStats, Waiter, Word};
-use super::health::{DriveState, Health, is_of_the_drive};
+use super::handle::{
+    DriveGauges, FillHandle, FillOutcome, FillRequest, FillStats, FillerMessage, Waiter,
+};
+use super::health::{DriveState, Health, is_drive_fault};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::restore;
@@ -41,58 +43,58 @@ use super::waiting::WaitingFills;
 use crate::config::Admission;
 use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
-use crate::slab::{Found, Superblock};
+use crate::slab::{FoundJournal, Superblock};
 
-/// How many segments' worth of allowance for keeping can be saved up.
+/// The allowance for rewriting hot extents accumulates up to this many segments.
 pub const SEGMENTS_SAVED: u64 = 4;
 
-/// Neighbours that are scanned together come to one in so many bytes of a segment at most: a fill may have a segment
-/// in memory, and the table's columns take more there than in the table.
+/// Chunks scanned together have at most a segment's bytes divided by this: a fill may hold a segment in memory, and the
+/// table's columns take more space in memory than in the table.
 const SCAN_SHARE: u64 = 2;
 
-/// How long a chunk that could not be filled is let be after the first failure; twice as long after each
-/// further one.
+/// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
+/// failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
-/// The longest that it is let be.
+/// The longest such delay.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
-/// Why a chunk is not filled whose table lets nothing go for it.
+/// Why a chunk of a pinned table is not filled: the table is at its quota, and nothing of it is evicted.
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
 
-/// Extents that are entered into the books in one go.
+/// Restored extents that the filler records before it yields to other tasks.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
 
-/// Failed chunks that are remembered; past that all are forgotten, and tried again.
+/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
 const FAILED_MAX: usize = 1 << 16;
 
-/// Why a chunk can't be filled once every drive was closed.
+/// Why a chunk can't be filled once no drive takes writes.
 const NO_DRIVE: &str = "no drive takes writes";
 
-/// What bounds the filler.
+/// The filler's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// Fills at the same time.
+    /// Fills that run at the same time.
     pub fills_max: usize,
     /// Fills that wait.
     pub queue_max: usize,
-    /// Which misses fill.
+    /// Which misses request a fill.
     pub admission: Admission,
-    /// Bytes written by fills a second; 0 for as fast as it goes.
+    /// Bytes that fills write per second; 0 for no limit.
     pub fill_rate: u64,
-    /// Bytes read by the scrubber a second; 0 for none.
+    /// Bytes that the scrubber reads per second; 0 turns it off.
     pub scrub_rate: u64,
-    /// Bytes that the directory may take.
+    /// Bytes of RAM that the directory may use.
     pub directory_bytes_max: u64,
 }
 
-/// The owner's state; [`Filler::run`] is its life.
+/// The filler's state; [`Filler::run`] is its task.
 pub struct Filler {
-    asks: mpsc::Receiver<Ask>,
-    words: mpsc::Receiver<Word>,
-    /// For its own steps.
-    own_words: mpsc::WeakSender<Word>,
+    requests: mpsc::Receiver<FillRequest>,
+    messages: mpsc::Receiver<FillerMessage>,
+    /// For the filler's own steps.
+    own_messages: mpsc::WeakSender<FillerMessage>,
     cores: Arc<[Mailbox]>,
     limits: FillLimits,
     slabs: Vec<Superblock>,
@@ -101,35 +103,35 @@ pub struct Filler {
     stats: Arc<FillStats>,
     gauges: Arc<[DriveGauges]>,
     steps: Steps,
-    /// Fills that wait for their turn.
+    /// Fills that wait to be scanned.
     queued: WaitingFills,
-    /// Fills from ask to end, with who wants to know.
+    /// Fills from request to end, and who waits for each.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
-    /// For steps that take long.
+    /// Threads for steps that take long.
     threads: FillThreads,
     scanning: usize,
-    /// Of each drive.
+    /// Writes under way on each drive.
     writing: Vec<usize>,
-    /// Of each drive.
+    /// Each drive's transfer buffers.
     bufs: Vec<Arc<TransferBufs>>,
-    /// Chunks that could not be filled, until when they are not tried again, and how long that was.
+    /// Chunks that could not be filled: when they may be tried again, and how long that delay was.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
-    /// Chunks that are longer than a segment, and their bytes: however often they are scanned, they stay so.
+    /// Chunks that are longer than a segment, and their bytes. They are not scanned again, since they can never fit.
     too_long: HashMap<ExtentKey, u64>,
-    /// Encoded extents that wait for room.
-    homeless: VecDeque<(ExtentKey, pack::Extent)>,
+    /// Encoded extents that await space on a drive.
+    awaiting_space: VecDeque<(ExtentKey, pack::Extent)>,
     eviction: Eviction,
     shares: Shares,
     pace: Pace,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
-    /// What was on the drives at the start, until it is entered into the books.
+    /// Extents found on the drives at the start, until the filler has recorded them.
     restored: Arc<[Arc<Extent>]>,
-    /// What every core finds.
+    /// Extents that every core's directory has.
     placed: Placed,
-    /// What was placed in each segment, some of it perhaps dropped or placed elsewhere since.
+    /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
-    /// Of each drive: what isn't in its journal yet, and whether a block is being written.
+    /// For each drive, the extents that are not in its journal yet, and whether a block is being written.
     unrecorded: Vec<(Unrecorded, bool)>,
     health: Vec<Health>,
     stopping: Option<oneshot::Sender<()>>,
@@ -137,11 +139,11 @@ pub struct Filler {
 }
 
 impl Filler {
-    /// A filler over these slabs, all divided into segments of the same length. It knows nothing of what
-    /// they hold before [`Filler::restore`].
+    /// Creates a filler over these slabs, which are all divided into segments of the same length. It knows nothing of
+    /// their contents before [`Filler::restore`].
     ///
-    /// Steps that take long run on `threads`, the others where [`Filler::run`] does. `epoch_min` is more than any epoch
-    /// that it gave out before: those of journals that can't be read are unknown.
+    /// Steps that take long run on `threads`, the others where [`Filler::run`] does. `epoch_min` is higher than any
+    /// epoch this node has given out: the epochs of journals that can't be read are unknown.
     pub fn new(
         cores: Arc<[Mailbox]>,
         slabs: Vec<Superblock>,
@@ -152,16 +154,16 @@ impl Filler {
     ) -> (Self, FillHandle) {
         let stats = Arc::new(FillStats::default());
         let gauges: Arc<[DriveGauges]> = slabs.iter().map(|_| DriveGauges::default()).collect();
-        let (handle, asks, words) =
+        let (handle, requests, messages) =
             FillHandle::new(limits.queue_max, Arc::clone(&stats), Arc::clone(&gauges));
         let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
         let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
         let bytes_under_way = limits.fills_max as u64 * segment_sectors * SECTOR_BYTES as u64;
         let placed = Placed::new(cores.len(), !shares.is_empty());
         let filler = Self {
-            asks,
-            words,
-            own_words: handle.own_words(),
+            requests,
+            messages,
+            own_messages: handle.own_messages(),
             cores,
             limits,
             segments: Segments::new(segment_sectors, &sectors, epoch_min),
@@ -177,7 +179,7 @@ impl Filler {
             bufs: slabs.iter().map(|_| Arc::new(TransferBufs::new(bytes_under_way))).collect(),
             failed: HashMap::new(),
             too_long: HashMap::new(),
-            homeless: VecDeque::new(),
+            awaiting_space: VecDeque::new(),
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
             shares,
             pace: Pace::new(limits.fill_rate, Instant::now()),
@@ -195,12 +197,12 @@ impl Filler {
         (filler, handle)
     }
 
-    /// Makes every core find what the slabs hold. To be called first; how many extents.
+    /// Enters all extents on the slabs into every core's directory, and returns how many there are. Call it first.
     ///
-    /// The filler's own books follow in [`run`](Self::run): rows can be served without them.
-    pub async fn restore(&mut self, found: Vec<Vec<Found>>) -> usize {
+    /// The filler's own records follow in [`run`](Self::run): rows can be served without them.
+    pub async fn restore(&mut self, found: Vec<Vec<FoundJournal>>) -> usize {
         let restored = restore::plan(found, self.segment_sectors);
-        self.segments.restore(restored.kept);
+        self.segments.restore(restored.segments);
         for segment in restored.unreadable {
             self.segments.distrust(segment);
         }
@@ -213,13 +215,13 @@ impl Filler {
         extents
     }
 
-    /// Enters what the slabs hold into the books.
+    /// Enters the restored extents into the filler's own records.
     async fn take_over(&mut self) {
         let restored = std::mem::take(&mut self.restored);
         self.placed.reserve(restored.len());
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
             extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
-            // The thread may be the only one, and connections wait to be dealt.
+            // This may be the process's only thread, and connections wait to be accepted.
             tokio::task::yield_now().await;
         }
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
@@ -235,74 +237,74 @@ impl Filler {
         self.scrub.begin(self.by_segment.keys().copied().collect(), Instant::now());
     }
 
-    /// Fills until it is told to stop, or nobody can ask any more.
+    /// Runs until it receives a stop message, or all handles are dropped.
     pub async fn run(mut self) {
         self.take_over().await;
-        // Tables over their maximum let extents go.
-        self.tell();
+        // Tables over their quota have had extents evicted.
+        self.update_stats();
         while self.stopping.is_none() || self.is_busy() {
             let takes = self.stopping.is_none() && self.queued.len() < self.limits.queue_max;
             let wake = self.wake();
-            // In this order, so that a simulated run repeats; steps are few, and none waits long for asks.
+            // Polled in this order so that a simulated run repeats. Steps are few, so requests do not wait long.
             tokio::select! {
                 biased;
                 Some(step) = self.steps.next() => self.stepped(step),
-                // However many fills wait.
-                Some(word) = self.words.recv() => match word {
-                    Word::Bad(extent, trouble) => self.drop_extent(&extent, trouble),
-                    Word::Late(drive) => self.late(drive),
-                    Word::Slow(drive) => self.slow(drive),
-                    // Who asked may be gone.
-                    Word::Tables(to) => drop(to.send(self.shares.holdings().collect())),
-                    Word::Stop(stopped) => self.stopping = Some(stopped),
+                // Messages are taken even when the queue of fills is full.
+                Some(message) = self.messages.recv() => match message {
+                    FillerMessage::BadExtent(extent, error) => self.drop_extent(&extent, error),
+                    FillerMessage::Late(drive) => self.late(drive),
+                    FillerMessage::Slow(drive) => self.slow(drive),
+                    // The receiver may be gone.
+                    FillerMessage::Tables(to) => drop(to.send(self.shares.holdings().collect())),
+                    FillerMessage::Stop(stopped) => self.stopping = Some(stopped),
                 },
-                ask = self.asks.recv(), if takes => match ask {
-                    Some(Ask { name, chunk, waiter }) => self.asked(name, chunk, waiter),
+                request = self.requests.recv(), if takes => match request {
+                    Some(FillRequest { name, chunk, waiter }) => self.requested(name, chunk, waiter),
                     None => break,
                 },
-                // `if` comes first, and then there is a time.
+                // The branch is enabled only if `wake` is a time.
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)),
                     if wake.is_some() => {}
                 else => break,
             }
             if self.stopping.is_none() {
-                // First what leaves room for a scan without a step that would tell of it.
-                self.house();
+                // Placing comes first: it may end fills and so allow scans that no step's report would start.
+                self.allocate();
                 self.start_scans();
                 self.scrub();
             }
             self.record();
-            self.tell();
+            self.update_stats();
         }
     }
 
-    fn tell(&self) {
+    fn update_stats(&self) {
         self.stats.running.store(self.under_way.len() as u64, Ordering::Relaxed);
         self.stats.waiting.store(self.queued.len() as u64, Ordering::Relaxed);
         self.stats.extents.store(self.placed.len() as u64, Ordering::Relaxed);
     }
 
-    /// When there is something to do that nobody tells of.
+    /// The time of the next work that neither a step nor a message announces.
     fn wake(&self) -> Option<Instant> {
         if self.stopping.is_some() {
             return None;
         }
-        let fill = self.homeless.front().and_then(|_| self.pace.wait(Instant::now()));
+        let fill = self.awaiting_space.front().and_then(|_| self.pace.wait(Instant::now()));
         [fill, self.scrub.wait()].into_iter().flatten().min()
     }
 
-    /// Whether something is written, or waits to be recorded.
+    /// Whether an extent is being written, or waits to be recorded.
     fn is_busy(&self) -> bool {
         self.writing.iter().any(|&writes| writes > 0)
             || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
     }
 
-    /// Whether nothing is under way after which there may be room.
+    /// Whether nothing is under way that could free space.
     fn is_idle(&self) -> bool {
         self.reclaiming.is_none() && !self.is_busy()
     }
 
-    fn asked(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
+    fn requested(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>, waiter: Option<Waiter>) {
         if self.segments.is_closed() {
             let outcome = FillOutcome::Failed(NO_DRIVE.into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
@@ -317,12 +319,12 @@ impl Filler {
             let outcome = FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into());
             waiter.into_iter().for_each(|w| drop(w.send(outcome.clone())));
         } else if waiter.is_none() && self.failed.get(&name).is_some_and(|f| f.0 > Instant::now()) {
-            // A miss; who asks by Warm gets another try.
+            // A miss does not retry yet. A fill that somebody waits for (Warm) does.
         } else if waiter.is_none()
             && self.limits.admission == Admission::SecondTouch
             && !self.eviction.is_second_touch(name, self.placed.len())
         {
-            // The next one fills it.
+            // The first touch only counts; the second one fills the chunk.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
             self.queued.push(name, chunk);
@@ -330,8 +332,8 @@ impl Filler {
     }
 
     fn start_scans(&mut self) {
-        // What is scanned counts until it is written: it is in memory.
-        while self.scanning + self.homeless.len() + self.writing.iter().sum::<usize>()
+        // An extent counts from its scan until it is written, because it is in memory that long.
+        while self.scanning + self.awaiting_space.len() + self.writing.iter().sum::<usize>()
             < self.limits.fills_max
         {
             let Some(run) = self.queued.pop() else { break };
@@ -358,7 +360,7 @@ impl Filler {
                 self.scanning -= 1;
                 for (name, extent) in extents {
                     match extent {
-                        Ok(extent) => self.homeless.push_back((name, extent)),
+                        Ok(extent) => self.awaiting_space.push_back((name, extent)),
                         Err(why) => self.end(name, FillOutcome::Failed(why.into())),
                     }
                 }
@@ -367,17 +369,17 @@ impl Filler {
             Step::Scrubbed { extent, outcome } => {
                 self.scrub.read();
                 self.stats.scrubbed.fetch_add(1, Ordering::Relaxed);
-                if let Err(trouble) = outcome
-                    && trouble.is_of_the_drive()
+                if let Err(error) = outcome
+                    && error.means_bad_data()
                 {
-                    self.drop_extent(&extent, trouble);
+                    self.drop_extent(&extent, error);
                 }
             }
             Step::Reread { extent, copy } => match copy {
                 Ok(copy) => self.keep(extent.segment, extent.key, copy),
-                Err(trouble) => {
-                    if trouble.is_of_the_drive() {
-                        self.drop_extent(&extent, trouble);
+                Err(error) => {
+                    if error.means_bad_data() {
+                        self.drop_extent(&extent, error);
                     }
                     if !self.not_due(extent.segment, extent.key) {
                         self.eviction.refund(extent.index.sectors().into());
@@ -404,10 +406,10 @@ impl Filler {
                 self.segments.settle(segment, extents, record_sectors);
                 self.count_used(segment.drive);
                 self.journal_written(segment.drive, outcome);
-                self.keep_roomless();
+                self.retry_out_of_space();
             }
             Step::Emptied { segment, outcome } => {
-                // Another may be under way, if this one's drive was retired meanwhile.
+                // If this segment's drive was retired meanwhile, another segment may be being reclaimed.
                 self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
                 if self.journal_written(segment.drive, outcome) {
                     self.segments.release(segment);
@@ -426,7 +428,7 @@ impl Filler {
         let drive = usize::from(extent.drive.0);
         self.writing[drive] = self.writing[drive].saturating_sub(1);
         match outcome {
-            // What was let go while it was moved stays gone.
+            // An extent that was evicted while it was being moved stays evicted.
             Ok(())
                 if matches!(purpose, Purpose::Keep { .. }) && !self.placed.contains(extent.key) =>
             {
@@ -439,13 +441,13 @@ impl Filler {
                 self.health[drive].written();
                 self.publish(&extent);
                 self.count_published(&extent, purpose);
-                let (told, key) = (publish(&self.cores, &extent), extent.key);
+                let (broadcast, key) = (publish(&self.cores, &extent), extent.key);
                 let published = move || Step::Published { key, purpose, bytes };
                 let work = async move {
-                    told.wait().await;
+                    broadcast.wait().await;
                     published()
                 };
-                // The cores were told.
+                // If the wait panics, the cores still have the message, so the step counts as done.
                 self.steps.spawn("publish", work, published);
             }
             outcome => {
@@ -468,7 +470,7 @@ impl Filler {
                         self.end(extent.key, FillOutcome::Failed(why.into()));
                     }
                     Purpose::Keep { from, is_due } => {
-                        if is_due && failed.as_ref().is_none_or(is_of_the_drive) {
+                        if is_due && failed.as_ref().is_none_or(is_drive_fault) {
                             self.keep_once_more(from, extent.key);
                         }
                         self.moved(from);
@@ -478,8 +480,8 @@ impl Filler {
         }
     }
 
-    /// Enters an extent into what every core is told to find, in the same step: what is said of the extent
-    /// that had its name before is late from now on.
+    /// Records an extent as placed in the same step that sends it to the cores. From then on, reports about the extent
+    /// that had its name before are recognised as late.
     fn publish(&mut self, extent: &Arc<Extent>) {
         let drive = usize::from(extent.drive.0);
         self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
@@ -497,7 +499,7 @@ impl Filler {
         self.gauges[usize::from(drive.0)].used_bytes.store(used, Ordering::Relaxed);
     }
 
-    /// The cores in turn, for a drive.
+    /// Returns transfers to a drive through the next core in turn.
     fn transfers(&mut self, drive: DriveNo) -> Transfers {
         self.next_core = (self.next_core + 1) % self.cores.len();
         Transfers {
@@ -505,11 +507,11 @@ impl Filler {
             drive,
             bufs: Arc::clone(&self.bufs[usize::from(drive.0)]),
             gauges: Arc::clone(&self.gauges),
-            filler: self.own_words.clone(),
+            filler: self.own_messages.clone(),
         }
     }
 
-    /// Ends a fill that no segment has room for, and any later one of the same.
+    /// Ends a fill whose extent is longer than a segment, and remembers it so that later requests fail at once.
     fn end_too_long(&mut self, name: ExtentKey, bytes: u64) {
         if self.too_long.len() >= FAILED_MAX {
             self.too_long.clear();
@@ -522,7 +524,7 @@ impl Filler {
         self.segment_sectors * SECTOR_BYTES as u64
     }
 
-    /// Keeps misses of a chunk that can't be filled from scanning it again at once.
+    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
     fn hold_off(&mut self, name: ExtentKey) {
         if self.failed.len() >= FAILED_MAX {
             self.failed.clear();
@@ -550,7 +552,7 @@ impl Filler {
     }
 }
 
-/// Why a chunk is never filled.
+/// The reason given for a chunk that is longer than a segment.
 fn too_long(bytes: u64, segment_bytes: u64) -> String {
     format!(
         "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"

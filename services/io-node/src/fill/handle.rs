@@ -1,4 +1,4 @@
-//! What other threads have of the filler: asks, counters, and how the drives are.
+//! The filler's interface for other threads: requests, counters, and the drives' states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -7,30 +7,30 @@ use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::{Chunk, FillKey, TableChunk};
-use super::health::{DriveState, Trouble};
+use super::health::{DriveState, ExtentError};
 use super::shares::Holding;
 use crate::directory::Extent;
 use crate::table::OpenTable;
 
-/// What came of an ask.
+/// A fill's outcome.
 #[derive(Clone, Debug)]
 pub enum FillOutcome {
     /// The extent was on a drive already.
     Found,
-    /// It is now; bytes written.
+    /// The extent was filled; bytes written.
     Filled(u64),
-    /// It can't be filled; why.
+    /// The extent can't be filled; the reason.
     Failed(Arc<str>),
 }
 
-/// What the filler counts, for other threads to read.
+/// The filler's counters, for other threads to read.
 #[derive(Debug, Default)]
 pub struct FillStats {
     /// Extents on the drives.
     pub extents: AtomicU64,
     /// Fills waiting or under way.
     pub running: AtomicU64,
-    /// Those of them that wait for their turn.
+    /// Fills of them that wait to be scanned.
     pub waiting: AtomicU64,
     /// Scans of tables since the start; neighbours share one.
     pub scans: AtomicU64,
@@ -40,85 +40,85 @@ pub struct FillStats {
     pub failed: AtomicU64,
     /// Bytes of extents filled since the start.
     pub bytes_filled: AtomicU64,
-    /// Bytes of extents written once more since the start, to keep them.
+    /// Bytes of extents rewritten since the start to keep them.
     pub bytes_kept: AtomicU64,
-    /// Extents evicted since the start, for room.
+    /// Extents evicted since the start.
     pub evicted: AtomicU64,
-    /// Extents looked at by the scrubber since the start.
+    /// Extents read by the scrubber since the start.
     pub scrubbed: AtomicU64,
     /// Extents dropped since the start because their bytes could not be served.
     pub dropped: AtomicU64,
 }
 
-/// One drive, for other threads to read.
+/// One drive's figures, for other threads to read.
 #[derive(Debug, Default)]
 pub struct DriveGauges {
-    /// Bytes that hold extents and journals.
+    /// Bytes of extents and journals.
     pub used_bytes: AtomicU64,
     /// A [`DriveState`].
     pub state: AtomicU8,
 }
 
-/// Asks of the filler, from any thread.
+/// Sends requests to the filler, from any thread.
 #[derive(Clone)]
 pub struct FillHandle {
-    asks: mpsc::Sender<Ask>,
-    words: mpsc::Sender<Word>,
+    requests: mpsc::Sender<FillRequest>,
+    messages: mpsc::Sender<FillerMessage>,
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
 }
 
-/// Who wants to know what came of a fill.
+/// Receives a fill's outcome.
 pub type Waiter = oneshot::Sender<FillOutcome>;
 
-/// A chunk to be filled.
-pub struct Ask {
-    /// Its extent.
+/// A request to fill a chunk.
+pub struct FillRequest {
+    /// The extent's name.
     pub name: ExtentKey,
-    /// Where it comes from.
+    /// The chunk's data.
     pub chunk: Box<dyn Chunk>,
-    /// Nobody for a miss.
+    /// Receives the outcome; `None` for a miss.
     pub waiter: Option<Waiter>,
 }
 
-/// What else the filler is told.
-pub enum Word {
+/// Other messages to the filler.
+pub enum FillerMessage {
     /// An extent can't be served.
-    Bad(Arc<Extent>, Trouble),
+    BadExtent(Arc<Extent>, ExtentError),
     /// A drive did not answer in time.
     Late(DriveNo),
-    /// All reads of a drive took many times what they did.
+    /// All reads of a drive in one second took many times longer than usual.
     Slow(DriveNo),
-    /// Say what each table has of the drives.
+    /// Asks for each table's extents on the drives.
     Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
-    /// Record what is written, begin nothing more; dropped once that is done.
+    /// Asks to record what is written, and to start nothing more. The sender is dropped when that is done.
     Stop(oneshot::Sender<()>),
 }
 
-/// Words that wait at most; who has one too many says it again.
-const WORDS_MAX: usize = 1024;
+/// Messages that wait at most. A message beyond that is dropped; whoever sent it will send another.
+const MESSAGES_MAX: usize = 1024;
 
 impl FillHandle {
-    /// A handle, and where its asks arrive, `queue_max` at a time.
+    /// Creates a handle and the receivers of its requests, of which `queue_max` may wait, and of its messages.
     pub fn new(
         queue_max: usize,
         stats: Arc<FillStats>,
         drives: Arc<[DriveGauges]>,
-    ) -> (Self, mpsc::Receiver<Ask>, mpsc::Receiver<Word>) {
-        let (asks, asked) = mpsc::channel(queue_max);
-        let (words, told) = mpsc::channel(WORDS_MAX);
-        (Self { asks, words, stats, drives }, asked, told)
+    ) -> (Self, mpsc::Receiver<FillRequest>, mpsc::Receiver<FillerMessage>) {
+        let (requests, requested) = mpsc::channel(queue_max);
+        let (messages, received) = mpsc::channel(MESSAGES_MAX);
+        (Self { requests, messages, stats, drives }, requested, received)
     }
 
-    /// Has a chunk filled some time. Does not wait; when too many wait already the next miss asks
-    /// again.
-    pub fn ask(&self, table: &Arc<OpenTable>, key: FillKey) {
+    /// Requests a fill without waiting. If too many requests wait, it is dropped; the next miss requests it again.
+    pub fn request(&self, table: &Arc<OpenTable>, key: FillKey) {
         if let Some((name, chunk)) = TableChunk::new(table, key) {
-            let _ = self.asks.try_send(Ask { name, chunk: Box::new(chunk), waiter: None });
+            let _ =
+                self.requests.try_send(FillRequest { name, chunk: Box::new(chunk), waiter: None });
         }
     }
 
-    /// Has a chunk filled and says when that is done. Waits for a place in the queue.
+    /// Fills a chunk and returns the outcome. Waits for space in the queue.
     pub async fn fill(&self, table: &Arc<OpenTable>, key: FillKey) -> FillOutcome {
         match TableChunk::new(table, key) {
             Some((name, chunk)) => self.fill_with(name, Box::new(chunk)).await,
@@ -126,65 +126,65 @@ impl FillHandle {
         }
     }
 
-    /// Has an extent filled with a chunk.
+    /// Fills an extent with a chunk's data.
     pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
         let (waiter, outcome) = oneshot::channel();
-        let ask = Ask { name, chunk, waiter: Some(waiter) };
+        let request = FillRequest { name, chunk, waiter: Some(waiter) };
         let stopped = || FillOutcome::Failed("the node is shutting down".into());
-        if self.asks.send(ask).await.is_err() {
+        if self.requests.send(request).await.is_err() {
             return stopped();
         }
         outcome.await.unwrap_or_else(|_| stopped())
     }
 
-    /// Drops an extent whose bytes can't be served; the next miss fills it again, elsewhere. When too many
-    /// wait already the next read of it says so again.
-    pub fn bad_extent(&self, extent: &Arc<Extent>, trouble: Trouble) {
-        let _ = self.words.try_send(Word::Bad(Arc::clone(extent), trouble));
+    /// Reports an extent whose bytes can't be served. It is dropped, and the next miss fills it again, elsewhere. If
+    /// too many messages wait, the next read of the extent reports it again.
+    pub fn bad_extent(&self, extent: &Arc<Extent>, error: ExtentError) {
+        let _ = self.messages.try_send(FillerMessage::BadExtent(Arc::clone(extent), error));
     }
 
-    /// For the filler's own steps: it ends when nobody else can ask any more.
-    pub(super) fn own_words(&self) -> mpsc::WeakSender<Word> {
-        self.words.downgrade()
+    /// A sender for the filler's own steps. It is weak, so that the filler ends when all handles are dropped.
+    pub(super) fn own_messages(&self) -> mpsc::WeakSender<FillerMessage> {
+        self.messages.downgrade()
     }
 
-    /// Says that all of a drive's reads of a second took many times what they did before.
+    /// Reports that all reads of a drive in one second took many times longer than before.
     pub fn slow(&self, drive: DriveNo) {
-        let _ = self.words.try_send(Word::Slow(drive));
+        let _ = self.messages.try_send(FillerMessage::Slow(drive));
     }
 
-    /// Says that a drive did not answer reads in time.
+    /// Reports that a drive did not answer reads in time.
     pub fn late(&self, drive: DriveNo) {
-        let _ = self.words.try_send(Word::Late(drive));
+        let _ = self.messages.try_send(FillerMessage::Late(drive));
     }
 
-    /// Has what is written already recorded in the drives' journals, and nothing begun any more. Done when
-    /// what it returns says so.
+    /// Asks the filler to record what is written already, and to start nothing more. The receiver completes when that
+    /// is done.
     pub fn stop(&self) -> oneshot::Receiver<()> {
         let (stopped, done) = oneshot::channel();
-        // With so many words waiting it is not said, and nothing is recorded: there is no time to.
-        let _ = self.words.try_send(Word::Stop(stopped));
+        // If too many messages wait, this one is lost and nothing is recorded: there would be no time for it.
+        let _ = self.messages.try_send(FillerMessage::Stop(stopped));
         done
     }
 
-    /// What each table has of the drives, in no order; none while the filler is too busy to say.
+    /// Each table's extents on the drives, in no order; empty while the filler is too busy to answer.
     pub async fn tables(&self) -> Vec<(TableTag, Holding)> {
         let (to, tables) = oneshot::channel();
-        let _ = self.words.try_send(Word::Tables(to));
+        let _ = self.messages.try_send(FillerMessage::Tables(to));
         tables.await.unwrap_or_default()
     }
 
-    /// What the filler counts.
+    /// The filler's counters.
     pub fn stats(&self) -> &FillStats {
         &self.stats
     }
 
-    /// Bytes of a drive that hold extents and journals.
+    /// Bytes of a drive that extents and journals use.
     pub fn used_bytes(&self, drive: DriveNo) -> u64 {
         self.drives[usize::from(drive.0)].used_bytes.load(Ordering::Relaxed)
     }
 
-    /// How a drive is used.
+    /// A drive's state.
     pub fn drive_state(&self, drive: DriveNo) -> DriveState {
         match self.drives[usize::from(drive.0)].state.load(Ordering::Relaxed) {
             0 => DriveState::Serving,

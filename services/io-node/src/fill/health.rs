@@ -1,4 +1,4 @@
-//! What becomes of a drive that fails: judged by what reads and writes say, never by a single bad sector.
+//! A drive's health, judged by its reads and writes. A single bad sector changes nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,47 +6,47 @@ use std::time::Duration;
 use ring::{DriveFault, ReadError, WriteError};
 use tokio::time::Instant;
 
-/// How a drive is used.
+/// The state of a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DriveState {
-    /// Read and filled.
+    /// The drive is read and filled.
     #[default]
     Serving,
-    /// It takes no writes: what it has is served, nothing is added.
+    /// The drive takes no writes; the extents on it are served.
     ReadOnly,
-    /// Nothing of it is used any more.
+    /// The drive is not used any more.
     Retired,
 }
 
 /// Why an extent's bytes can't be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
-    /// A sector is not what was written.
+pub enum ExtentError {
+    /// A sector differs from what was written.
     #[error("a sector does not match its checksum")]
     Checksum,
-    /// The bytes are as written, and no rows.
+    /// The bytes are as written, but a row can't be decoded.
     #[error("a row can't be decoded")]
     Undecodable,
-    /// It can't be read.
+    /// The bytes can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Why a block is not in a journal, to stay.
+/// Why a block is permanently missing from a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It could not be written.
+    /// The block could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Nobody knows whether it was written.
+    /// Writing panicked, so it is unknown whether the block was written.
     #[error("writing its journal panicked, which is a defect")]
     Panicked,
 }
 
-impl Trouble {
-    /// Whether it says something of the drive, and not of the ring or the kernel's shortages.
-    pub fn is_of_the_drive(&self) -> bool {
+impl ExtentError {
+    /// Whether the extent can't be served from now on. A full ring or a shortage in the kernel says nothing about it.
+    pub fn means_bad_data(&self) -> bool {
         match self {
             Self::Read(ReadError::Io { fault, .. }) => {
                 !matches!(fault, DriveFault::Busy | DriveFault::Misuse)
@@ -57,8 +57,8 @@ impl Trouble {
     }
 }
 
-/// Whether a failed write says something of the drive, and not of the ring, the kernel's shortages or the end.
-pub fn is_of_the_drive(error: &WriteError) -> bool {
+/// Whether a failed write is the drive's fault. A full ring or a shortage in the kernel is not.
+pub fn is_drive_fault(error: &WriteError) -> bool {
     match error {
         WriteError::Io { fault, .. } => !matches!(fault, DriveFault::Busy | DriveFault::Misuse),
         WriteError::NoSpace { .. } | WriteError::PastEnd { .. } => true,
@@ -66,58 +66,59 @@ pub fn is_of_the_drive(error: &WriteError) -> bool {
     }
 }
 
-/// Extents that may fail within [`READ_WINDOW`] before the drive is retired.
+/// A drive is retired when this many extents fail within [`READ_WINDOW`].
 const READ_FAILURES_MAX: usize = 32;
 
-/// How long a failed extent counts.
+/// A failed extent, or a second with late or slow reads, counts for this long.
 const READ_WINDOW: Duration = Duration::from_secs(60);
 
-/// Seconds with late reads, or slow ones, within [`READ_WINDOW`], after which the drive is retired: a pause now and
-/// then is what drives behind a network have.
+/// A drive is late (or slow) for too long when it was so in this many seconds within [`READ_WINDOW`]. Drives behind a
+/// network pause now and then, so fewer are tolerated.
 const LATE_SECONDS_MAX: usize = 30;
 
-/// Writes that may fail one after another before the drive takes no more.
+/// A drive takes no more writes after this many have failed in a row.
 const WRITE_FAILURES_MAX: u32 = 3;
 
-/// One drive's record.
+/// One drive's failures.
 #[derive(Debug, Default)]
 pub struct Health {
     state: DriveState,
     read_failures: VecDeque<Instant>,
-    /// Of each second that had a late read, the first.
+    /// The first late read of each second that had one.
     late: VecDeque<Instant>,
-    /// Of each second in which all reads were slow, the first.
+    /// The start of each second in which all reads were slow.
     slow: VecDeque<Instant>,
     write_failures: u32,
 }
 
 impl Health {
-    /// How it is used.
+    /// Returns how the drive is used.
     pub fn state(&self) -> DriveState {
         self.state
     }
 
-    /// An extent failed. Whether that changed how the drive is used.
-    pub fn read_failed(&mut self, trouble: Trouble, now: Instant) -> bool {
-        if trouble == Trouble::Undecodable {
+    /// Counts a failed extent. Returns whether the drive's state changed.
+    pub fn read_failed(&mut self, error: ExtentError, now: Instant) -> bool {
+        if error == ExtentError::Undecodable {
             return false;
         }
         forget_old(&mut self.read_failures, now);
         self.read_failures.push_back(now);
         let is_gone =
-            matches!(trouble, Trouble::Read(ReadError::Io { fault: DriveFault::Gone, .. }));
+            matches!(error, ExtentError::Read(ReadError::Io { fault: DriveFault::Gone, .. }));
         match is_gone || self.read_failures.len() >= READ_FAILURES_MAX {
             true => self.become_state(DriveState::Retired),
             false => false,
         }
     }
 
-    /// Reads were not answered in time. Whether that changed how the drive is used.
+    /// Counts late reads. Returns whether the drive's state changed.
     pub fn was_late(&mut self, now: Instant) -> bool {
         are_too_many(&mut self.late, now) && self.retire()
     }
 
-    /// All reads of a second took many times what they did. Whether it has been so for long; if so it's forgotten.
+    /// Counts a second in which all reads took many times longer than usual. Returns whether there were too many such
+    /// seconds; if so, the count starts anew.
     pub fn was_slow(&mut self, now: Instant) -> bool {
         let is_for_long = are_too_many(&mut self.slow, now);
         if is_for_long {
@@ -126,19 +127,19 @@ impl Health {
         is_for_long
     }
 
-    /// Nothing of the drive is to be used any more. Whether that changed how it is used.
+    /// Retires the drive. Returns whether its state changed.
     pub fn retire(&mut self) -> bool {
         self.become_state(DriveState::Retired)
     }
 
-    /// An extent was written.
+    /// Notes that an extent was written.
     pub fn written(&mut self) {
         self.write_failures = 0;
     }
 
-    /// An extent could not be written. Whether that changed how the drive is used.
+    /// Counts a failed write of an extent. Returns whether the drive's state changed.
     pub fn write_failed(&mut self, error: &WriteError) -> bool {
-        if !is_of_the_drive(error) {
+        if !is_drive_fault(error) {
             return false;
         }
         self.write_failures += 1;
@@ -151,8 +152,8 @@ impl Health {
         }
     }
 
-    /// A journal could not be written, or what was written not made to stay: nobody knows what the drive has
-    /// of it, so nothing is added. Whether that changed how the drive is used.
+    /// Handles a failed write or flush of the journal. It is unknown what the drive has of the journal, so nothing is
+    /// added to it. Returns whether the drive's state changed.
     pub fn journal_failed(&mut self, error: &JournalError) -> bool {
         match error {
             JournalError::Panicked => self.become_state(DriveState::ReadOnly),
@@ -162,7 +163,7 @@ impl Health {
 
     fn worsen(&mut self, error: &WriteError) -> bool {
         match error {
-            _ if !is_of_the_drive(error) => false,
+            _ if !is_drive_fault(error) => false,
             WriteError::Io { fault: DriveFault::Gone, .. } => {
                 self.become_state(DriveState::Retired)
             }
@@ -170,7 +171,7 @@ impl Health {
         }
     }
 
-    /// Only ever to the worse.
+    /// Changes the state unless that would improve it. Returns whether it changed.
     fn become_state(&mut self, state: DriveState) -> bool {
         let worse = state as u8 > self.state as u8;
         if worse {
@@ -180,7 +181,7 @@ impl Health {
     }
 }
 
-/// Adds this second; whether there have been too many lately.
+/// Adds this second, and returns whether there have been too many lately.
 fn are_too_many(seconds: &mut VecDeque<Instant>, now: Instant) -> bool {
     forget_old(seconds, now);
     if seconds.back().is_none_or(|&last| now - last >= Duration::from_secs(1)) {
@@ -201,9 +202,9 @@ mod tests {
 
     use super::*;
 
-    fn read(errno: i32) -> Trouble {
+    fn read(errno: i32) -> ExtentError {
         let (drive, offset) = (DriveNo(0), ByteOffset(0));
-        Trouble::Read(ReadError::Io { drive, offset, errno, fault: DriveFault::of(errno) })
+        ExtentError::Read(ReadError::Io { drive, offset, errno, fault: DriveFault::of(errno) })
     }
 
     fn write(errno: i32) -> WriteError {
@@ -215,20 +216,22 @@ mod tests {
     const ENODEV: i32 = 19;
 
     #[test]
-    fn a_bad_sector_now_and_then_is_no_bad_drive() {
+    fn a_bad_sector_now_and_then_does_not_retire_a_drive() {
         let (mut health, start) = (Health::default(), Instant::now());
         for minute in 0..1000 {
             let now = start + Duration::from_secs(2) * minute;
-            assert!(!health.read_failed([read(EIO), Trouble::Checksum][minute as usize % 2], now));
-            assert!(!health.read_failed(Trouble::Undecodable, now));
+            assert!(
+                !health.read_failed([read(EIO), ExtentError::Checksum][minute as usize % 2], now)
+            );
+            assert!(!health.read_failed(ExtentError::Undecodable, now));
         }
         assert_eq!(health.state(), DriveState::Serving);
     }
 
     #[test]
-    fn many_at_a_time_are_and_so_is_a_drive_that_is_gone() {
+    fn many_failed_extents_or_a_missing_drive_retire_it() {
         let (mut health, now) = (Health::default(), Instant::now());
-        let changes = (0..40).filter(|_| health.read_failed(Trouble::Checksum, now)).count();
+        let changes = (0..40).filter(|_| health.read_failed(ExtentError::Checksum, now)).count();
         assert_eq!((changes, health.state()), (1, DriveState::Retired));
         for gone in [
             Health::read_failed(&mut Health::default(), read(ENODEV), now),
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_borne_and_a_drive_that_stays_slow_is_not() {
+    fn a_pause_is_tolerated_and_a_drive_that_stays_late_is_retired() {
         let (mut health, start) = (Health::default(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
         // A pause of five seconds every minute.
@@ -250,19 +253,19 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_is_slow_for_long_is_told_of_once_in_that_time() {
+    fn a_drive_that_stays_slow_is_reported_once() {
         let (mut health, start) = (Health::default(), Instant::now());
-        let told = (0..300).filter(|&tenth| {
+        let reported = (0..300).filter(|&tenth| {
             let now = start + Duration::from_millis(tenth * 100);
             health.was_slow(now)
         });
-        assert_eq!(told.collect::<Vec<_>>(), [290]);
+        assert_eq!(reported.collect::<Vec<_>>(), [290]);
         assert_eq!(health.state(), DriveState::Serving);
         assert!(health.retire() && !health.retire());
     }
 
     #[test]
-    fn writes_that_fail_in_a_row_end_writing_and_not_reading() {
+    fn writes_that_fail_in_a_row_make_a_drive_read_only() {
         let mut health = Health::default();
         let full = WriteError::NoSpace { drive: DriveNo(0), offset: ByteOffset(0) };
         assert!(!health.write_failed(&full) && !health.write_failed(&write(EIO)));
@@ -273,7 +276,7 @@ mod tests {
         assert!(
             !health.journal_failed(&write(EIO).into()) && !health.write_failed(&WriteError::Closed)
         );
-        // A core's own queue is no fault of the drive.
+        // A full queue of a core is not the drive's fault.
         let mut other = Health::default();
         let full = WriteError::Full { queue_max: 9 };
         assert!((0..9).all(|_| !other.write_failed(&full) && !other.worsen(&full)));

@@ -1,12 +1,13 @@
-//! Filling: a chunk of a pack from the table onto a drive.
+//! Filling: reads a chunk of a pack from the table and writes it to a drive as an extent.
 //!
 //! ```text
-//! a miss, or Warm ─► filler (one owner: which fills run, which extents are where)
-//!     ─► scan: the table's rows (lake) ─► encode: the pack's layout ─► segments: room on a drive
+//! a miss, or Warm ─► filler (one task: decides which fills run, and records where each extent is)
+//!     ─► scan: the table's rows (lake) ─► encode: the pack's layout ─► segments: space on a drive
 //!     ─► write: through a core's ring ─► every core's directory ─► the segment's journal (`slab`)
 //! ```
 //!
-//! The journal comes last and holds up nobody: what isn't in it when the process ends is filled again.
+//! The journal is written last, and nothing waits for it. Extents that are not in it when the process ends are filled
+//! again.
 
 mod chunk;
 #[cfg(test)]
@@ -39,7 +40,7 @@ pub use chunk::FillKey;
 pub use eviction::HEAT_MAX;
 pub use filler::{FillLimits, Filler};
 pub use handle::{FillHandle, FillOutcome};
-pub use health::{DriveState, Trouble};
+pub use health::{DriveState, ExtentError};
 pub use pace::Pace;
 pub use segments::{OTHERS_MIN, SegmentNo, held_max_sectors};
 pub use shares::{Holding, Share, Shares};

@@ -1,10 +1,10 @@
-//! So many bytes a second.
+//! A limit on bytes per second.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A rate that is kept on average: what is spent at once is waited for afterwards.
+/// A rate that is kept on average: bytes may be spent at once, and later ones wait for as long as these take.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_s: u64,
@@ -12,22 +12,22 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// From `now` on; 0 for as fast as it goes.
+    /// Starts at `now`; a rate of 0 is no limit.
     pub fn new(bytes_per_s: u64, now: Instant) -> Self {
         Self { bytes_per_s, next: now }
     }
 
-    /// Whether there is a rate to keep.
+    /// Whether there is a limit.
     pub fn is_limited(&self) -> bool {
         self.bytes_per_s > 0
     }
 
-    /// When the next bytes may be spent; `None` for at once.
+    /// When the next bytes may be spent; `None` if now.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.bytes_per_s > 0 && self.next > now).then_some(self.next)
     }
 
-    /// So many are spent now. Time in which nothing was is not saved up.
+    /// Spends bytes. Idle time is not saved up.
     pub fn spend(&mut self, bytes: u64, now: Instant) {
         if self.bytes_per_s > 0 {
             let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);

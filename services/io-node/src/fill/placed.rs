@@ -1,4 +1,4 @@
-//! What every core finds, and what that takes of memory.
+//! The extents that every core's directory has, and the memory they take.
 
 use std::sync::Arc;
 
@@ -6,34 +6,34 @@ use address::{DriveNo, ExtentKey};
 
 use crate::directory::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 
-/// The filler's own entries, in its maps and lists, in bytes.
+/// The filler's own maps and lists take this many bytes per extent.
 const OWN_ENTRY_BYTES: usize = 96;
 
-/// An extent of a table with a share takes so much more there.
+/// An extent of a table with a share takes this many bytes more.
 const SHARE_ENTRY_BYTES: usize = 256;
 
 /// The extents that are served, by name.
 pub struct Placed {
     by_key: ByKey<Arc<Extent>>,
-    /// An extent's bytes but for its index.
+    /// Bytes per extent without its index.
     entry_bytes: u64,
     bytes: u64,
 }
 
 impl Placed {
-    /// Of none, on a node of `cores` cores; some tables have shares.
+    /// Creates an empty set for a node of `cores` cores. `has_shares` says whether any table has a share.
     pub fn new(cores: usize, has_shares: bool) -> Self {
         let own = OWN_ENTRY_BYTES + if has_shares { SHARE_ENTRY_BYTES } else { 0 };
         let entry_bytes = (own + cores * REPLICA_ENTRY_BYTES) as u64;
         Self { by_key: ByKey::default(), entry_bytes, bytes: 0 }
     }
 
-    /// Makes room for so many.
+    /// Reserves memory for that many extents.
     pub fn reserve(&mut self, extents: usize) {
         self.by_key.reserve(extents);
     }
 
-    /// Adds an extent, in place of another of its name, which is returned.
+    /// Adds an extent, and returns the one that had its name before.
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<Arc<Extent>> {
         self.bytes += self.bytes_of(&extent);
         let replaced = self.by_key.insert(extent.key, extent)?;
@@ -41,40 +41,40 @@ impl Placed {
         Some(replaced)
     }
 
-    /// Forgets an extent.
+    /// Removes an extent.
     pub fn remove(&mut self, key: ExtentKey) -> Option<Arc<Extent>> {
         let extent = self.by_key.remove(&key)?;
         self.bytes -= self.bytes_of(&extent);
         Some(extent)
     }
 
-    /// What is on a drive.
+    /// The names of a drive's extents.
     pub fn on_drive(&self, drive: DriveNo) -> Vec<ExtentKey> {
         let there = self.by_key.values().filter(|extent| extent.drive == drive);
         there.map(|extent| extent.key).collect()
     }
 
-    /// The one of this name.
+    /// The extent with this name.
     pub fn get(&self, key: ExtentKey) -> Option<&Arc<Extent>> {
         self.by_key.get(&key)
     }
 
-    /// Whether there is one of this name.
+    /// Whether there is an extent with this name.
     pub fn contains(&self, key: ExtentKey) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// Whether this very extent, not another of its name, is served.
+    /// Whether exactly this extent is served, not another one with its name.
     pub fn has(&self, extent: &Arc<Extent>) -> bool {
         self.by_key.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
     }
 
-    /// How many.
+    /// The number of extents.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// What they take of memory, with the replicas of all cores, in bytes.
+    /// The RAM that the extents take, with the replicas of all cores, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

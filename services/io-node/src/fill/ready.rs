@@ -1,4 +1,4 @@
-//! Chunks that are ready: what writing to drives is measured with, without a table.
+//! Fills chunks that are encoded already, to measure how fast a node writes to its drives without a table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ impl Chunk for Ready {
 }
 
 impl FillHandle {
-    /// Fills `extents` extents of `sectors` sectors, all alike, `at_once` asked for at the same time; how long
-    /// that took, the last record included. To be called once; `name` must not have been used before.
+    /// Fills `extents` equal extents of `sectors` sectors each, `at_once` at a time. Returns how long that took,
+    /// including the last journal record. Call it once; `name` must not have been used before.
     ///
     /// # Errors
-    /// Why one could not be filled.
+    /// The reason why an extent could not be filled.
     pub async fn fill_ready(
         &self,
         name: u128,
@@ -50,7 +50,7 @@ impl FillHandle {
                 return Err(NodeError::Fill { why });
             }
         }
-        // Until all of it is flushed and recorded; nothing is filled after that.
+        // Everything is flushed and recorded once this returns; nothing can be filled afterwards.
         let _ = self.stop().await;
         Ok(began.elapsed())
     }

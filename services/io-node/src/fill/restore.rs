@@ -1,39 +1,39 @@
-//! What journals say, as the filler and the directory have it.
+//! Turns the journals that were read at the start into extents and segments.
 
 use std::sync::Arc;
 
 use address::DriveNo;
 
 use super::eviction::Log;
-use super::segments::{Kept, SegmentNo};
+use super::segments::{RestoredSegment, SegmentNo};
 use crate::directory::Extent;
 use crate::slab::journal::{Entry, Journal};
-use crate::slab::{Found, joined, segment_start};
+use crate::slab::{FoundJournal, joined, segment_start};
 
-/// What is taken over from the drives.
+/// Extents and segments found on the drives.
 pub struct Restored {
-    /// In the order in which they were written: of two of one name the later counts.
+    /// In the order in which they were written. Of two with the same name, the later one counts.
     pub extents: Vec<Arc<Extent>>,
-    /// Segments in use.
-    pub kept: Vec<Kept>,
+    /// Segments that have a journal.
+    pub segments: Vec<RestoredSegment>,
     /// Segments whose journal can't be read.
     pub unreadable: Vec<SegmentNo>,
 }
 
-/// Puts together what each drive's journals hold.
-pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
-    let (mut kept, mut unreadable, mut journals) = (Vec::new(), Vec::new(), Vec::new());
+/// Combines the journals of all drives.
+pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
+    let (mut segments, mut unreadable, mut journals) = (Vec::new(), Vec::new(), Vec::new());
     for (drive, found) in found.into_iter().enumerate() {
-        for Found { segment: index, journal } in found {
+        for FoundJournal { segment: index, journal } in found {
             let segment = SegmentNo { drive: DriveNo(drive as u16), index };
             match journal {
-                // Nobody knows which use of the segment what is behind it speaks of.
+                // It is unknown to which use of the segment the blocks behind the damaged one belong.
                 Ok(journal) if journal.blocks == 0 => {
                     tracing::warn!(?segment, "a segment's journal begins with a damaged block");
                     unreadable.push(segment);
                 }
                 Ok(journal) => {
-                    kept.push(Kept {
+                    segments.push(RestoredSegment {
                         segment,
                         epoch: journal.epoch,
                         log: Log::of_number(journal.log),
@@ -45,18 +45,18 @@ pub fn plan(found: Vec<Vec<Found>>, segment_sectors: u64) -> Restored {
                     journals.push((segment, journal));
                 }
                 Err(error) => {
-                    tracing::warn!(?segment, %error, "a segment's journal can't be read: what it holds is lost");
+                    tracing::warn!(?segment, %error, "a segment's journal can't be read: its extents are lost");
                     unreadable.push(segment);
                 }
             }
         }
     }
-    // An extent that was found wrong and filled again is there twice.
+    // An extent that was found damaged and filled again occurs twice.
     journals.sort_by_key(|(_, journal)| journal.epoch);
-    Restored { extents: extents_of(journals, segment_sectors), kept, unreadable }
+    Restored { extents: extents_of(journals, segment_sectors), segments, unreadable }
 }
 
-/// The extents of journals, in their order; on several threads, since a million allocations take a while.
+/// Makes the journals' extents, in order; on several threads, since a million allocations take long.
 fn extents_of(mut journals: Vec<(SegmentNo, Journal)>, segment_sectors: u64) -> Vec<Arc<Extent>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = journals.len().div_ceil(threads).max(1);
@@ -100,14 +100,14 @@ mod tests {
         Entry { key: ExtentKey { pack: PackKey(1), chunk }, first, index }
     }
 
-    fn found(segment: u32, epoch: u64, entries: Vec<Entry>) -> Found {
+    fn found(segment: u32, epoch: u64, entries: Vec<Entry>) -> FoundJournal {
         let journal = Journal { epoch, blocks: 1, sectors: 1, entries, ..Journal::default() };
-        Found { segment, journal: Ok(journal) }
+        FoundJournal { segment, journal: Ok(journal) }
     }
 
     #[test]
     fn extents_come_in_the_order_in_which_they_were_written() {
-        let bad = Found { segment: 9, journal: Err(io::ErrorKind::Other.into()) };
+        let bad = FoundJournal { segment: 9, journal: Err(io::ErrorKind::Other.into()) };
         let drives = vec![
             vec![found(0, 5, vec![entry(0, 0), entry(1, 2)]), bad],
             vec![found(2, 4, vec![entry(1, 0), entry(2, 4)]), found(1, 6, vec![])],
@@ -119,8 +119,7 @@ mod tests {
         let (older, newer) =
             ([(1, 1, head + 200), (2, 1, head + 204)], [(0, 0, head), (1, 0, head + 2)]);
         assert_eq!(places, [older, newer].concat());
-        let used: Vec<_> =
-            restored.kept.iter().map(|kept| (kept.epoch, kept.used_sectors)).collect();
+        let used: Vec<_> = restored.segments.iter().map(|it| (it.epoch, it.used_sectors)).collect();
         assert_eq!(used, [(5, 4), (4, 6), (6, 0)]);
         assert_eq!(restored.unreadable, [SegmentNo { drive: DriveNo(0), index: 9 }]);
     }

@@ -1,4 +1,4 @@
-//! The scrubber's way through the extents: every one in turn, at a rate, again and again.
+//! The scrubber's schedule: reads every extent in turn, at a limited rate, again and again.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use tokio::time::Instant;
 use super::pace::Pace;
 use super::segments::SegmentNo;
 
-/// A pass begins no sooner after the one before began: what is small isn't read all the time.
+/// Passes begin at least this far apart, so that a small cache isn't read all the time.
 const PASS_MIN: Duration = Duration::from_secs(3600);
 
-/// Where it is.
+/// The state of the current pass.
 #[derive(Debug)]
 pub struct Scrub {
     is_on: bool,
     pace: Pace,
     began: Instant,
-    /// Segments of this pass that are still to come, the next one last.
+    /// Segments still to come in this pass, the next one last.
     segments: Vec<SegmentNo>,
-    /// The next extent of the last of them.
+    /// The index of the next extent in the last of them.
     extent: usize,
     is_reading: bool,
 }
 
 impl Scrub {
-    /// At so many bytes a second; 0 for never.
+    /// Creates a scrubber that reads that many bytes per second; 0 turns it off.
     pub fn new(bytes_per_s: u64, now: Instant) -> Self {
         Self {
             is_on: bytes_per_s > 0,
@@ -36,14 +36,14 @@ impl Scrub {
         }
     }
 
-    /// Begins a pass through these segments.
+    /// Begins a pass over these segments.
     pub fn begin(&mut self, mut segments: Vec<SegmentNo>, now: Instant) {
         segments.sort_unstable_by_key(|segment| (segment.drive, segment.index));
         segments.reverse();
         (self.segments, self.extent, self.began) = (segments, 0, now);
     }
 
-    /// When there is something to do: `None` for never, or not before an extent is read.
+    /// When the next extent or pass is due; `None` if the scrubber is off or an extent is being read.
     pub fn wait(&self) -> Option<Instant> {
         let next = match self.segments.is_empty() {
             true => self.began + PASS_MIN,
@@ -52,8 +52,8 @@ impl Scrub {
         (self.is_on && !self.is_reading).then_some(next)
     }
 
-    /// The extent to read now, by segment and place; `len` tells how many a segment has. `None` when the
-    /// pass is over or its time has not come.
+    /// The extent to read now, as a segment and an index; `len` returns how many extents a segment has. `None` when the
+    /// pass is over or the rate does not allow a read yet.
     pub fn next(
         &mut self,
         now: Instant,
@@ -79,13 +79,13 @@ impl Scrub {
         self.is_on && self.segments.is_empty() && now >= self.began + PASS_MIN
     }
 
-    /// An extent of so many bytes is being read.
+    /// Notes that an extent of that many bytes is being read.
     pub fn reading(&mut self, bytes: u64, now: Instant) {
         self.is_reading = true;
         self.pace.spend(bytes, now);
     }
 
-    /// It is read.
+    /// Notes that the extent was read.
     pub fn read(&mut self) {
         self.is_reading = false;
     }

@@ -1,19 +1,19 @@
-//! Where extents go on a drive: a log of segments, reclaimed whole.
+//! Allocates space on drives: a log of segments, which are reclaimed whole.
 //!
 //! ```text
 //! slab   | head | segment 0 | segment 1 | segment 2 | ... each `segment_sectors` long
 //! segment| extent | extent |  free  | journal           extents front to back, the journal back to front
 //! ```
 //!
-//! Pure bookkeeping, one owner. A segment is free, open (one a log and drive, being filled) or sealed.
-//! When a drive is full the oldest sealed segment of one of its logs, of the small one if that is longer
-//! than its share, is reclaimed: the caller keeps what is worth it ([`super::eviction`]), makes every core
-//! forget its extents, empties its journal on the drive ([`Segments::empty`]), then gives it back with
+//! Pure bookkeeping with one owner. A segment is free, open (one per log and drive, being filled) or sealed. When a
+//! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that is longer than
+//! its share. The caller moves the extents worth keeping ([`super::eviction`]), makes every core forget the others,
+//! empties the segment's journal on the drive ([`Segments::empty`]), and then gives the segment back with
 //! [`Segments::release`].
 //!
-//! A segment of the held log is reclaimed when no more than half of it is held. That log has all segments of a
-//! drive but [`OTHERS_MIN`]; when it has them, one of which no more than three quarters are held is reclaimed.
-//! There is one as long as tables count on no more than two thirds of it ([`held_max_sectors`]).
+//! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
+//! drive but [`OTHERS_MIN`]; when it has them, a segment of which at most three quarters are held is reclaimed. There
+//! is such a segment as long as tables' guarantees sum to at most two thirds of the held log ([`held_max_sectors`]).
 
 use std::collections::VecDeque;
 
@@ -27,11 +27,11 @@ use crate::slab;
 pub struct SegmentNo {
     /// The drive.
     pub drive: DriveNo,
-    /// Which segment of it, from 0.
+    /// The segment's number on the drive, from 0.
     pub index: u32,
 }
 
-/// Room for one extent.
+/// Space for one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The segment it lies in.
@@ -40,44 +40,44 @@ pub struct Room {
     pub first: SectorNo,
 }
 
-/// Room for a block of a segment's journal.
+/// Space for a block of a segment's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRoom {
-    /// The segment's use.
+    /// The epoch of the segment's current use.
     pub epoch: u64,
-    /// The log it is in.
+    /// The segment's log.
     pub log: Log,
-    /// Which block of it.
+    /// The block's number in the journal.
     pub number: u32,
-    /// Checksum of the block before.
+    /// The checksum of the block before.
     pub previous: u32,
     /// The block's first sector on the drive.
     pub first: SectorNo,
 }
 
-/// What room is asked for.
+/// The purpose of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A fill: one segment of a drive is left to the others.
+    /// A fill, which leaves one segment of a drive free for the others.
     Fill,
-    /// What is kept of a segment that is reclaimed; takes that one too.
+    /// An extent that is kept from a reclaimed segment; it may take that free segment.
     Kept,
-    /// The same, and its table may count on it: for a while the held log may be a segment longer.
+    /// An extent that is kept for its table's guarantee: for a while, the held log may be one segment longer.
     Due,
 }
 
-/// What came of asking for room.
+/// The outcome of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// Room, with an extent counted as under way in its segment until [`Segments::settle`].
+    /// Space. Its extent counts as under way in its segment until [`Segments::settle`].
     Room(Room),
-    /// There is none until this segment, the oldest, is emptied and released.
+    /// There is no space until this segment is emptied and released.
     Reclaim(SegmentNo),
-    /// There is none, and every segment has extents under way: try again after one has ended.
+    /// There is no space, and every segment has extents under way: try again after one has ended.
     Busy,
-    /// The extent with its record is longer than a segment.
+    /// The extent and its record are longer than a segment.
     TooLong,
-    /// The held log has all that it may have, and what is in it is held.
+    /// The held log has all the segments it may have, and too much of them is held to reclaim any.
     AllHeld,
     /// No drive takes extents any more.
     NoDrive,
@@ -89,19 +89,19 @@ pub struct Segments {
     segment_sectors: u64,
     drives: Vec<DriveSegments>,
     next_drive: usize,
-    /// Higher than that of every segment in use.
+    /// Higher than the epoch of every segment in use.
     next_epoch: u64,
 }
 
 #[derive(Debug)]
 struct DriveSegments {
     free: VecDeque<u32>,
-    /// Of each log.
+    /// The open segment of each log.
     open: [Option<u32>; LOGS],
-    /// Of each log, oldest first.
+    /// The sealed segments of each log, oldest first.
     sealed: [VecDeque<u32>; LOGS],
     segments: Vec<Segment>,
-    /// Of all segments together, journals included.
+    /// Sectors used in all segments, including journals.
     used_sectors: u64,
     is_closed: bool,
 }
@@ -110,46 +110,46 @@ struct DriveSegments {
 struct Segment {
     /// 0 before its first use.
     epoch: u64,
-    /// The log it is in, unless it is free.
+    /// The segment's log, unless it is free.
     log: Log,
-    /// Of extents, from its front.
+    /// Sectors of extents, from the segment's front.
     used_sectors: u64,
-    /// Of the journal's blocks, from its end.
+    /// Sectors of the journal's blocks, from the segment's end.
     journal_sectors: u64,
     blocks: u32,
-    /// Checksum of the last of them.
+    /// The checksum of the last block.
     sum: u32,
-    /// Kept free for the records of extents under way.
+    /// Sectors reserved for the records of extents under way.
     reserved_sectors: u64,
-    /// Of extents that are served.
+    /// Sectors of extents that are served.
     live_sectors: u64,
-    /// Of extents that tables count on.
+    /// Sectors of extents that are held.
     held_sectors: u64,
     under_way: u32,
 }
 
-/// A segment as its journal has it.
+/// A segment as its journal describes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
-    /// Which.
+pub struct RestoredSegment {
+    /// The segment.
     pub segment: SegmentNo,
-    /// Its use.
+    /// The epoch of its use.
     pub epoch: u64,
-    /// The log it is in.
+    /// The segment's log.
     pub log: Log,
-    /// From its front to the end of its last extent.
+    /// Sectors from its front to the end of its last extent.
     pub used_sectors: u64,
-    /// Of its journal.
+    /// Sectors of its journal.
     pub journal_sectors: u64,
-    /// Blocks of its journal.
+    /// The number of blocks in its journal.
     pub blocks: u32,
-    /// Checksum of the last of them.
+    /// The checksum of the last block.
     pub sum: u32,
 }
 
 impl Segments {
-    /// All segments free, over slabs of these many sectors; a tail shorter than a segment is unused.
-    /// Epochs begin at `first_epoch`.
+    /// Creates the bookkeeping for slabs of that many sectors, with all segments free. A tail shorter than a segment is
+    /// unused. Epochs begin at `first_epoch`.
     pub fn new(segment_sectors: u64, drive_sectors: &[u64], first_epoch: u64) -> Self {
         let drives = drive_sectors
             .iter()
@@ -168,11 +168,13 @@ impl Segments {
         Self { segment_sectors, drives, next_drive: 0, next_epoch: first_epoch.max(1) }
     }
 
-    /// Takes over segments that were filled before, in any order; to be called once, first. The newest of
-    /// a drive is filled on.
-    pub fn restore(&mut self, mut kept: Vec<Kept>) {
-        kept.sort_by_key(|kept| kept.epoch);
-        for &Kept { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in &kept {
+    /// Takes over segments that were filled before, in any order. Call it once, first. The newest segment of each log
+    /// and drive is filled further.
+    pub fn restore(&mut self, mut restored: Vec<RestoredSegment>) {
+        restored.sort_by_key(|segment| segment.epoch);
+        for &RestoredSegment { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in
+            &restored
+        {
             self.next_epoch = self.next_epoch.max(epoch + 1);
             let drive = self.drive(segment);
             let place = &mut drive.segments[segment.index as usize];
@@ -199,20 +201,20 @@ impl Segments {
         }
     }
 
-    /// Keeps a segment from use until it is reclaimed, since nobody knows what its journal says.
+    /// Keeps a segment unused until it is reclaimed, since its journal can't be read.
     pub fn distrust(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.free.retain(|&free| free != segment.index);
         drive.sealed[Log::Small as usize].push_front(segment.index);
     }
 
-    /// Gives a drive no extents any more, and takes none of it back.
+    /// Allocates nothing on a drive any more, and reclaims none of its segments.
     pub fn close(&mut self, drive: DriveNo) {
         self.drives[usize::from(drive.0)].is_closed = true;
     }
 
-    /// Room in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
-    /// turn; a drive that would have to reclaim is passed over while another has room.
+    /// Allocates space in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
+    /// turn. A drive without space is passed over while another one has some.
     pub fn allocate(
         &mut self,
         log: Log,
@@ -220,7 +222,7 @@ impl Segments {
         record_sectors: u64,
         for_use: Use,
     ) -> Allocation {
-        // What an emptied segment's journal begins with.
+        // The last term is the block with which an emptied segment's journal begins.
         if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
             return Allocation::TooLong;
         }
@@ -258,7 +260,7 @@ impl Segments {
         }
     }
 
-    /// The segment to reclaim next, on the drives in turn, though there may be room.
+    /// Returns the segment to reclaim next, on the drives in turn, even if there is space.
     pub fn reclaim(&self) -> Allocation {
         self.reclaim_of(|drive| drive.next_reclaimed(self.segment_sectors))
     }
@@ -278,30 +280,30 @@ impl Segments {
         Allocation::Busy
     }
 
-    /// An extent of this segment is served.
+    /// Counts an extent of this segment that is served.
     pub fn live(&mut self, segment: SegmentNo, sectors: u64) {
         self.segment(segment).live_sectors += sectors;
     }
 
-    /// It is not any more: forgotten, or served from elsewhere.
+    /// Stops counting an extent that was forgotten, or is served from elsewhere.
     pub fn gone(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.live_sectors = place.live_sectors.saturating_sub(sectors);
     }
 
-    /// A table counts on an extent of this segment.
+    /// Counts an extent of this segment that is held.
     pub fn hold(&mut self, segment: SegmentNo, sectors: u64) {
         self.segment(segment).held_sectors += sectors;
     }
 
-    /// It does no more.
-    pub fn let_be(&mut self, segment: SegmentNo, sectors: u64) {
+    /// Stops counting an extent that is not held any more.
+    pub fn release_held(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.held_sectors = place.held_sectors.saturating_sub(sectors);
     }
 
-    /// Makes a sealed segment one of the held log as it is. Its journal says so only of what is written later:
-    /// after a restart it is of the log that it was filled in.
+    /// Gives a sealed segment to the held log as it is. Only later blocks of its journal say so: if none is written
+    /// before a restart, the segment returns to the log in which it was filled.
     pub fn make_held(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
@@ -309,8 +311,9 @@ impl Segments {
         self.segment(segment).log = Log::Held;
     }
 
-    /// Whether a segment of which so many sectors are due is better held than reclaimed for the rest: not one that is
-    /// held already, which is reclaimed because the others have less to gain, nor past what the held log may have.
+    /// Whether a segment with that many due sectors should be given to the held log instead of being reclaimed. Not if
+    /// it is in the held log already, which reclaims it because the other segments have less to gain, nor if that log
+    /// is full.
     pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
         let has_room = !self.drives[usize::from(segment.drive.0)].has_held_max();
         2 * due_sectors > self.segment_sectors && self.log_of(segment) != Log::Held && has_room
@@ -321,7 +324,7 @@ impl Segments {
         self.drives.iter().all(|drive| drive.is_closed)
     }
 
-    /// Fills a segment no further, as it is going to be reclaimed.
+    /// Stops filling a segment, since it is going to be reclaimed.
     pub fn seal(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         for log in Log::ALL {
@@ -332,7 +335,7 @@ impl Segments {
         }
     }
 
-    /// Room for a block of `sectors` in a segment with extents under way, of what was kept for their records.
+    /// Allocates a block of `sectors` in a segment with extents under way, out of the space reserved for their records.
     pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
         let end =
             slab::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
@@ -345,21 +348,21 @@ impl Segments {
         BlockRoom { epoch: place.epoch, log: place.log, number, previous, first }
     }
 
-    /// The block that was given room has this checksum.
+    /// Notes the checksum of the last allocated block.
     pub fn chain(&mut self, segment: SegmentNo, sum: u32) {
         self.segment(segment).sum = sum;
     }
 
-    /// `extents` in `segment` are under way no more, written down or given up; so much had been kept for
-    /// their records.
+    /// Ends `extents` extents under way in `segment`, recorded or given up, and the reservation of `record_sectors` for
+    /// them.
     pub fn settle(&mut self, segment: SegmentNo, extents: u32, record_sectors: u64) {
         let place = self.segment(segment);
         place.under_way = place.under_way.saturating_sub(extents);
         place.reserved_sectors = place.reserved_sectors.saturating_sub(record_sectors);
     }
 
-    /// Forgets what a segment held, and gives it the next epoch: the block to be written, of
-    /// [`EMPTY_BLOCK_SECTORS`], before it is released.
+    /// Forgets a segment's contents, and gives it the next epoch. Returns the space for the block of
+    /// [`EMPTY_BLOCK_SECTORS`] that must be written before the segment is released.
     pub fn empty(&mut self, segment: SegmentNo) -> BlockRoom {
         let epoch = self.next_epoch;
         self.next_epoch += 1;
@@ -369,19 +372,19 @@ impl Segments {
         self.next_block(segment, EMPTY_BLOCK_SECTORS)
     }
 
-    /// Takes an emptied segment back.
+    /// Makes an emptied segment free.
     pub fn release(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
         drive.free.push_back(segment.index);
     }
 
-    /// The log that a segment in use is in.
+    /// Returns the log of a segment in use.
     pub fn log_of(&self, segment: SegmentNo) -> Log {
         self.drives[usize::from(segment.drive.0)].segments[segment.index as usize].log
     }
 
-    /// Sectors of `drive` that extents and journals were given, reclaimed segments not counted.
+    /// Sectors of `drive` that extents and journals use, without reclaimed segments.
     pub fn used_sectors(&self, drive: DriveNo) -> u64 {
         self.drives[usize::from(drive.0)].used_sectors
     }
@@ -395,24 +398,24 @@ impl Segments {
     }
 }
 
-/// Length of a block without records.
+/// Sectors of a block without records.
 pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
-/// Of the segments of a full drive, one in so many is the small log's.
+/// A full drive's small log has one in so many segments.
 const SMALL_SHARE: usize = 10;
 
-/// A segment of which no more than one in so many sectors is still served is reclaimed before others: what a
-/// table lets go for its maximum takes nothing from others then.
+/// A segment of which at most one in so many sectors is still served is reclaimed before others, so that a table that
+/// evicts for its quota takes nothing from other tables.
 const NEARLY_EMPTY_SHARE: u64 = 8;
 
-/// Drives of fewer segments keep nothing of what they reclaim: there is none to spare.
+/// Drives with fewer segments keep nothing of what they reclaim: they have no segment to spare.
 const SEGMENTS_TO_KEEP: usize = 4;
 
-/// Segments of a drive that the held log leaves to the others: one to be filled of each, and to spare.
+/// Segments of a drive that the held log leaves to the others: an open one for each, and spare ones.
 pub const OTHERS_MIN: usize = 4;
 
-/// What tables may count on, of slabs of these many sectors: two thirds of what the held log may have, so that
-/// there always is a segment of it to be reclaimed for what is there no more.
+/// The most sectors that tables' guarantees may sum to, on slabs of that many sectors: two thirds of what the held log
+/// may have, so that it always has a segment worth reclaiming.
 pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
     let segments = drive_sectors.iter().map(|&sectors| {
         u64::from(slab::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)
@@ -421,7 +424,7 @@ pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
 }
 
 impl DriveSegments {
-    /// Room in the log's open segment, or in a free one that becomes it: the segment and the sector in it.
+    /// Allocates in the log's open segment, or in a free one that becomes it. Returns the segment and the sector in it.
     fn append(
         &mut self,
         log: Log,
@@ -465,8 +468,8 @@ impl DriveSegments {
         usize::from(self.segments.len() >= SEGMENTS_TO_KEEP)
     }
 
-    /// The segment to reclaim: one with nearly nothing left in it, or one of the held log that is mostly free;
-    /// else the oldest that nothing is being written to, of the log whose turn it is, or else of the other; an
+    /// Returns the segment to reclaim: one that is nearly empty, or one of the held log that is mostly not held.
+    /// Otherwise the oldest one without extents under way of the log whose turn it is, or else of the other log. An
     /// open one if there is no sealed one.
     fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
         let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
@@ -508,7 +511,7 @@ impl DriveSegments {
         self.held_segments() >= self.held_max()
     }
 
-    /// Of the held log's segments, those that are worth reclaiming for what isn't held in them.
+    /// Segments of the held log that are worth reclaiming for the space in them that is not held.
     fn worth_reclaiming(&self, segment_sectors: u64) -> impl Iterator<Item = u32> {
         let log = Log::Held as usize;
         let all = self.sealed[log].iter().copied().chain(self.open[log]);
@@ -517,21 +520,21 @@ impl DriveSegments {
         })
     }
 
-    /// The one of them with the least that is held.
+    /// The one among them with the fewest held sectors.
     fn least_held(&self, segment_sectors: u64) -> Option<u32> {
         let idle = self.worth_reclaiming(segment_sectors);
         let idle = idle.filter(|&index| self.segments[index as usize].under_way == 0);
         idle.min_by_key(|&index| self.segments[index as usize].held_sectors)
     }
 
-    /// Whether the held log can have no more of the drive.
+    /// Whether the held log can get no more of this drive.
     fn is_held(&self, segment_sectors: u64) -> bool {
         self.has_held_max() && self.worth_reclaiming(segment_sectors).next().is_none()
     }
 }
 
 impl Segment {
-    /// Sectors that are in use, or kept for use.
+    /// Sectors in use or reserved.
     fn taken(&self) -> u64 {
         self.used_sectors + self.journal_sectors + self.reserved_sectors
     }

@@ -1,4 +1,4 @@
-//! Where extents go, by exact places.
+//! Tests exact places of extents on drives.
 
 use address::{DriveNo, SectorNo};
 
@@ -6,7 +6,7 @@ use super::eviction::Log;
 use super::segments::*;
 use crate::slab::HEAD_SECTORS;
 
-/// Over slabs of these many sectors behind the head.
+/// Slabs with that many sectors behind the head.
 fn segments(segment_sectors: u64, lens: &[u64]) -> Segments {
     let lens: Vec<_> = lens.iter().map(|len| HEAD_SECTORS + len).collect();
     Segments::new(segment_sectors, &lens, 1)
@@ -37,7 +37,7 @@ fn journals_grow_from_the_end_in_the_room_kept_for_them() {
     let mut segments = segments(10, &[10]);
     assert_eq!(segments.allocate(Log::Small, 3, 1, Use::Fill), room(0, 0, 0));
     assert_eq!(segments.allocate(Log::Small, 2, 2, Use::Fill), room(0, 0, 3));
-    // 5 of extents, 3 kept: there is room for a sector and its record, and not for more.
+    // 5 sectors of extents and 3 reserved ones leave space for a sector and its record only.
     assert_eq!(segments.allocate(Log::Small, 2, 1, Use::Fill), Allocation::Busy);
     let block = |epoch, number, first: u64| BlockRoom {
         epoch,
@@ -46,7 +46,7 @@ fn journals_grow_from_the_end_in_the_room_kept_for_them() {
         previous: 0,
         first: SectorNo(HEAD_SECTORS + first),
     };
-    // Both in one block, of less than was kept.
+    // Both records go into one block, which is shorter than reserved.
     assert_eq!(segments.next_block(segment(0, 0), 2), block(1, 0, 8));
     segments.settle(segment(0, 0), 2, 3);
     assert_eq!(segments.allocate(Log::Small, 2, 1, Use::Fill), room(0, 0, 5));
@@ -85,7 +85,7 @@ fn a_closed_drive_is_passed_over() {
 }
 
 #[test]
-fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_in() {
+fn each_log_has_its_own_segments_and_fills_leave_one_free_for_kept_extents() {
     let mut segments = segments(10, &[50]);
     let all_settled = |segments: &mut Segments| {
         (0..5).for_each(|index| segments.settle(segment(0, index), 9, 99));
@@ -96,7 +96,7 @@ fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_
     assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 3, 30));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Busy);
     all_settled(&mut segments);
-    // The small log has its share, one sealed segment, and so it is its turn.
+    // The small log has its share, one sealed segment, so it is its turn.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Reclaim(segment(0, 0)));
     assert_eq!(segments.log_of(segment(0, 0)), Log::Small);
     assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 4, 40));
@@ -104,7 +104,7 @@ fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_
     segments.empty(segment(0, 0));
     segments.release(segment(0, 0));
     all_settled(&mut segments);
-    // None of the small log is sealed now.
+    // The small log has no sealed segment now.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Reclaim(segment(0, 1)));
     segments.seal(segment(0, 1));
     segments.empty(segment(0, 1));
@@ -113,9 +113,9 @@ fn a_log_has_its_own_segments_and_the_small_one_leaves_a_segment_to_keep_things_
 }
 
 #[test]
-fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
+fn restored_segments_are_filled_further_and_reclaimed_by_age() {
     let mut segments = segments(10, &[50]);
-    let kept = |index, epoch, used_sectors| Kept {
+    let restored = |index, epoch, used_sectors| RestoredSegment {
         segment: segment(0, index),
         epoch,
         log: Log::Small,
@@ -124,8 +124,8 @@ fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
         blocks: 1,
         sum: 0,
     };
-    // The third was emptied, and not used since.
-    segments.restore(vec![kept(0, 7, 4), kept(1, 5, 8), kept(2, 8, 0)]);
+    // The third segment was emptied, and not used since.
+    segments.restore(vec![restored(0, 7, 4), restored(1, 5, 8), restored(2, 8, 0)]);
     segments.distrust(segment(0, 3));
     assert_eq!(segments.allocate(Log::Small, 4, 1, Use::Fill), room(0, 0, 4));
     assert_eq!(segments.allocate(Log::Small, 7, 1, Use::Fill), room(0, 2, 20));
@@ -138,7 +138,7 @@ fn what_was_filled_before_is_filled_on_and_reclaimed_in_its_order() {
 }
 
 #[test]
-fn what_is_held_already_is_not_made_held_again_nor_more_than_the_held_log_may_have() {
+fn a_segment_of_the_held_log_is_not_given_to_it_again_nor_one_beyond_its_maximum() {
     let mut segments = segments(10, &[90]);
     for index in 0..4 {
         assert_eq!(
@@ -147,7 +147,7 @@ fn what_is_held_already_is_not_made_held_again_nor_more_than_the_held_log_may_ha
         );
     }
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 4, 40));
-    // Between a half and three quarters are due: the held log reclaims it, or it would be asked for for ever.
+    // Between a half and three quarters are due. The held log reclaims it; otherwise it would be chosen again forever.
     assert!(!segments.is_to_be_held(segment(0, 1), 7));
     assert!(segments.is_to_be_held(segment(0, 4), 6));
     assert!(!segments.is_to_be_held(segment(0, 4), 5));
@@ -156,7 +156,7 @@ fn what_is_held_already_is_not_made_held_again_nor_more_than_the_held_log_may_ha
 }
 
 #[test]
-fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_in_it() {
+fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_that_is_not_held() {
     // Nine segments: five for the held log.
     let mut segments = segments(10, &[90]);
     assert_eq!(held_max_sectors(10, &[HEAD_SECTORS + 90, HEAD_SECTORS + 30]), 33);
@@ -171,10 +171,10 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_
     }
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), Allocation::AllHeld);
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), Allocation::AllHeld);
-    // It is free for the others.
+    // The space is free for the other logs.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 5, 50));
-    // No more than three quarters are held: that will do for the held log, and is too much for others.
-    segments.let_be(segment(0, 3), 1);
+    // At most three quarters are held: enough for the held log to reclaim it, but not for others.
+    segments.release_held(segment(0, 3), 1);
     let third = Allocation::Reclaim(segment(0, 3));
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), third);
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 6, 60));
@@ -185,16 +185,16 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_
     });
     let oldest = Allocation::Reclaim(segment(0, 5));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), oldest);
-    segments.let_be(segment(0, 3), 2);
+    segments.release_held(segment(0, 3), 2);
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), third);
-    // What is due has the spare segment.
+    // A due extent may use the spare segment.
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), third);
     assert_eq!(segments.allocate(Log::Held, 5, 1, Use::Due), room(0, 8, 80));
     segments.seal(segment(0, 3));
     segments.empty(segment(0, 3));
     segments.release(segment(0, 3));
     assert_eq!(segments.log_of(segment(0, 8)), Log::Held);
-    // A segment becomes one of it as it is.
+    // A sealed segment is given to the held log as it is.
     segments.settle(segment(0, 8), 1, 1);
     segments.make_held(segment(0, 5));
     segments.hold(segment(0, 5), 8);
@@ -202,7 +202,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_what_is_free_
     segments.live(segment(0, 8), 5);
     let oldest = Allocation::Reclaim(segment(0, 6));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), oldest);
-    // What has nearly nothing left goes first, in whatever log.
+    // A segment that is nearly empty goes first, in any log.
     segments.gone(segment(0, 1), 7);
     let nearly_empty = Allocation::Reclaim(segment(0, 1));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), nearly_empty);

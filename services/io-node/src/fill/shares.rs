@@ -1,16 +1,17 @@
-//! What each table has of the drives, and what it may count on: a minimum, a maximum, a pin.
+//! Each table's extents on the drives, and its share: a guarantee, a quota and a pin.
 //!
 //! ```text
-//! a fill of a table with ─┬─ less held than its minimum ─► held log: reclaimed only for what is there no more
-//!                         ├─ its maximum reached ─► its own first ones are let go; refused if it is pinned
-//!                         └─ otherwise ─► small log, like any other
+//! a fill of a table ─┬─ below its guarantee ─► held log: its extents are not evicted for other tables
+//!                    ├─ at its quota ─► the table's oldest extents are evicted, or the fill is refused if it is pinned
+//!                    └─ otherwise ─► small log, as for tables without a share
 //! ```
 //!
-//! What is exact: bytes of a table count from the moment in which their extent is given room, so a table is never
-//! above its maximum. An extent that is held is let go by nothing but its own table's maximum, and a table holds
-//! up to its minimum and one extent: so what others fill never takes it below. Which extents are held changes
-//! with what is read: an extent that is read again and kept is held from then on, in place of the one that was
-//! held first. Pure; in sectors of extents, without journals.
+//! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. Only its own
+//! table's quota evicts a held extent, and a table holds up to its guarantee plus one extent, so other tables' fills
+//! never take it below the guarantee. Which extents are held follows the reads: an extent that is read again and kept
+//! becomes held, in place of the one that was held first.
+//!
+//! Pure bookkeeping, in sectors of extents, without journals.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,48 +21,48 @@ use super::eviction::Candidate;
 use super::segments::SegmentNo;
 use crate::directory::ByKey;
 
-/// What a table may count on.
+/// A table's share of the drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Sectors that others' fills leave it.
-    pub minimum: u64,
-    /// Sectors that it has at most; at least those of the longest extent.
-    pub maximum: u64,
-    /// Whether nothing of it is let go. Its minimum is its maximum.
+    /// Sectors of the table that other tables' fills do not evict.
+    pub guarantee: u64,
+    /// The most sectors that the table may have; at least those of the longest extent.
+    pub quota: u64,
+    /// Whether nothing of the table is evicted. Its guarantee is then its quota.
     pub is_pinned: bool,
 }
 
-/// What is to become of a chunk that wants room.
+/// Whether a chunk gets space, as its table's share decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// It gets room: to be held, or as any other.
+pub enum SpaceDecision {
+    /// The chunk gets space.
     Room {
         /// Whether in the held log.
         is_held: bool,
     },
-    /// After its table has let these go.
-    LetGo(Vec<ExtentKey>),
-    /// After one of its table's that are being written.
+    /// The chunk gets space after these extents of its table have been evicted.
+    Evict(Vec<ExtentKey>),
+    /// The chunk waits until an extent of its table that is being written can be evicted.
     Wait,
-    /// Its table has all that it may have, and lets nothing go.
+    /// The chunk is refused: its table is at its quota, and no extent of the table can be evicted.
     Full,
 }
 
-/// An extent that is held no more, but still there.
+/// The segment and sectors of an extent that is not held any more, but still there.
 pub type Unheld = (SegmentNo, u64);
 
-/// What a table has.
+/// A table's extents on the drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// Extents, those that are being written among them.
+    /// Extents, including those that are being written.
     pub extents: u64,
     /// Their sectors.
     pub sectors: u64,
-    /// Of those, the ones that others' fills leave alone.
+    /// Sectors of extents that are held.
     pub held_sectors: u64,
 }
 
-/// All tables.
+/// The shares and extents of all tables.
 #[derive(Debug, Default)]
 pub struct Shares {
     shares: HashMap<TableTag, Share>,
@@ -71,28 +72,28 @@ pub struct Shares {
 #[derive(Debug, Default)]
 struct Table {
     holding: Holding,
-    /// The last fill was refused, and nothing was let go since.
+    /// A fill was refused, and nothing was evicted since.
     is_full: bool,
-    /// The rest is of tables with a share alone.
-    extents: ByKey<Member>,
-    /// In the order in which they came; some are perhaps gone.
+    /// This and the following fields are used only for tables with a share.
+    extents: ByKey<TableExtent>,
+    /// Names in the order in which the extents came; some may be stale.
     order: VecDeque<ExtentKey>,
-    /// The same of those that are held.
+    /// Names in the order in which the extents became held; some may be stale.
     held: VecDeque<ExtentKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct TableExtent {
     sectors: u64,
     is_written: bool,
     held_in: Option<SegmentNo>,
 }
 
-/// Names of extents that are gone are forgotten when they are more than those that are there, and these.
-const GONE_MAX: usize = 64;
+/// A list is compacted when it has more than twice as many names as there are extents, and these.
+const STALE_NAMES_MAX: usize = 64;
 
 impl Shares {
-    /// Of tables with these shares; the others have none.
+    /// Creates the bookkeeping for these shares; the other tables have none.
     pub fn new(shares: impl IntoIterator<Item = (TableTag, Share)>) -> Self {
         Self { shares: shares.into_iter().collect(), tables: HashMap::new() }
     }
@@ -102,67 +103,68 @@ impl Shares {
         self.shares.is_empty()
     }
 
-    /// What each table has, in no order.
+    /// Each table's holding, in no order.
     pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
         self.tables.iter().map(|(&tag, table)| (tag, table.holding))
     }
 
-    /// What one table has.
+    /// One table's holding.
     #[cfg(test)]
     pub fn holding(&self, table: TableTag) -> Holding {
         self.tables.get(&table).map_or(Holding::default(), |table| table.holding)
     }
 
-    /// Whether fills of this extent's table were refused, and nothing has changed since.
+    /// Whether a fill of this extent's table was refused, and nothing has changed since.
     pub fn is_full(&self, key: ExtentKey) -> bool {
         self.tables.get(&key.pack.table()).is_some_and(|table| table.is_full)
     }
 
-    /// Whether what is kept of this extent's table is to be held.
+    /// Whether kept extents of this extent's table are to be held.
     pub fn holds(&self, key: ExtentKey) -> bool {
-        self.shares.get(&key.pack.table()).is_some_and(|share| share.minimum > 0)
+        self.shares.get(&key.pack.table()).is_some_and(|share| share.guarantee > 0)
     }
 
-    /// Whether nothing of this extent's table is let go.
+    /// Whether nothing of this extent's table is evicted.
     pub fn is_pinned(&self, key: ExtentKey) -> bool {
         self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
     }
 
-    /// What is to become of a chunk of so many sectors.
-    pub fn turn(&mut self, key: ExtentKey, sectors: u64) -> Turn {
+    /// Decides whether a chunk of that many sectors gets space.
+    pub fn decide(&mut self, key: ExtentKey, sectors: u64) -> SpaceDecision {
         let Some(&share) = self.shares.get(&key.pack.table()) else {
-            return Turn::Room { is_held: false };
+            return SpaceDecision::Room { is_held: false };
         };
         let table = self.tables.entry(key.pack.table()).or_default();
-        let over = (table.holding.sectors + sectors).saturating_sub(share.maximum);
+        let over = (table.holding.sectors + sectors).saturating_sub(share.quota);
         if over == 0 {
-            return Turn::Room { is_held: table.holding.held_sectors < share.minimum };
+            return SpaceDecision::Room { is_held: table.holding.held_sectors < share.guarantee };
         }
-        if share.is_pinned || sectors > share.maximum {
+        if share.is_pinned || sectors > share.quota {
             table.is_full = true;
-            return Turn::Full;
+            return SpaceDecision::Full;
         }
         let (first, freed) = table.first_written(over);
-        if freed < over { Turn::Wait } else { Turn::LetGo(first) }
+        if freed < over { SpaceDecision::Wait } else { SpaceDecision::Evict(first) }
     }
 
-    /// What is over the maxima, to be let go: after a restart with other shares.
+    /// The extents to evict because their tables exceed their quotas: after a restart with other shares.
     pub fn over(&self) -> Vec<ExtentKey> {
         let over = |(tag, table): (&TableTag, &Table)| {
-            let maximum = self.shares.get(tag).map_or(u64::MAX, |share| share.maximum);
-            let over = table.holding.sectors.saturating_sub(maximum);
+            let quota = self.shares.get(tag).map_or(u64::MAX, |share| share.quota);
+            let over = table.holding.sectors.saturating_sub(quota);
             if over > 0 { table.first_written(over).0 } else { Vec::new() }
         };
         self.tables.iter().flat_map(over).collect()
     }
 
-    /// A chunk was given room, `held_in` a segment of the held log or not, and is being written.
+    /// Counts a chunk that was allocated space and is being written. `held_in` is its segment if that is in the held
+    /// log.
     pub fn add(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
         let table = self.tables.entry(key.pack.table()).or_default();
         table.holding.extents += 1;
         table.holding.sectors += sectors;
         if self.shares.contains_key(&key.pack.table()) {
-            table.extents.insert(key, Member { sectors, is_written: false, held_in: None });
+            table.extents.insert(key, TableExtent { sectors, is_written: false, held_in: None });
             push(&mut table.order, key, &table.extents);
             if let Some(segment) = held_in {
                 table.hold(key, segment);
@@ -170,26 +172,26 @@ impl Shares {
         }
     }
 
-    /// It is written.
+    /// Notes that an extent is written.
     pub fn written(&mut self, key: ExtentKey) {
         let table = self.tables.get_mut(&key.pack.table());
-        if let Some(member) = table.and_then(|table| table.extents.get_mut(&key)) {
-            member.is_written = true;
+        if let Some(extent) = table.and_then(|table| table.extents.get_mut(&key)) {
+            extent.is_written = true;
         }
     }
 
-    /// An extent was found when the node started: written, `held_in` as [`add`](Self::add) has it.
+    /// Counts an extent that was found when the node started; `held_in` as in [`add`](Self::add).
     pub fn restore(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
         let held_in = held_in.filter(|_| self.holds(key));
         self.add(key, sectors, held_in);
         self.written(key);
     }
 
-    /// An extent is elsewhere from now on, or its segment is another's: held there, or not held. What is held no
-    /// more for it, and where it was held itself.
+    /// Records that an extent was moved, or its segment was given to another log: it is held in `held_in`, or not held.
+    /// Returns where it was held before, and the extents that are not held any more in its place.
     pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
         let Some(table) = self.tables.get_mut(&key.pack.table()) else { return Vec::new() };
-        let mut unheld: Vec<_> = table.let_be(key).into_iter().collect();
+        let mut unheld: Vec<_> = table.release(key).into_iter().collect();
         if let Some(segment) = held_in {
             table.hold(key, segment);
         }
@@ -197,30 +199,30 @@ impl Shares {
         unheld
     }
 
-    /// Holds no more of a table than it may count on: what was held first is held no longer.
+    /// Releases the extents that were held first while the table still holds its guarantee without them.
     pub fn trim(&mut self, table: TableTag) -> Vec<Unheld> {
-        let minimum = self.shares.get(&table).map_or(0, |share| share.minimum);
+        let guarantee = self.shares.get(&table).map_or(0, |share| share.guarantee);
         let Some(table) = self.tables.get_mut(&table) else { return Vec::new() };
         let mut unheld = Vec::new();
         while let Some(&first) = table.held.front() {
-            let member = table.extents.get(&first).filter(|member| member.held_in.is_some());
-            let Some(member) = member else {
+            let extent = table.extents.get(&first).filter(|extent| extent.held_in.is_some());
+            let Some(extent) = extent else {
                 table.held.pop_front();
                 continue;
             };
-            if table.holding.held_sectors - member.sectors < minimum {
+            if table.holding.held_sectors - extent.sectors < guarantee {
                 break;
             }
             table.held.pop_front();
-            unheld.extend(table.let_be(first));
+            unheld.extend(table.release(first));
         }
         unheld
     }
 
-    /// An extent is gone, or was not written. Where it was held.
+    /// Removes an extent that is gone or was not written. Returns where it was held.
     pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
         let table = self.tables.get_mut(&key.pack.table())?;
-        let was_held = table.let_be(key);
+        let was_held = table.release(key);
         table.extents.remove(&key);
         table.is_full = false;
         table.holding.extents -= 1;
@@ -231,7 +233,7 @@ impl Shares {
         was_held
     }
 
-    /// Marks what is due among a segment's extents; the sectors that this comes to.
+    /// Marks the due extents among a segment's extents, and returns their sectors.
     pub fn mark_due(&self, candidates: &mut [Candidate]) -> u64 {
         let due = self.due(candidates);
         for (candidate, is_due) in candidates.iter_mut().zip(due) {
@@ -241,8 +243,8 @@ impl Shares {
         due.map(|candidate| candidate.sectors).sum()
     }
 
-    /// Which of a segment's extents are to be kept whatever that costs: those that are held in it, and as many
-    /// as their tables hold too little, the hottest first.
+    /// Which of a segment's extents must be kept: those that are held in it, and, the hottest first, as many as their
+    /// tables need to hold their guarantees.
     fn due(&self, candidates: &[Candidate]) -> Vec<bool> {
         let mut due = vec![false; candidates.len()];
         let mut order: Vec<usize> = (0..candidates.len()).collect();
@@ -251,14 +253,14 @@ impl Shares {
         for at in order {
             let Candidate { key, sectors, .. } = candidates[at];
             let tag = key.pack.table();
-            let share = self.shares.get(&tag).filter(|share| share.minimum > 0);
+            let share = self.shares.get(&tag).filter(|share| share.guarantee > 0);
             let Some((share, table)) = share.zip(self.tables.get(&tag)) else { continue };
-            if table.extents.get(&key).is_some_and(|member| member.held_in.is_some()) {
+            if table.extents.get(&key).is_some_and(|extent| extent.held_in.is_some()) {
                 due[at] = true;
                 continue;
             }
             let coming = coming.entry(tag).or_default();
-            if table.holding.held_sectors + *coming < share.minimum {
+            if table.holding.held_sectors + *coming < share.guarantee {
                 due[at] = true;
                 *coming += sectors;
             }
@@ -268,17 +270,17 @@ impl Shares {
 }
 
 impl Table {
-    /// Extents that are there, those that came first, until they come to so many sectors.
+    /// The table's oldest written extents that together have at least that many sectors, and their sectors.
     fn first_written(&self, sectors: u64) -> (Vec<ExtentKey>, u64) {
         let (mut first, mut freed) = (Vec::new(), 0);
         for &key in &self.order {
             if freed >= sectors {
                 break;
             }
-            if let Some(member) = self.extents.get(&key).filter(|member| member.is_written) {
-                // A name that went and came again is there twice.
+            if let Some(extent) = self.extents.get(&key).filter(|extent| extent.is_written) {
+                // A name that was removed and added again occurs twice.
                 if !first.contains(&key) {
-                    freed += member.sectors;
+                    freed += extent.sectors;
                     first.push(key);
                 }
             }
@@ -287,25 +289,25 @@ impl Table {
     }
 
     fn hold(&mut self, key: ExtentKey, segment: SegmentNo) {
-        let Some(member) = self.extents.get_mut(&key) else { return };
-        member.held_in = Some(segment);
-        self.holding.held_sectors += member.sectors;
+        let Some(extent) = self.extents.get_mut(&key) else { return };
+        extent.held_in = Some(segment);
+        self.holding.held_sectors += extent.sectors;
         push(&mut self.held, key, &self.extents);
     }
 
-    fn let_be(&mut self, key: ExtentKey) -> Option<Unheld> {
-        let member = self.extents.get_mut(&key)?;
-        let segment = member.held_in.take()?;
-        self.holding.held_sectors -= member.sectors;
-        Some((segment, member.sectors))
+    fn release(&mut self, key: ExtentKey) -> Option<Unheld> {
+        let extent = self.extents.get_mut(&key)?;
+        let segment = extent.held_in.take()?;
+        self.holding.held_sectors -= extent.sectors;
+        Some((segment, extent.sectors))
     }
 }
 
-/// Adds a name to a list that may have names of what is gone, but not many of them.
-fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<Member>) {
+/// Adds a name to a list, and compacts the list once it has many stale names.
+fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<TableExtent>) {
     list.push_back(key);
-    if list.len() > 2 * extents.len() + GONE_MAX {
-        // Of a name that is there several times the last counts.
+    if list.len() > 2 * extents.len() + STALE_NAMES_MAX {
+        // Of a name that occurs several times, the last one counts.
         let mut seen: ByKey<()> = ByKey::default();
         let kept = list.iter().rev().filter(|key| extents.contains_key(key));
         let mut kept: VecDeque<_> =
@@ -329,8 +331,8 @@ mod tests {
         Some(SegmentNo { drive: DriveNo(0), index })
     }
 
-    fn shares(minimum: u64, maximum: u64, is_pinned: bool) -> Shares {
-        Shares::new([(TableTag(1), Share { minimum, maximum, is_pinned })])
+    fn shares(guarantee: u64, quota: u64, is_pinned: bool) -> Shares {
+        Shares::new([(TableTag(1), Share { guarantee, quota, is_pinned })])
     }
 
     fn candidate(table: u32, chunk: u32, heat: u32) -> Candidate {
@@ -338,71 +340,74 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_is_held_and_what_is_over_it_is_as_any_other() {
+    fn extents_are_held_up_to_the_guarantee_and_not_above() {
         let mut shares = shares(15, u64::MAX, false);
         for chunk in 0..2 {
-            assert_eq!(shares.turn(key(1, chunk), 10), Turn::Room { is_held: true });
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
             shares.add(key(1, chunk), 10, segment(5));
             shares.written(key(1, chunk));
         }
-        // An extent more than the minimum, so that it is never below.
+        // One extent more than the guarantee, so that the table is never below it.
         assert_eq!(shares.holding(TableTag(1)).held_sectors, 20);
-        assert_eq!(shares.turn(key(1, 2), 10), Turn::Room { is_held: false });
-        assert_eq!(shares.turn(key(2, 0), 10), Turn::Room { is_held: false });
-        // What is read again takes the place of what was held first.
+        assert_eq!(shares.decide(key(1, 2), 10), SpaceDecision::Room { is_held: false });
+        assert_eq!(shares.decide(key(2, 0), 10), SpaceDecision::Room { is_held: false });
+        // An extent that is read again takes the place of the one that was held first.
         shares.add(key(1, 2), 10, None);
         assert_eq!(shares.moved(key(1, 2), segment(6)), [(segment(5).unwrap(), 10)]);
         let due = shares.due(&[candidate(1, 0, 3), candidate(1, 1, 0), candidate(1, 2, 0)]);
         assert_eq!(due, [false, true, true]);
-        // One that is gone is due to be replaced, by the hottest.
+        // The hottest other extent is due in place of one that is gone.
         assert_eq!(shares.remove(key(1, 1), 10), Some((segment(5).unwrap(), 10)));
         assert_eq!(
             shares.due(&[candidate(2, 9, 3), candidate(1, 9, 1), candidate(1, 0, 2)]),
             [false, false, true]
         );
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::Room { is_held: true });
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: true });
     }
 
     #[test]
-    fn above_its_maximum_a_table_lets_its_own_go() {
+    fn a_table_at_its_quota_evicts_its_own_extents() {
         let mut shares = shares(0, 35, false);
         for chunk in 0..3 {
-            assert_eq!(shares.turn(key(1, chunk), 10), Turn::Room { is_held: false });
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: false });
             shares.add(key(1, chunk), 10, None);
         }
-        // None of them is there yet.
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::Wait);
+        // None of them is written yet.
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Wait);
         (0..3).for_each(|chunk| shares.written(key(1, chunk)));
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::LetGo(vec![key(1, 0)]));
-        assert_eq!(shares.turn(key(1, 3), 30), Turn::LetGo(vec![key(1, 0), key(1, 1), key(1, 2)]));
-        assert_eq!(shares.turn(key(1, 3), 36), Turn::Full);
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Evict(vec![key(1, 0)]));
+        assert_eq!(
+            shares.decide(key(1, 3), 30),
+            SpaceDecision::Evict(vec![key(1, 0), key(1, 1), key(1, 2)])
+        );
+        assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::Full);
         shares.remove(key(1, 0), 10);
-        assert_eq!(shares.turn(key(1, 3), 10), Turn::Room { is_held: false });
-        // With a lower maximum after a restart.
-        shares.shares.insert(TableTag(1), Share { minimum: 0, maximum: 15, is_pinned: false });
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: false });
+        // With a lower quota after a restart.
+        shares.shares.insert(TableTag(1), Share { guarantee: 0, quota: 15, is_pinned: false });
         assert_eq!(shares.over(), [key(1, 1)]);
     }
 
     #[test]
-    fn what_is_pinned_goes_for_nothing_and_is_refused_past_its_maximum() {
+    fn a_pinned_table_evicts_nothing_and_is_refused_at_its_quota() {
         let mut shares = shares(20, 20, true);
         for chunk in 0..2 {
-            assert_eq!(shares.turn(key(1, chunk), 10), Turn::Room { is_held: true });
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
             shares.restore(key(1, chunk), 10, segment(chunk));
         }
-        assert_eq!(shares.turn(key(1, 2), 1), Turn::Full);
+        assert_eq!(shares.decide(key(1, 2), 1), SpaceDecision::Full);
         assert!(shares.is_full(key(1, 9)) && !shares.is_full(key(2, 9)));
         assert_eq!(shares.due(&[candidate(1, 0, 0), candidate(1, 1, 0)]), [true, true]);
         assert!(shares.trim(TableTag(1)).is_empty());
         shares.remove(key(1, 1), 10);
         assert!(!shares.is_full(key(1, 9)));
-        // In another log, as before it was pinned: due as well.
+        // An extent in another log, from before the table was pinned, is due as well.
         shares.restore(key(1, 1), 10, None);
         assert_eq!(shares.due(&[candidate(1, 1, 0)]), [true]);
     }
 
     #[test]
-    fn names_of_what_is_gone_do_not_pile_up() {
+    fn stale_names_are_bounded() {
         let mut shares = shares(5, 1000, false);
         for round in 0..10_000 {
             shares.restore(key(1, round % 3), 10, segment(0));
@@ -415,7 +420,9 @@ mod tests {
             shares.remove(key(1, 1 + round % 3), 10);
         }
         let table = &shares.tables[&TableTag(1)];
-        assert!(table.order.len() <= GONE_MAX + 8 && table.held.len() <= GONE_MAX + 8);
+        assert!(
+            table.order.len() <= STALE_NAMES_MAX + 8 && table.held.len() <= STALE_NAMES_MAX + 8
+        );
         assert_eq!(table.holding, Holding { extents: 1, sectors: 1, held_sectors: 0 });
     }
 }

@@ -1,6 +1,6 @@
-//! The eviction policy held against others, over the same trace of reads: which share of them a drive has.
+//! Compares the eviction policy with others over the same trace of reads.
 //!
-//! Segments and policy are those that a node runs; here their writes end at once, and nothing has bytes.
+//! Segments and policy are those of a node. Writes end at once, and extents have no bytes.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
@@ -9,31 +9,31 @@ use address::{ExtentKey, PackKey, SECTOR_BYTES};
 use super::eviction::{Candidate, Eviction, HEAT_MAX, Log};
 use super::filler::SEGMENTS_SAVED;
 use super::segments::{Allocation, SegmentNo, Segments, Use};
-use super::shares::{Shares, Turn, Unheld};
+use super::shares::{Shares, SpaceDecision, Unheld};
 use crate::slab::HEAD_SECTORS;
 
-/// What one policy made of a trace.
+/// The outcome of one policy over a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Reads that found their extent.
+    /// The share of reads that found their extent.
     pub hit_ratio: f64,
-    /// Bytes written for each byte filled: 1, and what is written once more to be kept.
+    /// Bytes written per byte filled: 1, plus the bytes rewritten to keep extents.
     pub written_ratio: f64,
 }
 
-/// A drive of so many extents, all of one length, in segments of so many.
+/// A drive's segments, and extents per segment, all of one length.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// Segments.
+    /// The number of segments.
     pub segments: u32,
-    /// Extents of a segment.
+    /// The number of extents per segment.
     pub extents_per_segment: u32,
 }
 
-/// Of an extent, in sectors; its record takes one more.
+/// Sectors of an extent; its record takes one more.
 const SECTORS: u64 = 1024;
 
-/// Bireme's policy. `first_touch` is whether the first read of a chunk fills it, or the second.
+/// Bireme's policy. `first_touch` says whether the first read of a chunk fills it, or only the second.
 pub fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Outcome {
     let mut cache = Cache::new(capacity, |_| SECTORS, Shares::default());
     let (mut hits, mut filled) = (0, 0);
@@ -75,25 +75,25 @@ impl Cache {
         }
     }
 
-    /// Whether it is there.
+    /// Reads an extent. Returns whether it is cached.
     fn read(&mut self, key: ExtentKey) -> bool {
         let placed = self.placed.get_mut(&key);
         placed.map(|(_, heat)| *heat = (*heat + 1).min(HEAT_MAX)).is_some()
     }
 
-    /// Whether it could be.
+    /// Fills an extent. Returns whether it got space.
     fn fill(&mut self, key: ExtentKey) -> bool {
         let sectors = (self.sectors)(key);
         let room = loop {
-            let mut log = match self.shares.turn(key, sectors) {
-                Turn::Room { is_held: true } => Log::Held,
-                Turn::Room { is_held: false } => self.eviction.log_for(key),
-                Turn::LetGo(keys) => {
+            let mut log = match self.shares.decide(key, sectors) {
+                SpaceDecision::Room { is_held: true } => Log::Held,
+                SpaceDecision::Room { is_held: false } => self.eviction.log_for(key),
+                SpaceDecision::Evict(keys) => {
                     keys.into_iter().for_each(|key| self.unplace(key));
                     continue;
                 }
-                Turn::Wait => unreachable!("writes end at once"),
-                Turn::Full => return false,
+                SpaceDecision::Wait => unreachable!("writes end at once"),
+                SpaceDecision::Full => return false,
             };
             let mut allocation = self.segments.allocate(log, sectors, 1, Use::Fill);
             if allocation == Allocation::AllHeld && !self.shares.is_pinned(key) {
@@ -133,13 +133,13 @@ impl Cache {
         if let Some((segment, _)) = self.placed.remove(&key) {
             self.segments.gone(segment, (self.sectors)(key));
             let unheld = self.shares.remove(key, (self.sectors)(key));
-            self.let_be(unheld);
+            self.release_held(unheld);
         }
     }
 
-    fn let_be(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
+    fn release_held(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
         for (segment, sectors) in unheld {
-            self.segments.let_be(segment, sectors);
+            self.segments.release_held(segment, sectors);
         }
     }
 
@@ -147,7 +147,7 @@ impl Cache {
         let sectors = (self.sectors)(key);
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
         let unheld = self.shares.moved(key, held_in);
-        self.let_be(unheld);
+        self.release_held(unheld);
     }
 
     fn reclaim(&mut self, segment: SegmentNo) {
@@ -197,18 +197,18 @@ fn outcome(trace: &[u32], hits: u64, filled: u64, kept: u64) -> Outcome {
 }
 
 impl Capacity {
-    /// How many extents fit.
+    /// The number of extents that fit.
     pub fn extents(self) -> usize {
         (self.segments * self.extents_per_segment) as usize
     }
 
-    /// Bytes of them.
+    /// The bytes of those extents.
     pub fn bytes(self) -> u64 {
         self.extents() as u64 * SECTORS * SECTOR_BYTES as u64
     }
 }
 
-/// What was filled first goes first.
+/// Evicts the extent that was filled first.
 pub fn fifo(trace: &[u32], capacity: Capacity) -> Outcome {
     let (mut order, mut held) = (VecDeque::new(), HashMap::new());
     let mut hits = 0;
@@ -228,7 +228,7 @@ pub fn fifo(trace: &[u32], capacity: Capacity) -> Outcome {
     outcome(trace, hits, trace.len() as u64 - hits, 0)
 }
 
-/// What was read longest ago goes first; each extent by itself, which a log of segments can't do.
+/// Evicts the extent that was read longest ago. A log of segments can't do that, since it evicts whole segments.
 pub fn lru(trace: &[u32], capacity: Capacity) -> Outcome {
     let (mut last, mut by_age) = (HashMap::new(), BTreeMap::new());
     let mut hits = 0;
@@ -250,8 +250,8 @@ pub fn lru(trace: &[u32], capacity: Capacity) -> Outcome {
     outcome(trace, hits, trace.len() as u64 - hits, 0)
 }
 
-/// The best that any policy could do that knew what comes: what is read again last goes first, and what is
-/// read again later than all that is held is not filled.
+/// The best that a policy with knowledge of the future could do: it evicts the extent that is read again last, and does
+/// not fill one that is read again later than all cached extents.
 pub fn optimum(trace: &[u32], capacity: Capacity) -> Outcome {
     let mut next = vec![usize::MAX; trace.len()];
     let mut seen = HashMap::new();
@@ -260,7 +260,7 @@ pub fn optimum(trace: &[u32], capacity: Capacity) -> Outcome {
             next[at] = later;
         }
     }
-    // The heap keeps places that are out of date; `held` says which are not.
+    // The heap has stale entries; `held` tells which are current.
     let (mut held, mut heap) = (HashMap::new(), BinaryHeap::new());
     let (mut hits, mut filled) = (0, 0);
     for (at, &chunk) in trace.iter().enumerate() {
@@ -304,20 +304,20 @@ mod tests {
     const CAPACITY: Capacity = Capacity { segments: 20, extents_per_segment: 5 };
 
     #[test]
-    fn the_others_are_as_by_hand() {
+    fn the_other_policies_match_a_trace_worked_out_by_hand() {
         let two = Capacity { segments: 2, extents_per_segment: 1 };
         let trace = [1, 2, 1, 3, 1, 2, 4, 1];
         let hits = |outcome: Outcome| (outcome.hit_ratio * 8.0).round() as u32;
-        // 1 2 *1 3 1! 2 4 1!: FIFO lets 1 go for 3, LRU keeps it.
+        // 1 2 *1 3 1! 2 4 1!: FIFO evicts 1 for 3, LRU keeps it.
         assert_eq!(hits(fifo(&trace, two)), 1);
         assert_eq!(hits(lru(&trace, two)), 2);
-        // 3 and 4 are never held.
+        // 3 and 4 are never cached.
         assert_eq!(hits(optimum(&trace, two)), 4);
     }
 
     #[test]
     fn a_scan_does_not_flush_what_is_hot() {
-        // Sixty hot chunks, and a scan of new ones in between.
+        // Sixty hot chunks, interleaved with a scan of new ones.
         let mut random = StdRng::seed_from_u64(1);
         let trace: Vec<u32> = (0..60_000)
             .map(|at| if at % 2 == 0 { 1000 + at } else { random.random_range(0..60) })
@@ -327,7 +327,7 @@ mod tests {
         assert!(ours.written_ratio < 1.3, "{ours:?}");
         let second = bireme(&trace, CAPACITY, false);
         assert!(second.hit_ratio > 0.45 && second.written_ratio < 1.3, "{second:?}");
-        // Where the hot ones don't all fit either, something is kept.
+        // Where not even all hot chunks fit, some extents are kept.
         let trace: Vec<u32> = (0..60_000).map(|at| random.random_range(0..50 + at % 300)).collect();
         for first_touch in [true, false] {
             let outcome = bireme(&trace, CAPACITY, first_touch);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_never_let_go() {
+    fn extents_that_fit_are_never_evicted() {
         let trace: Vec<u32> = (0..2000).map(|at| at % 70).collect();
         let all = 1.0 - 70.0 / 2000.0;
         for outcome in
@@ -353,31 +353,32 @@ mod tests {
         ExtentKey { pack: PackKey::new(TableTag(table), 1), chunk }
     }
 
-    /// Of several lengths, none more than a segment's fifth.
+    /// Several lengths, none more than a fifth of a segment.
     fn mixed(key: ExtentKey) -> u64 {
         SMALL_EXTENT * (1 + u64::from(key.chunk % 4))
     }
 
-    /// What tables 1 (a minimum), 2 (a pin) and 3 (a maximum) may count on, in tenths of what can be promised.
+    /// The guarantee of table 1, the pinned quota of table 2 and the quota of table 3, in tenths of what can be
+    /// guaranteed.
     fn some_shares() -> impl Strategy<Value = (u64, u64, u64)> {
         (1u64..=6, 1u64..=4, 1u64..=8)
     }
 
     proptest! {
         #[test]
-        fn what_tables_may_count_on_holds_after_every_step(
-            (minimum, pinned, maximum) in some_shares(),
+        fn shares_hold_after_every_step(
+            (guarantee, pinned, quota) in some_shares(),
             steps in prop::collection::vec((0u32..4, 0u32..600, 1u32..4), 1..3000),
         ) {
             let segment_sectors = (SECTORS + 1) * u64::from(CAPACITY.extents_per_segment) + 1;
             let slab = HEAD_SECTORS + segment_sectors * u64::from(CAPACITY.segments);
             let tenth = (held_max_sectors(segment_sectors, &[slab]) - segment_sectors) / 10;
-            let (minimum, pinned, maximum) = (minimum * tenth, pinned * tenth, maximum * tenth);
-            let share = |minimum, maximum, is_pinned| Share { minimum, maximum, is_pinned };
+            let (guarantee, pinned, quota) = (guarantee * tenth, pinned * tenth, quota * tenth);
+            let share = |guarantee, quota, is_pinned| Share { guarantee, quota, is_pinned };
             let mut cache = Cache::new(CAPACITY, mixed, Shares::new([
-                (TableTag(1), share(minimum, u64::MAX, false)),
+                (TableTag(1), share(guarantee, u64::MAX, false)),
                 (TableTag(2), share(pinned, pinned, true)),
-                (TableTag(3), share(0, maximum, false)),
+                (TableTag(3), share(0, quota, false)),
             ]));
             let mut pinned_keys = Vec::new();
             let sectors = |cache: &Cache, table| cache.shares.holding(TableTag(table)).sectors;
@@ -390,14 +391,14 @@ mod tests {
                     }
                 }
                 let now = sectors(&cache, 1);
-                prop_assert!(now >= before.min(minimum), "{before} became {now} of {minimum}");
-                prop_assert!(sectors(&cache, 2) <= pinned && sectors(&cache, 3) <= maximum);
+                prop_assert!(now >= before.min(guarantee), "{before} became {now} of {guarantee}");
+                prop_assert!(sectors(&cache, 2) <= pinned && sectors(&cache, 3) <= quota);
                 for table in 0..4 {
                     let placed = cache.placed.keys().filter(|key| key.pack.table().0 == table);
                     prop_assert_eq!(sectors(&cache, table), placed.map(|key| mixed(*key)).sum::<u64>());
                 }
                 prop_assert!(pinned_keys.iter().all(|key| cache.placed.contains_key(key)));
-                // Nothing that fits is refused, but what is pinned and has its maximum.
+                // Every fill that fits succeeds, except those of the pinned table at its quota.
                 prop_assert!(table == 2 || cache.placed.contains_key(&key));
                 prop_assert!(cache.placed.contains_key(&key) || sectors(&cache, 2) + mixed(key) > pinned);
             }
@@ -405,16 +406,16 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_leaves_what_is_pinned_and_a_minimum_and_they_cost_little_to_keep() {
+    fn a_scan_leaves_pinned_and_guaranteed_extents_and_they_cost_little_to_keep() {
         let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
         let shares = || {
             Shares::new([
-                (TableTag(1), Share { minimum: 2 * tenth, maximum: u64::MAX, is_pinned: false }),
-                (TableTag(2), Share { minimum: 2 * tenth, maximum: 2 * tenth, is_pinned: true }),
+                (TableTag(1), Share { guarantee: 2 * tenth, quota: u64::MAX, is_pinned: false }),
+                (TableTag(2), Share { guarantee: 2 * tenth, quota: 2 * tenth, is_pinned: true }),
             ])
         };
         let mut cache = Cache::new(CAPACITY, |_| SECTORS, shares());
-        // Filled before they had a share, they are in the other logs; as after a restart.
+        // Filled before the tables had shares, so the extents are in the other logs, as after a restart.
         let mut before = Cache::new(CAPACITY, |_| SECTORS, Shares::default());
         for chunk in 0..20 {
             assert!(before.fill(key_of(1, chunk)) && before.fill(key_of(2, chunk)));
@@ -429,9 +430,9 @@ mod tests {
             assert!(cache.fill(key_of(9, chunk)));
         }
         assert!((0..20).all(|chunk| cache.read(key_of(1, chunk)) && cache.read(key_of(2, chunk))));
-        // Segments that were theirs stay as they are, or all of it was moved once.
+        // A segment was given to the held log as it is, or its extents were moved once.
         assert!(cache.kept <= 40, "{} of 40 extents were written again", cache.kept);
-        // What is read again takes the place of what is not.
+        // Extents that are read again replace those that are not.
         for chunk in 100..20_000 {
             let key = key_of(1, 100 + chunk % 20);
             if !cache.read(key) {
@@ -445,9 +446,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_lets_go_for_its_maximum_takes_little_from_others() {
+    fn a_table_that_evicts_for_its_quota_takes_little_from_others() {
         let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
-        let share = Share { minimum: 0, maximum: 2 * tenth, is_pinned: false };
+        let share = Share { guarantee: 0, quota: 2 * tenth, is_pinned: false };
         let mut cache = Cache::new(CAPACITY, |_| SECTORS, Shares::new([(TableTag(3), share)]));
         for chunk in 0..60 {
             assert!(cache.fill(key_of(1, chunk)));

@@ -1,4 +1,4 @@
-//! Steps under way: each ends in a report, even if it panics.
+//! The filler's steps that are under way. Each ends in a report, even if it panics.
 
 use std::panic::AssertUnwindSafe;
 
@@ -8,13 +8,12 @@ use tokio::task::JoinSet;
 
 use super::task::Step;
 
-/// The filler's steps. Its books are right only if each that began ends.
+/// The filler's steps. Its records are right only if each step that began also ends.
 #[derive(Default)]
 pub struct Steps(JoinSet<Step>);
 
 impl Steps {
-    /// Begins a step. Should it panic, which is a defect, `instead` says what the filler is to take it for: mostly
-    /// that it failed.
+    /// Starts a step. If it panics, which is a defect, `instead` makes its report: mostly that it failed.
     pub fn spawn(
         &mut self,
         what: &'static str,
@@ -24,7 +23,7 @@ impl Steps {
         self.0.spawn(guarded(what, work, instead));
     }
 
-    /// The same on threads of others.
+    /// Starts a step on another runtime's threads.
     pub fn spawn_on(
         &mut self,
         threads: &Handle,
@@ -35,14 +34,14 @@ impl Steps {
         self.0.spawn_on(guarded(what, work, instead), threads);
     }
 
-    /// The report of the next that ends; `None` if there are none.
+    /// Waits for the next step's report; `None` if there are no steps.
     pub async fn next(&mut self) -> Option<Step> {
         loop {
             match self.0.join_next().await? {
                 Ok(step) => return Some(step),
-                // The node has been dropped.
+                // The node is shutting down.
                 Err(error) if error.is_cancelled() => tracing::debug!(%error, "a step is given up"),
-                // Of the report itself, which only moves what it has.
+                // The report itself panicked, although it only moves values.
                 Err(error) => tracing::error!(%error, "a step of a fill is lost"),
             }
         }
@@ -64,13 +63,13 @@ async fn guarded(
     })
 }
 
-/// Nothing is to panic where nobody tests that.
+/// Only tests plan defects.
 #[cfg(not(test))]
 mod defect {
     pub(super) const fn strike(_: &str) {}
 }
 
-/// Steps that are to panic, for tests.
+/// Panics that tests plan.
 #[cfg(test)]
 pub mod defect {
     use std::cell::RefCell;
@@ -79,12 +78,12 @@ pub mod defect {
         static NEXT: RefCell<Option<(&'static str, u32)>> = const { RefCell::new(None) };
     }
 
-    /// Has the next so many steps of that name panic, of fillers on this thread.
+    /// Makes the next `times` steps of that name panic, in fillers on this thread.
     pub fn plan(what: &'static str, times: u32) {
         NEXT.set(Some((what, times)));
     }
 
-    /// How many of them have not yet.
+    /// The number of planned panics that are left.
     pub fn left() -> u32 {
         NEXT.with_borrow(|next| next.map_or(0, |(_, times)| times))
     }

@@ -1,4 +1,4 @@
-//! The steps of a fill that take time, each ending in a report to the filler.
+//! The steps of a fill that take time. Each ends in a report to the filler.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
-use super::health::{JournalError, Trouble};
+use super::health::{ExtentError, JournalError};
 use super::segments::SegmentNo;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
@@ -19,87 +19,87 @@ use crate::directory::Extent;
 
 /// A step's report.
 pub enum Step {
-    /// The table's rows are read and encoded.
+    /// Chunks of the table were read and encoded.
     Scanned {
-        /// The extents' names, and what is to be written of each.
+        /// The extents' names, and what to write for each.
         extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
     },
-    /// The batches that read the extents of a segment that is to be reclaimed.
+    /// The heat of the extents of a segment that is to be reclaimed.
     Heated {
         /// The segment.
         segment: SegmentNo,
-        /// Its extents, and what all cores have counted of each.
+        /// Its extents, and the sum of all cores' counts for each.
         heats: Vec<(Arc<Extent>, u32)>,
     },
-    /// An extent that is to be kept is read.
+    /// An extent that is to be kept was read.
     Reread {
-        /// As it is placed now.
+        /// The extent as it is placed now.
         extent: Arc<Extent>,
-        /// What is to be written elsewhere.
-        copy: Result<pack::Extent, Trouble>,
+        /// The bytes to write elsewhere.
+        copy: Result<pack::Extent, ExtentError>,
     },
-    /// An extent was read to see whether it is still right.
+    /// An extent was read to check it.
     Scrubbed {
         /// The extent.
         extent: Arc<Extent>,
-        /// What came of it.
-        outcome: Result<(), Trouble>,
+        /// Whether it is intact.
+        outcome: Result<(), ExtentError>,
     },
-    /// The bytes are on the drive, or not.
+    /// A write of an extent has ended.
     Written {
         /// The extent.
         extent: Arc<Extent>,
-        /// What it is written for.
+        /// Why it is written.
         purpose: Purpose,
         /// Its length.
         bytes: u64,
-        /// What came of it.
+        /// The outcome.
         outcome: Result<(), WriteError>,
     },
-    /// Every core finds the extent.
+    /// Every core's directory has the extent.
     Published {
         /// The extent.
         key: ExtentKey,
-        /// What it was written for.
+        /// Why it was written.
         purpose: Purpose,
         /// Its length.
         bytes: u64,
     },
-    /// Extents are in their segment's journal, or not.
+    /// A block of a segment's journal was written, or failed.
     Recorded {
         /// The segment.
         segment: SegmentNo,
-        /// How many.
+        /// The number of extents in it.
         extents: u32,
-        /// What was kept in the segment for their records.
+        /// Sectors that were reserved for their records.
         record_sectors: u64,
-        /// What came of it.
+        /// The outcome.
         outcome: Result<(), JournalError>,
     },
-    /// No core holds an extent of the segment any more, and its journal is empty, to stay so.
+    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or failed.
     Emptied {
         /// The segment.
         segment: SegmentNo,
-        /// What came of it.
+        /// The outcome.
         outcome: Result<(), JournalError>,
     },
 }
 
-/// What an extent is written for.
+/// Why an extent is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It was missed, or warmed.
+    /// The chunk was missed or warmed.
     Fill,
-    /// Its segment is reclaimed, and it was read since it was placed.
+    /// The extent is kept while its segment is reclaimed.
     Keep {
-        /// That segment.
+        /// The segment that is reclaimed.
         from: SegmentNo,
-        /// Whether its table may count on it.
+        /// Whether it must be kept for its table's guarantee.
         is_due: bool,
     },
 }
 
-/// Asks the cores how hot extents are.
+/// Asks the cores for the heat of extents.
 pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Extent>>) -> Step {
     let keys = Arc::new(extents.iter().map(|extent| extent.key).collect::<Vec<_>>());
     let mut heats: Vec<_> = extents.into_iter().map(|extent| (extent, 0)).collect();
@@ -121,36 +121,36 @@ pub async fn reread(drive: Transfers, extent: Arc<Extent>) -> Step {
     Step::Reread { extent, copy }
 }
 
-/// Reads an extent to see whether it is still right.
+/// Reads an extent and checks its sectors.
 pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Step {
     let outcome = read_checked(&drive, &extent, |_| {}).await;
     Step::Scrubbed { extent, outcome }
 }
 
-/// Gives `piece` the extent's bytes in order, whole sectors that match their checksums.
+/// Passes the extent's bytes to `piece`, in order, in whole sectors that match their checksums.
 async fn read_checked(
     drive: &Transfers,
     extent: &Extent,
     mut piece: impl FnMut(&[u8]),
-) -> Result<(), Trouble> {
+) -> Result<(), ExtentError> {
     let len = extent.index.sectors() as usize * SECTOR_BYTES;
     let mut sectors = 0..;
     for from in (0..len).step_by(TRANSFER_BYTES) {
         let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
         let look = |bytes: &[u8]| {
             for (sector, number) in bytes.chunks(SECTOR_BYTES).zip(&mut sectors) {
-                extent.index.check(number, sector).map_err(|_| Trouble::Checksum)?;
+                extent.index.check(number, sector).map_err(|_| ExtentError::Checksum)?;
             }
             piece(bytes);
-            Ok::<_, Trouble>(())
+            Ok::<_, ExtentError>(())
         };
         drive.read(offset, TRANSFER_BYTES.min(len - from), look).await??;
     }
     Ok(())
 }
 
-/// Reads neighbouring chunks in one scan and encodes them. If that fails each is read by itself, so that what is
-/// wrong with one is not the others' fault.
+/// Reads neighbouring chunks in one scan and encodes them. If that fails, each is read by itself, so that an error in
+/// one does not fail the others.
 pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step {
     if let [(_, first), _, ..] = run.as_slice() {
         let together = AssertUnwindSafe(first.encoded_together(run.len() as u32)).catch_unwind();
@@ -159,14 +159,14 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step
                 let names = run.into_iter().map(|(name, _)| name);
                 return Step::Scanned { extents: names.zip(extents.into_iter().map(Ok)).collect() };
             }
-            Ok(Ok(_)) => tracing::error!("a scan brought other chunks than it was asked for"),
+            Ok(Ok(_)) => tracing::error!("a scan returned another number of chunks than requested"),
             Ok(Err(error)) => tracing::debug!(%error, "neighbours are scanned one by one"),
             Err(_) => tracing::error!("reading neighbours together panicked"),
         }
     }
     let mut extents = Vec::with_capacity(run.len());
     for (name, chunk) in run {
-        // A panic in a library below ends this fill, not the filler's count of fills.
+        // A panic in a library fails only this fill, and is still reported to the filler.
         let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
             Ok(extent) => extent.map_err(|error| error.to_string()),
             Err(_) => Err("reading the table panicked".into()),
@@ -187,7 +187,7 @@ pub async fn write(
     Step::Written { bytes: bytes.len() as u64, extent, purpose, outcome }
 }
 
-/// Writes a block of a journal, once all that it speaks of is on the drive to stay.
+/// Flushes the extents that a block of a journal describes, and then writes the block.
 pub async fn record(
     drive: &Transfers,
     first: SectorNo,
@@ -197,7 +197,7 @@ pub async fn record(
     drive.write_block(first, block).await
 }
 
-/// Writes the block that ends a segment's old journal, to stay before the segment is overwritten.
+/// Writes the block that ends a segment's old journal, and flushes it, before the segment is overwritten.
 pub async fn empty(
     drive: &Transfers,
     first: SectorNo,
@@ -207,48 +207,48 @@ pub async fn empty(
     drive.sync().await
 }
 
-/// Makes every core find an extent.
-pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Told {
-    tell(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
+/// Adds an extent to every core's directory.
+pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Broadcast {
+    broadcast(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
 }
 
-/// Makes every core find what was on the drives before; how many extents each finds.
+/// Adds the extents found on the drives at the start to every core's directory. Returns how many a core has then.
 pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
-    let tell = |core: &Mailbox| {
+    let send = |core: &Mailbox| {
         let (done, found) = oneshot::channel();
-        // A core that has stopped finds nothing.
+        // A core that has stopped has no directory.
         let _ = core.send(Message::Restored { extents: Arc::clone(extents), done });
         found
     };
-    let told: Vec<_> = cores.iter().map(tell).collect();
-    join_all(told).await.into_iter().flatten().max().unwrap_or(0)
+    let answers: Vec<_> = cores.iter().map(send).collect();
+    join_all(answers).await.into_iter().flatten().max().unwrap_or(0)
 }
 
-/// Makes every core forget extents: told when this returns, done when what it returns says so. What
-/// is told to a core later, such as the same extent filled again, comes after it.
-pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Told {
+/// Makes every core forget extents. The messages are sent when this returns; the result waits until all cores have
+/// handled them. A later message to a core, such as the same extent filled again, is handled after this one.
+pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Broadcast {
     let keys = Arc::new(keys);
-    tell(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
+    broadcast(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
 }
 
-/// All cores have been sent a message.
-pub struct Told(mpsc::Receiver<()>);
+/// A message that was sent to all cores.
+pub struct Broadcast(mpsc::Receiver<()>);
 
-impl Told {
-    /// Until all cores have done what it says.
+impl Broadcast {
+    /// Waits until all cores have handled the message.
     pub async fn wait(mut self) {
         self.0.recv().await;
     }
 }
 
-/// Sends each core a message, which is done when its `done` is dropped.
-fn tell(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Told {
+/// Sends each core a message. A core has handled it when it drops its `done`.
+fn broadcast(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Broadcast {
     let (done, all_done) = mpsc::channel(1);
     for core in cores {
-        // A core that has stopped finds and holds nothing.
+        // A core that has stopped has no directory and no requests.
         let _ = core.send(message(done.clone()));
     }
-    Told(all_done)
+    Broadcast(all_done)
 }
 
 const _: () = assert!(TRANSFER_BYTES.is_multiple_of(SECTOR_BYTES));

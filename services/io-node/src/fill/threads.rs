@@ -1,17 +1,17 @@
-//! Which threads do a fill's work.
+//! The threads that do the work of fills.
 //!
-//! Scans, encoding and the copies that are written are nearly all of what a fill costs, and nobody waits for them: they
-//! run on a thread that yields to all others, so that reads don't feel them. Where reads use the CPUs up such a thread
-//! gets next to nothing; then another takes everything that is under way over, which has stepped back too, but gets its
-//! part. So each runtime of fills has two threads, of which one at a time drives it:
+//! Scans, encoding and copying for writes are nearly all of a fill's cost, and nobody waits for them. They run on a
+//! thread that yields to all others, so that reads are not slowed down. When reads use all CPUs, that thread gets
+//! almost no time. A second thread then takes over everything under way: it has a lowered priority too, but gets a
+//! share of a CPU. So each runtime of fills has two threads, and one of them drives it at a time:
 //!
 //! ```text
 //! yielding    ███████████░░░ waits for a CPU ░░░█                 ██████████
-//! insisting                       no turn came ─►████████████████─► tries again
+//! insisting                    not scheduled ─►████████████████─► tries again
 //! ```
 //!
-//! Threads that read files for it belong to whichever drove when they started: those of a table in a folder stay with
-//! the yielding one's share of a CPU. What comes from an object store has none.
+//! The runtime's threads for blocking file reads inherit the priority of the thread that started them. For a table in a
+//! folder, they may keep the yielding thread's share of a CPU. Tables in object stores need no such threads.
 
 use std::io;
 use std::sync::Arc;
@@ -24,68 +24,68 @@ use futures::executor::block_on;
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
-/// How often it is asked whether the yielding thread gets its turns.
+/// The interval at which the insisting thread checks that the yielding thread is scheduled.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// A turn that is longer in coming says that there is no CPU for it: while there is one, what it is busy with takes some
+/// If the yielding thread has not run for this long, there is no idle CPU for it: when there is one, a task takes some
 /// ten milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(200);
-/// How long the other drives before the yielding one is tried again: first, and at most. A try that fails may cost
-/// seconds: what the thread has begun has its third of a percent of a CPU until it next waits for something.
+/// How long the insisting thread drives before the yielding one is tried again: at first, and at most. A try that fails
+/// may cost seconds, because the yielding thread has only a third of a percent of a CPU until its task next waits.
 const TAKEN_FIRST: Duration = Duration::from_secs(4);
 const TAKEN_MAX: Duration = Duration::from_secs(64);
 
-/// Where steps of fills run, each on the next of several runtimes.
+/// The runtimes on which steps of fills run, in turn.
 pub struct FillThreads {
     handles: Vec<Handle>,
     next: usize,
 }
 
 impl FillThreads {
-    /// Those of these, of which there is one at least.
-    pub fn of(lanes: &[FillLane]) -> Self {
+    /// Uses these lanes, of which there is at least one.
+    pub fn from_lanes(lanes: &[FillLane]) -> Self {
         let handles = lanes.iter().map(|lane| lane.handle.clone()).collect();
         Self { handles, next: 0 }
     }
 
-    /// Those of a runtime that does everything else too.
+    /// Uses a runtime that also does everything else.
     pub fn shared(handle: Handle) -> Self {
         Self { handles: vec![handle], next: 0 }
     }
 
-    /// Where the next step is to run.
+    /// The runtime for the next step.
     pub fn next(&mut self) -> &Handle {
         self.next = (self.next + 1) % self.handles.len();
         &self.handles[self.next]
     }
 }
 
-/// A runtime of fills and its two threads, until dropped.
+/// A runtime for fills and its two threads, which end when it is dropped.
 pub struct FillLane {
     handle: Handle,
     ended: Arc<Ended>,
     insisting: Thread,
 }
 
-/// Whether the threads are to end.
+/// Tells the threads to end.
 #[derive(Default)]
 struct Ended {
     flag: AtomicBool,
-    /// Wakes whoever drives the runtime; who waits outside is unparked.
+    /// Wakes the thread that drives the runtime. The insisting thread is unparked when it does not drive.
     notify: Notify,
 }
 
 impl FillLane {
-    /// Starts its threads.
+    /// Starts the runtime and its threads.
     ///
     /// # Errors
-    /// A runtime or a thread that can't be had.
+    /// A runtime or thread could not be created.
     pub fn start() -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
-            // Who drives looks after each task whether the other wants to, and lets in who asks for a turn.
+            // After each task the driving thread checks whether the other one wants to drive.
             .event_interval(1)
             .global_queue_interval(1)
-            // Of its threads for files.
+            // The name of the runtime's threads for files.
             .thread_name("bireme-io-fill")
             .on_thread_start(process::step_back)
             .build()?;
@@ -119,10 +119,10 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
     Builder::new().name(name.into()).spawn(run)
 }
 
-/// The yielding thread: it drives the runtime whenever the other doesn't, until that has ended.
+/// The yielding thread: drives the runtime whenever the insisting thread doesn't, until that thread has ended.
 fn drive_while_free(runtime: &Runtime, mut taken: watch::Receiver<bool>) {
     loop {
-        // What is waited for is a lock, which is let go within: the other takes it next.
+        // `block_on` holds the runtime's lock, and waiting here releases it: the other thread takes it next.
         if !block_on(async { taken.wait_for(|taken| !taken).await.is_ok() }) {
             return;
         }
@@ -132,7 +132,7 @@ fn drive_while_free(runtime: &Runtime, mut taken: watch::Receiver<bool>) {
     }
 }
 
-/// The insisting thread.
+/// The insisting thread's state.
 struct Insisting {
     runtime: Arc<Runtime>,
     taken: watch::Sender<bool>,
@@ -152,11 +152,14 @@ impl Insisting {
                 true => TAKEN_MAX.min(2 * taken_for),
                 false => TAKEN_FIRST,
             };
-            tracing::debug!(?taken_for, "fills get no CPU that nobody else wants; now they insist");
+            tracing::debug!(
+                ?taken_for,
+                "no CPU is idle for fills; the insisting thread takes over"
+            );
             self.taken.send_replace(true);
             let ended = self.ended.notify.notified();
             self.runtime.block_on(async {
-                // Runs once the other has left: after what it is polling, for which it has its share of a CPU.
+                // Runs once the other thread has left, after the task that it is polling.
                 let _ = tokio::spawn(async {}).await;
                 let _ = tokio::time::timeout(taken_for, ended).await;
             });
@@ -177,7 +180,7 @@ impl Insisting {
 mod tests {
     use super::*;
 
-    /// Also on a machine whose CPUs are used up: a thread that was taken over for may wait for its turn that long.
+    /// Long enough for a machine without idle CPUs, where a thread may wait that long to be scheduled.
     const DEADLINE: Duration = TAKEN_MAX.saturating_mul(3);
 
     fn this_thread() -> String {
@@ -185,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_taken_over_where_no_turn_comes_and_given_back() {
+    fn tasks_are_taken_over_when_the_yielding_thread_gets_no_cpu_and_given_back() {
         let lane = FillLane::start().unwrap();
-        let (tell, told) = sync_channel(1);
-        // Under way all the time, it answers whoever drives when it is asked.
+        let (answer, answers) = sync_channel(1);
+        // The task is under way all the time, and answers with the name of the thread that polls it.
         let (ask, mut asked) = tokio::sync::mpsc::channel::<()>(1);
         lane.handle.spawn(async move {
             while asked.recv().await.is_some() {
-                tell.send(this_thread()).unwrap();
+                answer.send(this_thread()).unwrap();
             }
         });
         let until_driven_by = |name: &str| {
             let driver = || {
                 ask.blocking_send(()).unwrap();
-                told.recv_timeout(DEADLINE).unwrap()
+                answers.recv_timeout(DEADLINE).unwrap()
             };
             let began = Instant::now();
             while driver() != name {
@@ -207,14 +210,14 @@ mod tests {
             }
         };
         until_driven_by("bireme-io-yield");
-        // As if it had no CPU.
+        // Blocks the yielding thread, as if it had no CPU.
         lane.handle.spawn(async { std::thread::sleep(2 * (ASK_EVERY + TURN_MAX)) });
         until_driven_by("bireme-io-insist");
         until_driven_by("bireme-io-yield");
     }
 
     #[test]
-    fn its_threads_end_with_it_and_what_runs_on_them() {
+    fn dropping_a_lane_ends_its_threads_and_tasks() {
         let lane = FillLane::start().unwrap();
         let (held, is_held) = sync_channel::<()>(1);
         lane.handle.spawn(async move {

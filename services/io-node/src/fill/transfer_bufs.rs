@@ -1,63 +1,63 @@
-//! The buffers that go to a drive and come from it in the background.
+//! The buffers for background writes to a drive and reads from it.
 
 use crossbeam_queue::ArrayQueue;
 use ring::AlignedBuf;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// One transfer, in bytes: long enough for nearly all of a drive's bandwidth with one at a time a core, short enough
-/// that reads never wait long behind it (`docs/performance.md`).
+/// Bytes of one transfer: long enough for nearly all of a drive's bandwidth with one transfer per core at a time, short
+/// enough that reads never wait long behind it (`docs/performance.md`).
 ///
-/// In tests it is so short that the short extents there have several.
+/// In tests it is so short that even short extents need several.
 pub const TRANSFER_BYTES: usize = if cfg!(test) { 8 << 10 } else { 256 << 10 };
 
-/// How many a drive has at most: as many as keep several rings busy.
+/// The most transfers of one drive at a time: enough to keep several rings busy.
 const TRANSFERS_MAX: usize = 32;
 
-/// What a drive's take of memory at most, in bytes.
+/// The most bytes that one drive's transfer buffers take.
 pub const TRANSFERS_BYTES_MAX: usize = TRANSFERS_MAX * TRANSFER_BYTES;
 
 /// A drive's buffers of [`TRANSFER_BYTES`], made once and lent for one write or read at a time.
 ///
-/// Memory that is new for each write costs a page fault for each 4 KiB, and is one piece a page to the drive; freed, it
-/// is the lock of one core's allocator that another one takes.
+/// Newly allocated memory would cost a page fault per 4 KiB, and reach the drive as one segment per page. Freeing it on
+/// another core would take a lock of the allocator.
 pub struct TransferBufs {
     free: ArrayQueue<AlignedBuf>,
-    /// As many as there are buffers, lent ones too.
-    turns: Semaphore,
+    /// One permit per buffer, lent ones included.
+    permits: Semaphore,
 }
 
 impl TransferBufs {
-    /// As many as `bytes` of extents under way can use, and no more than a drive's.
+    /// Creates as many buffers as `bytes` of extents under way can use, but at most [`TRANSFERS_MAX`].
     pub fn new(bytes: u64) -> Self {
         let wanted = bytes.div_ceil(TRANSFER_BYTES as u64);
         let count = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, TRANSFERS_MAX);
         let free = ArrayQueue::new(count);
         for buf in AlignedBuf::in_huge_pages(count, TRANSFER_BYTES) {
-            free.push(buf).expect("there is room for as many");
+            free.push(buf).expect("the queue has space for every buffer");
         }
-        Self { free, turns: Semaphore::new(count) }
+        Self { free, permits: Semaphore::new(count) }
     }
 
-    /// One of `len` bytes of any value, whole sectors and at most [`TRANSFER_BYTES`], as soon as it is its turn.
+    /// Lends a buffer of `len` bytes with any content, whole sectors and at most [`TRANSFER_BYTES`], once one is free.
     pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
-        let turn = self.turns.acquire().await.expect("nobody closes it");
-        // One that a ring was dropped with, or a step that panicked, is not given back.
+        let permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        // A buffer that was lost with a ring or a step that panicked is replaced.
         let mut buf = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES));
         buf.resize(len);
-        (Loan { free: &self.free, _turn: turn }, buf)
+        (Loan { free: &self.free, _permit: permit }, buf)
     }
 }
 
-/// Who has a buffer lent; dropped, the next has its turn.
+/// A lent buffer's permit; dropping it lets the next borrower in.
 pub struct Loan<'a> {
     free: &'a ArrayQueue<AlignedBuf>,
-    _turn: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Loan<'_> {
-    /// Gives the buffer back, if there still is one.
+    /// Returns the buffer, unless it was lost.
     pub fn give_back(self, buf: Option<AlignedBuf>) {
-        // There is room: no more are lent than there were.
+        // There is space: no more buffers are lent than there were.
         let _ = buf.map(|buf| self.free.push(buf));
     }
 }

@@ -1,4 +1,4 @@
-//! What is written to a drive, and read from it, in the background: through a core's ring, out of the drive's buffers.
+//! Background writes to a drive and reads from it, through a core's ring and out of the drive's buffers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,36 +9,36 @@ use futures::future::join_all;
 use ring::{AlignedBuf, DriveFault, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
-use super::handle::{DriveGauges, Word};
+use super::handle::{DriveGauges, FillerMessage};
 use super::health::DriveState;
 use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
 use crate::core::mailbox::{Mailbox, Message};
 
-/// How long what a core's ring had no room for waits before it is asked for again.
+/// The delay before a transfer is tried again that a core's ring had no space for.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// How long a drive may take for one transfer, with all that waits before it, until that is held against it; a drive
-/// that hardly moves has written its buffers by then.
+/// A transfer that takes longer than this, including the wait behind others, counts as late. Even a very slow drive has
+/// written its buffers by then.
 const LATE_AFTER: Duration = Duration::from_secs(5);
 
-/// How often it is held against it from then on.
+/// A late transfer counts again after each such interval.
 const LATE_AGAIN: Duration = Duration::from_secs(1);
 
-/// A core's ring and one of the drives.
+/// A drive, and the core whose ring is used.
 pub struct Transfers {
     pub core: Mailbox,
     pub drive: DriveNo,
     pub bufs: Arc<TransferBufs>,
     pub gauges: Arc<[DriveGauges]>,
-    /// To the filler, which ends when nobody else can ask it any more.
-    pub filler: mpsc::WeakSender<Word>,
+    /// Reports late transfers to the filler. It is weak, so that the filler ends when all handles are dropped.
+    pub filler: mpsc::WeakSender<FillerMessage>,
 }
 
 impl Transfers {
-    /// Writes an extent's bytes from `start` on, in pieces.
+    /// Writes an extent's bytes at `start`, in pieces.
     ///
     /// # Errors
-    /// One piece's, once all of them have ended: the room is not free before.
+    /// The error of one piece, once all pieces have ended: the space is in use until then.
     pub async fn write(&self, start: ByteOffset, bytes: &[u8]) -> Result<(), WriteError> {
         let pieces = bytes.chunks(TRANSFER_BYTES).enumerate().map(async |(at, piece)| {
             let (loan, mut buf) = self.bufs.lend(piece.len()).await;
@@ -51,33 +51,33 @@ impl Transfers {
         join_all(pieces).await.into_iter().collect()
     }
 
-    /// Writes a block of a journal in one go: it may have no hole.
+    /// Writes a block of a journal in one operation, so that it can have no hole.
     ///
     /// # Errors
-    /// The ring's.
+    /// The ring's error.
     pub async fn write_block(&self, first: SectorNo, block: AlignedBuf) -> Result<(), WriteError> {
         self.write_buf(first.byte_offset(), block).await.0
     }
 
-    /// Has what was written stay on the drive.
+    /// Flushes what was written to the drive.
     ///
     /// # Errors
-    /// The ring's.
+    /// The ring's error.
     pub async fn sync(&self) -> Result<(), WriteError> {
         loop {
             let (done, outcome) = oneshot::channel();
             let _ = self.core.send(Message::Sync { drive: self.drive, done });
             match self.answer(outcome).await.unwrap_or(Err(WriteError::Closed)) {
-                Err(error) if error.is_of_the_moment() && self.tries_again().await => {}
+                Err(error) if error.is_transient() && self.tries_again().await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Reads `len` bytes at `offset`, at most [`TRANSFER_BYTES`], for `look` to look at.
+    /// Reads `len` bytes at `offset`, at most [`TRANSFER_BYTES`], and passes them to `look`.
     ///
     /// # Errors
-    /// The ring's.
+    /// The ring's error.
     pub async fn read<T>(
         &self,
         offset: ByteOffset,
@@ -102,8 +102,8 @@ impl Transfers {
         self.transfer(buf, |buf, done| Message::Write { drive, offset, buf, done }).await
     }
 
-    /// Has a core do what `ask` makes of a buffer, once its ring takes it. The buffer comes back from all but a core that is
-    /// shutting down, and a drive that hangs: always, where the outcome is good.
+    /// Sends a core the message that `ask` makes of a buffer, again if its ring had no space for it. The buffer always
+    /// comes back if the outcome is good; it is lost if the core is shutting down or the drive hangs.
     async fn transfer<E: TransferError>(
         &self,
         mut buf: AlignedBuf,
@@ -115,7 +115,7 @@ impl Transfers {
             match self.answer(outcome).await {
                 Some(Ok(buf)) => return (Ok(()), Some(buf)),
                 Some(Err(Returned { error, buf: returned })) => {
-                    if !error.is_of_the_moment() || !self.tries_again().await {
+                    if !error.is_transient() || !self.tries_again().await {
                         return (Err(error), Some(returned));
                     }
                     buf = returned;
@@ -125,9 +125,9 @@ impl Transfers {
         }
     }
 
-    /// What a core answers; nothing from one that has ended, or of a drive that was retired before it answered.
+    /// Waits for a core's answer; `None` if the core has ended, or if the drive was retired before it answered.
     async fn answer<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
-        // Behind others that a retired drive never answered it would but wait its turn to.
+        // On a retired drive, the answer would only wait behind others that never come.
         let mut patience = if self.is_retired() { Duration::ZERO } else { LATE_AFTER };
         loop {
             match tokio::time::timeout(patience, &mut answer).await {
@@ -135,8 +135,8 @@ impl Transfers {
                 Err(_) if self.is_retired() => return None,
                 Err(_) => {
                     if let Some(filler) = self.filler.upgrade() {
-                        // With so many words waiting another says it.
-                        let _ = filler.try_send(Word::Late(self.drive));
+                        // If too many messages wait, another one reports it.
+                        let _ = filler.try_send(FillerMessage::Late(self.drive));
                     }
                     patience = LATE_AGAIN;
                 }
@@ -144,7 +144,7 @@ impl Transfers {
         }
     }
 
-    /// Whether what a ring had no room for is to be asked for again, after a while.
+    /// Waits, and returns whether to try again.
     async fn tries_again(&self) -> bool {
         tokio::time::sleep(RETRY).await;
         !self.is_retired()
@@ -156,19 +156,19 @@ impl Transfers {
     }
 }
 
-/// What reads and writes end badly with.
+/// An error of a read or write.
 trait TransferError {
-    /// There was no answer.
+    /// The error if there was no answer.
     const CLOSED: Self;
 
-    /// Whether it says but that the ring has no room, or the kernel: nothing was done, and later it may be.
-    fn is_of_the_moment(&self) -> bool;
+    /// Whether only the ring or the kernel was short of space: nothing was done, and a later try may succeed.
+    fn is_transient(&self) -> bool;
 }
 
 impl TransferError for WriteError {
     const CLOSED: Self = Self::Closed;
 
-    fn is_of_the_moment(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Io { fault: DriveFault::Busy, .. })
     }
 }
@@ -176,7 +176,7 @@ impl TransferError for WriteError {
 impl TransferError for ReadError {
     const CLOSED: Self = Self::Closed;
 
-    fn is_of_the_moment(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Io { fault: DriveFault::Busy, .. })
     }
 }

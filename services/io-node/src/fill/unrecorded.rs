@@ -1,7 +1,7 @@
-//! Extents that are on a drive and not in its journal yet.
+//! Extents that are on a drive, but not in its journal yet.
 //!
-//! While a drive writes one block of a journal, what is filled meanwhile waits here, and goes into the next
-//! block together: the slower the drive's flushes, the more extents share one.
+//! While a drive writes one block of a journal, newly placed extents wait here, and then share the next block: the
+//! slower the drive's flushes, the more extents per block.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use super::segments::SegmentNo;
 use crate::directory::Extent;
 use crate::slab::journal::{BLOCK_SECTORS_MAX, block_sectors, record_bytes};
 
-/// Sectors to keep for an extent's record, were it alone in its block.
+/// Sectors to reserve for an extent's record, as if it were alone in its block.
 pub fn record_sectors(index: &pack::ExtentIndex) -> u64 {
     block_sectors(record_bytes(index))
 }
 
-/// Those of one drive, oldest first.
+/// A drive's unrecorded extents, oldest first.
 #[derive(Debug, Default)]
 pub struct Unrecorded {
     waiting: VecDeque<Arc<Extent>>,
 }
 
 impl Unrecorded {
-    /// One more.
+    /// Adds an extent.
     pub fn push(&mut self, extent: Arc<Extent>) {
         self.waiting.push_back(extent);
     }
 
-    /// How many.
+    /// The number of extents.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Those to go into one block: of one segment, and as many as fit.
+    /// Takes the extents of the next block: all of one segment, and as many as fit.
     pub fn take(&mut self) -> Option<(SegmentNo, Vec<Arc<Extent>>)> {
         let segment = self.waiting.front()?.segment;
         let mut room = BLOCK_SECTORS_MAX as usize * SECTOR_BYTES;
@@ -42,7 +42,7 @@ impl Unrecorded {
         let mut taken = Vec::new();
         self.waiting.retain(|extent| {
             let bytes = record_bytes(&extent.index);
-            // One that is longer than a block has one of its own.
+            // An extent whose record is longer than a block gets a block of its own.
             let fits = bytes <= room || taken.is_empty();
             if extent.segment != segment || is_full || !fits {
                 is_full |= extent.segment == segment;
@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn a_block_is_of_one_segment_and_of_what_fits_in_order() {
         let mut unrecorded = Unrecorded::default();
-        // Of segment 1 the second is too long for any block, the third too long to join the fourth.
+        // In segment 1 the second record is too long for any block, and the third too long to share one with the
+        // fourth.
         for (chunk, segment, rows) in
             [(0, 1, 3), (1, 2, 3), (2, 1, 700_000), (3, 1, 400_000), (4, 1, 200_000), (5, 1, 3)]
         {

@@ -1,7 +1,7 @@
-//! Fills that wait for their turn; neighbours leave together, to be scanned together.
+//! The queue of fills that wait to be scanned.
 //!
-//! Pure. In order of arrival, but for neighbours: who waits behind a chunk of the same pack and fragment that is
-//! next to it goes with it, as far as the bytes of one scan allow.
+//! Pure. Fills leave in order of arrival, except that chunks of the same pack and fragment that are next to each other
+//! leave together, as far as the bytes of one scan allow, and are scanned together.
 
 use std::collections::VecDeque;
 
@@ -12,30 +12,30 @@ use super::chunk::Chunk;
 /// A fill that waits.
 type Waiting = (ExtentKey, Box<dyn Chunk>);
 
-/// Fills that wait.
+/// The queue.
 pub struct WaitingFills {
     queue: VecDeque<Waiting>,
-    /// Of one scan of several chunks.
+    /// The most bytes of one scan of several chunks.
     scan_bytes_max: u64,
 }
 
 impl WaitingFills {
-    /// None, of which several are scanned together as long as they come to so many bytes.
+    /// Creates an empty queue. Chunks are scanned together as long as they have at most that many bytes.
     pub fn new(scan_bytes_max: u64) -> Self {
         Self { queue: VecDeque::new(), scan_bytes_max }
     }
 
-    /// One more.
+    /// Adds a fill.
     pub fn push(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>) {
         self.queue.push_back((name, chunk));
     }
 
-    /// How many.
+    /// The number of fills that wait.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The one that came first with its neighbours: consecutive chunks of one pack, in order.
+    /// Takes the first fill and its neighbours: consecutive chunks of one pack, in order.
     pub fn pop(&mut self) -> Option<Vec<Waiting>> {
         let (name, chunk) = self.queue.pop_front()?;
         let Some(bytes) = chunk.scan_bytes() else { return Some(vec![(name, chunk)]) };
@@ -63,7 +63,7 @@ impl WaitingFills {
                 places.push(at);
             }
         }
-        // From the back, so that the places before stay what they are.
+        // From the back, so that the other indexes stay valid.
         places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
         let mut run: Vec<_> = places.into_iter().filter_map(|at| self.queue.remove(at)).collect();
         run.push((name, chunk));

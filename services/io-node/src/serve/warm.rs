@@ -12,7 +12,7 @@ use wire::{Fault, Reason};
 use crate::error::fault_of;
 use crate::fill::Pace;
 use crate::node::Shared;
-use crate::warm::{Which, Work};
+use crate::warm::{ChunkSelection, WarmPlan};
 
 /// Starts to fill; progress comes over the stream, the last message when all is done.
 ///
@@ -32,25 +32,25 @@ pub async fn begin(
     Ok(ReceiverStream::new(stream))
 }
 
-async fn work(shared: Arc<Shared>, request: WarmRequest) -> Result<Work, Fault> {
+async fn work(shared: Arc<Shared>, request: WarmRequest) -> Result<WarmPlan, Fault> {
     let WarmRequest { table_uri, version, columns, chunks, identity, rows, .. } = request;
     let which = match (chunks.is_empty(), rows.is_empty()) {
-        (true, true) => Which::All,
-        (false, true) => Which::Chunks(chunks),
-        (true, false) => Which::Rows(rows),
+        (true, true) => ChunkSelection::All,
+        (false, true) => ChunkSelection::Chunks(chunks),
+        (true, false) => ChunkSelection::Rows(rows),
         (false, false) => {
             let what = "a Warm names chunks or rows, not both";
             return Err(Fault::new(Reason::BadArgument, what));
         }
     };
     let table = shared.tables.open(&table_uri, version, &identity).await;
-    Work::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
+    WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }
 
 /// Fills all and tells how far it is; stops when nobody listens any more.
 async fn fill(
     shared: Arc<Shared>,
-    work: Work,
+    work: WarmPlan,
     pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
     mut stopping: watch::Receiver<bool>,

@@ -1,4 +1,4 @@
-//! A node's drives, opened and to be claimed: what its cores' rings are started on.
+//! A node's drives: opened and claimed, for its cores' rings.
 
 use std::path::Path;
 
@@ -11,25 +11,25 @@ use super::{Claim, HEAD_SECTORS, Superblock, owner};
 use crate::config::{DriveConfig, EngineChoice, IoConfig};
 use crate::error::NodeError;
 
-/// Bytes of a slab file that is neither there nor given a size.
+/// The length of a slab file that does not exist yet and has no `size`.
 const SLAB_BYTES_DEFAULT: u64 = 4 << 30;
 
 /// All drives of a node.
 pub struct Drives {
     /// Open and locked.
     pub slabs: Vec<SlabFile>,
-    /// Of each slab.
+    /// The claim of each slab.
     pub claims: Vec<Claim>,
-    /// What carries reads and writes out.
+    /// The engine for reads and writes.
     pub engine: Engine,
 }
 
 impl Drives {
-    /// Opens the configured drives, all of which are found to be this node's or nobody's before the first
-    /// one is made as long as it is to be. What they hold is changed by [`take`](super::take) only.
+    /// Opens the configured drives. All are checked to be this node's or empty before the first file is given its
+    /// length. Only [`take`](super::take) changes what they hold.
     ///
     /// # Errors
-    /// A drive that can't be used, is somebody else's, or too small; files that were made for others are removed again.
+    /// A drive can't be used, holds something else, or is too small. Files that were created are removed again.
     pub fn open(config: &IoConfig) -> Result<Self, NodeError> {
         let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
         let owners = owners.collect::<Result<Vec<_>, _>>()?;
@@ -42,18 +42,18 @@ impl Drives {
         Ok(Self::claim(config, slabs, owners, engine))
     }
 
-    /// A simulated disk's drives.
+    /// Claims a simulated disk's drives.
     ///
     /// # Errors
-    /// One that is too small.
+    /// A drive is too small.
     pub fn simulated(config: &IoConfig, disk: &SimDisk) -> Result<Self, NodeError> {
         let slabs = disk.slabs();
         slabs.iter().try_for_each(|slab| check_size(slab.path(), slab.len(), config.segment))?;
-        let owners = slabs.iter().map(Superblock::of).collect();
+        let owners = slabs.iter().map(Superblock::read_from).collect();
         Ok(Self::claim(config, slabs, owners, Engine::Simulated(disk.clone())))
     }
 
-    /// As a configuration names them.
+    /// The drives as a configuration names them.
     pub fn configured(&self) -> Vec<DriveConfig> {
         let drive = |slab: &SlabFile| DriveConfig { path: slab.path().into(), size: None };
         self.slabs.iter().map(drive).collect()
@@ -72,17 +72,17 @@ impl Drives {
     }
 }
 
-/// A drive's name in answers and metrics: its number and its file's name, as in `0:slab`. Where it lies is nobody's
-/// business but the operator's, who finds it in the configuration and in the node's log.
+/// A drive's name in answers and metrics: its number and its file's name, as in `0:slab`. Its path is not shown to
+/// clients; the operator finds it in the configuration and in the node's log.
 pub fn drive_name(number: DriveNo, path: &Path) -> String {
     let file = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     format!("{}:{file}", number.0)
 }
 
-/// Whether a slab of so many bytes has room for a segment.
+/// Checks that a slab of that many bytes has space for a segment.
 ///
 /// # Errors
-/// [`NodeError::Config`] with how many are needed.
+/// [`NodeError::Config`] with the number of bytes needed.
 pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), NodeError> {
     let least = HEAD_SECTORS * SECTOR_BYTES as u64 + segment.as_u64();
     if bytes >= least {
@@ -93,7 +93,7 @@ pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), Node
     Err(NodeError::Config { field: "drives", problem })
 }
 
-/// How many bytes there are, `less than` how many: rounded, unless both would be written alike.
+/// States that there are fewer bytes than wanted; rounded, unless both would read the same.
 pub fn too_little(there: u64, wanted: u64) -> String {
     let [has, needs] = [there, wanted].map(|bytes| ByteSize::b(bytes).to_string());
     match has == needs {
@@ -102,7 +102,7 @@ pub fn too_little(there: u64, wanted: u64) -> String {
     }
 }
 
-/// All of them, or none: a drive that can't be used leaves no file behind of those before it.
+/// Opens all drives or none: if one can't be used, the files created for those before it are removed.
 fn open_all(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
     let mut slabs: Vec<SlabFile> = Vec::with_capacity(config.drives.len());
     for drive in &config.drives {
@@ -143,11 +143,12 @@ mod tests {
     fn sizes_that_differ_are_written_differently() {
         assert_eq!(too_little(1 << 20, 64 << 20), "1.0 MiB, less than 64.0 MiB");
         let nearly = (3 << 40) + (1 << 30);
-        let said = "3299608625151 bytes, less than 3299608625152";
-        assert_eq!(too_little(nearly - 1, nearly), said);
+        let expected = "3299608625151 bytes, less than 3299608625152";
+        assert_eq!(too_little(nearly - 1, nearly), expected);
         let error = check_size(Path::new("/x"), nearly, ByteSize::b(nearly)).unwrap_err();
-        let said = "/x has 3299608625152 bytes, less than 3299609673728: a segment of 3.0 TiB, and";
-        assert!(error.to_string().contains(said), "{error}");
+        let expected =
+            "/x has 3299608625152 bytes, less than 3299609673728: a segment of 3.0 TiB, and";
+        assert!(error.to_string().contains(expected), "{error}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! All that lies on a drive: superblocks, journals, and whole slabs with both damaged. Rows and extents' indexes are
-//! tried where they are defined, in `pack`.
+//! Fuzzes everything on a drive: superblocks, journals, and slabs with both damaged. `pack` fuzzes rows and extents'
+//! indexes.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -74,8 +74,8 @@ fn index(rng: &mut StdRng) -> ExtentIndex {
     PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap().index
 }
 
-/// A segment's bytes with a journal of some blocks, what is to be read of it, and where its blocks begin: the first one
-/// last in the segment.
+/// A segment's bytes with a journal of some blocks, the entries to be read from it, and where its blocks begin. The
+/// first block is the last one in the segment.
 fn segment(rng: &mut StdRng) -> (Vec<u8>, Vec<Entry>, Vec<usize>) {
     let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
     let epoch = rng.random();
@@ -106,7 +106,7 @@ fn segment(rng: &mut StdRng) -> (Vec<u8>, Vec<Entry>, Vec<usize>) {
     (bytes, entries, starts)
 }
 
-/// As a start does it: more is read as long as more is wanted.
+/// Reads as a start does: as many more bytes as the journal needs.
 fn journal(bytes: &[u8]) -> Journal {
     let mut wanted = SECTOR_BYTES;
     loop {
@@ -133,7 +133,7 @@ fn fuzz_journals() {
             let number = rng.random_range(0..starts.len());
             let end = number.checked_sub(1).map_or(bytes.len(), |before| starts[before]);
             let block = &mut bytes[starts[number]..end];
-            // Records are at its front, the trailer at its end.
+            // Records are at the block's front, the trailer at its end.
             let len = block.len();
             match rng.random_range(0..3) {
                 0 => damage_in_place(rng, block),
@@ -152,7 +152,7 @@ fn fuzz_journals() {
                 otherwise += usize::from(read.entries != entries);
                 continue;
             }
-            // Nothing but what was written, up to the damaged block.
+            // Only entries that were written, up to the damaged block.
             assert!(read.blocks as usize <= starts.len());
             assert_eq!(read.entries[..], entries[..read.entries.len()]);
             shorter += usize::from(read.entries.len() < entries.len());
@@ -170,7 +170,7 @@ fn fuzz_journals_of_noise() {
         let sectors = rng.random_range(1..4usize);
         let (end, len) = (bytes.len(), sectors * SECTOR_BYTES);
         bytes[end - len..].fill_with(|| rng.random());
-        // Of this segment, and with a right checksum, whatever else it says.
+        // The segment and checksum are right; everything else is arbitrary.
         bytes[end - 64..end - 24].copy_from_slice(&trailer[..40]);
         bytes[end - 24..end - 20].copy_from_slice(&(sectors as u32).to_le_bytes());
         bytes[end - 8..end - 4].fill(0);
@@ -181,7 +181,7 @@ fn fuzz_journals_of_noise() {
     });
 }
 
-/// Slabs of which anything may be damaged: what is looked at is refused, or said to be wrong, and nothing else of it is.
+/// Damages slabs anywhere: an inspection must refuse a slab or report what is wrong.
 #[test]
 fn fuzz_slabs() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ fn fuzz_slabs() {
     assert!(opened > 0 && refused > 0, "{opened} {refused}");
 }
 
-/// Damages the superblock, some journal's blocks, or both; the damaged may have right checksums.
+/// Damages the superblock, some sectors of journals, or both; damaged sectors may have valid checksums.
 fn damage_slab(rng: &mut StdRng, path: &Path) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let sectors = file.metadata().unwrap().len() / SECTOR_BYTES as u64;

@@ -1,5 +1,4 @@
-//! A slab seen from outside, while no node serves it: what its journals say, and whether the drive still
-//! has it.
+//! Inspects a slab while no node serves it: reads its journals, and checks that the drive still has the extents.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,50 +7,50 @@ use address::{ExtentKey, SECTOR_BYTES};
 use ring::{AlignedBuf, Direct, OpenOptions, SlabError, SlabFile};
 
 use super::journal::{Entry, Journal};
-use super::recover::{Found, in_parallel, recover};
+use super::recover::{FoundJournal, in_parallel, recover};
 use super::{Superblock, owner, segment_start, segments};
 use crate::error::NodeError;
 
-/// Sectors that [`Inspection::verify`] reads at a time.
+/// Sectors per read of [`Inspection::verify`].
 const READ_SECTORS: u32 = 256;
 
-/// A slab that was opened to be looked at; nothing of it is changed.
+/// A slab that is open for reading only.
 pub struct Inspection {
     slab: SlabFile,
     superblock: Superblock,
-    /// Of segments that have a journal, in order.
+    /// Segments that have a journal, in order.
     segments: Vec<SegmentState>,
 }
 
-/// One segment that was used.
+/// A segment that was used.
 #[derive(Debug)]
 pub struct SegmentState {
-    /// Which.
+    /// The segment's number.
     pub index: u32,
-    /// Its journal; why it can't be read.
+    /// Its journal, or why it can't be read.
     journal: std::io::Result<Journal>,
-    /// Extents that were written once more since, here or elsewhere.
+    /// Extents that were rewritten since, here or elsewhere.
     superseded: usize,
 }
 
-/// An extent that the drive doesn't have as it was written.
+/// An extent that differs from what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadExtent {
     /// Its segment.
     pub segment: u32,
     /// Its name.
     pub key: ExtentKey,
-    /// How many of its sectors are wrong or can't be read.
+    /// The number of its sectors that are wrong or can't be read.
     pub bad_sectors: u32,
-    /// How many it has.
+    /// The number of its sectors.
     pub sectors: u32,
 }
 
 impl Inspection {
-    /// Opens a slab to be read, and reads its journals.
+    /// Opens a slab and reads its journals.
     ///
     /// # Errors
-    /// A slab that can't be opened, or that a node has open; [`NodeError::NoSlab`].
+    /// The slab can't be opened, a node has it open, or it is none ([`NodeError::NoSlab`]).
     pub fn open(path: &Path) -> Result<Self, NodeError> {
         let options = OpenOptions { size: None, direct: Direct::Prefer, read_only: true };
         let no_slab = |why: &str| NodeError::NoSlab { path: path.into(), why: why.into() };
@@ -64,39 +63,44 @@ impl Inspection {
             other => other,
         })?;
         let superblock = superblock.ok_or_else(|| no_slab("its beginning is empty"))?;
-        // A file that was cut off has no more segments than fit it.
+        // A file that was cut off has only the segments that fit in it.
         let sectors = superblock.sectors.min(slab.len() / SECTOR_BYTES as u64);
         let superblock = Superblock { sectors, ..superblock };
         let mut segments: Vec<_> = recover(&slab, &superblock)
             .into_iter()
-            .map(|Found { segment: index, journal }| SegmentState { index, journal, superseded: 0 })
+            .map(|FoundJournal { segment: index, journal }| SegmentState {
+                index,
+                journal,
+                superseded: 0,
+            })
             .collect();
         supersede(&mut segments);
         segments.sort_by_key(|segment| segment.index);
         Ok(Self { slab, superblock, segments })
     }
 
-    /// Which slab it is.
+    /// The slab's superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Its length in bytes.
+    /// The slab's length in bytes.
     pub fn bytes(&self) -> u64 {
         self.slab.len()
     }
 
-    /// How many segments it has, used or not.
+    /// The number of segments, used or not.
     pub fn segments_total(&self) -> u32 {
         segments(self.superblock.sectors, self.superblock.segment_sectors)
     }
 
-    /// Those that were used, by number.
+    /// The used segments, by number.
     pub fn segments(&self) -> &[SegmentState] {
         &self.segments
     }
 
-    /// Reads every extent and checks each of its sectors, several at a time. `progress` is told of bytes.
+    /// Reads every extent and checks each of its sectors, several segments at a time. `progress` gets the bytes of each
+    /// extent.
     pub fn verify(&self, progress: impl Fn(u64) + Sync) -> Vec<BadExtent> {
         let check = |number: u32| {
             let segment = &self.segments[number as usize];
@@ -132,7 +136,7 @@ impl Inspection {
         bad
     }
 
-    /// Where a read failed, which sectors can't be read or are wrong.
+    /// Counts the sectors that can't be read or are wrong, one by one, after a larger read failed.
     fn bad_one_by_one(
         &self,
         start: address::SectorNo,
@@ -148,15 +152,15 @@ impl Inspection {
     }
 }
 
-/// Leaves each extent only where a start would find it: as it was written last. An extent that was found wrong and
-/// filled again stands in two journals, and one that was kept of a segment may until that is emptied.
+/// Keeps each extent only where a start would find it, as it was written last. An extent that was found damaged and
+/// filled again is in two journals; so is one that was moved out of a segment, until that segment is emptied.
 fn supersede(segments: &mut [SegmentState]) {
     segments.sort_by_key(|segment| std::cmp::Reverse(segment.epoch()));
     let mut seen = HashSet::new();
     for segment in segments {
         let Ok(journal) = &mut segment.journal else { continue };
         let before = journal.entries.len();
-        // Of one journal too the last counts.
+        // Within a journal too, the last entry counts.
         journal.entries.reverse();
         journal.entries.retain(|entry| seen.insert(entry.key));
         journal.entries.reverse();
@@ -165,37 +169,37 @@ fn supersede(segments: &mut [SegmentState]) {
 }
 
 impl SegmentState {
-    /// Why its journal can't be read.
+    /// Why the segment's journal can't be read.
     pub fn error(&self) -> Option<String> {
         self.journal.as_ref().err().map(ToString::to_string)
     }
 
-    /// Its use; a later one is higher.
+    /// The epoch of the segment's use; a later use has a higher one.
     pub fn epoch(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| journal.epoch)
     }
 
-    /// Whether its journal ends in a block that is not whole: torn when the node ended, or damaged.
+    /// Whether the journal ends in an incomplete block: torn when the node ended, or damaged.
     pub fn is_cut_short(&self) -> bool {
         self.journal.as_ref().is_ok_and(|journal| journal.is_cut_short)
     }
 
-    /// Its extents, without those that were written once more since.
+    /// The number of extents, without those that were rewritten since.
     pub fn extents(&self) -> usize {
         self.entries().len()
     }
 
-    /// Extents that its journal has, and that were written once more since.
+    /// The number of extents in the journal that were rewritten since.
     pub fn superseded(&self) -> usize {
         self.superseded
     }
 
-    /// Bytes of its extents.
+    /// Bytes of the extents.
     pub fn extent_bytes(&self) -> u64 {
         self.entries().iter().map(Entry::bytes).sum()
     }
 
-    /// Bytes of its journal.
+    /// Bytes of the journal.
     pub fn journal_bytes(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| journal.sectors * SECTOR_BYTES as u64)
     }
@@ -219,7 +223,7 @@ mod tests {
     const SEGMENT_SECTORS: u64 = 16;
 
     #[test]
-    fn an_extent_that_stands_in_two_journals_is_counted_where_it_is_right() {
+    fn an_extent_in_two_journals_counts_where_it_was_written_last() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slab");
         let file = std::fs::File::create_new(&path).unwrap();
@@ -230,8 +234,8 @@ mod tests {
         file.write_all_at(&superblock.to_sector(), 0).unwrap();
         let extent = trial_extent(2).unwrap();
         let key = |chunk| ExtentKey { pack: PackKey(5), chunk };
-        // Of the first two blocks, both of segment 0, the second has chunk 0 once more; segment 1, which was filled
-        // before, has chunk 1 as it was.
+        // The first two blocks belong to segment 0, and the second one has chunk 0 again. Segment 1, which was filled
+        // before, has an old chunk 1.
         let blocks = [
             (0, 8, 0, vec![(0, 0), (1, 2)]),
             (0, 8, 1, vec![(0, 4)]),
@@ -254,7 +258,7 @@ mod tests {
             end[at] = address::SectorNo(end[at].0 - (block.len() / SECTOR_BYTES) as u64);
             file.write_all_at(&block, end[at].byte_offset().0).unwrap();
         }
-        // Only those that count are as they were written.
+        // Only the extents that count are on the drive.
         for (segment, first) in [(0, 2), (0, 4), (1, 2)] {
             let start = segment_start(segment, SEGMENT_SECTORS).plus(first);
             file.write_all_at(&extent.bytes, start.byte_offset().0).unwrap();

@@ -1,13 +1,13 @@
-//! A segment's journal: by what its extents are found again after a restart.
+//! A segment's journal, from which its extents are found again after a restart.
 //!
 //! ```text
 //! segment | extent | extent | extent | ... free ... | block 2 | block 1 | block 0 |
 //! block   | record | record | ... | zeros | trailer |    whole sectors
 //! ```
 //!
-//! Extents grow from the segment's front, blocks from its end, each block in front of the one before, so
-//! that a journal is read backwards from a place that is known. It goes with its segment: there is no log
-//! to be trimmed, and no checkpoint. Little-endian:
+//! Extents grow from the segment's front, blocks from its end, each block in front of the one before. So a journal is
+//! read backwards from a known place. It is reclaimed with its segment: there is no log to be trimmed, and no
+//! checkpoint. Little-endian:
 //!
 //! ```text
 //! record                                         trailer, the last 64 bytes of a block
@@ -24,10 +24,10 @@
 //!                                                60  u32      CRC32C of all bytes before, of the block
 //! ```
 //!
-//! Each time a segment is used anew it gets a higher epoch, and block 0 of that epoch is on the drive to
-//! stay before anything else of the segment is overwritten. So an old block is never taken for a new one,
-//! and a journal never names bytes that are another extent's by now. Each block names the one before by its
-//! checksum: where one was damaged and its place written anew, what came behind it is not taken for its own.
+//! Each time a segment is filled anew it gets a higher epoch, and block 0 of that epoch is flushed to the drive before
+//! anything else of the segment is overwritten. So an old block is never taken for a new one, and a journal never names
+//! bytes that belong to another extent by now. Each block contains the checksum of the one before. So if a damaged
+//! block was replaced by a new one, the blocks behind it do not count as its successors.
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 use pack::ExtentIndex;
@@ -38,99 +38,99 @@ const MAGIC: [u8; 8] = *b"BIREMEJ1";
 const TRAILER_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 28;
 
-/// As long as a block of several extents is made: what one write brings.
+/// The most sectors of a block of several extents: one write.
 pub const BLOCK_SECTORS_MAX: u64 = 256;
 
-/// Which block of which journal.
+/// Identifies a block of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockId {
-    /// The slab.
+    /// The slab's uuid.
     pub uuid: Uuid,
-    /// The segment of it.
+    /// The segment's number.
     pub segment: u32,
-    /// The segment's use.
+    /// The epoch of the segment's use.
     pub epoch: u64,
-    /// The block, from 0 at the segment's end.
+    /// The block's number, from 0 at the segment's end.
     pub number: u32,
-    /// The log that the segment is in.
+    /// The segment's log.
     pub log: u32,
-    /// Checksum of the block before; 0 for the first.
+    /// The checksum of the block before; 0 for the first.
     pub previous: u32,
 }
 
-/// One extent, to be written down.
+/// An extent to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Its name.
+    /// The extent's name.
     pub key: ExtentKey,
-    /// Its first sector, counted from the segment's.
+    /// Its first sector, counted from the segment's first.
     pub first: u32,
-    /// What stays in RAM of it.
+    /// The part of the extent that stays in RAM.
     pub index: &'a ExtentIndex,
 }
 
-/// One extent, read back.
+/// An extent that was read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// The extent's name.
     pub key: ExtentKey,
-    /// Its first sector, counted from the segment's.
+    /// Its first sector, counted from the segment's first.
     pub first: u32,
-    /// What stays in RAM of it.
+    /// The part of the extent that stays in RAM.
     pub index: ExtentIndex,
 }
 
 impl Entry {
-    /// Its length.
+    /// The extent's length in bytes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.index.sectors()) * SECTOR_BYTES as u64
     }
 
-    /// The sector behind its last, counted from the segment's first.
+    /// The sector after its last, counted from the segment's first.
     pub fn end(&self) -> u64 {
         u64::from(self.first) + u64::from(self.index.sectors())
     }
 }
 
-/// A segment's journal, read back.
+/// A segment's journal that was read back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// The segment's use; 0 if it has none.
+    /// The epoch of the segment's use; 0 if there is no block.
     pub epoch: u64,
-    /// The log that the segment is in, as its last block has it.
+    /// The segment's log, from its last block.
     pub log: u32,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// Checksum of the last of them; 0 if there is none.
+    /// The checksum of the last block; 0 if there is none.
     pub sum: u32,
-    /// Whether a block that says that it is the next is not whole: torn when the node ended, or damaged.
+    /// Whether the next block is incomplete: torn when the node ended, or damaged.
     pub is_cut_short: bool,
-    /// Their sectors together.
+    /// Sectors of all blocks.
     pub sectors: u64,
     /// Extents, oldest first.
     pub entries: Vec<Entry>,
 }
 
-/// What came of reading a journal.
+/// The result of reading a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// All of it.
+    /// The whole journal.
     Whole(Journal),
-    /// It goes on before the bytes that were given: at least this many of the segment's last are wanted.
+    /// The journal starts before the given bytes: at least this many of the segment's last bytes are needed.
     More(usize),
 }
 
-/// Bytes of a record.
+/// The length of a record in bytes.
 pub fn record_bytes(index: &ExtentIndex) -> usize {
     RECORD_HEAD_BYTES + index.bytes_len()
 }
 
-/// Sectors of a block with records of that many bytes together.
+/// Sectors of a block whose records have that many bytes.
 pub fn block_sectors(records_bytes: usize) -> u64 {
     address::sectors_for((records_bytes + TRAILER_BYTES) as u64)
 }
 
-/// A block as it lies on the drive.
+/// Encodes a block.
 pub fn to_block(id: &BlockId, records: &[Record<'_>]) -> AlignedBuf {
     let mut bytes = Vec::new();
     for record in records {
@@ -162,15 +162,15 @@ pub fn to_block(id: &BlockId, records: &[Record<'_>]) -> AlignedBuf {
     block
 }
 
-/// The checksum of a block, by which the next one names it.
+/// The checksum of a block, which the next block contains.
 pub fn sum_of(block: &[u8]) -> u32 {
     block.last_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum))
 }
 
-/// Reads a segment's journal out of the segment's last bytes, whole sectors. What isn't a right block of
-/// this segment ends it: the room before the last one written.
+/// Reads a segment's journal from the segment's last bytes, which are whole sectors. The journal ends at the first
+/// sector that is not a valid block of this segment.
 ///
-/// Entries that lie outside of the segment's room for extents are left out.
+/// Entries that overlap the journal or exceed the segment are left out.
 pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Reading {
     let segment_bytes = segment_sectors as usize * SECTOR_BYTES;
     let mut journal = Journal::default();
@@ -182,7 +182,7 @@ pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Read
             }
             break;
         };
-        let Some(head) = Head::of(trailer) else { break };
+        let Some(head) = Head::from_trailer(trailer) else { break };
         let is_first = journal.blocks == 0;
         let is_next = head.uuid == uuid
             && head.segment == segment
@@ -218,7 +218,7 @@ pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Read
     Reading::Whole(journal)
 }
 
-/// What a trailer says.
+/// The fields of a trailer.
 struct Head {
     uuid: Uuid,
     epoch: u64,
@@ -233,7 +233,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(trailer: &[u8; TRAILER_BYTES]) -> Option<Self> {
+    fn from_trailer(trailer: &[u8; TRAILER_BYTES]) -> Option<Self> {
         let (magic, rest) = trailer.split_first_chunk::<8>()?;
         let (uuid, rest) = rest.split_first_chunk::<16>()?;
         let (epoch, rest) = rest.split_first_chunk::<8>()?;
@@ -255,14 +255,14 @@ impl Head {
     }
 }
 
-/// The records of a block, if it is whole.
+/// Reads the records of a block; `None` if the block is damaged.
 fn entries(block: &[u8], head: &Head) -> Option<Vec<Entry>> {
     let (checked, _) = block.split_last_chunk::<4>()?;
     if pack::crc32c(checked) != head.sum {
         return None;
     }
     let mut rest = block[..block.len() - TRAILER_BYTES].get(..head.records_bytes as usize)?;
-    // A record is longer than a byte, so a wrong count can't ask for much.
+    // A record takes more than a byte, so a wrong count can't allocate much.
     let mut entries = Vec::with_capacity((head.records as usize).min(rest.len()));
     for _ in 0..head.records {
         let (pack, after) = rest.split_first_chunk::<16>()?;
@@ -305,7 +305,7 @@ mod tests {
         BlockId { uuid: UUID, segment: 3, epoch, number, log: 1, previous }
     }
 
-    /// A segment with these blocks of these many records each, and what is to be read back.
+    /// A segment with blocks of that many records each, and the entries to be read back.
     fn segment(epoch: u64, blocks: &[u32]) -> (Vec<u8>, Vec<Entry>) {
         let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
         let (mut end, mut next, mut entries) = (bytes.len(), 0, Vec::new());
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_however_much_is_read_at_a_time() {
+    fn a_journal_is_read_back_however_much_is_read_at_a_time() {
         let (bytes, entries) = segment(5, &[1, 0, 9, 2]);
         let journal = whole(&bytes);
         assert_eq!((journal.epoch, journal.log), (5, 1));
@@ -375,12 +375,12 @@ mod tests {
         let (mut bytes, entries) = segment(5, &[1, 1]);
         assert_eq!(read(Uuid::from_u128(8), 3, SEGMENT_SECTORS, &bytes), empty());
         assert_eq!(read(UUID, 4, SEGMENT_SECTORS, &bytes), empty());
-        // The segment was used anew: what it had before is not its journal's any more.
+        // The segment was filled anew: its old blocks do not belong to the new journal.
         let end = bytes.len();
         bytes[end - SECTOR_BYTES..].copy_from_slice(&to_block(&id(6, 0, 0), &[]));
         let emptied = whole(&bytes);
         assert_eq!((emptied.epoch, emptied.blocks, emptied.entries.len()), (6, 1, 0));
-        // A block written anew in the place of one that was damaged does not bring back what was behind it.
+        // A new block in place of a damaged one does not bring back the blocks behind it.
         let (mut bytes, _) = segment(5, &[1, 1, 1]);
         let anew = to_block(&id(5, 0, 0), &[]);
         bytes[end - SECTOR_BYTES..].copy_from_slice(&anew);
@@ -427,7 +427,7 @@ mod tests {
         fn no_bytes_make_it_panic(mut tail in prop::collection::vec(any::<u8>(), 4096..=8192)) {
             let len = tail.len() / SECTOR_BYTES * SECTOR_BYTES;
             let _ = read(UUID, 3, SEGMENT_SECTORS, &tail[..len]);
-            // With a right checksum and name, whatever else it says.
+            // The checksum and identity are right; everything else is arbitrary.
             let good = to_block(&id(1, 0, 0), &[]);
             for at in (0..24).chain(32..40) {
                 tail[len - TRAILER_BYTES + at] = good[good.len() - TRAILER_BYTES + at];

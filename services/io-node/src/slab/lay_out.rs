@@ -1,4 +1,4 @@
-//! A slab with the journals of extents that were never written: to measure how long they take to be read.
+//! Makes slabs with journals of extents that were never written, to measure how long reading the journals takes.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,19 +17,19 @@ use super::journal::{
 use super::{HEAD_SECTORS, Superblock, segment_start};
 use crate::error::NodeError;
 
-/// What was laid out.
+/// The sizes of a slab that was laid out.
 #[derive(Clone, Copy, Debug)]
 pub struct LaidOut {
     /// The slab's length.
     pub slab_bytes: u64,
-    /// Of its journals.
+    /// Bytes of its journals.
     pub journal_bytes: u64,
 }
 
-/// An extent of so many sectors, to measure with: consecutive numbers.
+/// Makes an extent of consecutive numbers with that many sectors, for measurements.
 ///
 /// # Errors
-/// None that is known of.
+/// No cause is known.
 pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     let numbers = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers));
@@ -37,11 +37,11 @@ pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     PackLayout::new(&[field])?.encode(&[column])
 }
 
-/// Makes a file with a superblock and the journals of `extents` extents of `sectors` sectors each; their own
-/// bytes are holes.
+/// Makes a file with a superblock and the journals of `extents` extents of `sectors` sectors each. The extents
+/// themselves are holes.
 ///
 /// # Errors
-/// What the file system says; extents that fit no segment.
+/// An error of the file system; extents that fit no segment.
 pub fn lay_out(
     path: &Path,
     extents: u32,

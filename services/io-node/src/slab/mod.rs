@@ -1,4 +1,4 @@
-//! The drives' slabs: whose they are, and what of them outlives the process.
+//! The drives' slabs: whether they belong to this node, and which of their contents survive a restart.
 //!
 //! ```text
 //! slab   | superblock · zeros | segment 0 | segment 1 | ...
@@ -27,26 +27,25 @@ use crate::error::NodeError;
 
 pub use drives::{Drives, check_size, drive_name, too_little};
 pub use lay_out::{LaidOut, lay_out, trial_extent};
-pub use recover::{Found, joined};
+pub use recover::{FoundJournal, joined};
 pub use superblock::{NotOurs, Superblock};
 
-/// What lies before the first segment: a MiB, within which every filesystem and partition table has
-/// something to be known by.
+/// Sectors before the first segment: 1 MiB, in which every filesystem and partition table has its signature.
 pub const HEAD_SECTORS: u64 = 256;
 
 /// The errno of a sector that can't be read.
 const EIO: i32 = 5;
 
-/// Who has a drive: nobody (`None`), or the slab that it says. Looked at before the drive is opened as a
-/// slab, since a file is then made as long as it is to be. What isn't there is nobody's.
+/// Returns the superblock of a drive that holds a slab; `None` for a drive that is empty or does not exist. Call it
+/// before the drive is opened as a slab, because opening gives a file its full length.
 ///
 /// # Errors
-/// [`NodeError::NotOurs`] for a drive with anything else on it, or whose beginning can't be read, unless
-/// that may be overwritten.
+/// [`NodeError::NotOurs`] if the drive holds anything else, or its beginning can't be read, unless `overwrite` allows
+/// that.
 pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Superblock>, NodeError> {
     let mut head = match head(path) {
         Ok(head) => head,
-        // What is damaged may be somebody's; of all else opening says what is wrong.
+        // A damaged drive may hold data of others. Other errors are reported when the drive is opened.
         Err(error) if error.raw_os_error() == Some(EIO) && !overwrite => {
             return Err(NodeError::NotOurs { path: path.into(), why: NotOurs::Unreadable });
         }
@@ -63,28 +62,28 @@ pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Superblock>, NodeErr
     }
 }
 
-/// The first bytes of a file or block device, as many as there are.
+/// Reads the first [`HEAD_SECTORS`] of a file or block device, or as many bytes as it has.
 fn head(path: &Path) -> io::Result<Vec<u8>> {
     let kind = std::fs::metadata(path)?.file_type();
     let mut head = Vec::new();
-    // Others aren't drives, and may have no end.
+    // Other files can't be drives, and may be endless.
     if kind.is_file() || kind.is_block_device() {
         File::open(path)?.take(HEAD_SECTORS * SECTOR_BYTES as u64).read_to_end(&mut head)?;
     }
     Ok(head)
 }
 
-/// A slab that is to be this node's, of which nothing is changed yet.
+/// A slab that this node is going to use, still unchanged.
 pub struct Claim {
-    /// What it will say.
+    /// The superblock that the slab will have.
     pub superblock: Superblock,
-    /// What it says.
+    /// The superblock that the slab has.
     found: Option<Superblock>,
 }
 
 impl Claim {
-    /// One that was divided into segments of the same length keeps its uuid, and with it what it holds; any other begins
-    /// empty.
+    /// Claims a slab. If it was divided into segments of this length already, it keeps its uuid and contents; otherwise
+    /// it begins empty.
     pub fn new(slab: &SlabFile, found: Option<Superblock>, segment_sectors: u64) -> Self {
         let sectors = slab.len() / SECTOR_BYTES as u64;
         let kept = found.filter(|found| found.segment_sectors == segment_sectors);
@@ -92,7 +91,7 @@ impl Claim {
         Self { superblock: Superblock { uuid, segment_sectors, sectors }, found }
     }
 
-    /// Makes the slab say so.
+    /// Writes the superblock to the slab.
     fn mark(&self, slab: &SlabFile) -> Result<(), NodeError> {
         let Superblock { uuid, segment_sectors, .. } = self.superblock;
         let path = slab.path().display();
@@ -106,23 +105,23 @@ impl Claim {
             head[..SECTOR_BYTES].copy_from_slice(&self.superblock.to_sector());
             slab.write_head(&head)?;
         }
-        tracing::info!(%path, %uuid, "the slab is this node's");
+        tracing::info!(%path, %uuid, "the slab belongs to this node");
         Ok(())
     }
 }
 
-/// Makes slabs this node's, and reads what they hold. To be called once nothing else keeps the node from starting: what one
-/// held that is divided anew is gone.
+/// Writes the slabs' superblocks, and reads what the slabs hold. Call it once nothing else can keep the node from
+/// starting, because a slab that is divided anew loses its contents.
 ///
 /// # Errors
-/// [`NodeError::Slab`] for one that can't be written.
-pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<Found>>, NodeError> {
+/// [`NodeError::Slab`] if a slab can't be written.
+pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
     slabs.iter().zip(claims).try_for_each(|(slab, claim)| claim.mark(slab))?;
     let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
     Ok(recover::recover_all(slabs, &superblocks))
 }
 
-/// How many segments a slab of `sectors` has.
+/// The number of segments of a slab of `sectors`.
 pub fn segments(sectors: u64, segment_sectors: u64) -> u32 {
     u32::try_from(sectors.saturating_sub(HEAD_SECTORS) / segment_sectors).unwrap_or(u32::MAX)
 }
@@ -138,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// As a node does it.
+    /// Claims and takes a slab, as a node does.
     fn take(path: &Path, segment: u64, overwrite: bool) -> Result<Superblock, NodeError> {
         let found = owner(path, overwrite)?;
         let options =
@@ -151,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_slab_is_taken_and_known_again() {
+    fn an_empty_slab_is_taken_and_recognised_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slab");
         let first = take(&path, 64, false).unwrap();
         assert_eq!((first.segment_sectors, first.sectors), (64, 1024));
         assert_eq!(take(&path, 64, false).unwrap(), first);
-        // Divided otherwise, it is another slab: the old one's journals are none of its.
+        // With another division it is another slab, and the old slab's journals do not belong to it.
         let other = take(&path, 128, false).unwrap();
         assert_eq!(other.segment_sectors, 128);
         assert_ne!(other.uuid, first.uuid);
@@ -166,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_bytes_are_refused_and_kept_until_they_may_go() {
+    fn foreign_bytes_are_kept_unless_overwriting_is_allowed() {
         let folder = tempfile::tempdir().unwrap();
-        // A short text; where ext4, LVM and btrfs have their marks; the last byte that is looked at.
+        // A short text; the places of ext4's, LVM's and btrfs's signatures; the last byte that is checked.
         for (len, at) in
             [(20, 0), (4 << 20, 1080), (4 << 20, 536), (2 << 20, 65_600), (1 << 20, (1 << 20) - 1)]
         {
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_drive_is_left_to_its_opening() {
+    fn other_files_are_refused_when_they_are_opened() {
         assert_eq!(owner(Path::new("/dev/zero"), false).unwrap(), None);
         assert_eq!(owner(Path::new("/nowhere/slab"), false).unwrap(), None);
     }

@@ -1,4 +1,4 @@
-//! What a slab holds, read from its segments' journals: when a node starts, and to inspect it.
+//! Reads a slab's journals, when a node starts or to inspect it.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -11,26 +11,27 @@ use ring::{AlignedBuf, SlabFile};
 use super::journal::{Journal, Reading, read};
 use super::{Superblock, segment_start, segments};
 
-/// Threads that read a drive.
+/// Threads that read one drive.
 const READERS: u32 = 8;
 
-/// A segment's share that is read at first: more than the journal of one full of large extents has.
+/// The first read of a segment is one in so many of its sectors: more than the journal of a segment of large extents
+/// has.
 const FIRST_READ_SHARE: u64 = 512;
 
-/// The least and the most that is read at first, in sectors.
+/// The least and most sectors of the first read.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
-/// One segment's journal.
+/// A segment and its journal.
 #[derive(Debug)]
-pub struct Found {
-    /// The segment.
+pub struct FoundJournal {
+    /// The segment's number.
     pub segment: u32,
-    /// What is in it; why it can't be read.
+    /// The journal, or why it can't be read.
     pub journal: io::Result<Journal>,
 }
 
-/// Reads the journals of these slabs, all at the same time.
-pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Found>> {
+/// Reads the journals of all slabs in parallel.
+pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<FoundJournal>> {
     std::thread::scope(|scope| {
         let drives = slabs.iter().zip(superblocks);
         let readers: Vec<_> =
@@ -39,8 +40,8 @@ pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Fo
     })
 }
 
-/// Reads the journals of all segments that have one, several at a time, and those that can't be read.
-pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
+/// Reads the journals of a slab's segments, several at a time. Leaves out segments that were never used.
+pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
     let count = segments(superblock.sectors, superblock.segment_sectors);
     in_parallel(count, || {
         let mut buf = AlignedBuf::for_sectors(0);
@@ -48,12 +49,12 @@ pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<Found> {
             let journal = segment_journal(slab, superblock, segment, &mut buf);
             let is_unused =
                 matches!(&journal, Ok(journal) if journal.blocks == 0 && !journal.is_cut_short);
-            (!is_unused).then_some(Found { segment, journal }).into_iter().collect()
+            (!is_unused).then_some(FoundJournal { segment, journal }).into_iter().collect()
         }
     })
 }
 
-/// What the numbers below `count` come to, in any order: on some threads, each with a worker of its own.
+/// Passes the numbers below `count` to workers, one per thread, and collects their results in any order.
 pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     count: u32,
     worker: impl Fn() -> W + Sync,
@@ -70,12 +71,12 @@ pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     })
 }
 
-/// What a thread came to; its panic becomes the caller's.
+/// Waits for a thread's result. Its panic becomes the caller's.
 pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Reads one segment's journal, in a buffer that is used again.
+/// Reads one segment's journal into a buffer that is reused.
 fn segment_journal(
     slab: &SlabFile,
     superblock: &Superblock,
@@ -94,7 +95,7 @@ fn segment_journal(
         slab.read_at(ByteOffset(end - wanted as u64), buf)?;
         match read(superblock.uuid, segment, segment_sectors, buf) {
             Reading::Whole(journal) => return Ok(journal),
-            // Twice as much at least, so that a long journal takes few reads.
+            // Reads at least twice as much as before, so that a long journal takes few reads.
             Reading::More(more) => {
                 let doubled = more.max(wanted * 2);
                 wanted = doubled.min(segment_sectors as usize * SECTOR_BYTES);

@@ -1,5 +1,5 @@
-//! What a slab begins with, so that it is told from somebody else's bytes. Little-endian, one sector,
-//! the rest zeros:
+//! The superblock: a slab's first sector, which identifies the slab and records its division. Little-endian, the rest
+//! of the sector zeros:
 //!
 //! ```text
 //!  0  8 bytes  magic "BIREMESB"
@@ -18,39 +18,39 @@ use uuid::Uuid;
 const MAGIC: [u8; 8] = *b"BIREMESB";
 const VERSION: u32 = 1;
 
-/// Bytes that the checksum is of.
+/// Bytes that the checksum covers.
 const CHECKED_BYTES: usize = 48;
 
-/// Which slab this is, and how it is divided.
+/// A slab's identity and division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Given when the slab was made.
+    /// Chosen when the slab was made.
     pub uuid: Uuid,
-    /// Length of a segment.
+    /// The length of a segment.
     pub segment_sectors: u64,
-    /// Length of the slab.
+    /// The length of the slab.
     pub sectors: u64,
 }
 
-/// A sector that isn't a superblock to go by.
+/// Why a sector is no valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurs {
-    /// Another program's, or nobody's.
+    /// The bytes were written by another program.
     #[error("it holds something that Bireme did not write")]
     Foreign,
-    /// A sector of it can't be read.
+    /// The sector can't be read.
     #[error("its beginning can't be read")]
     Unreadable,
-    /// Ours once.
+    /// The sector was a superblock.
     #[error("its superblock is damaged")]
     Damaged,
-    /// Ours, and newer than this program.
-    #[error("it is of format {0}, and this Bireme knows format {VERSION}")]
+    /// The superblock was written by a newer version of Bireme.
+    #[error("its format is {0}, and this version of Bireme reads format {VERSION}")]
     Version(u32),
 }
 
 impl Superblock {
-    /// As it lies on the drive.
+    /// Encodes the superblock as a sector.
     pub fn to_sector(self) -> [u8; SECTOR_BYTES] {
         let mut sector = [0; SECTOR_BYTES];
         let mut put = |at: usize, bytes: &[u8]| sector[at..at + bytes.len()].copy_from_slice(bytes);
@@ -64,14 +64,14 @@ impl Superblock {
         sector
     }
 
-    /// That of an open slab, if it has one to go by.
-    pub fn of(slab: &SlabFile) -> Option<Self> {
+    /// Reads an open slab's superblock; `None` if it has no valid one.
+    pub fn read_from(slab: &SlabFile) -> Option<Self> {
         let mut head = AlignedBuf::for_sectors(1);
         slab.read_at(ByteOffset(0), &mut head).ok()?;
         Self::from_sector(&head.as_chunks().0[0]).ok()
     }
 
-    /// Reads what [`to_sector`](Self::to_sector) wrote.
+    /// Decodes what [`to_sector`](Self::to_sector) encoded.
     ///
     /// # Errors
     /// [`NotOurs`].
@@ -92,7 +92,7 @@ impl Superblock {
             [&sector[16..32], &sector[32..48]].map(|at| at.as_chunks::<16>().0[0]);
         let [segment_sectors, sectors] =
             [0, 1].map(|at| u64::from_le_bytes(lengths.as_chunks::<8>().0[at]));
-        // Never written; whoever divides a slab divides by it.
+        // Never written, and slabs are divided by it.
         if segment_sectors == 0 {
             return Err(NotOurs::Damaged);
         }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_told_apart() {
+    fn invalid_superblocks_are_told_apart() {
         let changed = |at: usize, byte: u8| {
             let mut sector = example().to_sector();
             sector[at] = byte;

@@ -50,7 +50,7 @@ pub fn locate(core: &Core, request: &mut Request) {
     unfilled.sort_unstable();
     unfilled.dedup();
     for key in unfilled {
-        core.shared.fills.ask(table, key);
+        core.shared.fills.request(table, key);
     }
 }
 

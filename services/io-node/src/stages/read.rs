@@ -35,7 +35,7 @@ use crate::core::{Core, DriveCounts, Gather, Request, RequestNo, Source, here};
 use crate::directory::{Directory, ExtentNo};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::settle;
-use crate::fill::Trouble;
+use crate::fill::ExtentError;
 
 /// How many pieces ahead of the one that is put the RAM tier is asked to bring bytes near: what one takes to be scored
 /// is a tenth of what memory takes to answer.
@@ -479,7 +479,7 @@ fn deliver(
                 // The checksum holds, so what was written was wrong.
                 let trace = request.span.map(|span| span.trace_id());
                 tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
-                core.shared.fills.bad_extent(extent, Trouble::Undecodable);
+                core.shared.fills.bad_extent(extent, ExtentError::Undecodable);
                 request.refused[usize::from(piece.part)].insert(piece.position);
             }
         }
@@ -494,7 +494,7 @@ fn deliver(
 fn refuse(
     core: &Core,
     wants: &[Want<Piece>],
-    trouble: Option<Trouble>,
+    trouble: Option<ExtentError>,
     ended: &mut Vec<RequestNo>,
 ) {
     for want in wants {
@@ -502,8 +502,13 @@ fn refuse(
     }
 }
 
-fn refuse_piece(core: &Core, piece: Piece, trouble: Option<Trouble>, ended: &mut Vec<RequestNo>) {
-    if let Some(trouble) = trouble.filter(Trouble::is_of_the_drive)
+fn refuse_piece(
+    core: &Core,
+    piece: Piece,
+    trouble: Option<ExtentError>,
+    ended: &mut Vec<RequestNo>,
+) {
+    if let Some(trouble) = trouble.filter(ExtentError::means_bad_data)
         && let Some(extent) = core.directory.borrow().extent(piece.extent)
     {
         core.shared.fills.bad_extent(extent, trouble);

@@ -1,4 +1,5 @@
-//! What is filled before the node's health says that it serves: it answers all the same, from the table.
+//! The warm at the start: chunks that are filled before the node reports that it is ready. Until then it answers from
+//! the table.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,28 +10,28 @@ use tokio::time::Instant;
 use wire::Fault;
 use wire::fetch::{StartWarm, WarmProgress};
 
-use super::{Which, Work};
+use super::{ChunkSelection, WarmPlan};
 use crate::config::StartWarmConfig;
 use crate::error::fault_of;
 use crate::fill::Pace;
 use crate::node::Shared;
 
-/// Between two lines of the log about how far it is.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// The time between log lines about the progress.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Before a table that can't be opened is tried again: at first, and at most.
+/// The delay before a table that can't be opened is tried again: at first, and at most.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// How far it is, for other threads to see.
+/// The progress of the start's warms, for other threads.
 pub struct StartWarms {
-    /// In the configuration's order. Read by Describe alone.
+    /// In the configuration's order. Only Describe reads it.
     warms: Mutex<Vec<StartWarm>>,
     ready: watch::Sender<bool>,
 }
 
 impl StartWarms {
-    /// Of what is configured; without any the node is ready.
+    /// Creates the progress of the configured warms; the node is ready at once if there are none.
     pub fn new(configs: &[StartWarmConfig]) -> Self {
         let warm = |config: &StartWarmConfig| StartWarm {
             table: config.label(),
@@ -41,12 +42,12 @@ impl StartWarms {
         Self { warms: Mutex::new(warms), ready: watch::Sender::new(configs.is_empty()) }
     }
 
-    /// Turns true when the node may say that it serves.
+    /// Becomes true when the node may report that it is ready.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// How far each is.
+    /// The progress of each warm.
     pub fn warms(&self) -> Vec<StartWarm> {
         self.locked().clone()
     }
@@ -55,7 +56,7 @@ impl StartWarms {
         self.warms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Extents that are not there yet, of tables that are open.
+    /// Extents that are not filled yet, of tables that were opened.
     fn extents_left(&self) -> u64 {
         let warms = self.locked();
         let progress = warms.iter().filter_map(|warm| warm.progress.as_ref());
@@ -63,15 +64,15 @@ impl StartWarms {
     }
 }
 
-/// Fills what is configured, and lets the node say that it serves: when all is there, or after as long as that
-/// may take.
+/// Fills what is configured, and lets the node report that it is ready once that is done or `warm_at_start_max` has
+/// passed.
 pub async fn run(shared: Arc<Shared>) {
     let configs = &shared.config.warm_at_start;
     if configs.is_empty() {
         return;
     }
     let (began, limit) = (Instant::now(), shared.config.warm_at_start_max);
-    // All at once: one whose table can't be opened holds up none of the others, and the filler bounds the work.
+    // All warms run at once: one whose table can't be opened delays no other, and the filler bounds the work.
     let each = configs.iter().enumerate().map(|(at, config)| warm(&shared, at, config));
     let warms = futures::future::join_all(each);
     tokio::pin!(warms);
@@ -90,7 +91,7 @@ pub async fn run(shared: Arc<Shared>) {
             tracing::warn!(
                 ?limit,
                 extents_left,
-                "the start's warm is not done within `warm_at_start_max`: it is not waited for any longer, and goes on"
+                "the start's warm is not done within `warm_at_start_max`: the node is ready, and the warm continues"
             );
         }
     }
@@ -101,20 +102,20 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
-    let work = opened(shared, at, config).await;
+    let plan = opened(shared, at, config).await;
     let table = &config.uri;
-    tracing::info!(%table, extents = work.extents(), "warming before the node says that it serves");
-    let mut told = Instant::now();
+    tracing::info!(%table, extents = plan.extents(), "warming before the node is ready");
+    let mut logged = Instant::now();
     let report = |now: &WarmProgress| {
-        if told.elapsed() >= TOLD_EVERY {
-            told = Instant::now();
+        if logged.elapsed() >= LOG_EVERY {
+            logged = Instant::now();
             tracing::info!(%table, done = now.extents_done, of = now.extents_total, failed = now.extents_failed, "warming");
         }
         shared.start_warms.locked()[at].progress = Some(now.clone());
         true
     };
     let pace = Pace::new(0, Instant::now());
-    let last = work.fill(&shared.fills, shared.config.fills, pace, report).await;
+    let last = plan.fill(&shared.fills, shared.config.fills, pace, report).await;
     if last.extents_failed > 0 {
         tracing::warn!(%table, failed = last.extents_failed, why = %last.last_error, "not all of the start's warm could be filled");
     }
@@ -123,23 +124,23 @@ async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
     warms[at].done = true;
 }
 
-/// What there is to fill, once the table can be opened.
-async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> Work {
+/// Opens the table, trying again until it succeeds, and returns what there is to fill.
+async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> WarmPlan {
     let mut pause = RETRY_MIN;
-    let mut said = String::new();
+    let mut last_message = String::new();
     loop {
         match open(shared, config).await {
-            Ok((version, work)) => {
+            Ok((version, plan)) => {
                 let mut warms = shared.start_warms.locked();
                 warms[at].version = version;
-                let extents_total = work.extents();
+                let extents_total = plan.extents();
                 warms[at].progress = Some(WarmProgress { extents_total, ..Default::default() });
-                return work;
+                return plan;
             }
             Err(fault) => {
-                if fault.message != said {
+                if fault.message != last_message {
                     tracing::warn!(table = %config.uri, %fault, "the start's warm can't begin; it is tried again");
-                    said = fault.message;
+                    last_message = fault.message;
                 }
             }
         }
@@ -148,29 +149,29 @@ async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> Work {
     }
 }
 
-async fn open(shared: &Shared, config: &StartWarmConfig) -> Result<(u64, Work), Fault> {
-    let said = |error| fault_of(&error);
+async fn open(shared: &Shared, config: &StartWarmConfig) -> Result<(u64, WarmPlan), Fault> {
+    let to_fault = |error| fault_of(&error);
     let version = match config.version {
-        0 => shared.tables.latest_version(&config.uri).await.map_err(said)?,
+        0 => shared.tables.latest_version(&config.uri).await.map_err(to_fault)?,
         version => version,
     };
     let table = shared.tables.open(&config.uri, version, "").await;
     let table = table.map_err(|error| fault_of(&error))?;
     let hash = TableHash::of(table.table().uri().as_str());
-    let work = Work::new(table, &config.columns, Which::All).await?;
+    let plan = WarmPlan::new(table, &config.columns, ChunkSelection::All).await?;
     let own = &shared.config.name;
     let names = shared.config.warm_members.iter().filter(|name| *name != own);
     let member =
         |name: &String| Member { name: name.clone(), endpoint: String::new(), weight: 1.0 };
     let mut members: Vec<Member> = names.map(member).collect();
     if members.is_empty() {
-        return Ok((version, work));
+        return Ok((version, plan));
     }
     members.push(member(own));
     let this = members.len() - 1;
     match Members::new(members) {
-        Ok(members) => Ok((version, work.only(|chunk| members.owner(hash, chunk) == this))),
-        // Checked when the node started.
-        Err(_) => Ok((version, work)),
+        Ok(members) => Ok((version, plan.only(|chunk| members.owner(hash, chunk) == this))),
+        // The names were checked when the node started.
+        Err(_) => Ok((version, plan)),
     }
 }

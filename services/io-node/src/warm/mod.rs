@@ -1,8 +1,8 @@
-//! Filling chunks ahead of their use: because a client asks (`serve/warm.rs`), or before the node says that it
-//! serves.
+//! Fills chunks before they are read: because a client asks (`serve/warm.rs`), or before the node reports that it is
+//! ready.
 
 mod at_start;
-mod work;
+mod plan;
 
 pub use at_start::{StartWarms, run as run_at_start};
-pub use work::{Which, Work};
+pub use plan::{ChunkSelection, WarmPlan};

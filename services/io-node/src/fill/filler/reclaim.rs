@@ -1,4 +1,4 @@
-//! Reclaiming a segment: what is hot is written once more, the rest forgotten, the journal ended.
+//! Reclaiming a segment: hot extents are rewritten elsewhere, the others are evicted, and the journal is ended.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,48 +16,49 @@ use crate::fill::task::{self, Purpose, Step, forget};
 use crate::fill::unrecorded::record_sectors;
 use crate::slab::journal::{sum_of, to_block};
 
-/// Extents of a segment that are on their way elsewhere at the same time.
+/// Extents of a segment that are moved at the same time.
 const MOVING_MAX: usize = 4;
 
 /// A segment that is being reclaimed.
 pub struct Reclaim {
-    /// Which.
+    /// The segment.
     pub segment: SegmentNo,
-    /// Extents to be kept that are still to be read: the hottest last, after those that are due.
+    /// Extents to be moved that have not been read yet. They are taken from the end: first the due ones, then the
+    /// hottest.
     waiting: Vec<Arc<Extent>>,
-    /// Those that are being read or written.
+    /// The number of extents that are being read or written.
     moving: usize,
-    /// How many of those that wait or move are due: they go before the others, which may take the room.
+    /// The due extents among those that wait or move. They go before the others, which might take the space they need.
     due: HashSet<ExtentKey>,
-    /// Due ones that were read, and find room once what is written now is recorded.
-    roomless: Vec<(ExtentKey, pack::Extent)>,
+    /// Due extents that were read and found no space. They are tried again once the current block is recorded.
+    out_of_space: Vec<(ExtentKey, pack::Extent)>,
 }
 
 impl Reclaim {
     fn new(segment: SegmentNo) -> Self {
-        let (due, roomless) = Default::default();
-        Self { segment, waiting: Vec::new(), moving: 0, due, roomless }
+        let (due, out_of_space) = Default::default();
+        Self { segment, waiting: Vec::new(), moving: 0, due, out_of_space }
     }
 }
 
 impl Filler {
-    /// Begins to reclaim a segment: asks which of its extents are worth keeping.
+    /// Starts to reclaim a segment: asks the cores how hot its extents are.
     pub(super) fn reclaim(&mut self, segment: SegmentNo) {
         self.segments.seal(segment);
         self.reclaiming = Some(Reclaim::new(segment));
         let extents = self.by_segment.get(&segment).into_iter().flatten();
         let extents: Vec<_> = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
         let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
-        // As if nothing had been read: what tables may count on is kept all the same.
+        // If that fails, all extents count as cold. Due extents are kept all the same.
         let cold = |extent| (extent, 0);
         let instead =
             move || Step::Heated { segment, heats: extents.into_iter().map(cold).collect() };
         self.steps.spawn("heat", heat, instead);
     }
 
-    /// Goes on to read what is worth keeping.
+    /// Decides which extents to move, and starts to read them.
     pub(super) fn heated(&mut self, segment: SegmentNo, mut heats: Vec<(Arc<Extent>, u32)>) {
-        // Given up meanwhile, because its drive takes no more writes.
+        // The reclaim was given up meanwhile, because the drive takes no more writes.
         if self.reclaiming.as_ref().is_none_or(|it| it.segment != segment) {
             return;
         }
@@ -67,12 +68,12 @@ impl Filler {
             heat: *heat,
             is_due: false,
         };
-        // Gone meanwhile, some of them.
+        // Some were evicted or dropped meanwhile.
         heats.retain(|(extent, _)| self.placed.has(extent));
         let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
         let due_sectors = self.shares.mark_due(&mut candidates);
         if self.segments.is_to_be_held(segment, due_sectors) {
-            // It costs nothing to have it held where it is, and would cost a segment to move it.
+            // Marking the segment as held costs nothing; moving its extents would cost a segment of writes.
             self.segments.make_held(segment);
             let held = candidates.iter().zip(&heats).filter(|(candidate, _)| candidate.is_due);
             held.for_each(|(_, (extent, _))| self.hold(extent, Some(segment)));
@@ -84,12 +85,12 @@ impl Filler {
         let due = kept.iter().filter(|&&at| candidates[at].is_due);
         let due = due.map(|&at| candidates[at].key).collect();
         let waiting = kept.iter().rev().map(|&at| Arc::clone(&heats[at].0)).collect();
-        // One is this step itself.
+        // The count of 1 is this step, which `moved` ends.
         self.reclaiming = Some(Reclaim { waiting, moving: 1, due, ..Reclaim::new(segment) });
         self.moved(segment);
     }
 
-    /// Writes what is kept into the main log, or that of what tables count on, if that has room.
+    /// Writes an extent that is kept into the main log, or the held log if its table has a guarantee.
     pub(super) fn keep(&mut self, from: SegmentNo, name: ExtentKey, copy: pack::Extent) {
         let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
         let will_settle = self.is_busy();
@@ -103,10 +104,10 @@ impl Filler {
                 return self.place(name, copy, room, Purpose::Keep { from, is_due });
             }
             (_, Some(reclaim)) if is_due && will_settle => {
-                return reclaim.roomless.push((name, copy));
+                return reclaim.out_of_space.push((name, copy));
             }
             _ if is_due => {
-                tracing::warn!(extent = ?name, "its table may count on an extent, and there is no room to keep it in");
+                tracing::warn!(extent = ?name, "an extent of a table's guaranteed share is evicted: there is no space to move it to");
                 self.not_due(from, name);
             }
             _ => self.eviction.refund(sectors),
@@ -114,14 +115,14 @@ impl Filler {
         self.moved(from);
     }
 
-    /// An extent of a segment that is reclaimed has its new place, or will have none: whether it was due.
+    /// Records that an extent has its new place, or will have none. Returns whether it was due.
     pub(super) fn not_due(&mut self, from: SegmentNo, name: ExtentKey) -> bool {
         let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
         reclaim.is_some_and(|reclaim| reclaim.due.remove(&name))
     }
 
-    /// Has an extent that is due read and written again, after a drive has failed it: that drive is asked no more after a
-    /// few of them, and what is at the old place is as good as it was.
+    /// Has a due extent read and written again after a drive failed the write. That drive is closed after a few such
+    /// failures, and the extent's old place is still intact.
     pub(super) fn keep_once_more(&mut self, from: SegmentNo, name: ExtentKey) {
         let Some(old) = self.placed.get(name).filter(|old| old.segment == from).cloned() else {
             return;
@@ -132,19 +133,19 @@ impl Filler {
         }
     }
 
-    /// Looks for room again for what had none: records take less than was kept free for them.
-    pub(super) fn keep_roomless(&mut self) {
+    /// Tries again to allocate for extents that found no space: a recorded block takes less than was reserved for it.
+    pub(super) fn retry_out_of_space(&mut self) {
         let Some(reclaim) = &mut self.reclaiming else { return };
         let from = reclaim.segment;
-        for (name, copy) in std::mem::take(&mut reclaim.roomless) {
+        for (name, copy) in std::mem::take(&mut reclaim.out_of_space) {
             self.keep(from, name, copy);
         }
     }
 
-    /// One less of the extents of `from` is on its way elsewhere. After the last of them the rest is
-    /// forgotten.
+    /// Ends one extent's move out of `from`, and starts the next. After the last one, the rest of the segment is
+    /// evicted.
     pub(super) fn moved(&mut self, from: SegmentNo) {
-        // Given up meanwhile.
+        // The reclaim was given up meanwhile.
         let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) else {
             return;
         };
@@ -166,12 +167,12 @@ impl Filler {
             self.steps.spawn_on(self.threads.next(), "reread", reread, instead);
         }
         if is_over {
-            self.let_go(from);
+            self.empty_segment(from);
         }
     }
 
-    /// Forgets what is left in a segment, and ends its journal.
-    fn let_go(&mut self, segment: SegmentNo) {
+    /// Evicts what is left in a segment, and ends its journal.
+    fn empty_segment(&mut self, segment: SegmentNo) {
         let extents = self.by_segment.remove(&segment).unwrap_or_default();
         let keys: Vec<_> =
             extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
@@ -179,14 +180,14 @@ impl Filler {
             self.unplace(key);
         }
         self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        // Also for the kept ones' old places: who holds one of those began before.
-        let told = forget(&self.cores, keys);
+        // Also waits for requests that hold the old place of an extent that was moved: they began earlier.
+        let forgotten = forget(&self.cores, keys);
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
         let drive = self.transfers(segment.drive);
         let empty = async move {
-            told.wait().await;
+            forgotten.wait().await;
             let outcome = task::empty(&drive, room.first, block).await;
             Step::Emptied { segment, outcome: outcome.map_err(JournalError::from) }
         };

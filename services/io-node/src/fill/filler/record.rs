@@ -1,4 +1,4 @@
-//! Recording what is placed in the drives' journals.
+//! Recording placed extents in the drives' journals.
 
 use address::DriveNo;
 
@@ -11,7 +11,7 @@ use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, sum_of,
 use crate::slab::segment_start;
 
 impl Filler {
-    /// Starts to write what waits for it into the drives' journals, one block a drive at a time.
+    /// Starts a journal write on each drive that has unrecorded extents, one block per drive at a time.
     pub(super) fn record(&mut self) {
         for drive in 0..self.unrecorded.len() {
             let (waiting, busy) = &mut self.unrecorded[drive];
@@ -54,7 +54,8 @@ impl Filler {
         BlockId { uuid, segment: segment.index, epoch, number, log, previous }
     }
 
-    /// Whether a journal was written; a drive on which that fails takes nothing more.
+    /// Handles the outcome of a journal write, and returns whether it succeeded. A drive on which it fails takes no
+    /// more writes.
     pub(super) fn journal_written(
         &mut self,
         drive: DriveNo,

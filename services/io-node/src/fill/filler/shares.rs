@@ -1,4 +1,4 @@
-//! What each table has, kept in step with what is placed.
+//! Keeps each table's share in step with the extents that are placed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,19 +13,19 @@ use crate::fill::shares::Unheld;
 use crate::fill::task::{Purpose, forget};
 
 impl Filler {
-    /// A chunk is given room, `held_in` a segment of the held log or not.
+    /// Counts a chunk that was allocated space. `held_in` is its segment if that is in the held log.
     pub(super) fn count(&mut self, name: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
         self.shares.add(name, sectors, held_in);
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
     }
 
-    /// What was given room is not there, or is there no more.
+    /// Stops counting an extent that was not written, or is gone.
     pub(super) fn uncount(&mut self, name: ExtentKey, sectors: u64) {
         let unheld = self.shares.remove(name, sectors);
-        self.let_be(unheld);
+        self.release_held(unheld);
     }
 
-    /// An extent was found on a drive at the start.
+    /// Counts an extent that was found on a drive at the start.
     pub(super) fn count_restored(&mut self, extent: &Extent) {
         let (key, sectors) = (extent.key, extent.index.sectors().into());
         let held_in = self.held_in(extent);
@@ -34,24 +34,24 @@ impl Filler {
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
     }
 
-    /// The shares may have been others before the start.
+    /// Applies the shares to the restored extents: the shares may have changed since these were placed.
     pub(super) fn keep_to_shares(&mut self) {
         let tables: Vec<_> = self.shares.holdings().map(|(table, _)| table).collect();
         for table in tables {
             let unheld = self.shares.trim(table);
-            self.let_be(unheld);
+            self.release_held(unheld);
         }
         let over = self.shares.over();
         if !over.is_empty() {
             tracing::info!(
                 extents = over.len(),
-                "tables have more than their maximum: the extents that came first are let go"
+                "tables exceed their `maximum`: their oldest extents are evicted"
             );
-            self.let_go_of(over);
+            self.evict(over);
         }
     }
 
-    /// Every core finds an extent.
+    /// Counts an extent as written or moved, once it is published.
     pub(super) fn count_published(&mut self, extent: &Arc<Extent>, purpose: Purpose) {
         match purpose {
             Purpose::Fill => self.shares.written(extent.key),
@@ -59,27 +59,27 @@ impl Filler {
         }
     }
 
-    /// The segment that an extent is held in, if it is.
+    /// The segment in which an extent is held; `None` if it is not held.
     fn held_in(&self, extent: &Extent) -> Option<SegmentNo> {
         let is_held = self.segments.log_of(extent.segment) == Log::Held;
         (is_held && self.shares.holds(extent.key)).then_some(extent.segment)
     }
 
-    /// An extent is held here from now on, or nowhere.
+    /// Records that an extent is held in `held_in`, or is not held any more.
     pub(super) fn hold(&mut self, extent: &Extent, held_in: Option<SegmentNo>) {
         let sectors = extent.index.sectors().into();
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
         let unheld = self.shares.moved(extent.key, held_in);
-        self.let_be(unheld);
+        self.release_held(unheld);
     }
 
-    fn let_be(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
+    fn release_held(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
         for (segment, sectors) in unheld {
-            self.segments.let_be(segment, sectors);
+            self.segments.release_held(segment, sectors);
         }
     }
 
-    /// Forgets what was placed, in the filler's own books: whether it was there.
+    /// Removes an extent from the filler's records. Returns whether it was there.
     pub(super) fn unplace(&mut self, key: ExtentKey) -> bool {
         match self.placed.remove(key) {
             Some(extent) => {
@@ -91,8 +91,8 @@ impl Filler {
         }
     }
 
-    /// Lets extents go; their room comes back with their segments.
-    pub(super) fn let_go_of(&mut self, mut keys: Vec<ExtentKey>) {
+    /// Evicts extents. Their space becomes free when their segments are reclaimed.
+    pub(super) fn evict(&mut self, mut keys: Vec<ExtentKey>) {
         keys.retain(|&key| self.unplace(key));
         self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
         drop(forget(&self.cores, keys));

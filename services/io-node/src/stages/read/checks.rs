@@ -7,7 +7,7 @@ use address::SECTOR_BYTES;
 use super::Piece;
 use crate::core::Core;
 use crate::directory::Extent;
-use crate::fill::Trouble;
+use crate::fill::ExtentError;
 use crate::stages::ram_tier::{Admitted, SectorName};
 
 /// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
@@ -41,7 +41,7 @@ impl Checks {
                     Err(_) => {
                         self.bad |= bit;
                         core.stats.bad_sectors.add(1);
-                        core.shared.fills.bad_extent(extent, Trouble::Checksum);
+                        core.shared.fills.bad_extent(extent, ExtentError::Checksum);
                     }
                 }
             }

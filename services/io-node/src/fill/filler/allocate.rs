@@ -1,4 +1,4 @@
-//! Giving what is encoded a place on a drive.
+//! Allocating space on a drive for encoded extents.
 
 use std::sync::Arc;
 
@@ -11,45 +11,45 @@ use crate::directory::Extent;
 use crate::fill::eviction::Log;
 use crate::fill::handle::FillOutcome;
 use crate::fill::segments::{Allocation, Room, Use};
-use crate::fill::shares::Turn;
+use crate::fill::shares::SpaceDecision;
 use crate::fill::task::{Purpose, Step, write};
 use crate::fill::unrecorded::record_sectors;
 
-/// Why a chunk that its table may count on is not filled: two thirds are promised at most, and others are left, so
-/// that drives must have been lost since, or chunks be nearly as long as segments.
-const ALL_HELD: &str = "what tables may count on has all room that there is for it: see `shares`, and the drives' state";
+/// Why a chunk of a pinned table is not filled when the held log is full. Tables' guarantees sum to at most two thirds
+/// of that log, so drives were lost since, or chunks are nearly as long as segments.
+const ALL_HELD: &str = "the space for tables' guaranteed shares is full, and all of it is held: see `shares`, and the drives' state";
 
-/// Why a chunk is not filled where drives are full, and nothing of them can be reclaimed.
+/// Why a chunk is not filled when the drives are full and no segment can be reclaimed.
 const NO_ROOM: &str = "the drives that take writes are full, and no segment of theirs can be reclaimed: see the drives' state, and `shares`";
 
-/// The same where drives may have room, and the directory has none.
+/// Why a chunk is not filled when the directory is full and no segment can be reclaimed.
 const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
 impl Filler {
-    /// Gives extents that wait for room a place, and reclaims where there is none.
-    pub(super) fn house(&mut self) {
-        while let Some((name, extent)) = self.homeless.front() {
+    /// Places the extents that await space, and reclaims a segment if there is none.
+    pub(super) fn allocate(&mut self) {
+        while let Some((name, extent)) = self.awaiting_space.front() {
             if self.pace.wait(Instant::now()).is_some() {
                 return;
             }
             let record = record_sectors(&extent.index);
             let sectors = extent.index.sectors().into();
-            let log = match self.shares.turn(*name, sectors) {
-                Turn::Room { is_held: true } => Log::Held,
-                Turn::Room { is_held: false } => self.eviction.log_for(*name),
-                Turn::LetGo(keys) => {
-                    self.let_go_of(keys);
+            let log = match self.shares.decide(*name, sectors) {
+                SpaceDecision::Room { is_held: true } => Log::Held,
+                SpaceDecision::Room { is_held: false } => self.eviction.log_for(*name),
+                SpaceDecision::Evict(keys) => {
+                    self.evict(keys);
                     continue;
                 }
-                // Of a drive that hangs nothing ends; others are not to wait for it.
-                Turn::Wait if self.is_idle() => {
+                // A drive that hangs never finishes its writes; other fills must not wait for it.
+                SpaceDecision::Wait if self.is_idle() => {
                     self.end_first(
-                        "its table has its `maximum` of extents that no drive has written",
+                        "its table's `maximum` is reserved for extents whose drive never finished writing them",
                     );
                     continue;
                 }
-                Turn::Wait => break,
-                Turn::Full => {
+                SpaceDecision::Wait => break,
+                SpaceDecision::Full => {
                     self.end_first(FULL);
                     continue;
                 }
@@ -63,7 +63,7 @@ impl Filler {
             }
             match allocation {
                 Allocation::Room(room) => {
-                    if let Some((name, extent)) = self.homeless.pop_front() {
+                    if let Some((name, extent)) = self.awaiting_space.pop_front() {
                         let is_held = self.segments.log_of(room.segment) == Log::Held;
                         self.count(name, sectors, is_held.then_some(room.segment));
                         self.place(name, extent, room, Purpose::Fill);
@@ -71,7 +71,7 @@ impl Filler {
                 }
                 Allocation::AllHeld => self.end_first(ALL_HELD),
                 Allocation::TooLong => {
-                    if let Some((name, extent)) = self.homeless.pop_front() {
+                    if let Some((name, extent)) = self.awaiting_space.pop_front() {
                         self.end_too_long(name, extent.bytes.len() as u64);
                     }
                 }
@@ -82,8 +82,7 @@ impl Filler {
                     }
                     break;
                 }
-                // Extents of drives that take no writes are not reclaimed: with nothing else to make room
-                // with, none will come.
+                // Segments of drives that take no writes are not reclaimed, so nothing would ever free space.
                 Allocation::Busy if self.is_idle() => {
                     let has_memory = self.placed.bytes() < self.limits.directory_bytes_max;
                     self.end_first(if has_memory { NO_ROOM } else { DIRECTORY_FULL });
@@ -93,14 +92,14 @@ impl Filler {
         }
     }
 
-    /// Ends the fill of the extent that has waited longest.
+    /// Ends the fill of the extent that has awaited space longest.
     fn end_first(&mut self, why: &str) {
-        if let Some((name, _)) = self.homeless.pop_front() {
+        if let Some((name, _)) = self.awaiting_space.pop_front() {
             self.end(name, FillOutcome::Failed(why.into()));
         }
     }
 
-    /// Writes an extent where it was given room.
+    /// Writes an extent into the space it was allocated.
     pub(super) fn place(
         &mut self,
         name: ExtentKey,

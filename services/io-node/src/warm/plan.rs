@@ -1,4 +1,4 @@
-//! What a Warm is to fill, and filling it.
+//! A warm's chunks, and filling them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,42 +15,42 @@ use crate::error::fault_of;
 use crate::fill::{FillHandle, FillKey, FillOutcome, Pace};
 use crate::table::{OpenFragment, OpenTable, Projection};
 
-/// Fills that one Warm asks for at the same time, a fill slot: enough that none stands idle, and that
-/// neighbours wait together and are scanned together.
-const ASKED_A_SLOT: usize = 8;
+/// Fills that a warm requests at a time, per fill slot: enough that no slot is idle, and that neighbours wait together
+/// and are scanned together.
+const REQUESTS_PER_SLOT: usize = 8;
 
-/// The same where there is a rate to keep: what is asked for before the first is there goes over it.
-const ASKED_A_SLOT_AT_A_RATE: usize = 2;
+/// The same limit where there is a rate to keep: fills that are requested before the first one ends exceed the rate.
+const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
-/// Neighbouring chunks of a pack that are asked for before those of the next pack.
+/// Neighbouring chunks of a pack that are requested before those of the next pack.
 const NEIGHBOURS: u32 = 4;
 
-/// Which chunks.
-pub enum Which {
-    /// All of the version.
+/// The chunks that a warm selects.
+pub enum ChunkSelection {
+    /// All chunks of the version.
     All,
-    /// These.
+    /// These chunks.
     Chunks(Vec<ChunkRange>),
-    /// Those that hold rows at these positions.
+    /// The chunks that hold rows at these positions.
     Rows(Vec<RowRange>),
 }
 
-/// Chunks of some packs of a table. Held as runs: a table of very many chunks takes no more than one of few.
-pub struct Work {
+/// Chunks of some packs of a table, as runs: the memory does not grow with the number of chunks.
+pub struct WarmPlan {
     table: Arc<OpenTable>,
     packs: Vec<usize>,
     runs: Vec<ChunkRun>,
 }
 
-impl Work {
-    /// Finds the packs of `columns`, all if there are none, and the chunks.
+impl WarmPlan {
+    /// Finds the packs of `columns` (all packs if there are no columns) and the chunks.
     ///
     /// # Errors
-    /// A column, chunk or row that the version doesn't have; too many ranges; those of the store.
+    /// The version lacks a column, chunk or row; there are too many ranges; the store fails.
     pub async fn new(
         table: Arc<OpenTable>,
         columns: &[String],
-        which: Which,
+        which: ChunkSelection,
     ) -> Result<Self, Fault> {
         let packs: Vec<usize> = match columns {
             [] => (0..table.packs().len()).collect(),
@@ -61,16 +61,16 @@ impl Work {
             }
         };
         let runs = match which {
-            Which::All => table.fragments().iter().map(all_of).collect(),
-            Which::Chunks(ranges) => {
+            ChunkSelection::All => table.fragments().iter().map(all_of).collect(),
+            ChunkSelection::Chunks(ranges) => {
                 ranges.iter().map(|range| run_of(&table, range)).collect::<Result<_, _>>()?
             }
-            Which::Rows(ranges) => runs_holding(&table, &ranges).await?,
+            ChunkSelection::Rows(ranges) => runs_holding(&table, &ranges).await?,
         };
         Ok(Self { table, packs, runs: ChunkRun::merged(runs) })
     }
 
-    /// The same without the chunks that aren't wanted.
+    /// Leaves out the chunks that aren't wanted.
     pub fn only(mut self, is_wanted: impl Fn(ChunkId) -> bool) -> Self {
         let runs = std::mem::take(&mut self.runs);
         let one = |id: ChunkId| ChunkRun { fragment: id.fragment, chunks: id.index..id.index + 1 };
@@ -85,14 +85,14 @@ impl Work {
         self
     }
 
-    /// How many extents it comes to.
+    /// The number of extents to fill.
     pub fn extents(&self) -> u64 {
         let chunks = self.runs.iter().map(|run| run.chunks.len() as u64);
         chunks.sum::<u64>() * self.packs.len() as u64
     }
 
-    /// Neighbours of a pack one after the other, and few of them before those of the next pack: a warm that breaks
-    /// off leaves whole rows.
+    /// The extents in the order in which they are filled: a few neighbours of one pack, then the same chunks of the
+    /// next pack, so that a warm that is cancelled leaves whole rows.
     fn keys(&self) -> impl Iterator<Item = FillKey> {
         let windows = self.runs.iter().flat_map(|run| {
             let firsts = run.chunks.clone().step_by(NEIGHBOURS as usize);
@@ -108,8 +108,8 @@ impl Work {
         })
     }
 
-    /// Fills all, in order, as fast as `pace` and `slots` fills at the same time allow. `report` is told after
-    /// each how far it is, and says whether to go on.
+    /// Fills all extents in order, as fast as `pace` and `slots` fills at a time allow. `report` gets the progress
+    /// after each one, and returns whether to continue.
     pub async fn fill(
         &self,
         fills: &FillHandle,
@@ -118,11 +118,12 @@ impl Work {
         mut report: impl FnMut(&WarmProgress) -> bool,
     ) -> WarmProgress {
         let mut now = WarmProgress { extents_total: self.extents(), ..Default::default() };
-        let asked = if pace.is_limited() { ASKED_A_SLOT_AT_A_RATE } else { ASKED_A_SLOT };
+        let requests_per_slot =
+            if pace.is_limited() { REQUESTS_PER_SLOT_LIMITED } else { REQUESTS_PER_SLOT };
         let pace = &Mutex::new(pace);
-        let asks = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
-        let asks = asks.map(|key| fills.fill(&self.table, key).boxed());
-        let mut outcomes = asks.buffer_unordered(slots * asked).boxed();
+        let requests = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
+        let requests = requests.map(|key| fills.fill(&self.table, key).boxed());
+        let mut outcomes = requests.buffer_unordered(slots * requests_per_slot).boxed();
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 FillOutcome::Found => {
@@ -180,7 +181,7 @@ async fn runs_holding(table: &OpenTable, ranges: &[RowRange]) -> Result<Vec<Chun
     Ok(rows.into_iter().filter_map(run).collect())
 }
 
-/// The key, once the pace allows the next.
+/// Returns the key once the pace allows the next fill.
 async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
     let wait = locked(pace).wait(Instant::now());
     if let Some(until) = wait {
@@ -189,7 +190,7 @@ async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
     key
 }
 
-/// Only one task has it.
+/// Only one task uses it, so this never waits.
 fn locked(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
     pace.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Extents that drives have lost, and drives that fail.
+//! Drops extents that can't be served, and stops using drives that fail.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::Filler;
 use crate::directory::Extent;
-use crate::fill::health::{DriveState, Health, Trouble};
+use crate::fill::health::{DriveState, ExtentError, Health};
 use crate::fill::task::{self, Step, forget};
 use crate::fill::unrecorded::Unrecorded;
 
 impl Filler {
-    /// Has the next extent looked at.
+    /// Starts to scrub the next extent, if one is due.
     pub(super) fn scrub(&mut self) {
         let now = Instant::now();
         if self.scrub.is_due(now) {
@@ -24,7 +24,7 @@ impl Filler {
         let len = |segment| self.by_segment.get(&segment).map_or(0, Vec::len);
         while let Some((segment, at)) = self.scrub.next(now, len) {
             let extent = Arc::clone(&self.by_segment[&segment][at]);
-            // Dropped, or placed elsewhere since.
+            // Skips extents that were dropped or placed elsewhere since.
             if self.placed.has(&extent) {
                 self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
                 let scrub = task::scrub(self.transfers(extent.drive), Arc::clone(&extent));
@@ -36,31 +36,31 @@ impl Filler {
         }
     }
 
-    /// Drops an extent that can't be served, and judges its drive by it.
-    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, trouble: Trouble) {
+    /// Drops an extent that can't be served, and counts the failure against its drive.
+    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, error: ExtentError) {
         let drive = extent.drive;
-        // A late report may be of bytes that were replaced since.
+        // A late report may be about bytes that were replaced since.
         if self.placed.has(extent) {
-            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %trouble, "an extent is dropped; its rows come from the table until it is filled again");
+            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %error, "an extent is dropped; its rows come from the table until it is filled again");
             self.unplace(extent.key);
             self.stats.dropped.fetch_add(1, Ordering::Relaxed);
-            // Its room comes back with its segment, so nobody waits for this. The journal still has it: found
-            // again after a restart, it is found wrong again.
+            // The space becomes free with its segment, so nothing waits for this. The journal still has the extent:
+            // after a restart it is found again, and its checksum fails again.
             drop(forget(&self.cores, vec![extent.key]));
-            if self.health[usize::from(drive.0)].read_failed(trouble, Instant::now()) {
-                self.degrade(drive, &trouble);
+            if self.health[usize::from(drive.0)].read_failed(error, Instant::now()) {
+                self.degrade(drive, &error);
             }
         }
     }
 
-    /// A drive did not answer in time.
+    /// Counts a late answer against a drive.
     pub(super) fn late(&mut self, drive: DriveNo) {
         if self.health[usize::from(drive.0)].was_late(Instant::now()) {
             self.degrade(drive, &"it does not answer in time");
         }
     }
 
-    /// Reads of a drive take many times what they did.
+    /// Counts a second of slow reads against a drive.
     pub(super) fn slow(&mut self, drive: DriveNo) {
         if !self.health[usize::from(drive.0)].was_slow(Instant::now()) {
             return;
@@ -69,30 +69,30 @@ impl Filler {
             |(at, health): (u16, &Health)| at != drive.0 && health.state() == DriveState::Serving;
         if (0..).zip(&self.health).any(serves) {
             self.health[usize::from(drive.0)].retire();
-            self.degrade(drive, &"its reads take many times what they did");
+            self.degrade(drive, &"its reads take many times longer than usual");
         } else {
-            // What it has comes sooner than from the table, and there is nowhere else to fill it.
+            // The drive is still faster than the table, and its extents could be filled nowhere else.
             tracing::error!(
                 drive = drive.0,
-                "the drive's reads take many times what they did, and no other one serves: it is used on"
+                "the drive's reads take many times longer than usual; it stays in use, because no other drive serves"
             );
         }
     }
 
-    /// A drive is used less from now on, or not at all.
+    /// Applies a drive's new state: it takes no more writes, or is not used at all.
     pub(super) fn degrade(&mut self, drive: DriveNo, why: &dyn Display) {
         let state = self.health[usize::from(drive.0)].state();
         self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
         self.segments.close(drive);
-        // What isn't in its journal yet will not be.
+        // Extents that are not in its journal yet stay unrecorded.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
-        // The room would be of no use any more, and what is in it is.
+        // The freed space could not be used, and the extents in it can still be served.
         self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         if state != DriveState::Retired {
-            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; what it has is served");
+            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; the extents on it are served");
             return;
         }
-        // A drive that hangs ends nothing that it was asked for: others are not to wait for it.
+        // A drive that hangs never finishes its operations; nothing may wait for them.
         self.writing[usize::from(drive.0)] = 0;
         self.unrecorded[usize::from(drive.0)].1 = false;
         self.scrub.read();
