@@ -12,7 +12,7 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
-use crate::store::{Damaged, Outside, trouble};
+use crate::store::{Damaged, ForbiddenPath, guard_message};
 
 /// Lance's words for a scheme that none of our stores has. A table's own URI is checked before, so that it is one of a
 /// base path or a blob.
@@ -73,7 +73,7 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     }
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
-        if let Some(why) = trouble(this) {
+        if let Some(why) = guard_message(this) {
             return Some(LakeError::StoreUnreachable { uri: uri.to_owned(), why });
         }
         if let Some(found) =
@@ -145,7 +145,7 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
 fn outside(error: &LanceError, text: &str) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
-        if let Some(outside) = this.downcast_ref::<Outside>() {
+        if let Some(outside) = this.downcast_ref::<ForbiddenPath>() {
             return Some(outside.to_string());
         }
         cause = this.source();
@@ -153,7 +153,7 @@ fn outside(error: &LanceError, text: &str) -> Option<String> {
     if NO_SUCH_SCHEME.iter().any(|phrase| text.contains(phrase)) {
         return Some("the scheme of its URI is not file, s3, gs or az".to_owned());
     }
-    Outside::is_text(text).then(|| one_line(text))
+    ForbiddenPath::is_text(text).then(|| one_line(text))
 }
 
 /// Whether the store's client says that it has no credentials and nobody to ask for some.
@@ -175,8 +175,8 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
 /// What the HTTP clients of the clouds say when they can't connect or can't sign.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     const UNREACHABLE: [&str; 11] = [
-        "the store is let be",
-        "stay taken: none was given back",
+        "the store's circuit breaker is open",
+        "requests in flight, the maximum, and none has ended",
         "has sent nothing more of",
         "error sending request",
         "Connection refused",

@@ -14,11 +14,11 @@ use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use tables::{CacheUse, StorePrices, TableUri};
 use wire::fetch::StoreUse;
 
+use crate::canonical::{resolved, resolved_prefix};
 use crate::caught::caught;
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::{AlsoReads, LakeOptions};
-use crate::place::{resolved, resolved_prefix};
 use crate::stop::Stop;
 use crate::store::{FENCE_OPTION, Fence, Guard, StoreUsage, TableGuard, registry};
 use crate::table::Table;
@@ -100,7 +100,7 @@ impl Lake {
     pub async fn open_version(&self, uri: &str, version: u64) -> Result<Table> {
         let uri = self.canonical(uri).await?;
         let load = self.builder(&uri).await?.with_version(version).load();
-        match self.within(uri.as_str(), load).await {
+        match self.with_open_timeout(uri.as_str(), load).await {
             Ok(dataset) => {
                 let opened = Table::new(self.clone(), uri.clone(), dataset);
                 caught(uri.as_str(), opened).await
@@ -126,11 +126,11 @@ impl Lake {
     /// The latest version as Lance sees it.
     pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
         let load = self.builder(uri).await?.load();
-        self.within(uri.as_str(), load).await
+        self.with_open_timeout(uri.as_str(), load).await
     }
 
     /// `work` on the table at `uri`, given up after the time that opening may take.
-    pub(crate) async fn within<T>(
+    pub(crate) async fn with_open_timeout<T>(
         &self,
         uri: &str,
         work: impl Future<Output = lance::Result<T>>,

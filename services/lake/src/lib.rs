@@ -19,6 +19,7 @@
 //! Deliberately not here: caching of rows (that is the I/O node's), refinement of vector searches
 //! by exact distances (likewise), retries beyond those of Lance and of the store's client.
 
+mod canonical;
 mod caught;
 mod chunk;
 mod columns;
@@ -33,9 +34,9 @@ mod hint;
 mod index;
 mod ingest;
 mod lake;
+mod on_runtime;
 mod option_names;
 mod options;
-mod place;
 mod read;
 mod rows;
 mod schema;
@@ -44,7 +45,6 @@ mod stop;
 mod store;
 mod table;
 mod take;
-mod within;
 mod words;
 
 pub use cpu_pool::cpu_pool_drained;
@@ -57,6 +57,7 @@ pub use index::{
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::Lake;
+pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
@@ -66,5 +67,4 @@ pub use tables::{
     DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, TableUri, UriPrefix,
     cache_samples, shown, store_samples,
 };
-pub use within::within;
 pub use words::quoted;

@@ -83,7 +83,11 @@ impl Default for LakeOptions {
 
 impl LakeOptions {
     /// For who reads rows and searches no index, with so many bytes of memory for what it knows of tables.
-    pub fn of_rows(cache: usize, storage: HashMap<String, String>, store: StoreLimits) -> Self {
+    pub fn for_row_reads(
+        cache: usize,
+        storage: HashMap<String, String>,
+        store: StoreLimits,
+    ) -> Self {
         let index_cache_bytes = cache / 8;
         let metadata_cache_bytes = cache - index_cache_bytes;
         Self { storage, index_cache_bytes, metadata_cache_bytes, store, ..Self::default() }

@@ -12,9 +12,9 @@ use tables::{CacheUse, DeletedRows, FragmentInfo, TableUri};
 use wire::Fault;
 use wire::fetch::StoreUse;
 
+use crate::canonical::resolved;
 use crate::fault::fault_of;
 use crate::lake::Lake;
-use crate::place::resolved;
 use crate::table::Table;
 
 impl tables::Tables for Lake {

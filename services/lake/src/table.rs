@@ -25,9 +25,9 @@ use crate::error::{LakeError, Result};
 use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
+use crate::on_runtime::on_runtime;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::Direct;
-use crate::within::within;
 
 /// Fragments whose counts are looked up at the same time when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
@@ -168,7 +168,7 @@ impl Table {
             vector.map(|vector| Arc::new(deleted_rows(vector.as_deref())))
         };
         self.inner.deleted[at]
-            .get_or_try_init(|| self.within(self.caught(load).boxed()))
+            .get_or_try_init(|| self.on_own_runtime(self.caught(load).boxed()))
             .await
             .cloned()
     }
@@ -201,7 +201,7 @@ impl Table {
     /// The number of the latest version: one listing, no manifest is read. Errors:
     /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
     pub async fn latest_version(&self) -> Result<u64> {
-        self.inner.lake.within(self.uri(), self.inner.dataset.latest_version_id()).await
+        self.inner.lake.with_open_timeout(self.uri(), self.inner.dataset.latest_version_id()).await
     }
 
     /// The latest version, opened, if it is another than this one; `None` while this is the
@@ -209,7 +209,8 @@ impl Table {
     /// the store tells (by the manifest's e-tag or size). Errors: those of [`Lake::open`].
     pub async fn newer(&self) -> Result<Option<Self>> {
         let dataset = &self.inner.dataset;
-        let (_, found) = self.inner.lake.within(self.uri(), dataset.latest_manifest()).await?;
+        let (_, found) =
+            self.inner.lake.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
         let mine = dataset.manifest_location();
         let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
         if found.version == mine.version && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
@@ -257,13 +258,13 @@ impl Table {
     /// The table's indexes; read from the store at the first call, kept from then on.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
         // Boxed, since its state is large and every search would carry it.
-        let load = || self.within(caught(self.uri(), IndexInfo::load_all(self)).boxed());
+        let load = || self.on_own_runtime(caught(self.uri(), IndexInfo::load_all(self)).boxed());
         self.inner.indexes.get_or_try_init(load).await.cloned()
     }
 
     /// Loads what is kept with the table.
-    pub(crate) fn within<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
-        within(&self.inner.runtime, load)
+    pub(crate) fn on_own_runtime<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+        on_runtime(&self.inner.runtime, load)
     }
 
     /// The indexes of the column at `position` that are searched without the scanner.

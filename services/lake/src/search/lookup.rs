@@ -76,7 +76,7 @@ impl Table {
         let table = self.clone();
         let lookup = async move {
             let found = caught(table.uri(), index.first_rows(&table, &values));
-            table.within(found.boxed()).await
+            table.on_own_runtime(found.boxed()).await
         };
         Ok(Some(lookup.boxed()))
     }
@@ -107,7 +107,7 @@ impl Table {
     async fn open_keys(&self, position: usize) {
         let direct = self.direct_of(position);
         // Boxed, since its state is large and every look-up would carry it.
-        let open = || self.within(self.caught(Keys::open(self, position)).boxed());
+        let open = || self.on_own_runtime(self.caught(Keys::open(self, position)).boxed());
         if let Err(error) = direct.keys.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
             if !direct.keys_failed.swap(true, Ordering::Relaxed) {

@@ -134,7 +134,7 @@ impl Table {
             }
         };
         let cell = &self.direct_of(position).partitions;
-        cell.get_or_try_init(|| self.within(open.boxed())).await.map(|_| ())
+        cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await.map(|_| ())
     }
 
     /// How the distances of a vector column are measured: as its index does, or L2 (Hamming for

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 ///
 /// Opening tables and indexes starts tasks and connections that live as long as they, and serve all who
 /// share them: they belong on a runtime that outlives the caller's, and never waits for its core.
-pub fn within<'a, T: 'a>(runtime: &'a Handle, mut work: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+pub fn on_runtime<'a, T: 'a>(runtime: &'a Handle, mut work: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
     poll_fn(move |cx| {
         let _entered = runtime.enter();
         work.as_mut().poll(cx)
@@ -35,7 +35,7 @@ mod tests {
                 told.closed().await;
             });
         };
-        passing.block_on(within(lasting.handle(), work.boxed()));
+        passing.block_on(on_runtime(lasting.handle(), work.boxed()));
         drop(passing);
         assert!(
             hear.try_recv()
