@@ -1,4 +1,4 @@
-//! Lance's tables as I/O nodes see them: what fills and misses need, errors as they are said on the wire.
+//! Implements the traits through which I/O nodes use tables: reads for fills and misses, and errors in their wire form.
 
 use std::ops::Range;
 use std::sync::Arc;
