@@ -8,8 +8,8 @@ use crate::words::listed;
 /// The hint for a column that isn't among those `available`.
 pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     match column {
-        "_distance" | "_score" => "; the rows of a search always have it".to_owned(),
-        ROW_ADDR => "; every row always has it".to_owned(),
+        "_distance" | "_score" => "; it is returned with the rows of a search".to_owned(),
+        ROW_ADDR => "; it is returned with every row".to_owned(),
         column if is_system_column(column) => "; Lance reserves this name".to_owned(),
         _ => match nearest(column, available.iter().map(String::as_str)) {
             Some(meant) => format!("; did you mean {meant:?}?"),
@@ -74,7 +74,7 @@ mod tests {
         let columns = ["a".to_owned(), "gloss".to_owned()];
         assert_eq!(column_hint("name", &columns), "");
         assert_eq!(column_hint("glos", &columns), r#"; did you mean "gloss"?"#);
-        assert!(column_hint("_rowaddr", &columns).contains("always has it"));
+        assert!(column_hint("_rowaddr", &columns).contains("returned"));
         assert!(column_hint("_rowid", &columns).contains("Lance"));
         assert_eq!(text_index_hint("t", &[]), "it has no column of text");
         let hint = text_index_hint("t", &columns);
