@@ -35,7 +35,7 @@ pub enum LakeError {
     VersionNotFound {
         /// The table.
         uri: String,
-        /// The version asked for.
+        /// The requested version.
         version: u64,
         /// The latest version; 0 when unknown.
         latest: u64,
@@ -57,7 +57,7 @@ pub enum LakeError {
         column_hint(column, available)
     )]
     ColumnNotFound {
-        /// The name asked for.
+        /// The requested name.
         column: String,
         /// The table's columns.
         available: Vec<String>,
@@ -78,9 +78,9 @@ pub enum LakeError {
     RangeOutOfBounds {
         /// The fragment's id.
         fragment: u32,
-        /// First row asked for.
+        /// The first requested row.
         start: u32,
-        /// One past the last row asked for.
+        /// One past the last requested row.
         end: u32,
         /// Rows the fragment has, deleted ones counted.
         physical_rows: u32,
@@ -95,7 +95,7 @@ pub enum LakeError {
         uri: String,
         /// The version.
         version: u64,
-        /// All the addresses that are missing, in the order asked for.
+        /// All the addresses that are missing, in the requested order.
         addresses: Vec<RowAddr>,
     },
     /// The table records no key column, and the request names none.
@@ -113,7 +113,7 @@ pub enum LakeError {
         column: String,
         /// The key as given.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A filter that doesn't parse, or names unknown columns, or mixes types.
@@ -121,13 +121,13 @@ pub enum LakeError {
     BadFilter {
         /// The filter as given.
         filter: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A query that asks for something impossible (k = 0, no words, a NaN in the vector).
     #[error("bad query: {why}")]
     BadQuery {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A query vector of the wrong length.
@@ -188,13 +188,13 @@ pub enum LakeError {
         rows: u64,
         /// Rows needed.
         needed: u64,
-        /// What to do.
+        /// The advice.
         instead: String,
     },
     /// Settings of an index that contradict each other or don't fit the column.
     #[error("the index can't be built: {why}")]
     BadIndex {
-        /// What is wrong with them.
+        /// The reason.
         why: String,
     },
     /// A column of a type that the operation (or Lance) doesn't support.
@@ -204,7 +204,7 @@ pub enum LakeError {
         column: String,
         /// Its Arrow type.
         data_type: String,
-        /// What isn't possible with it, and what to do instead.
+        /// The operation that isn't possible, and the advice.
         why: String,
     },
     /// A column with a name that Lance reserves.
@@ -218,7 +218,7 @@ pub enum LakeError {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line, row or column where known.
+        /// The reason, with line, row or column where known.
         why: String,
     },
     /// A file whose columns don't agree with the table or with the files before it.
@@ -228,7 +228,7 @@ pub enum LakeError {
         path: PathBuf,
         /// The column at fault.
         column: String,
-        /// How it differs, and from which schema.
+        /// The difference, and from which schema.
         why: String,
     },
     /// The store doesn't answer: wrong endpoint, no network, name not resolved, or timeouts.
@@ -236,7 +236,7 @@ pub enum LakeError {
     StoreUnreachable {
         /// The table.
         uri: String,
-        /// What the connection failed with.
+        /// The error of the connection.
         why: String,
     },
     /// No credentials are given, and none are found where the store's client looks for them.
@@ -252,7 +252,7 @@ pub enum LakeError {
     CredentialsRefused {
         /// The table.
         uri: String,
-        /// What the store said.
+        /// The store's message.
         why: String,
     },
     /// An option of object stores that none of them has.
@@ -303,7 +303,7 @@ pub enum LakeError {
     BadUri {
         /// The table's URI as given.
         uri: String,
-        /// What is wrong with it or with the store options.
+        /// The reason, in the URI or the store options.
         why: String,
     },
     /// No space left, or a quota is used up.
@@ -311,7 +311,7 @@ pub enum LakeError {
     StoreFull {
         /// The table.
         uri: String,
-        /// What the store said.
+        /// The store's message.
         why: String,
     },
     /// The store can't be read or written: no permission, or read-only.
@@ -319,7 +319,7 @@ pub enum LakeError {
     StoreRefuses {
         /// The table.
         uri: String,
-        /// What the store said.
+        /// The store's message.
         why: String,
     },
     /// The table names a file that it may not read: a base path or an external blob elsewhere, a symbolic link.
@@ -335,7 +335,7 @@ pub enum LakeError {
     Conflict {
         /// The table.
         uri: String,
-        /// What collided.
+        /// The conflict.
         why: String,
     },
     /// The table uses a feature that this version of Lance doesn't support.
@@ -343,7 +343,7 @@ pub enum LakeError {
     Unsupported {
         /// The table.
         uri: String,
-        /// What isn't supported.
+        /// The unsupported feature.
         why: String,
     },
     /// A file of the table is missing or damaged (or was cleaned up under an old version).
@@ -365,7 +365,7 @@ pub enum LakeError {
     Internal {
         /// The table, or what was worked on.
         uri: String,
-        /// What happened.
+        /// The error.
         why: String,
     },
 }

@@ -8,7 +8,7 @@ use tables::{StoreLimits, TableUri, UriPrefix};
 
 use crate::stop::Stop;
 
-/// What one table may read in addition to its own folder: base paths of shallow clones, external blobs.
+/// The files that one table may read in addition to its own folder: base paths of shallow clones, external blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlsoReads {
     /// The table.
@@ -25,7 +25,7 @@ pub struct LakeOptions {
     /// `google_service_account`, `azure_storage_account_name` and so on. The environment (`AWS_ACCESS_KEY_ID`, ...)
     /// provides those that are omitted, as with other tools.
     pub storage: HashMap<String, String>,
-    /// What some tables may read in addition to their own folders. All others read only their folders.
+    /// The files that some tables may read in addition to their own folders. All others read only their folders.
     pub also_reads: Vec<AlsoReads>,
     /// The largest size of the cache of indexes and their partitions, in bytes, over all tables. What a running query
     /// holds comes on top.
@@ -39,7 +39,7 @@ pub struct LakeOptions {
     pub connect_timeout: Duration,
     /// Longest time for one request to the store, including its body.
     pub request_timeout: Duration,
-    /// How often a failed request or a body that breaks off is retried.
+    /// The number of retries of a failed request or of a body that breaks off.
     pub retries_max: usize,
     /// After this time a failed request is not retried any more.
     pub retry_timeout: Duration,

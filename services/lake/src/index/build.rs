@@ -38,7 +38,7 @@ pub struct IndexSummary {
     pub version: u64,
     /// Keys that aren't unique; `None` if all are unique, or if this is no index of keys.
     pub duplicates: Option<DuplicateKeys>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 

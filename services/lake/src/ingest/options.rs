@@ -105,6 +105,6 @@ pub struct IngestSummary {
     pub key: Option<String>,
     /// The indexes of a table that was overwritten, which were dropped with its rows.
     pub dropped_indexes: Vec<IndexInfo>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }

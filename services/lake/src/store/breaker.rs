@@ -97,7 +97,7 @@ impl Breaker {
     /// that it was abandoned.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn admit(&mut self, now: Instant) -> Result<Option<Probe>, BreakerOpen> {
         self.check(now)?;
         if self.open_until.is_none() {

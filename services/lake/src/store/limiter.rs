@@ -29,7 +29,7 @@ const PROBE_WAIT: Duration = Duration::from_secs(1);
 pub struct StoreLimiter {
     /// The beginning of the URIs of the store's tables, for the log and errors.
     pub store: String,
-    /// How long a body may make no progress.
+    /// The longest time that a body may make no progress.
     pub stall_max: Duration,
     breaker: Mutex<Breaker>,
     /// Notified after a failure, after a success that closed the breaker, and when a probe was abandoned.

@@ -23,7 +23,7 @@ use super::limiter::StoreLimiter;
 use super::usage::StoreUsage;
 use super::wrapper::BucketFence;
 
-/// What the store does with a request.
+/// A step of the script: the store's response to a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     Answer,

@@ -19,7 +19,7 @@ use super::{Checked, byte_range, u32_at, u64_at};
 /// A page takes about 50 bytes of it and holds some megabytes, so this is enough for five million pages.
 const METADATA_BYTES_MAX: u64 = 256 << 20;
 
-/// How often a byte of a file may be in a buffer of a page, on average. Lance writes each byte once; a file in which
+/// The number of page buffers that a byte of a file may be in, on average. Lance writes each byte once; a file in which
 /// many pages share the same bytes takes many times its size in memory.
 const OVERLAP_MAX: u64 = 4;
 
