@@ -1,12 +1,12 @@
-//! Panics in Lance, made errors.
+//! Turns panics in Lance into errors.
 //!
-//! Lance and the decoders below it index and unwrap what they read from files, so a damaged file makes them panic.
-//! Everything that this crate asks of Lance goes through [`caught`]: whoever asked gets an error that names the table,
-//! and the task, its permits and its locks are as after any other error. A panic in a task that Lance started reaches
-//! its awaiter as a `JoinError`, which Lance makes an error or a panic there.
+//! Lance and the decoders below it index and unwrap what they read from files, so a damaged file makes them panic. All
+//! calls of Lance from this crate go through [`caught`]: the caller gets an error that names the table, and the task,
+//! its permits and its locks are left as after any other error. A panic in a task that Lance started reaches its
+//! awaiter as a `JoinError`, which Lance turns into an error or a panic there.
 //!
-//! Not caught, since they end the process: a failed allocation, an overflowed stack, and a panic while another one
-//! unwinds. `store/checked.rs` checks what would lead to those before Lance reads it.
+//! A failed allocation, a stack overflow, and a panic while another one unwinds are not caught: they end the process.
+//! `store/checked.rs` rejects files that would cause the first two before Lance reads them.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,13 +17,13 @@ use futures::FutureExt;
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
 
-/// Characters of a panic's message that are told.
+/// Characters of a panic's message that an error repeats.
 const MESSAGE_MAX: usize = 200;
 
 /// Awaits `work` on the table at `uri`. Errors: those of `work`, and `Corrupt` if it panics.
 pub(crate) async fn caught<T>(uri: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    // What a panic leaves half-done belongs to the future, which is dropped, or lies in Lance's caches, which keep
-    // nothing of a load that failed.
+    // Unwind safe: state that a panic leaves half-done belongs to the future, which is dropped, or to Lance's caches,
+    // which keep nothing of a load that failed.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
         Err(panic) => Err(LakeError::Corrupt {

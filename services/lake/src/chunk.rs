@@ -11,9 +11,9 @@ use crate::read::read_range;
 use crate::table::Table;
 
 impl Table {
-    /// The rows at the physical offsets `rows` of `fragment`: exactly `rows.len()` of them, in
-    /// order, deleted ones included (with whatever they held, or nulls). Columns are top-level
-    /// names, in the order wanted; columns that the fragment has no data for come as nulls.
+    /// Reads the rows at the physical offsets `rows` of `fragment`: exactly `rows.len()` of them, in order, including
+    /// deleted rows (with their old values, or nulls). Columns are top-level names, in the order wanted; a column
+    /// without data in the fragment is null.
     ///
     /// Errors: `FragmentNotFound`, `RangeOutOfBounds`, `ColumnNotFound`, `Corrupt`, and those of
     /// the store.

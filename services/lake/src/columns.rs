@@ -1,4 +1,4 @@
-//! The columns that one read asks for, resolved against a table.
+//! The columns of one read, resolved against a table.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use crate::error::{LakeError, Result};
 use crate::schema::stored_view;
 use crate::table::Table;
 
-/// Top-level columns, in the order asked for.
+/// Top-level columns, in the requested order.
 pub(crate) struct Columns {
-    /// What the caller gets.
+    /// The schema that the caller gets.
     pub served: SchemaRef,
     /// The fields as the table stores them.
     pub stored: LanceSchema,
-    /// The same with blobs by contents, as a fragment's reader takes them.
+    /// The stored fields with blobs by their contents, as a fragment's reader takes them.
     pub readable: LanceSchema,
-    /// Whether a blob of version 2 is among them: only Lance's scanner can read those by contents.
+    /// Whether a blob of version 2 is among them: only Lance's scanner can read the contents of those.
     pub blob_v2: bool,
 }
 
 impl Columns {
-    /// Errors: `ColumnNotFound`.
+    /// Looks up `names` in `table`. Errors: `ColumnNotFound`.
     pub(crate) fn resolve(table: &Table, names: &[String]) -> Result<Self> {
         let all = table.schema();
         let mut served = Vec::with_capacity(names.len());

@@ -1,13 +1,13 @@
-//! Lance's pool of threads that compute.
+//! Lance's CPU pool: its threads for computing.
 
 use std::convert::Infallible;
 
 use lance_core::utils::tokio::spawn_cpu;
 
-/// Waits until everything that Lance's CPU pool was given before has begun, and with one thread has ended.
+/// Waits until all jobs that are in the queue of Lance's CPU pool have begun; with one thread, until they have ended.
 ///
-/// The pool is first in, first out, and what it was given can't be taken back. So once this returns no more than its
-/// threads are at work for those that have gone, however many there were.
+/// The pool is first in, first out, and jobs can't be cancelled. So once this returns, at most one job per thread is
+/// still running for callers that have gone, however many they were.
 pub async fn cpu_pool_drained() {
     let Ok(()) = spawn_cpu(|| Ok::<_, Infallible>(())).await;
 }
@@ -22,11 +22,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_given_before_has_begun() {
+    async fn earlier_jobs_have_begun() {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
         let jobs = 3 * get_num_compute_intensive_cpus();
         for _ in 0..jobs {
-            // Nobody waits for it.
+            // Nobody awaits the job.
             drop(spawn_cpu(|| {
                 BEGUN.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(20));

@@ -1,23 +1,23 @@
-//! A stack that is deep enough for what plans and evaluates filters, whichever thread it is on.
+//! Provides a stack that is deep enough to plan and evaluate filters, on any thread.
 
 use std::future::{Future, poll_fn};
 
 use futures::future::BoxFuture;
 
-/// The stack of threads that plan and evaluate filters, in bytes. Filters are checked to need a quarter of it at most
-/// (`search/filter/tokens.rs` has the figures). Pages of it that nobody touches take no memory.
+/// The stack size of threads that plan and evaluate filters. Filters are limited to what needs at most a quarter of it
+/// (`search/filter/tokens.rs` has the figures). Untouched pages of a stack take no memory.
 pub const STACK_BYTES: usize = 16 << 20;
 
-/// A thread with less left than this gets a new stack of [`STACK_BYTES`] for as long as the work takes, which costs some
+/// A thread with less stack left than this gets a new one of [`STACK_BYTES`] while the work runs, which costs about
 /// 10 µs.
 const LEFT_BYTES_MIN: usize = 12 << 20;
 
-/// Runs `work` where it has at least [`LEFT_BYTES_MIN`] of stack.
+/// Runs `work` with at least [`LEFT_BYTES_MIN`] of stack.
 pub(crate) fn on_deep_stack<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(LEFT_BYTES_MIN, STACK_BYTES, work)
 }
 
-/// Polls `work` where it has at least [`LEFT_BYTES_MIN`] of stack.
+/// Polls `work` with at least [`LEFT_BYTES_MIN`] of stack.
 pub(crate) fn polled_on_deep_stack<'a, T: Send + 'a>(
     mut work: BoxFuture<'a, T>,
 ) -> impl Future<Output = T> + Send + 'a {

@@ -1,9 +1,9 @@
-//! The rows of a fragment that a version has deleted, as Lance has them.
+//! The deleted rows of a fragment.
 
 use lance_core::utils::deletion::DeletionVector;
 use tables::DeletedRows;
 
-/// Out of Lance's form, which is a set as long as it is small.
+/// Converts Lance's deletion vector, which is a set while it is small and a bitmap otherwise.
 pub(crate) fn deleted_rows(vector: Option<&DeletionVector>) -> DeletedRows {
     match vector {
         None | Some(DeletionVector::NoDeletions) => DeletedRows::default(),

@@ -1,9 +1,9 @@
 //! Turns Lance's and the object stores' errors into [`LakeError`]s.
 //!
-//! Lance wraps errors in several layers, and its messages carry source locations and line breaks.
-//! Here the chain is walked to the error that knows most (an `object_store::Error`, an
-//! `io::Error`), and the message is cut to one line without locations. Only where Lance itself
-//! kept nothing but text (errors shared by concurrent loads) is the text looked at.
+//! Lance wraps errors in several layers, and its messages have source locations and line breaks. This module walks the
+//! chain to the most specific error (an `object_store::Error`, an `io::Error`), and cuts the message to one line
+//! without locations. It looks at the text only where Lance itself kept nothing else (errors shared by concurrent
+//! loads).
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
@@ -12,13 +12,13 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
-use crate::store::{Damaged, Outside, trouble};
+use crate::store::{Damaged, ForbiddenPath, guard_message};
 
-/// Lance's words for a scheme that none of our stores has. A table's own URI is checked before, so that it is one of a
-/// base path or a blob.
+/// Lance's messages for a URI whose scheme has no store. A table's own URI was checked before, so it is that of a base
+/// path or a blob.
 const NO_SUCH_SCHEME: [&str; 2] = ["No object store provider found for scheme", "Unknown scheme:"];
 
-/// Says in this crate's terms what `error` means for the table at `uri`.
+/// Converts an error of Lance about the table at `uri`.
 pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
     let uri = uri.to_owned();
     if let Some(found) = store_fault(&uri, &error) {
@@ -47,8 +47,8 @@ pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
     }
 }
 
-/// The same for an error of opening a table, where bad input can only be the URI or the store's
-/// options.
+/// Converts an error of Lance from opening the table at `uri`. Bad input can only be the URI or the store's options
+/// then.
 pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     let bad_input = matches!(error, LanceError::InvalidInput { .. });
     match diagnose(uri, error) {
@@ -57,7 +57,7 @@ pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     }
 }
 
-/// A fault of the store rather than of the table, if the chain of causes has one.
+/// Finds an error of the store, of the fence or of the checks in the chain of causes.
 fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     let text = error.to_string();
     if let Some(why) = damaged(error, &text) {
@@ -66,14 +66,14 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     if let Some(why) = outside(error, &text) {
         return Some(LakeError::OutsideTable { uri: uri.to_owned(), why });
     }
-    // First, because what a machine without credentials is refused, or can't reach, is the place
-    // that would give it some.
+    // Before the chain is walked: a machine without credentials is refused by, or can't reach, the service that would
+    // issue them, and the chain would report that.
     if credentials_missing(uri, &text) {
         return Some(LakeError::CredentialsMissing { uri: uri.to_owned() });
     }
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
-        if let Some(why) = trouble(this) {
+        if let Some(why) = guard_message(this) {
             return Some(LakeError::StoreUnreachable { uri: uri.to_owned(), why });
         }
         if let Some(found) =
@@ -89,7 +89,7 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     text_fault(uri, &text)
 }
 
-/// What is said of a file that was found damaged before Lance read it.
+/// The message of a check that found a file damaged before Lance read it.
 fn damaged(error: &LanceError, text: &str) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
@@ -141,11 +141,11 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
     }
 }
 
-/// What is said of a file that the table names and may not read.
+/// The message about a file that the table names and may not read.
 fn outside(error: &LanceError, text: &str) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
-        if let Some(outside) = this.downcast_ref::<Outside>() {
+        if let Some(outside) = this.downcast_ref::<ForbiddenPath>() {
             return Some(outside.to_string());
         }
         cause = this.source();
@@ -153,10 +153,10 @@ fn outside(error: &LanceError, text: &str) -> Option<String> {
     if NO_SUCH_SCHEME.iter().any(|phrase| text.contains(phrase)) {
         return Some("the scheme of its URI is not file, s3, gs or az".to_owned());
     }
-    Outside::is_text(text).then(|| one_line(text))
+    ForbiddenPath::is_text(text).then(|| one_line(text))
 }
 
-/// Whether the store's client says that it has no credentials and nobody to ask for some.
+/// Whether the store's client has no credentials and no service that issues them.
 fn credentials_missing(uri: &str, text: &str) -> bool {
     const MISSING: [&str; 8] = [
         "Failed to get AWS credentials",
@@ -164,7 +164,7 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
         "CredentialsNotLoaded",
         "the credential provider was not enabled",
         "no storage account configured",
-        // What virtual machines ask for their role: Google's and Azure's.
+        // Paths of the metadata services of virtual machines: Google's and Azure's.
         "/computeMetadata/",
         "/metadata/identity/",
         "metadata.google.internal",
@@ -172,11 +172,12 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
     uri.contains("://") && MISSING.iter().any(|phrase| text.contains(phrase))
 }
 
-/// What the HTTP clients of the clouds say when they can't connect or can't sign.
+/// Recognises errors by their text, where Lance kept only that: those of the guard, and of the clouds' HTTP clients
+/// when they can't connect or sign.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     const UNREACHABLE: [&str; 11] = [
-        "the store is let be",
-        "stay taken: none was given back",
+        "the store's circuit breaker is open",
+        "requests in flight, the maximum, and none has ended",
         "has sent nothing more of",
         "error sending request",
         "Connection refused",
@@ -218,7 +219,7 @@ fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     None
 }
 
-/// The message on one line, without the `, /path/file.rs:12:34` locations that Lance adds.
+/// Puts a message on one line, without the `, /path/file.rs:12:34` locations that Lance adds.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     while let Some(at) = line.find(".rs:") {
@@ -251,38 +252,38 @@ mod tests {
     use crate::store::{Stalled, generic};
 
     #[test]
-    fn locations_and_breaks_go() {
+    fn locations_and_line_breaks_are_removed() {
         let text = "LanceError(IO): no\n such file, /home/x/.cargo/registry/src/lance-14.0.2/src/io.rs:12:34";
         assert_eq!(one_line(text), "no such file");
         assert_eq!(one_line("plain"), "plain");
     }
 
     #[test]
-    fn the_store_is_blamed_for_what_it_said() {
+    fn errors_of_the_store_are_recognised() {
         let refused =
             StoreError::PermissionDenied { path: "t/x".into(), source: "403 Forbidden".into() };
         let error = diagnose("s3://b/t", LanceError::from(refused));
         assert!(matches!(error, LakeError::CredentialsRefused { .. }), "{error:?}");
-        let said = |kind: ErrorKind| diagnose("/t", LanceError::from(std::io::Error::from(kind)));
-        assert!(matches!(said(ErrorKind::StorageFull), LakeError::StoreFull { .. }));
-        assert!(matches!(said(ErrorKind::ReadOnlyFilesystem), LakeError::StoreRefuses { .. }));
-        assert!(matches!(said(ErrorKind::NotADirectory), LakeError::BadUri { .. }));
-        let nobody = LanceError::io(
+        let io = |kind: ErrorKind| diagnose("/t", LanceError::from(std::io::Error::from(kind)));
+        assert!(matches!(io(ErrorKind::StorageFull), LakeError::StoreFull { .. }));
+        assert!(matches!(io(ErrorKind::ReadOnlyFilesystem), LakeError::StoreRefuses { .. }));
+        assert!(matches!(io(ErrorKind::NotADirectory), LakeError::BadUri { .. }));
+        let no_credentials = LanceError::io(
             "Failed to get AWS credentials: ProviderError(.. SdkBody { inner: Once(None) } ..)",
         );
-        let error = diagnose("s3://b/t", nobody);
+        let error = diagnose("s3://b/t", no_credentials);
         assert!(matches!(error, LakeError::CredentialsMissing { .. }), "{error:?}");
         assert!(!error.to_string().contains("SdkBody"), "{error}");
-        let silent = Stalled {
+        let stalled = Stalled {
             store: "s3://b".into(),
             path: "t/x".into(),
             received: 1,
             expected: 2,
             waited: Duration::from_secs(10),
         };
-        let silent = LanceError::from(generic(silent));
-        // Also where an error is shared, and only its text is left.
-        for error in [LanceError::io(silent.to_string()), silent] {
+        let stalled = LanceError::from(generic(stalled));
+        // The first is a shared error, of which only the text is left.
+        for error in [LanceError::io(stalled.to_string()), stalled] {
             let error = diagnose("s3://b/t", error);
             assert!(matches!(error, LakeError::StoreUnreachable { .. }), "{error:?}");
             assert!(error.to_string().contains("store.stall_max"), "{error}");

@@ -1,19 +1,19 @@
-//! What can go wrong with a table, named so that each kind maps to one gRPC status.
+//! The errors of this crate. Each kind maps to one gRPC status.
 //!
-//! Every message is one line, names what is at fault (URI, version, column, address, file) and,
-//! where the user can do something, says what. Match on the variants, never on the text.
+//! Every message is one line, names what is at fault (URI, version, column, address, file) and says what the user can
+//! do, if anything. Match on the variants, never on the text.
 
 use std::path::PathBuf;
 
 use address::RowAddr;
 
 use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
-use crate::words::{addresses_said, candidates_said, counted, listed, quoted};
+use crate::words::{counted, listed, listed_addresses, listed_candidates, quoted};
 
-/// Shorthand for results of this crate.
+/// The results of this crate's functions.
 pub type Result<T> = std::result::Result<T, LakeError>;
 
-/// Everything that this crate's functions fail with.
+/// The errors of this crate's functions.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
     /// There is no table at the URI.
@@ -30,14 +30,14 @@ pub enum LakeError {
         /// The URI as given.
         uri: String,
     },
-    /// The table exists, that version of it doesn't (never made, or cleaned up).
+    /// The table exists, but the version doesn't (never made, or cleaned up).
     #[error("{uri} has no version {version} (never made, or cleaned up); its latest is {latest}")]
     VersionNotFound {
         /// The table.
         uri: String,
-        /// The version asked for.
+        /// The requested version.
         version: u64,
-        /// The latest version there is; 0 when unknown.
+        /// The latest version; 0 when unknown.
         latest: u64,
     },
     /// The version has no fragment with that id.
@@ -57,17 +57,17 @@ pub enum LakeError {
         column_hint(column, available)
     )]
     ColumnNotFound {
-        /// The name asked for.
+        /// The requested name.
         column: String,
         /// The table's columns.
         available: Vec<String>,
     },
     /// A request left out the column, and the table has none or several to choose from.
-    #[error("name the {purpose} column: {}", candidates_said(candidates))]
+    #[error("name the {purpose} column: {}", listed_candidates(candidates))]
     ColumnNotNamed {
-        /// "vector", "text" or "key".
+        /// `vector`, `text` or `key`.
         purpose: &'static str,
-        /// The columns that would do.
+        /// The columns of a suitable type.
         candidates: Vec<String>,
     },
     /// Rows (by physical offset) that the fragment doesn't have.
@@ -78,9 +78,9 @@ pub enum LakeError {
     RangeOutOfBounds {
         /// The fragment's id.
         fragment: u32,
-        /// First row asked for.
+        /// The first requested row.
         start: u32,
-        /// One past the last row asked for.
+        /// One past the last requested row.
         end: u32,
         /// Rows the fragment has, deleted ones counted.
         physical_rows: u32,
@@ -88,14 +88,14 @@ pub enum LakeError {
     /// Row addresses that this version doesn't have: out of range, or deleted.
     #[error(
         "{} not in version {version} of {uri} (never there, or deleted)",
-        addresses_said(addresses)
+        listed_addresses(addresses)
     )]
     RowNotFound {
         /// The table.
         uri: String,
         /// The version.
         version: u64,
-        /// All the addresses that are missing, in the order asked for.
+        /// All the addresses that are missing, in the requested order.
         addresses: Vec<RowAddr>,
     },
     /// The table records no key column, and the request names none.
@@ -113,7 +113,7 @@ pub enum LakeError {
         column: String,
         /// The key as given.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A filter that doesn't parse, or names unknown columns, or mixes types.
@@ -121,13 +121,13 @@ pub enum LakeError {
     BadFilter {
         /// The filter as given.
         filter: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A query that asks for something impossible (k = 0, no words, a NaN in the vector).
     #[error("bad query: {why}")]
     BadQuery {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A query vector of the wrong length.
@@ -159,7 +159,7 @@ pub enum LakeError {
     NoIndex {
         /// The table.
         uri: String,
-        /// What was searched of it.
+        /// The version that was searched.
         version: u64,
         /// The column.
         column: String,
@@ -169,7 +169,7 @@ pub enum LakeError {
     NoTextIndex {
         /// The table.
         uri: String,
-        /// What was searched of it.
+        /// The version that was searched.
         version: u64,
         /// The columns that one could be built on.
         columns: Vec<String>,
@@ -188,27 +188,27 @@ pub enum LakeError {
         rows: u64,
         /// Rows needed.
         needed: u64,
-        /// What to do.
+        /// The advice.
         instead: String,
     },
-    /// Settings of an index that contradict each other, or that its column can't have.
+    /// Settings of an index that contradict each other or don't fit the column.
     #[error("the index can't be built: {why}")]
     BadIndex {
-        /// What is wrong with them.
+        /// The reason.
         why: String,
     },
-    /// A column of a type that the operation (or Lance) doesn't take.
+    /// A column of a type that the operation (or Lance) doesn't support.
     #[error("column {column:?} is {data_type}: {why}")]
     UnsupportedType {
         /// The column.
         column: String,
         /// Its Arrow type.
         data_type: String,
-        /// What isn't possible with it, and what to do instead.
+        /// The operation that isn't possible, and the advice.
         why: String,
     },
-    /// A column of a name that Lance keeps for itself.
-    #[error("column {column:?}: Lance keeps this name for itself; rename the column in the files")]
+    /// A column with a name that Lance reserves.
+    #[error("column {column:?}: Lance reserves this name; rename the column in the files")]
     ReservedColumn {
         /// The column.
         column: String,
@@ -218,7 +218,7 @@ pub enum LakeError {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line, row or column where known.
+        /// The reason, with line, row or column where known.
         why: String,
     },
     /// A file whose columns don't agree with the table or with the files before it.
@@ -228,7 +228,7 @@ pub enum LakeError {
         path: PathBuf,
         /// The column at fault.
         column: String,
-        /// How it differs from what.
+        /// The difference, and from which schema.
         why: String,
     },
     /// The store doesn't answer: wrong endpoint, no network, name not resolved, or timeouts.
@@ -236,7 +236,7 @@ pub enum LakeError {
     StoreUnreachable {
         /// The table.
         uri: String,
-        /// What the connection failed with.
+        /// The error of the connection.
         why: String,
     },
     /// No credentials are given, and none are found where the store's client looks for them.
@@ -245,14 +245,14 @@ pub enum LakeError {
         /// The table.
         uri: String,
     },
-    /// The store answers, and refuses.
+    /// The store answers and refuses the credentials.
     #[error(
         "the store of {uri} refuses the credentials: {why}; check keys, region and bucket policy"
     )]
     CredentialsRefused {
         /// The table.
         uri: String,
-        /// What the store said.
+        /// The store's message.
         why: String,
     },
     /// An option of object stores that none of them has.
@@ -272,7 +272,7 @@ pub enum LakeError {
         /// The option's name.
         name: String,
     },
-    /// A table has one key column, and this isn't it.
+    /// The table has another key column.
     #[error(
         "the key column of {uri} is {present:?}, which rows are found by; to have them found by {column:?} instead, \
          say so: `bireme index --table {uri} --key {column} --replace-key`"
@@ -282,10 +282,10 @@ pub enum LakeError {
         uri: String,
         /// The key column that it has.
         present: String,
-        /// The one that was asked for.
+        /// The one that was requested.
         column: String,
     },
-    /// A key column has a value in each row; this one hasn't.
+    /// The column can't be the key: it is null in some rows.
     #[error(
         "column {column:?} of {uri} can't be its key: it is null in {}, which no key would find; fill it in, or index it \
          as it is with --scalar, and name it in look-ups with --key-column", counted(*rows, "row")
@@ -295,7 +295,7 @@ pub enum LakeError {
         uri: String,
         /// The column.
         column: String,
-        /// How many live rows have none.
+        /// The number of live rows without a key.
         rows: u64,
     },
     /// The URI or the store's options can't be understood.
@@ -303,7 +303,7 @@ pub enum LakeError {
     BadUri {
         /// The table's URI as given.
         uri: String,
-        /// What is wrong with it or with the store options.
+        /// The reason, in the URI or the store options.
         why: String,
     },
     /// No space left, or a quota is used up.
@@ -311,15 +311,15 @@ pub enum LakeError {
     StoreFull {
         /// The table.
         uri: String,
-        /// What the store said.
+        /// The store's message.
         why: String,
     },
-    /// No permission, read-only: the store's place can't be written to or read.
+    /// The store can't be read or written: no permission, or read-only.
     #[error("{uri}: {why}")]
     StoreRefuses {
         /// The table.
         uri: String,
-        /// What the store said.
+        /// The store's message.
         why: String,
     },
     /// The table names a file that it may not read: a base path or an external blob elsewhere, a symbolic link.
@@ -335,15 +335,15 @@ pub enum LakeError {
     Conflict {
         /// The table.
         uri: String,
-        /// What collided.
+        /// The conflict.
         why: String,
     },
-    /// The table uses something that this version of Lance can't do.
+    /// The table uses a feature that this version of Lance doesn't support.
     #[error("{uri}: not supported: {why}")]
     Unsupported {
         /// The table.
         uri: String,
-        /// What isn't supported.
+        /// The unsupported feature.
         why: String,
     },
     /// A file of the table is missing or damaged (or was cleaned up under an old version).
@@ -365,7 +365,7 @@ pub enum LakeError {
     Internal {
         /// The table, or what was worked on.
         uri: String,
-        /// What happened.
+        /// The error.
         why: String,
     },
 }
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_one_line_and_count_what_they_leave_out() {
+    fn messages_are_one_line_and_count_what_they_omit() {
         let error = LakeError::RowNotFound {
             uri: "t".into(),
             version: 3,

@@ -1,10 +1,10 @@
-//! How the errors of tables are said on the wire, by both tiers alike.
+//! Converts this crate's errors to their form on the wire, which both tiers use.
 
 use wire::{Fault, Reason};
 
 use crate::LakeError;
 
-/// The gRPC form of an error: its reason, its sentence, and what is at fault for programs.
+/// The gRPC form of an error: its reason, its message, and metadata that says what is at fault.
 pub fn fault_of(error: &LakeError) -> Fault {
     let fault = Fault::new(reason_of(error), error.to_string());
     match error {
@@ -49,7 +49,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         LakeError::UnknownOption { name, .. } | LakeError::UserInEndpoint { name } => {
             fault.with("option", name)
         }
-        // A filter is in the message already.
+        // The message has all that there is to say.
         LakeError::BadFilter { .. }
         | LakeError::ColumnNotNamed { .. }
         | LakeError::BadQuery { .. }

@@ -1,11 +1,11 @@
-//! What is known of a fragment without reading it.
+//! The metadata of a fragment.
 
 use lance::dataset::fragment::FileFragment;
 use lance_core::datatypes::Field;
 use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
 
-/// Reads the counts from the manifest; touches the store only where an old writer left them out.
+/// Reads the counts from the manifest. Asks the store only for those that an old writer omitted.
 pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
     let metadata = fragment.metadata();
     let info = FragmentInfo {
@@ -14,7 +14,7 @@ pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo>
         deleted_rows: u32_of(fragment.count_deletions().await? as u64, "deletion count")?,
         first_file_bytes: first_file_bytes(fragment).await,
     };
-    // Live rows are counted by their difference.
+    // The number of live rows is the difference, which must not wrap.
     if info.deleted_rows > info.physical_rows {
         let FragmentInfo { id, physical_rows, deleted_rows, .. } = info;
         let why = format!("fragment {id} has {physical_rows} rows, and {deleted_rows} are deleted");
@@ -29,8 +29,8 @@ fn u32_of(number: u64, what: &str) -> lance::Result<u32> {
         .map_err(|_| lance::Error::not_supported(format!("{what} {number} is over 2^32")))
 }
 
-/// The size must be the same whoever asks and whenever: Lance fills in unknown sizes of a cached
-/// manifest as it reads the files, so an unknown one is asked for here, once, at the open.
+/// The size of the first data file, which must not change while the table is open. Lance fills in unknown sizes of a
+/// cached manifest as it reads the files, so an unknown size is requested here, once, when the table is opened.
 async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
     let file = fragment.metadata().files.first()?;
     if let Some(bytes) = file.file_size_bytes.get() {
@@ -41,10 +41,10 @@ async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
     store.size(&dataset.data_dir().join(file.path.as_str())).await.ok()
 }
 
-/// Names the files that hold `column` (a top-level field with all that is nested in it) in
-/// `fragment`: for each of its fields `id:type:path`, or `id:type:absent` where the fragment has no
-/// data for it, then each overlay that replaces some of its values. Two packs with equal identities
-/// hold equal bytes: data files never change and their names are never reused.
+/// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of its fields
+/// `id:type:path`, or `id:type:absent` where the fragment has no data for it, then each overlay that replaces some of
+/// its values. Two packs with equal identities have equal bytes: data files never change and their names are never
+/// reused.
 pub(crate) fn file_identity(fragment: &Fragment, column: &Field) -> String {
     let mut fields = Vec::new();
     collect_fields(column, &mut fields);

@@ -1,16 +1,16 @@
-//! What to do about an error, where that takes more than a clause.
+//! The parts of error messages that say what to do.
 
 use lance_core::{ROW_ADDR, is_system_column};
 use spelling::nearest;
 
 use crate::words::listed;
 
-/// For a column that isn't among those `available`.
+/// The hint for a column that isn't among those `available`.
 pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     match column {
-        "_distance" | "_score" => "; it comes by itself with the rows of a search".to_owned(),
-        ROW_ADDR => "; it comes by itself with every row".to_owned(),
-        column if is_system_column(column) => "; Lance keeps this name for itself".to_owned(),
+        "_distance" | "_score" => "; it is returned with the rows of a search".to_owned(),
+        ROW_ADDR => "; it is returned with every row".to_owned(),
+        column if is_system_column(column) => "; Lance reserves this name".to_owned(),
         _ => match nearest(column, available.iter().map(String::as_str)) {
             Some(meant) => format!("; did you mean {meant:?}?"),
             None => String::new(),
@@ -18,7 +18,7 @@ pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     }
 }
 
-/// For a table at `uri` whose `columns` could have a full-text index.
+/// The hint for a table at `uri` whose `columns` could have a full-text index.
 pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
     let (columns_are, column) = match columns {
         [] => return "it has no column of text".to_owned(),
@@ -28,7 +28,7 @@ pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
     format!("its text {columns_are} {}; {}", listed(columns), build_text_index(uri, column))
 }
 
-/// How `column` of the table at `uri` gets a full-text index.
+/// The hint that says how to build a full-text index on `column` of the table at `uri`.
 pub(crate) fn build_text_index(uri: &str, column: &str) -> String {
     format!(
         "build one with `bireme index --table {uri} --text {column}` (overwriting a table drops its indexes), \
@@ -36,7 +36,7 @@ pub(crate) fn build_text_index(uri: &str, column: &str) -> String {
     )
 }
 
-/// For an option that there isn't.
+/// The hint for an option that doesn't exist.
 pub(crate) fn option_hint(nearest: Option<&str>) -> String {
     match nearest {
         Some(nearest) => format!("did you mean {nearest}?"),
@@ -45,7 +45,7 @@ pub(crate) fn option_hint(nearest: Option<&str>) -> String {
     }
 }
 
-/// Where the store of `uri` takes its credentials from.
+/// The hint that says where the store of `uri` takes its credentials from.
 pub(crate) fn credentials_hint(uri: &str) -> &'static str {
     match uri.split("://").next() {
         Some("s3" | "s3+ddb") => {
@@ -70,11 +70,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_fit_what_is_missing() {
+    fn hints_fit_the_error() {
         let columns = ["a".to_owned(), "gloss".to_owned()];
         assert_eq!(column_hint("name", &columns), "");
         assert_eq!(column_hint("glos", &columns), r#"; did you mean "gloss"?"#);
-        assert!(column_hint("_rowaddr", &columns).contains("by itself"));
+        assert!(column_hint("_rowaddr", &columns).contains("returned"));
         assert!(column_hint("_rowid", &columns).contains("Lance"));
         assert_eq!(text_index_hint("t", &[]), "it has no column of text");
         let hint = text_index_hint("t", &columns);

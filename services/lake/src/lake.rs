@@ -1,4 +1,4 @@
-//! The way in: opens tables, one shared session for all of them.
+//! Opens tables, which share one Lance session.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,17 +14,17 @@ use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use tables::{CacheUse, StorePrices, TableUri};
 use wire::fetch::StoreUse;
 
+use crate::canonical::{resolved, resolved_prefix};
 use crate::caught::caught;
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::{AlsoReads, LakeOptions};
-use crate::place::{resolved, resolved_prefix};
 use crate::stop::Stop;
 use crate::store::{FENCE_OPTION, Fence, Guard, StoreUsage, TableGuard, registry};
 use crate::table::Table;
 
-/// A way to tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`,
-/// `gs://bucket/t`, `az://container/t`). Cheap to clone; clones share caches and connections.
+/// Opens tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`, `gs://bucket/t`,
+/// `az://container/t`). Cheap to clone; clones share caches and connections.
 #[derive(Clone)]
 pub struct Lake {
     inner: Arc<Inner>,
@@ -45,13 +45,13 @@ struct Inner {
 
 impl std::fmt::Debug for Lake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the store options: they hold secrets.
+        // Without the store options: they hold secrets.
         f.debug_struct("Lake").field("session", &self.inner.session).finish_non_exhaustive()
     }
 }
 
 impl Lake {
-    /// Touches neither disk nor network.
+    /// Creates a lake. Uses neither disk nor network.
     pub fn new(options: LakeOptions) -> Self {
         let session =
             Session::new(options.index_cache_bytes, options.metadata_cache_bytes, registry());
@@ -83,8 +83,8 @@ impl Lake {
         caught(uri.as_str(), opened).await
     }
 
-    /// A table's URI in its canonical form: a folder by its absolute path, without symbolic links. Relative paths are
-    /// of the working directory.
+    /// Returns a table's URI in its canonical form: a folder's absolute path, without symbolic links. Relative paths
+    /// start at the working directory.
     ///
     /// Errors: `BadUri`, `StoreRefuses` for a path that this process may not look up.
     pub async fn canonical(&self, uri: &str) -> Result<TableUri> {
@@ -100,13 +100,13 @@ impl Lake {
     pub async fn open_version(&self, uri: &str, version: u64) -> Result<Table> {
         let uri = self.canonical(uri).await?;
         let load = self.builder(&uri).await?.with_version(version).load();
-        match self.within(uri.as_str(), load).await {
+        match self.with_open_timeout(uri.as_str(), load).await {
             Ok(dataset) => {
                 let opened = Table::new(self.clone(), uri.clone(), dataset);
                 caught(uri.as_str(), opened).await
             }
-            // A missing version is reported in several ways; the table itself tells them apart
-            // from a missing table or a store that doesn't answer.
+            // Lance reports a missing version in several ways. Opening the latest version tells them apart from a
+            // missing table.
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),
@@ -117,20 +117,20 @@ impl Lake {
         }
     }
 
-    /// The number of the latest version of the table at `uri`. For a table that is open already,
+    /// Returns the number of the latest version of the table at `uri`. For a table that is open already,
     /// [`Table::latest_version`] is cheaper. Errors: those of [`open`](Self::open).
     pub async fn latest_version(&self, uri: &str) -> Result<u64> {
         Ok(self.dataset(&self.canonical(uri).await?).await?.version_id())
     }
 
-    /// The latest version as Lance sees it.
+    /// Opens the latest version, as Lance's type.
     pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
         let load = self.builder(uri).await?.load();
-        self.within(uri.as_str(), load).await
+        self.with_open_timeout(uri.as_str(), load).await
     }
 
-    /// `work` on the table at `uri`, given up after the time that opening may take.
-    pub(crate) async fn within<T>(
+    /// Awaits `work` on the table at `uri` for at most `open_timeout`.
+    pub(crate) async fn with_open_timeout<T>(
         &self,
         uri: &str,
         work: impl Future<Output = lance::Result<T>>,
@@ -153,12 +153,12 @@ impl Lake {
         &self.inner.stop
     }
 
-    /// What object stores were asked for since the start.
+    /// The requests to object stores since the start.
     pub fn store_use(&self) -> StoreUse {
         self.inner.usage.at(&self.inner.prices)
     }
 
-    /// How Lance's caches are used.
+    /// The use of Lance's caches.
     pub async fn cache_use(&self) -> Vec<CacheUse> {
         let session = &self.inner.session;
         let (index, metadata) =
@@ -176,7 +176,7 @@ impl Lake {
         ]
     }
 
-    /// How Lance reaches the stores of one table.
+    /// The parameters with which Lance makes the stores of one table.
     pub(crate) async fn store_params(&self, uri: &TableUri) -> Result<ObjectStoreParams> {
         let fence = self.fence(uri).await?;
         let mut options = self.inner.store_options.clone();
@@ -190,7 +190,7 @@ impl Lake {
         })
     }
 
-    /// What one table may read: its own folder, and what it is allowed besides.
+    /// The fence of one table: its own folder, and what it may also read.
     async fn fence(&self, uri: &TableUri) -> Result<Fence> {
         let mut also = Vec::new();
         for AlsoReads { table, prefixes } in &self.inner.also_reads {
@@ -204,7 +204,7 @@ impl Lake {
     }
 
     async fn builder(&self, uri: &TableUri) -> Result<DatasetBuilder> {
-        // Lance keeps the names of stores that nobody has any longer until it is asked for those that somebody has.
+        // Lance forgets the names of stores that are no longer used only when it lists those that are.
         self.inner.session.store_registry().active_stores();
         Ok(DatasetBuilder::from_uri(uri.as_str())
             .with_session(self.inner.session.clone())

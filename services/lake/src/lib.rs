@@ -1,24 +1,23 @@
-//! Tables in object storage or folders, by way of Lance: the only crate that knows Lance,
-//! DataFusion and object stores.
+//! Reads Lance tables in object storage or folders. This is the only crate that knows Lance, DataFusion and object
+//! stores.
 //!
-//! A [`Lake`] opens tables; a [`Table`] is one version of one, immutable. Through it go
+//! A [`Lake`] opens tables; a [`Table`] is one version of a table, immutable. A table provides
 //!
-//! - what there is: [`Table::schema`], [`Table::fragments`], [`Table::deleted`],
-//!   [`Table::indexes`], [`Table::newer`];
-//! - rows for filling, [`Table::read_chunk`], by physical position, and single rows,
-//!   [`Table::take`], by address;
-//! - searches that answer with row addresses only: [`Table::search_vector`],
-//!   [`Table::search_text`], [`Table::search_filter`], [`Table::lookup`].
+//! - metadata: [`Table::schema`], [`Table::fragments`], [`Table::deleted`], [`Table::indexes`], [`Table::newer`];
+//! - rows for filling by physical position, [`Table::read_chunk`], and single rows by address, [`Table::take`];
+//! - searches that return row addresses only: [`Table::search_vector`], [`Table::search_text`],
+//!   [`Table::search_filter`], [`Table::lookup`].
 //!
-//! [`ingest`] and [`build_index`] make tables and indexes.
+//! [`ingest`] makes tables and [`build_index`] makes indexes.
 //!
-//! Invariants: nothing of Lance or DataFusion is in the public interface, only Arrow; every row is
-//! named by its address (stable row ids are translated); a `Table` answers the same forever;
-//! every error says which table, column, address or file is at fault ([`LakeError`]).
+//! Invariants: the public interface has Arrow types but none of Lance or DataFusion; every row is identified by its
+//! address (stable row ids are translated); a `Table`'s answers never change; every error says which table, column,
+//! address or file is at fault ([`LakeError`]).
 //!
-//! Deliberately not here: caching of rows (that is the I/O node's), refinement of vector searches
-//! by exact distances (likewise), retries beyond those of Lance and of the store's client.
+//! The crate deliberately does not cache rows or rerank vector searches by exact distances (the I/O nodes do both), and
+//! it does not retry beyond what Lance and the store's client do.
 
+mod canonical;
 mod caught;
 mod chunk;
 mod columns;
@@ -33,9 +32,9 @@ mod hint;
 mod index;
 mod ingest;
 mod lake;
+mod on_runtime;
 mod option_names;
 mod options;
-mod place;
 mod read;
 mod rows;
 mod schema;
@@ -44,7 +43,6 @@ mod stop;
 mod store;
 mod table;
 mod take;
-mod within;
 mod words;
 
 pub use cpu_pool::cpu_pool_drained;
@@ -57,6 +55,7 @@ pub use index::{
 };
 pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
 pub use lake::Lake;
+pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
@@ -66,5 +65,4 @@ pub use tables::{
     DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, TableUri, UriPrefix,
     cache_samples, shown, store_samples,
 };
-pub use within::within;
 pub use words::quoted;

@@ -1,5 +1,5 @@
-//! The names of object stores' options, as Lance and the stores' clients know them: of one that they don't know they
-//! say nothing, and leave it out.
+//! Checks the names of object stores' options. Lance and the stores' clients ignore a name that they don't know,
+//! without a message.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use spelling::nearest;
 
 use crate::error::{LakeError, Result};
 
-/// What Lance reads itself, beside what the stores' clients take.
-const OF_LANCE: [&str; 11] = [
+/// The options that Lance itself reads, in addition to those of the stores' clients.
+const LANCE_OPTIONS: [&str; 11] = [
     "aws_provider_scheme",
     "aws_security_token",
     "block_size",
@@ -23,11 +23,12 @@ const OF_LANCE: [&str; 11] = [
     "use_opendal",
 ];
 
-/// Names that go on as they like: HTTP headers, options of one of a table's places, Lance's throttle.
-const BEGINNINGS: [&str; 3] = ["headers.", "base_", "lance_"];
+/// The beginnings of names that are free after it: HTTP headers, options of one of a table's base paths, Lance's
+/// throttle.
+const PREFIXES: [&str; 3] = ["headers.", "base_", "lance_"];
 
-/// What a misspelt name may be meant for, beside those of Lance.
-const USUAL: [&str; 37] = [
+/// The names that are suggested for a misspelt one, in addition to Lance's.
+const COMMON_OPTIONS: [&str; 37] = [
     "access_key_id",
     "allow_http",
     "allow_invalid_certificates",
@@ -67,13 +68,13 @@ const USUAL: [&str; 37] = [
     "user_agent",
 ];
 
-/// Whether every option is one that a store may take, of whichever cloud.
+/// Checks that each option is known to the store of some cloud.
 ///
 /// # Errors
-/// [`LakeError::UnknownOption`] for the first that none takes, with the name that it is likely meant for;
+/// [`LakeError::UnknownOption`] for the first that isn't, with the name that is likely meant;
 /// [`LakeError::UserInEndpoint`] for an endpoint with a user name or password.
 pub fn check_storage(options: &HashMap<String, String>) -> Result<()> {
-    // A store's client sends nothing of it, and whoever reports a failure may repeat the endpoint.
+    // A store's client doesn't send the user name and password, and error messages may repeat the endpoint.
     let has_user = |(name, value): &(&String, &String)| {
         let host = value.split_once("://").map_or(value.as_str(), |(_, rest)| rest);
         let is_endpoint = name.ends_with("endpoint") || name.ends_with("endpoint_url");
@@ -82,20 +83,20 @@ pub fn check_storage(options: &HashMap<String, String>) -> Result<()> {
     if let Some((name, _)) = options.iter().find(has_user) {
         return Err(LakeError::UserInEndpoint { name: name.clone() });
     }
-    // OpenDAL has names of its own.
+    // OpenDAL has its own names.
     if options.contains_key("use_opendal") {
         return Ok(());
     }
     let unknown = options.keys().filter(|name| !is_known(name)).min();
     unknown.map_or(Ok(()), |name| {
-        let known = USUAL.into_iter().chain(OF_LANCE);
+        let known = COMMON_OPTIONS.into_iter().chain(LANCE_OPTIONS);
         Err(LakeError::UnknownOption { name: name.clone(), nearest: nearest(name, known) })
     })
 }
 
 fn is_known(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    if OF_LANCE.contains(&name.as_str()) || BEGINNINGS.iter().any(|it| name.starts_with(it)) {
+    if LANCE_OPTIONS.contains(&name.as_str()) || PREFIXES.iter().any(|it| name.starts_with(it)) {
         return true;
     }
     let alone = StorageOptions(HashMap::from([(name, String::new())]));
@@ -113,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_suggested_is_known_and_so_is_what_any_store_takes() {
-        checked(&USUAL).unwrap();
-        checked(&OF_LANCE).unwrap();
+    fn suggested_names_and_names_of_any_store_are_known() {
+        checked(&COMMON_OPTIONS).unwrap();
+        checked(&LANCE_OPTIONS).unwrap();
         for name in [
             "AWS_REGION",
             "bucket_name",
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_refused_with_the_one_that_is_meant() {
+    fn a_misspelt_name_is_refused_with_a_suggestion() {
         for (name, meant) in [
             ("aws_acess_key_id", "aws_access_key_id"),
             ("aws_acces_key_id", "aws_access_key_id"),
@@ -145,15 +146,21 @@ mod tests {
             ("alow_http", "allow_http"),
             ("azure_storage_acount_name", "azure_storage_account_name"),
         ] {
-            let said = checked(&["aws_region", name]).unwrap_err().to_string();
-            assert!(said.contains(name) && said.contains(&format!("mean {meant}")), "{said}");
+            let message = checked(&["aws_region", name]).unwrap_err().to_string();
+            assert!(
+                message.contains(name) && message.contains(&format!("mean {meant}")),
+                "{message}"
+            );
         }
         let secret = [("aws_endpoint".into(), "http://key:5ecret@minio:9000".into())];
-        let said = check_storage(&secret.into()).unwrap_err().to_string();
-        assert!(said.contains("`aws_endpoint`") && !said.contains("5ecret"), "{said}");
+        let message = check_storage(&secret.into()).unwrap_err().to_string();
+        assert!(message.contains("`aws_endpoint`") && !message.contains("5ecret"), "{message}");
         check_storage(&[("endpoint".into(), "http://minio:9000/a@b".into())].into()).unwrap();
-        let said = checked(&["colour"]).unwrap_err().to_string();
-        assert!(said.contains("`colour`") && said.contains("such as aws_endpoint"), "{said}");
+        let message = checked(&["colour"]).unwrap_err().to_string();
+        assert!(
+            message.contains("`colour`") && message.contains("such as aws_endpoint"),
+            "{message}"
+        );
         checked(&["colour", "use_opendal"]).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! How tables are reached, and how much memory may be spent on knowing them.
+//! The settings of a [`Lake`](crate::Lake): access to the stores, and memory for caches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use tables::{StoreLimits, TableUri, UriPrefix};
 
 use crate::stop::Stop;
 
-/// What one table may read beside its own folder: base paths of shallow clones, external blobs.
+/// The files that one table may read in addition to its own folder: base paths of shallow clones, external blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlsoReads {
     /// The table.
@@ -17,39 +17,39 @@ pub struct AlsoReads {
     pub prefixes: Vec<UriPrefix>,
 }
 
-/// Settings of a [`Lake`](crate::Lake), the same for all its tables.
+/// The settings of a [`Lake`](crate::Lake), for all its tables.
 #[derive(Clone)]
 pub struct LakeOptions {
     /// Options of the object stores, by the names that the `object_store` crate gives them:
     /// `aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, `allow_http`,
-    /// `google_service_account`, `azure_storage_account_name` and so on. What is left out comes
-    /// from the environment (`AWS_ACCESS_KEY_ID`, ...), as with other tools.
+    /// `google_service_account`, `azure_storage_account_name` and so on. The environment (`AWS_ACCESS_KEY_ID`, ...)
+    /// provides those that are omitted, as with other tools.
     pub storage: HashMap<String, String>,
-    /// What some tables may read beside their own folders; all others read nothing else.
+    /// The files that some tables may read in addition to their own folders. All others read only their folders.
     pub also_reads: Vec<AlsoReads>,
-    /// Upper bound of the memory that opened indexes and their partitions stay in, in bytes, over
-    /// all tables. What a running query holds comes on top.
+    /// The largest size of the cache of indexes and their partitions, in bytes, over all tables. What a running query
+    /// holds comes on top.
     pub index_cache_bytes: usize,
-    /// Upper bound of the memory for manifests, file footers and deletion vectors, in bytes.
+    /// The largest size of the cache of manifests, file footers and deletion vectors, in bytes.
     pub metadata_cache_bytes: usize,
-    /// Longest time that opening a table, or asking for its latest version, may take before the
-    /// store counts as unreachable.
+    /// Longest time that opening a table, or finding its latest version, may take before the store counts as
+    /// unreachable.
     pub open_timeout: Duration,
     /// Longest time to establish one connection to the store.
     pub connect_timeout: Duration,
-    /// Longest time for one request to the store, its body included.
+    /// Longest time for one request to the store, including its body.
     pub request_timeout: Duration,
-    /// How often a failed request is repeated (reads that break off half-way likewise).
+    /// The number of retries of a failed request or of a body that breaks off.
     pub retries_max: usize,
-    /// After this time no failed request is repeated any more.
+    /// After this time a failed request is not retried any more.
     pub retry_timeout: Duration,
-    /// How each object store is used.
+    /// The limits of each object store.
     pub store: StoreLimits,
-    /// Ends what writes to tables before it is done.
+    /// Interrupts ingests and index builds.
     pub stop: Stop,
 }
 
-/// Without the values of the store options: secrets are among them.
+/// Omits the values of the store options, since some are secrets.
 impl fmt::Debug for LakeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<_> = self.storage.keys().collect();
@@ -82,14 +82,18 @@ impl Default for LakeOptions {
 }
 
 impl LakeOptions {
-    /// For who reads rows and searches no index, with so many bytes of memory for what it knows of tables.
-    pub fn of_rows(cache: usize, storage: HashMap<String, String>, store: StoreLimits) -> Self {
+    /// Options for a process that reads rows and searches no index, with `cache` bytes for both caches.
+    pub fn for_row_reads(
+        cache: usize,
+        storage: HashMap<String, String>,
+        store: StoreLimits,
+    ) -> Self {
         let index_cache_bytes = cache / 8;
         let metadata_cache_bytes = cache - index_cache_bytes;
         Self { storage, index_cache_bytes, metadata_cache_bytes, store, ..Self::default() }
     }
 
-    /// The store options as Lance takes them. What the user set wins over the limits from here.
+    /// The store options as Lance takes them. The user's options win over the limits set here.
     pub(crate) fn store_options(&self) -> HashMap<String, String> {
         let millis = |time: Duration| format!("{}ms", time.as_millis());
         let mut all = HashMap::from([
@@ -100,12 +104,13 @@ impl LakeOptions {
             ("download_retry_count".to_owned(), self.retries_max.to_string()),
         ]);
         all.extend(self.storage.clone());
-        // Whoever writes http:// means it; object_store would refuse each request as malformed.
+        // An endpoint with http:// is intended; without allow_http, object_store would refuse each request as
+        // malformed.
         let is_plain = |(name, value): (&String, &String)| {
             name.ends_with("endpoint") && value.starts_with("http://")
         };
-        let is_said = self.storage.keys().any(|name| name.ends_with("allow_http"));
-        if !is_said && self.storage.iter().any(is_plain) {
+        let is_set = self.storage.keys().any(|name| name.ends_with("allow_http"));
+        if !is_set && self.storage.iter().any(is_plain) {
             all.insert("allow_http".into(), "true".into());
         }
         all
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_encryption_is_allowed_where_it_is_asked_for() {
+    fn an_endpoint_without_encryption_is_allowed_if_it_is_configured() {
         let allowed = |pairs: &[(&str, &str)]| {
             let storage = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
             let options = LakeOptions { storage, ..Default::default() }.store_options();

@@ -1,9 +1,9 @@
 //! Reads rows of one fragment by their physical offsets, deleted or not.
 //!
-//! Below Lance's scanner, on its fragment reader: no plan, no deletion vector, one row address a
-//! row to check the positions by. Only blobs of version 2 need the scanner, because nothing else
-//! in Lance 14 turns their descriptors into contents; deletions are then left out of a copy of
-//! the manifest, as Lance's own `read_physical_slice` does.
+//! It uses Lance's fragment reader, below the scanner: no plan, no deletion vector, and a row address with each row to
+//! check its position. Only blobs of version 2 need the scanner, because nothing else in Lance 14 turns their
+//! descriptors into contents. Deletions are then removed from a copy of the manifest, as in Lance's own
+//! `read_physical_slice`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use lance_core::{Error, ROW_ADDR, Result};
 use crate::columns::Columns;
 use crate::schema::conform;
 
-/// The rows `range` of `fragment`, in order, as the served columns.
+/// Reads the rows `range` of `fragment`, in order, as the served columns.
 pub(crate) async fn read_range(
     fragment: &FileFragment,
     range: Range<u32>,
@@ -45,8 +45,8 @@ pub(crate) async fn read_range(
     Ok(conform(&batch, &columns.served)?)
 }
 
-/// The rows at `offsets` (ascending, none twice, all within the fragment) as the served columns.
-/// Not for blobs of version 2: see [`scan_addresses`].
+/// Reads the rows at `offsets` (ascending, without duplicates, all in the fragment) as the served columns. Blobs of
+/// version 2 need [`scan_addresses`] instead.
 pub(crate) async fn read_offsets(
     fragment: &FileFragment,
     offsets: &[u32],
@@ -58,7 +58,7 @@ pub(crate) async fn read_offsets(
     Ok(conform(&batch, &columns.served)?)
 }
 
-/// The live rows at `addresses` (ascending, none twice) through the scanner, in that order.
+/// Reads the live rows at `addresses` (ascending, without duplicates) through the scanner, in that order.
 pub(crate) async fn scan_addresses(
     dataset: &Arc<Dataset>,
     addresses: &[u64],
@@ -84,13 +84,13 @@ async fn scan_range(
     range: Range<u32>,
     columns: &Columns,
 ) -> Result<RecordBatch> {
-    let mut whole = fragment.metadata().clone();
-    whole.deletion_file = None;
+    let mut undeleted = fragment.metadata().clone();
+    undeleted.deletion_file = None;
     let mut dataset = fragment.dataset().clone();
     let mut manifest = dataset.manifest.as_ref().clone();
-    manifest.fragments = Arc::new(vec![whole.clone()]);
+    manifest.fragments = Arc::new(vec![undeleted.clone()]);
     dataset.manifest = Arc::new(manifest);
-    let mut scanner = FileFragment::new(Arc::new(dataset), whole).scan();
+    let mut scanner = FileFragment::new(Arc::new(dataset), undeleted).scan();
     scanner.project_with_schema(&columns.stored)?;
     scanner.blob_handling(BlobHandling::AllBinary).with_row_address().scan_in_order(true);
     scanner.limit(Some(range.len() as i64), Some(i64::from(range.start)))?;
@@ -98,8 +98,7 @@ async fn scan_range(
 }
 
 fn config() -> FragReadConfig {
-    // With the address as a column the reader also works where the fragment has no data for any
-    // of the columns.
+    // With the address as a column, the reader works even if the fragment has no data for any of the other columns.
     FragReadConfig::default().with_ignore_deletions(true).with_row_address(true)
 }
 

@@ -1,4 +1,4 @@
-//! Lance's tables as I/O nodes see them: what fills and misses need, errors as they are said on the wire.
+//! Implements the traits through which I/O nodes use tables: reads for fills and misses, and errors in their wire form.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use tables::{CacheUse, DeletedRows, FragmentInfo, TableUri};
 use wire::Fault;
 use wire::fetch::StoreUse;
 
+use crate::canonical::resolved;
 use crate::fault::fault_of;
 use crate::lake::Lake;
-use crate::place::resolved;
 use crate::table::Table;
 
 impl tables::Tables for Lake {

@@ -1,10 +1,9 @@
-//! The Arrow schema that a table is served with, and batches brought into it.
+//! The Arrow schema with which a table is served, and the conversion of batches to it.
 //!
-//! It is the schema that Lance's own `take` returns, with two differences: a blob column comes as
-//! `LargeBinary` with its contents instead of as a descriptor (position and size), and its field
-//! always carries `lance-encoding:blob = true`, whichever way the table stores it (v1: metadata on
-//! a binary column; v2: an extension type on a struct). Everything else, field metadata included
-//! (`ARROW:extension:name` of bfloat16 or JSON), stays.
+//! The schema is that of Lance's own `take`, with two differences: a blob column is `LargeBinary` with its contents,
+//! not a descriptor (position and size), and its field always has `lance-encoding:blob = true`, however the table
+//! stores it (v1: metadata on a binary column; v2: an extension type on a struct). Everything else stays, including
+//! field metadata (`ARROW:extension:name` of bfloat16 or JSON).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use lance_core::datatypes::{BlobHandling, Schema as LanceSchema};
 
 use crate::error::LakeError;
 
-/// Bytes that the fixed-width part of a row takes at most: vectors, above all. A column of nulls takes none of them in
-/// its file, and all in memory, so that a schema alone could ask for any amount.
+/// The largest fixed-width part of a row: mostly vectors. A column of nulls takes no space in its file but its full
+/// width in memory, so without this bound a schema alone could request any amount.
 const FIXED_ROW_BYTES_MAX: u64 = 16 << 20;
 
-/// Errors: `UnsupportedType`, naming the first column that is too wide.
+/// Checks the width of the columns. Errors: `UnsupportedType`, naming the first column that is too wide.
 pub(crate) fn check_width(schema: &ArrowSchema) -> Result<(), LakeError> {
     let wide = |field: &&FieldRef| fixed_bytes(field.data_type()) > FIXED_ROW_BYTES_MAX;
     match schema.fields().iter().find(wide) {
@@ -52,12 +51,12 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
         DataType::Struct(fields) => {
             fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add)
         }
-        // Offsets, views, keys: no more than a number.
+        // Offsets, views and keys are no wider than a number.
         other => other.primitive_width().unwrap_or(16) as u64,
     }
 }
 
-/// The served schema of all of `dataset`'s columns.
+/// The served schema of all columns of `dataset`.
 pub(crate) fn served_schema(dataset: &Arc<Dataset>) -> Result<SchemaRef, ArrowError> {
     let bare = stored_view(dataset, dataset.schema());
     let arrow = Arc::new(ArrowSchema::from(&bare));
@@ -75,7 +74,7 @@ pub(crate) fn stored_view(dataset: &Arc<Dataset>, columns: &LanceSchema) -> Lanc
         .to_bare_schema()
 }
 
-/// Whether a field that is served carries blobs.
+/// Whether a served field has blobs.
 pub(crate) fn is_blob(field: &Field) -> bool {
     field.metadata().contains_key(BLOB_META_KEY)
 }
@@ -104,8 +103,8 @@ fn served_metadata(metadata: &HashMap<String, String>) -> HashMap<String, String
     metadata
 }
 
-/// Picks the columns of `served` out of what a reader returned (by name; more may be there), with
-/// exactly the served types. Fails if a column is missing or its values don't fit.
+/// Selects the columns of `served` by name from what a reader returned, and converts them to exactly the served types.
+/// Fails if a column is missing or its values don't fit.
 pub(crate) fn conform(batch: &RecordBatch, served: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let batch = convert_lance_json_to_arrow(batch)?;
     let mut columns = Vec::with_capacity(served.fields().len());
@@ -122,8 +121,7 @@ pub(crate) fn conform(batch: &RecordBatch, served: &SchemaRef) -> Result<RecordB
     RecordBatch::try_new_with_options(served.clone(), columns, &options)
 }
 
-/// `array` as exactly the type of `field`, nested names and metadata included. Fails where a value
-/// doesn't fit.
+/// Converts `array` to exactly the type of `field`, including nested names and metadata. Fails if a value doesn't fit.
 pub(crate) fn conform_array(array: &ArrayRef, field: &FieldRef) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == field.data_type() {
         return Ok(array.clone());
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_of_bounded_width() {
+    fn the_width_of_a_row_is_bounded() {
         let schema = |data_type| ArrowSchema::new(vec![Field::new("x", data_type, true)]);
         let vectors = |dimension| DataType::new_fixed_size_list(DataType::Float32, dimension, true);
         for fine in [DataType::Utf8, vectors(4 << 20), DataType::FixedSizeBinary(16 << 20)] {

@@ -1,4 +1,4 @@
-//! A way to end long work early, in good order.
+//! Interrupts long work cleanly.
 
 use std::future::Future;
 
@@ -6,9 +6,9 @@ use tokio::sync::watch;
 
 use crate::error::{LakeError, Result};
 
-/// Ends the ingests and index builds of a [`Lake`](crate::Lake): they remove what they have written,
-/// commit nothing, and fail with [`LakeError::Interrupted`]. What is being committed already is
-/// committed all the same, and succeeds. Clones share it; once pulled it stays pulled.
+/// Interrupts the ingests and index builds of a [`Lake`](crate::Lake): they remove what they have written, commit
+/// nothing, and fail with [`LakeError::Interrupted`]. A commit in progress is completed. Clones share their state; once
+/// pulled, a stop stays pulled.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Sender<bool>);
 
@@ -19,19 +19,19 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Ends the work.
+    /// Interrupts the work.
     pub fn pull(&self) {
         self.0.send_replace(true);
     }
 
-    /// Waits until it is pulled.
+    /// Waits until the stop is pulled.
     pub(crate) async fn pulled(&self) {
-        // It can't be closed: this very sender is still there.
+        // The channel can't be closed: its sender is `self`.
         let _ = self.0.subscribe().wait_for(|pulled| *pulled).await;
     }
 
-    /// `work` on the table at `uri`, dropped half-way if it is pulled: not for commits. Errors:
-    /// `Interrupted`, and those of `work`.
+    /// Awaits `work` on the table at `uri`, or drops it when the stop is pulled, so it must not be used for commits.
+    /// Errors: `Interrupted`, and those of `work`.
     pub(crate) async fn unless<T>(
         &self,
         uri: &str,

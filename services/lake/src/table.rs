@@ -1,8 +1,8 @@
 //! One version of a table, opened.
 //!
-//! A `Table` never changes: its schema, fragments and deletions are those of its version. What
-//! needs I/O (deletion vectors, the list of indexes) is loaded once, on first use, and kept.
-//! Reading rows is in `chunk.rs` and `take.rs`, searching in `search/`.
+//! A `Table` never changes: its schema, fragments and deletions are those of its version. Data that needs I/O (deletion
+//! vectors, the list of indexes) is loaded on first use and kept. Rows are read in `chunk.rs` and `take.rs`, searches
+//! are in `search/`.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,15 +25,15 @@ use crate::error::{LakeError, Result};
 use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::lake::Lake;
+use crate::on_runtime::on_runtime;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::DirectIndexes;
-use crate::within::within;
 
-/// Fragments whose counts are looked up at the same time when a table is opened.
+/// Fragments whose counts are loaded concurrently when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
 
-/// The table's configuration entry that names its key column where Lance's own field metadata
-/// can't (Lance wants key columns declared non-null, and that can't be changed afterwards).
+/// The entry of the table's configuration that names its key column. Lance's own field metadata can't always do so: it
+/// requires key columns to be declared non-null, which can't be changed afterwards.
 pub(crate) const KEY_COLUMN_CONFIG: &str = "bireme.key_column";
 
 /// One version of a table. Cheap to clone; clones share everything.
@@ -48,14 +48,14 @@ struct Inner {
     uri: TableUri,
     schema: SchemaRef,
     positions: HashMap<String, usize>,
-    /// Ascending ids; the three lists are parallel.
+    /// By ascending id; the three lists are parallel.
     infos: Vec<FragmentInfo>,
     fragments: Vec<FileFragment>,
     deleted: Vec<OnceCell<Arc<DeletedRows>>>,
     indexes: OnceCell<Arc<Vec<IndexInfo>>>,
-    /// By column.
+    /// One per column.
     direct: Vec<DirectIndexes>,
-    /// Where what Lance starts for this table lives: the runtime that opened it.
+    /// The runtime of the tasks that Lance starts for this table: the one that opened it.
     runtime: Handle,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// `uri`: as the dataset was opened.
+    /// Wraps a dataset that was opened at `uri`.
     pub(crate) async fn new(lake: Lake, uri: TableUri, dataset: Dataset) -> Result<Self> {
         let dataset = Arc::new(dataset);
         let blame = |error| diagnose(uri.as_str(), error);
@@ -106,12 +106,12 @@ impl Table {
         })
     }
 
-    /// Where the table is, in the canonical form.
+    /// The table's canonical URI, as text.
     pub fn uri(&self) -> &str {
         self.inner.uri.as_str()
     }
 
-    /// The same.
+    /// The table's canonical URI.
     pub fn canonical_uri(&self) -> &TableUri {
         &self.inner.uri
     }
@@ -121,8 +121,8 @@ impl Table {
         self.inner.dataset.version_id()
     }
 
-    /// The Arrow schema that rows come in: blob columns as `LargeBinary` with their contents and
-    /// the field metadata `lance-encoding:blob`, all other columns as Lance returns them.
+    /// The Arrow schema of the rows: blob columns are `LargeBinary` with their contents and the field metadata
+    /// `lance-encoding:blob`, all other columns are as Lance returns them.
     pub fn schema(&self) -> &SchemaRef {
         &self.inner.schema
     }
@@ -132,7 +132,7 @@ impl Table {
         Ok(is_blob(&self.inner.schema.fields()[self.column_position(column)?]))
     }
 
-    /// Live rows: deleted ones are not counted.
+    /// The number of live rows, without deleted ones.
     pub fn row_count(&self) -> u64 {
         self.inner.infos.iter().map(|info| u64::from(info.physical_rows - info.deleted_rows)).sum()
     }
@@ -147,10 +147,9 @@ impl Table {
         self.position(id).ok().map(|at| &self.inner.infos[at])
     }
 
-    /// Which data files hold `column` (top-level, with all that is nested in it) in `fragment`:
-    /// `id:type:path` for each of its fields, `id:type:absent` where the fragment has no data for
-    /// it (it reads as nulls), and each overlay over it. Names are unique and files never change,
-    /// so equal identities mean equal bytes, across versions too.
+    /// Names the data files of `column` (top-level, with all that is nested in it) in `fragment`: `id:type:path` for
+    /// each of its fields, `id:type:absent` where the fragment has no data for it (it reads as nulls), and each overlay
+    /// over it. Names are unique and files never change, so equal identities mean equal bytes, across versions too.
     ///
     /// Errors: `FragmentNotFound`, `ColumnNotFound`.
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {
@@ -159,8 +158,8 @@ impl Table {
         Ok(file_identity(self.inner.fragments[at].metadata(), field))
     }
 
-    /// The deleted rows of `fragment`: read from the store at the first call, kept from then on.
-    /// Errors: `FragmentNotFound`, and those of the store.
+    /// Returns the deleted rows of `fragment`. The first call reads them from the store. Errors: `FragmentNotFound`,
+    /// and those of the store.
     pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
         let at = self.position(fragment)?;
         let load = async {
@@ -168,14 +167,14 @@ impl Table {
             vector.map(|vector| Arc::new(deleted_rows(vector.as_deref())))
         };
         self.inner.deleted[at]
-            .get_or_try_init(|| self.within(self.caught(load).boxed()))
+            .get_or_try_init(|| self.on_own_runtime(self.caught(load).boxed()))
             .await
             .cloned()
     }
 
-    /// What this version's rows are made of: a hash of its columns, and of each fragment's files and
-    /// deletions. Two tables that had the same URI and version one after the other differ in it,
-    /// because data files are never named alike.
+    /// Identifies this version's contents: a hash of its columns, and of each fragment's files and deletions. It
+    /// differs between two tables that successively had the same URI and version, because names of data files are
+    /// unique.
     pub fn identity(&self) -> String {
         let mut hash = blake3::Hasher::new();
         let mut part = |bytes: &[u8]| {
@@ -198,18 +197,18 @@ impl Table {
         hash.finalize().to_hex()[..32].to_owned()
     }
 
-    /// The number of the latest version: one listing, no manifest is read. Errors:
+    /// Returns the number of the latest version, with one listing and without reading a manifest. Errors:
     /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
     pub async fn latest_version(&self) -> Result<u64> {
-        self.inner.lake.within(self.uri(), self.inner.dataset.latest_version_id()).await
+        self.inner.lake.with_open_timeout(self.uri(), self.inner.dataset.latest_version_id()).await
     }
 
-    /// The latest version, opened, if it is another than this one; `None` while this is the
-    /// latest. Also notices a table that was dropped and made anew at the same URI, as long as
-    /// the store tells (by the manifest's e-tag or size). Errors: those of [`Lake::open`].
+    /// Opens the latest version; returns `None` if that is this one. Also notices a table that was dropped and made
+    /// anew at the same URI, if the e-tag of the manifest differs. Errors: those of [`Lake::open`].
     pub async fn newer(&self) -> Result<Option<Self>> {
         let dataset = &self.inner.dataset;
-        let (_, found) = self.inner.lake.within(self.uri(), dataset.latest_manifest()).await?;
+        let (_, found) =
+            self.inner.lake.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
         let mine = dataset.manifest_location();
         let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
         if found.version == mine.version && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
@@ -221,9 +220,8 @@ impl Table {
         Self::new(lake.clone(), uri.clone(), dataset).await.map(Some)
     }
 
-    /// The column whose values name rows: recorded by `bireme ingest --key` or `bireme index
-    /// --key`, or declared by another tool as Lance's unenforced primary key (of one top-level
-    /// column). `None` if neither is there.
+    /// The column whose values identify rows: recorded by `bireme ingest --key` or `bireme index --key`, or declared by
+    /// another tool as Lance's unenforced primary key (of one top-level column). `None` if there is neither.
     pub fn key_column(&self) -> Option<&str> {
         let dataset = &self.inner.dataset;
         let recorded = dataset.config().get(KEY_COLUMN_CONFIG).map(String::as_str);
@@ -238,8 +236,8 @@ impl Table {
         }
     }
 
-    /// Whether `column` can be recorded as the key column. Another one gives way only to who says so: rows would no
-    /// longer be found by the keys that are known of them.
+    /// Checks whether `column` can be recorded as the key column. It takes the place of another one only if `replace`
+    /// is set, since clients could no longer find rows by their old keys.
     ///
     /// Errors: `ColumnNotFound`, `AnotherKey`.
     pub fn check_key(&self, column: &str, replace: bool) -> Result<()> {
@@ -254,19 +252,19 @@ impl Table {
         }
     }
 
-    /// The table's indexes; read from the store at the first call, kept from then on.
+    /// Returns the table's indexes. The first call reads them from the store.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
-        // Boxed, since its state is large and every search would carry it.
-        let load = || self.within(caught(self.uri(), IndexInfo::load_all(self)).boxed());
+        // Boxed, since its state is large and would be part of every search's.
+        let load = || self.on_own_runtime(caught(self.uri(), IndexInfo::load_all(self)).boxed());
         self.inner.indexes.get_or_try_init(load).await.cloned()
     }
 
-    /// Loads what is kept with the table.
-    pub(crate) fn within<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
-        within(&self.inner.runtime, load)
+    /// Loads data that is kept with the table. Tasks that Lance starts for it run on the table's runtime.
+    pub(crate) fn on_own_runtime<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+        on_runtime(&self.inner.runtime, load)
     }
 
-    /// The indexes of the column at `position` that are searched without the scanner.
+    /// The indexes of the column at `position` that are searched without Lance's scanner.
     pub(crate) fn direct_of(&self, position: usize) -> &DirectIndexes {
         &self.inner.direct[position]
     }
@@ -275,17 +273,17 @@ impl Table {
         &self.inner.dataset
     }
 
-    /// Where a top-level column stands in the schema. Errors: `ColumnNotFound`.
+    /// The position of a top-level column in the schema. Errors: `ColumnNotFound`.
     pub(crate) fn column_position(&self, column: &str) -> Result<usize> {
         self.inner.positions.get(column).copied().ok_or_else(|| columns::not_found(self, column))
     }
 
-    /// Errors: `FragmentNotFound`.
+    /// One fragment, as Lance's type. Errors: `FragmentNotFound`.
     pub(crate) fn file_fragment(&self, id: u32) -> Result<&FileFragment> {
         self.position(id).map(|at| &self.inner.fragments[at])
     }
 
-    /// Awaits what Lance does with this table. Errors: Lance's, diagnosed, and `Corrupt` if it panics.
+    /// Awaits Lance's `work` on this table. Errors: Lance's, converted, and `Corrupt` if it panics.
     pub(crate) async fn caught<T>(
         &self,
         work: impl Future<Output = lance::Result<T>>,

@@ -1,4 +1,4 @@
-//! Rows by address, straight from the table: slow, correct, for what is not filled yet.
+//! Reads rows by address from the table itself. This is slow, and for rows whose chunks are not filled yet.
 
 use address::RowAddr;
 use arrow::array::{RecordBatch, UInt32Array};
@@ -11,15 +11,15 @@ use crate::error::{LakeError, Result};
 use crate::read::{read_offsets, scan_addresses};
 use crate::table::Table;
 
-/// Fragments that one take reads at the same time.
+/// Fragments that one take reads concurrently.
 const FRAGMENTS_READ_MAX: usize = 16;
 
 impl Table {
-    /// The rows at `addresses`, in the order given; an address may occur several times. Columns
-    /// are top-level names, in the order wanted.
+    /// Reads the rows at `addresses`, in the order given; an address may occur several times. Columns are top-level
+    /// names, in the order wanted.
     ///
-    /// Errors: `RowNotFound` naming all addresses that this version doesn't have,
-    /// `ColumnNotFound`, `Corrupt`, and those of the store.
+    /// Errors: `RowNotFound` naming all addresses that this version doesn't have, `ColumnNotFound`, `Corrupt`, and
+    /// those of the store.
     pub async fn take(&self, addresses: &[RowAddr], columns: &[String]) -> Result<RecordBatch> {
         let columns = caught(self.uri(), async { Columns::resolve(self, columns) }).await?;
         let missing = self.missing(addresses).await?;
@@ -37,15 +37,15 @@ impl Table {
         if sorted == addresses {
             return Ok(batch);
         }
-        let places =
+        let indices =
             addresses.iter().map(|addr| sorted.binary_search(addr).map_or(0, |at| at as u32));
-        let places = UInt32Array::from_iter_values(places);
-        take_record_batch(&batch, &places).map_err(|error| self.blame(error.into()))
+        let indices = UInt32Array::from_iter_values(indices);
+        take_record_batch(&batch, &indices).map_err(|error| self.blame(error.into()))
     }
 
-    /// The positions in `addresses` of those that this version doesn't have: fragment unknown,
-    /// offset past its end, or row deleted. Loads (once) the deletion vectors of the fragments
-    /// concerned. Errors: those of the store.
+    /// Returns the positions in `addresses` of those that this version doesn't have: the fragment is unknown, the
+    /// offset is past its end, or the row is deleted. Loads the deletion vectors of these fragments once. Errors: those
+    /// of the store.
     pub async fn missing(&self, addresses: &[RowAddr]) -> Result<Vec<usize>> {
         let mut missing = Vec::new();
         let mut last = None;
@@ -73,7 +73,7 @@ impl Table {
         Ok(missing)
     }
 
-    /// `addresses`: ascending, none twice, all live.
+    /// Reads the rows at `addresses`, which are ascending, without duplicates, and live.
     async fn take_sorted(&self, addresses: &[RowAddr], columns: &Columns) -> Result<RecordBatch> {
         if addresses.is_empty() {
             return Ok(RecordBatch::new_empty(columns.served.clone()));
@@ -82,7 +82,7 @@ impl Table {
             let raw: Vec<_> = addresses.iter().map(|addr| addr.to_u64()).collect();
             scan_addresses(self.dataset(), &raw, columns).await
         } else {
-            // A loop, not `map`: with a closure the compiler can't see that the future is `Send`.
+            // A loop instead of `map`: with a closure the compiler can't prove that the future is `Send`.
             let mut reads = Vec::new();
             for group in addresses.chunk_by(|a, b| a.fragment() == b.fragment()) {
                 reads.push(self.take_of_fragment(group, columns));

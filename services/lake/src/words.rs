@@ -1,8 +1,8 @@
-//! Names and counts as messages say them.
+//! Formats names, counts and quotes for messages.
 
 use address::RowAddr;
 
-/// How many row addresses, columns or candidates a message spells out before it only counts them.
+/// The number of row addresses, columns or candidates that a message lists; it counts the others.
 const NAMES_SHOWN: usize = 8;
 
 /// `1 row`, `2 rows`.
@@ -20,8 +20,8 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-/// What to choose from, if there is anything.
-pub(crate) fn candidates_said(candidates: &[String]) -> String {
+/// `one of "a", "b"`, or that there is none.
+pub(crate) fn listed_candidates(candidates: &[String]) -> String {
     if candidates.is_empty() {
         "the table has none".to_owned()
     } else {
@@ -30,7 +30,7 @@ pub(crate) fn candidates_said(candidates: &[String]) -> String {
 }
 
 /// `row address 7 (0:7)`, or several.
-pub(crate) fn addresses_said(addresses: &[RowAddr]) -> String {
+pub(crate) fn listed_addresses(addresses: &[RowAddr]) -> String {
     let shown: Vec<_> =
         addresses.iter().take(NAMES_SHOWN).map(|addr| format!("{addr} ({addr:?})")).collect();
     let noun = if addresses.len() == 1 { "row address" } else { "row addresses" };
@@ -40,14 +40,14 @@ pub(crate) fn addresses_said(addresses: &[RowAddr]) -> String {
     }
 }
 
-/// Characters of a caller's text that a message shows.
+/// The number of characters of a caller's text that a message repeats.
 const QUOTED_CHARS_MAX: usize = 120;
 
-/// Characters of what a library says of a caller's text, which it may repeat.
-const SAID_CHARS_MAX: usize = 480;
+/// The number of characters of a library's message about a caller's text, which it may repeat.
+const MESSAGE_CHARS_MAX: usize = 480;
 
-/// `text` in backquotes, shortened if it is long, on one line: what a caller sends must not fill answers and logs, nor
-/// forge lines of them.
+/// Quotes a caller's text in backquotes, on one line and shortened if it is long: it must not fill answers and logs,
+/// nor forge lines of them.
 pub fn quoted(text: &str) -> String {
     match cut(text, QUOTED_CHARS_MAX) {
         (shown, false) => format!("`{shown}`"),
@@ -55,15 +55,15 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// What a library says, as [`quoted`] has it but without backquotes.
+/// Puts a library's message on one line and shortens it if it is long, like [`quoted`] but without backquotes.
 pub(crate) fn shortened(text: &str) -> String {
-    match cut(text, SAID_CHARS_MAX) {
+    match cut(text, MESSAGE_CHARS_MAX) {
         (shown, false) => shown,
         (shown, true) => format!("{shown}…"),
     }
 }
 
-/// The first `chars_max` characters, control characters escaped, and whether there are more.
+/// Returns the first `chars_max` characters, with control characters escaped, and whether there are more.
 fn cut(text: &str, chars_max: usize) -> (String, bool) {
     let mut shown = String::with_capacity(text.len().min(2 * chars_max));
     for c in text.chars().take(chars_max) {
@@ -80,12 +80,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_callers_send_is_shown_on_one_line_and_shortened() {
+    fn text_of_callers_is_put_on_one_line_and_shortened() {
         assert_eq!(quoted("a > 3"), "`a > 3`");
         assert_eq!(quoted("a\n\u{1b}[31m\u{9b}é"), "`a\\n\\u{1b}[31m\\u{9b}é`");
         let long = "é".repeat(5000);
         assert_eq!(quoted(&long), format!("`{}…` (10000 bytes)", "é".repeat(QUOTED_CHARS_MAX)));
         assert_eq!(shortened("as it is"), "as it is");
-        assert_eq!(shortened(&long).chars().count(), SAID_CHARS_MAX + 1);
+        assert_eq!(shortened(&long).chars().count(), MESSAGE_CHARS_MAX + 1);
     }
 }

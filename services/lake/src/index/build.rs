@@ -1,7 +1,7 @@
 //! Builds indexes.
 //!
-//! Files first, under an id of this build's own; then the commit, which is the only thing that an
-//! interruption doesn't reach. What a build leaves that fails or is interrupted is removed by that id.
+//! A build first writes files under its own id and then commits them. An interruption has no effect on the commit. If a
+//! build fails or is interrupted before, its files are found by that id and removed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::error::{LakeError, Result};
 use crate::lake::Lake;
 use crate::table::{KEY_COLUMN_CONFIG, Table};
 
-/// What was built.
+/// The result of building an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexSummary {
     /// The index's name.
@@ -32,22 +32,22 @@ pub struct IndexSummary {
     pub column: String,
     /// Lance's name of its kind.
     pub kind: String,
-    /// Live rows it covers.
+    /// The live rows that the index covers.
     pub rows: u64,
-    /// The version of the table that has it.
+    /// The first version of the table with the index.
     pub version: u64,
-    /// Keys that aren't unique; `None` if all are, or if it is no index of keys.
+    /// Keys that aren't unique; `None` if all are unique, or if this is no index of keys.
     pub duplicates: Option<DuplicateKeys>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// Builds an index over all rows of the latest version of the table at `uri` and commits it as a
-/// new version. One of the same sort on the same column is replaced. `progress` is called from
-/// Lance's threads, often; it must not block.
+/// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. It
+/// replaces an index of the same category on the same column. `progress` is called often, from Lance's threads; it must
+/// not block.
 ///
-/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings
-/// that can't be), `AnotherKey`, `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
+/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
+/// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,
@@ -92,7 +92,7 @@ pub async fn build_index(
     })
 }
 
-/// Writes the index's files; no version refers to them yet.
+/// Writes the index's files. No version refers to them yet.
 async fn build(
     table: &Table,
     plan: &Plan,
@@ -111,7 +111,7 @@ async fn build(
     builder.execute_uncommitted().await.map_err(|error| build_fault(table, plan, error))
 }
 
-/// A new version with `index`, in place of those of its name.
+/// Commits a new version with `index`, which replaces indexes of the same name.
 async fn commit(dataset: &Arc<Dataset>, index: IndexMetadata) -> lance::Result<Dataset> {
     let there = dataset.load_indices().await?;
     let removed_indices = there.iter().filter(|it| it.name == index.name).cloned().collect();
@@ -121,32 +121,34 @@ async fn commit(dataset: &Arc<Dataset>, index: IndexMetadata) -> lance::Result<D
     CommitBuilder::new(dataset.clone()).execute(transaction).await
 }
 
-/// Those of the index `id`, which was never committed.
+/// Removes the files of the index `id`, which was never committed.
 async fn remove_files(dataset: &Dataset, id: Uuid) {
     let folder = dataset.indices_dir().join(id.to_string());
     let removed = async { dataset.object_store(None).await?.remove_dir_all(folder).await };
     match removed.await {
         Ok(()) | Err(lance::Error::NotFound { .. }) => {}
-        Err(error) => tracing::warn!(%error, %id, "files of an index that was not built stay"),
+        Err(error) => tracing::warn!(%error, %id, "files of an index that was not built remain"),
     }
 }
 
-/// The name of the index of the same sort that is on the column already, so that it is replaced
-/// whoever made it; else one made of column and sort.
+/// Returns the name of the column's index of the same category, so that it is replaced whoever made it; otherwise a
+/// name made of column and category.
 async fn index_name(table: &Table, plan: &Plan) -> Result<String> {
-    let same_sort = |kind: &str, vector: bool, text: bool| match plan.sort {
+    let same_category = |kind: &str, vector: bool, text: bool| match plan.category {
         "vector" => vector,
         "text" => text,
         _ => !vector && !text && kind == plan.index_type.to_string(),
     };
     let indexes = table.indexes().await?;
     let there = indexes.iter().find(|it| {
-        it.columns == [plan.column.as_str()] && same_sort(&it.kind, it.is_vector(), it.is_text())
+        it.columns == [plan.column.as_str()]
+            && same_category(&it.kind, it.is_vector(), it.is_text())
     });
-    Ok(there.map_or_else(|| format!("{}_{}", plan.column, plan.sort), |index| index.name.clone()))
+    Ok(there
+        .map_or_else(|| format!("{}_{}", plan.column, plan.category), |index| index.name.clone()))
 }
 
-/// What Lance reports as bad input while training is about the column's contents.
+/// Converts an error of the build: what Lance reports as bad input while training is about the column's contents.
 fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
     match &error {
         lance::Error::InvalidInput { .. }
@@ -161,8 +163,8 @@ fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
     }
 }
 
-/// As Lance's unenforced primary key if the column is declared non-null; in any case in the
-/// table's configuration, which wins and can be changed later.
+/// Records the key column in the table's configuration, which wins and can be changed later; also as Lance's unenforced
+/// primary key, if there is none and the column is declared non-null.
 async fn record_key(dataset: &mut Dataset, column: &str) -> lance::Result<()> {
     dataset.update_config([(KEY_COLUMN_CONFIG, column)]).await?;
     let declared = dataset.schema().unenforced_primary_key().is_empty();

@@ -1,8 +1,8 @@
-//! Keys that more than one row has, and rows that have none.
+//! Finds keys that more than one row has, and rows without a key.
 //!
-//! The key column alone is sorted, on disk where it doesn't fit into [`SORT_BYTES`], so that equal
-//! keys come one after the other: exact, whatever the number of rows. A set of hashes would save the
-//! sort, but grows with the table, and a hash is no proof.
+//! The key column alone is sorted, on disk if it doesn't fit into [`SORT_BYTES`], so that equal keys follow each other.
+//! This is exact for any number of rows. A set of hashes would save the sort, but it grows with the table, and equal
+//! hashes do not prove equal keys.
 
 use std::sync::Arc;
 
@@ -21,25 +21,24 @@ use super::progress::Reporter;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
-/// Memory of the sort; what is over goes to temporary files.
+/// Memory of the sort; the rest goes to temporary files.
 const SORT_BYTES: usize = 256 << 20;
 
-/// The step's name, as Lance names its own.
+/// The name of this step in progress reports, in the style of Lance's names.
 const STAGE: &str = "check_keys";
 
 /// Keys that aren't unique. Of the rows with such a key, look-ups find the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateKeys {
-    /// How many keys more than one row has.
+    /// The number of keys that more than one row has.
     pub keys: u64,
-    /// How many rows have one of them.
+    /// The number of rows with one of these keys.
     pub rows: u64,
-    /// One of the keys, as look-ups take it.
+    /// One of the keys, in the form that look-ups take.
     pub example: String,
 }
 
-/// The duplicates among the live rows of `table`; `None` if there are none. Errors: `ColumnNotFound`,
-/// `NullKeys`, and those of the store.
+/// Finds the duplicates among the live rows of `table`. Errors: `ColumnNotFound`, `NullKeys`, and those of the store.
 pub(crate) async fn find(
     table: &Table,
     column: &str,
@@ -74,7 +73,7 @@ pub(crate) async fn find(
     }
 }
 
-/// The column in ascending order, nulls first, as one partition.
+/// Plans a scan of the column in ascending order, nulls first, as one partition.
 async fn sorted(table: &Table, column: &str) -> lance::Result<Arc<dyn ExecutionPlan>> {
     let mut scanner = table.dataset().scan();
     let order = ColumnOrdering::asc_nulls_first(column.to_owned());
@@ -82,14 +81,14 @@ async fn sorted(table: &Table, column: &str) -> lance::Result<Arc<dyn ExecutionP
     Box::pin(scanner.create_plan()).await
 }
 
-/// Counts over sorted keys that come batch by batch.
+/// Counts duplicates in sorted keys that arrive batch by batch.
 #[derive(Default)]
 struct Tally {
     keys: u64,
     rows: u64,
     nulls: u64,
     example: Option<String>,
-    /// The last key seen, and how many rows had it so far: the next batch may go on with it.
+    /// The last key, and the number of rows with it so far: the next batch may begin with the same key.
     last: Option<(ArrayRef, u64)>,
 }
 
@@ -139,7 +138,7 @@ impl Tally {
     }
 }
 
-/// Whether two arrays begin alike.
+/// Whether two arrays begin with the same value.
 fn is_same(a: &ArrayRef, b: &ArrayRef) -> lance::Result<bool> {
     Ok(ScalarValue::try_from_array(a, 0)? == ScalarValue::try_from_array(b, 0)?)
 }
@@ -175,6 +174,6 @@ mod tests {
         ];
         assert_eq!(tallied(&batches), Some((3, 7, "2".into())));
         let hex: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"\x0a\xff", b"\x0a\xff"]));
-        assert_eq!(tallied(&[hex]), Some((1, 2, "0aff".into())), "as look-ups take it");
+        assert_eq!(tallied(&[hex]), Some((1, 2, "0aff".into())), "the form that look-ups take");
     }
 }

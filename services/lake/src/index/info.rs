@@ -1,4 +1,4 @@
-//! The indexes that a version of a table has.
+//! The indexes of a version of a table.
 
 use std::sync::Arc;
 
@@ -14,28 +14,27 @@ use crate::table::Table;
 pub struct IndexInfo {
     /// Its name, unique in the table.
     pub name: String,
-    /// The columns it is on (nested ones as `a.b`); nearly always one.
+    /// Its columns (nested ones as `a.b`); nearly always one.
     pub columns: Vec<String>,
     /// Lance's name of its kind: `IVF_RQ`, `IVF_PQ`, `IVF_HNSW_SQ`, `BTree`, `Inverted`, ...
     pub kind: String,
-    /// For vector indexes: how distances are measured.
+    /// The metric of a vector index.
     pub metric: Option<Metric>,
-    /// Rows that it covers, about (deleted ones may be counted).
+    /// The approximate number of rows that it covers (deleted ones may be counted).
     pub rows_covered: u64,
-    /// Live rows in fragments that it doesn't cover: searched one by one until the index is built
-    /// anew.
+    /// Live rows in fragments that it doesn't cover. They are searched one by one until the index is rebuilt.
     pub rows_uncovered: u64,
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,
 }
 
 impl IndexInfo {
-    /// Whether it is on vectors.
+    /// Whether this is a vector index.
     pub fn is_vector(&self) -> bool {
         self.kind.starts_with("IVF") || self.kind == "Vector"
     }
 
-    /// Whether it is on words.
+    /// Whether this is a full-text index.
     pub fn is_text(&self) -> bool {
         self.kind == "Inverted"
     }
@@ -44,7 +43,7 @@ impl IndexInfo {
         let load = async {
             let mut all = Vec::new();
             for described in table.dataset().describe_indices(None).await? {
-                // Lance's own bookkeeping (`__lance_frag_reuse` and the like) is on no column.
+                // Lance's own bookkeeping (`__lance_frag_reuse` and the like) has no column.
                 if !described.field_ids().is_empty() {
                     all.push(Self::load(table, described.as_ref()).await?);
                 }
@@ -82,7 +81,7 @@ impl IndexInfo {
     }
 }
 
-/// From the manifest; indexes built by older Lance keep it only in their own files.
+/// Reads the metric from the manifest. Indexes built by older versions of Lance have it only in their own files.
 async fn metric(
     table: &Table,
     described: &dyn IndexDescription,
@@ -103,8 +102,8 @@ async fn metric(
 }
 
 impl Table {
-    /// Opens the table's indexes and loads what of them fits into the cache, so that the first
-    /// searches don't wait for the store. Errors: those of the store.
+    /// Opens the table's indexes and loads as much of them as the cache holds, so that the first searches don't wait
+    /// for the store. Errors: those of the store.
     pub async fn prewarm(&self) -> Result<()> {
         for index in self.indexes().await?.iter() {
             self.caught(self.dataset().prewarm_index(&index.name)).await?;

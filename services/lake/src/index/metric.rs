@@ -1,4 +1,4 @@
-//! How the distance of two vectors is measured.
+//! Metrics: measures of the distance of two vectors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,7 +59,7 @@ impl FromStr for Metric {
             "cosine" => Ok(Self::Cosine),
             "dot" => Ok(Self::Dot),
             "hamming" => Ok(Self::Hamming),
-            _ => Err(format!("{text:?} is no metric: l2, cosine, dot or hamming")),
+            _ => Err(format!("{text:?} is no metric: choose l2, cosine, dot or hamming")),
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back() {
+    fn names_are_parsed_to_the_same_metric() {
         for metric in [Metric::L2, Metric::Cosine, Metric::Dot, Metric::Hamming] {
             assert_eq!(metric.to_string().parse(), Ok(metric));
             assert_eq!(Metric::from_lance(metric.to_lance()), metric);

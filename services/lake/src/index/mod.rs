@@ -1,4 +1,4 @@
-//! A table's indexes: what there is, and building them.
+//! Lists and builds the indexes of a table.
 
 mod build;
 mod duplicates;

@@ -1,4 +1,4 @@
-//! What is asked for, checked against the table and put into Lance's terms.
+//! Checks a request for an index against the table and converts it to Lance's parameters.
 
 use arrow::datatypes::DataType;
 use lance::index::vector::VectorIndexParams;
@@ -18,23 +18,24 @@ use crate::search::{can_be_searched, check_key_type};
 use crate::table::Table;
 use crate::words::counted;
 
-/// Rows that product quantization is trained on at least: one for each of its 256 centroids.
+/// The fewest rows for product quantization: one for each of its 256 centroids.
 const PQ_ROWS_MIN: u64 = 256;
 
-/// RaBitQ packs one bit a dimension into whole bytes.
+/// RaBitQ packs one bit per dimension into whole bytes.
 const RQ_DIMENSION_MULTIPLE: usize = 8;
 
-/// An index on one column.
+/// An index to build on one column.
 pub(crate) struct Plan {
     pub column: String,
     pub index_type: IndexType,
     pub params: Box<dyn IndexParams>,
-    /// Part of the index's name.
-    pub sort: &'static str,
+    /// `vector`, `text` or `scalar`; part of the index's name.
+    pub category: &'static str,
 }
 
 impl Plan {
-    /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex`.
+    /// Plans the index of a request. Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`,
+    /// `BadIndex`.
     pub(crate) fn new(table: &Table, request: &IndexRequest) -> Result<Self> {
         match request {
             IndexRequest::Vector(vector) => Self::vector(table, vector),
@@ -93,7 +94,7 @@ impl Plan {
             column,
             index_type: params.index_type(),
             params: Box::new(params),
-            sort: "vector",
+            category: "vector",
         })
     }
 
@@ -111,7 +112,7 @@ impl Plan {
             column: column.to_owned(),
             index_type: IndexType::Inverted,
             params,
-            sort: "text",
+            category: "text",
         })
     }
 
@@ -131,7 +132,7 @@ impl Plan {
             _ => (IndexType::BTree, BuiltinIndexType::BTree),
         };
         let params = Box::new(ScalarIndexParams::for_builtin(builtin));
-        Ok(Self { column: column.to_owned(), index_type, params, sort: "scalar" })
+        Ok(Self { column: column.to_owned(), index_type, params, category: "scalar" })
     }
 }
 
@@ -139,7 +140,7 @@ fn bad(why: String) -> LakeError {
     LakeError::BadIndex { why }
 }
 
-/// Rows that an index is trained on at least.
+/// The fewest rows on which an index can be trained.
 fn rows_min(kind: VectorIndexKind) -> u64 {
     match kind {
         VectorIndexKind::IvfPq => PQ_ROWS_MIN,
@@ -147,12 +148,12 @@ fn rows_min(kind: VectorIndexKind) -> u64 {
     }
 }
 
-/// Whether a vector of so many dimensions can be compressed.
+/// Whether an index of `kind` can compress vectors of `dimension`.
 fn takes(kind: VectorIndexKind, dimension: usize) -> bool {
     kind != VectorIndexKind::IvfRq || dimension.is_multiple_of(RQ_DIMENSION_MULTIPLE)
 }
 
-/// What to do where a kind can't be had: another that can, or none while there are few rows.
+/// The advice if an index of `kind` can't be built: the kinds that can, or no index while there are few rows.
 fn instead(kind: VectorIndexKind, dimension: usize, rows: u64) -> String {
     let can_be = |other: &VectorIndexKind| {
         *other != kind && rows >= rows_min(*other) && takes(*other, dimension)
@@ -169,7 +170,7 @@ fn instead(kind: VectorIndexKind, dimension: usize, rows: u64) -> String {
     }
 }
 
-/// A setting of another kind would be passed over in silence. Errors: `BadIndex`.
+/// Checks that no setting belongs to another kind of index; Lance would ignore it silently. Errors: `BadIndex`.
 fn check_settings(wanted: &VectorIndex) -> Result<()> {
     let kind = wanted.kind;
     if wanted.bits.is_some() && kind != VectorIndexKind::IvfRq {
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_advised_can_be_had() {
+    fn kinds_that_are_advised_can_be_built() {
         use VectorIndexKind::{IvfPq, IvfRq};
         assert_eq!(instead(IvfRq, 12, 300), "choose ivf-pq or ivf-hnsw-sq");
         assert_eq!(instead(IvfPq, 16, 0), "ingest rows first");

@@ -1,4 +1,4 @@
-//! How far the building of an index is.
+//! Reports the progress of building an index.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,24 +6,25 @@ use std::sync::{Arc, Mutex};
 
 use lance_index::progress::IndexBuildProgress;
 
-/// A step of building an index. Steps follow each other, some overlap.
+/// The progress of one step. Steps follow each other; some overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
     /// Lance's name of the step: `train_ivf`, `shuffle`, `build_partitions`, ...
     pub stage: String,
     /// Units done in this step.
     pub done: u64,
-    /// Units in all, if known beforehand.
+    /// The total number of units, if known beforehand.
     pub total: Option<u64>,
-    /// What is counted: `rows`, `partitions`, `batches`, ...
+    /// The unit: `rows`, `partitions`, `batches`, ...
     pub unit: String,
     /// Whether the step has ended.
     pub ended: bool,
 }
 
+/// The total of a step, and its unit.
 type Total = (Option<u64>, String);
 
-/// Hands Lance's reports on.
+/// Forwards Lance's progress reports.
 pub(crate) struct Reporter {
     report: Arc<dyn Fn(IndexProgress) + Send + Sync>,
     totals: Mutex<HashMap<String, Total>>,
@@ -34,7 +35,7 @@ impl Reporter {
         Self { report: Arc::new(report), totals: Mutex::default() }
     }
 
-    /// Hands on one of this crate's own.
+    /// Reports the progress of a step.
     pub(crate) fn report(&self, stage: &str, done: u64, ended: bool) {
         let (total, unit) = match self.totals.lock() {
             Ok(totals) => totals.get(stage).cloned().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What index to build.
+//! Requests to build an index.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use super::metric::Metric;
 pub enum IndexRequest {
     /// For nearest-neighbour search.
     Vector(VectorIndex),
-    /// For words; on a column of strings or lists of strings. Lower case, ASCII folding, English
-    /// stems and stop words, no positions (so no phrases).
+    /// For full-text search, on a column of strings or lists of strings. Lower case, ASCII folding, English stems and
+    /// stop words, no positions (so no phrases).
     Text {
         /// The column.
         column: String,
@@ -21,12 +21,12 @@ pub enum IndexRequest {
         /// The column.
         column: String,
     },
-    /// For look-ups: a BTREE, and the column is recorded as the table's key.
+    /// For look-ups: a BTREE. The column is recorded as the table's key.
     Key {
-        /// The column; never null. Its values should be unique: of rows with the same key a look-up
-        /// finds the first, and [`IndexSummary`](crate::IndexSummary) says how many keys that concerns.
+        /// The column; never null. Its values should be unique: of several rows with the same key, a look-up finds the
+        /// first, and [`IndexSummary`](crate::IndexSummary) has the number of such keys.
         column: String,
-        /// Whether it takes the place of another key column that the table has.
+        /// Whether it replaces another key column of the table.
         replace: bool,
     },
 }
@@ -36,15 +36,14 @@ pub enum IndexRequest {
 pub struct VectorIndex {
     /// The column.
     pub column: String,
-    /// How vectors are compressed and searched.
+    /// The method of compressing and searching vectors.
     pub kind: VectorIndexKind,
-    /// How distances are measured.
+    /// The measure of distance.
     pub metric: Metric,
-    /// Number of partitions; `None`: about half the square root of the number of rows, at most
-    /// 4,096.
+    /// Number of partitions; `None`: about half the square root of the number of rows, at most 4,096.
     pub partitions: Option<usize>,
-    /// IVF_PQ only: codes per vector; must divide the dimension. `None`: a sixteenth of the
-    /// dimension, or as near above as divides it.
+    /// IVF_PQ only: codes per vector; must divide the dimension. `None`: a sixteenth of the dimension, or the next
+    /// larger number that divides it.
     pub sub_vectors: Option<usize>,
     /// IVF_RQ only: bits per dimension, 1 to 9. `None`: Lance's default (5).
     pub bits: Option<u8>,
@@ -53,13 +52,13 @@ pub struct VectorIndex {
 /// Kinds of vector index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VectorIndexKind {
-    /// Partitions of RaBitQ codes. On 1 M × 768 searched at less than half of IVF_PQ's cost for
-    /// the same recall after refinement.
+    /// Partitions of RaBitQ codes. A search of 1 M × 768 costs less than half of IVF_PQ's for the same recall after
+    /// refinement.
     #[default]
     IvfRq,
     /// Partitions of product-quantization codes.
     IvfPq,
-    /// Partitions with an HNSW graph each over scalar-quantized vectors: fast, large.
+    /// Partitions, each with an HNSW graph over scalar-quantized vectors: fast and large.
     IvfHnswSq,
 }
 
@@ -86,22 +85,23 @@ impl FromStr for VectorIndexKind {
             "ivf-rq" => Ok(Self::IvfRq),
             "ivf-pq" => Ok(Self::IvfPq),
             "ivf-hnsw-sq" => Ok(Self::IvfHnswSq),
-            _ => Err(format!("{text:?} is no kind of vector index: ivf-rq, ivf-pq or ivf-hnsw-sq")),
+            _ => Err(format!(
+                "{text:?} is no kind of vector index: choose ivf-rq, ivf-pq or ivf-hnsw-sq"
+            )),
         }
     }
 }
 
-/// Partitions for `rows` vectors: about √rows / 2, at most 4,096 (their training needs 256 vectors each
-/// in memory). √rows would balance finding the partitions against searching one of them, but 20 of them
-/// are searched: on WordNet's 117,659 sentence embeddings (recall@10, nprobes 20, refine factor 10)
-/// 343 partitions find 0.94 of the true neighbours, 171 find 0.97.
+/// The default number of partitions for `rows` vectors: about √rows / 2, at most 4,096 (training needs 256 vectors per
+/// partition in memory). √rows would balance finding the partitions against searching one of them, but 20 are searched:
+/// on WordNet's 117,659 sentence embeddings (recall@10, nprobes 20, refine factor 10) 343 partitions find 0.94 of the
+/// true neighbours, 171 find 0.97.
 pub(crate) fn default_partitions(rows: u64) -> usize {
     const PARTITIONS_MAX: u64 = 4096;
     (rows.isqrt() / 2).clamp(1, PARTITIONS_MAX) as usize
 }
 
-/// Codes for a vector of `dimension`: the divisor of the dimension that is nearest above a
-/// sixteenth of it.
+/// The default number of codes for a vector of `dimension`: its smallest divisor that is at least a sixteenth of it.
 pub(crate) fn default_sub_vectors(dimension: usize) -> usize {
     let wanted = dimension.div_ceil(16).max(1);
     (wanted..=dimension).find(|codes| dimension.is_multiple_of(*codes)).unwrap_or(dimension)
@@ -112,13 +112,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_by_exact_values() {
+    fn defaults_have_exact_values() {
         assert_eq!([0, 1, 100, 117_659, 1 << 40].map(default_partitions), [1, 1, 5, 171, 4096]);
         assert_eq!([384, 768, 100, 7, 1].map(default_sub_vectors), [24, 48, 10, 1, 1]);
     }
 
     #[test]
-    fn kinds_come_back() {
+    fn names_are_parsed_to_the_same_kind() {
         for kind in VectorIndexKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }

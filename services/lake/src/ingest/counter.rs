@@ -1,10 +1,10 @@
-//! Counts the bytes that are read through it.
+//! A reader that counts its bytes.
 
 use std::io::{Read, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes read so far; clones share the count.
+/// The number of bytes read so far. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BytesRead(Arc<AtomicU64>);
 
@@ -18,7 +18,7 @@ impl BytesRead {
     }
 }
 
-/// A reader with a count.
+/// Adds the bytes that are read from `inner` to a count.
 pub(crate) struct Counter<R> {
     inner: R,
     bytes: BytesRead,

@@ -1,8 +1,8 @@
-//! CSV and TSV with a header line. No lists: vectors come in the other formats.
+//! CSV and TSV with a header line. Lists, and so vectors, are possible in the other formats only.
 //!
-//! Types are inferred from the first [`ROWS_SAMPLED`] rows: whole numbers, decimals, booleans,
-//! dates, timestamps, and text for everything else. Empty fields are nulls. A later value that
-//! doesn't fit the inferred type is an error that names the line.
+//! Types are inferred from the first [`ROWS_SAMPLED`] rows: whole numbers, decimals, booleans, dates, timestamps, and
+//! text for everything else. Empty fields are nulls. A later value that doesn't fit the inferred type is an error that
+//! names the line.
 
 mod fault;
 mod overflow;
@@ -23,7 +23,7 @@ use super::counter::{BytesRead, Counter};
 use super::source::{Batches, bad_file, open_file};
 use crate::error::Result;
 
-/// Rows that the types are inferred from.
+/// The number of rows from which types are inferred.
 const ROWS_SAMPLED: usize = 10_000;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -41,7 +41,7 @@ pub(crate) fn infer_schema(path: &Path, delimiter: u8) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
-/// The names in the first line. Errors: `BadFile` if one is empty or there twice.
+/// Reads the names in the first line. Errors: `BadFile` if one is empty or a duplicate.
 pub(crate) fn header(path: &Path, delimiter: u8) -> Result<Vec<String>> {
     let format = CsvFormat::default().with_header(true).with_delimiter(delimiter);
     let (schema, _) =
@@ -52,13 +52,13 @@ pub(crate) fn header(path: &Path, delimiter: u8) -> Result<Vec<String>> {
             return Err(bad_file(path, format!("line 1: column {} has no name", at + 1)));
         }
         if names[..at].contains(name) {
-            return Err(bad_file(path, format!("line 1: column {name:?} is there twice")));
+            return Err(bad_file(path, format!("line 1: column {name:?} occurs twice")));
         }
     }
     Ok(names)
 }
 
-/// Read with the types of `target`, in the order of the file's own header.
+/// Reads batches with the types of `target`, in the order of the file's own header.
 pub(crate) fn batches(
     path: &Path,
     delimiter: u8,
@@ -114,7 +114,7 @@ fn skip_mark(file: &mut File, path: &Path) -> Result<()> {
     skip().map_err(|error| bad_file(path, error.to_string()))
 }
 
-/// Of the first lines.
+/// The mean length of the first lines.
 fn mean_line_bytes(path: &Path) -> Result<u64> {
     const LINES: usize = 100;
     let mut reader = BufReader::new(text(path)?);

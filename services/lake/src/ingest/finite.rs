@@ -1,49 +1,52 @@
-//! Numbers that became infinite while text was read: `1e39` is no `float32`, yet Arrow's readers
-//! make an infinity of it in silence.
+//! Finds numbers that became infinite while text was read: `1e39` is too large for `float32`, and Arrow's readers
+//! silently turn it into an infinity.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, Float32Type, Float64Type};
 
-/// Where a number is that isn't finite.
+/// The position of a number that isn't finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotFinite {
-    /// The column's place.
+    /// The column's position.
     pub column: usize,
-    /// The row within the batch.
+    /// The row in the batch.
     pub row: usize,
-    /// For a vector: the place in it.
+    /// For a vector: the position in it.
     pub element: Option<usize>,
 }
 
-/// The first column's first infinity, however deep; in vectors also a NaN, which is no coordinate.
+/// Finds the first infinity of the first column that has one, nested values included; in vectors also a NaN, which is
+/// no coordinate.
 pub(crate) fn find(batch: &RecordBatch) -> Option<NotFinite> {
     batch.columns().iter().enumerate().find_map(|(column, array)| match array.data_type() {
         DataType::FixedSizeList(_, size) => {
             let size = usize::try_from(*size).ok().filter(|size| *size > 0)?;
-            let at = place(array.as_fixed_size_list().values(), true)?;
+            let at = first_bad_row(array.as_fixed_size_list().values(), true)?;
             Some(NotFinite { column, row: at / size, element: Some(at % size) })
         }
-        _ => Some(NotFinite { column, row: place(array, false)?, element: None }),
+        _ => Some(NotFinite { column, row: first_bad_row(array, false)?, element: None }),
     })
 }
 
-/// The first number that isn't finite in a vector that is there: as other tools write them, what is behind a null is
-/// anything.
+/// Finds the first number that isn't finite in a vector that isn't null: some tools write arbitrary values where a
+/// vector is null. Returns its row and its position in the vector.
 pub(crate) fn find_in_vectors(array: &ArrayRef) -> Option<(usize, usize)> {
     let DataType::FixedSizeList(..) = array.data_type() else { return None };
     let vectors = array.as_fixed_size_list();
     let values = vectors.values();
-    let whole: ArrayRef = match values.data_type() {
+    let floats: ArrayRef = match values.data_type() {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => Arc::clone(values),
         _ => return None,
     };
-    // The usual case, in one pass.
-    place(&whole, true)?;
+    // In the usual case one pass over all values finds nothing.
+    first_bad_row(&floats, true)?;
     (0..vectors.len()).filter(|&row| vectors.is_valid(row)).find_map(|row| {
         let vector = vectors.value(row);
-        let bad = |&at: &usize| vector.is_valid(at) && place(&vector.slice(at, 1), true).is_some();
+        let bad = |&at: &usize| {
+            vector.is_valid(at) && first_bad_row(&vector.slice(at, 1), true).is_some()
+        };
         Some((row, (0..vector.len()).find(bad)?))
     })
 }
@@ -63,8 +66,8 @@ fn rows_of<T: ArrowPrimitiveType>(array: &ArrayRef, bad: fn(T::Native) -> bool) 
     values.iter().enumerate().filter(|(_, value)| bad(**value)).map(|(at, _)| at).collect()
 }
 
-/// The first row of `array` with a number that isn't finite.
-fn place(array: &ArrayRef, in_vector: bool) -> Option<usize> {
+/// The first row of `array` with an infinity, or in vectors with any number that isn't finite.
+fn first_bad_row(array: &ArrayRef, in_vector: bool) -> Option<usize> {
     match array.data_type() {
         DataType::Float16 if in_vector => first::<Float16Type>(array, |x| !x.is_finite()),
         DataType::Float32 if in_vector => first::<Float32Type>(array, |x| !x.is_finite()),
@@ -74,20 +77,20 @@ fn place(array: &ArrayRef, in_vector: bool) -> Option<usize> {
         DataType::Float64 => first::<Float64Type>(array, |x| x.is_infinite()),
         DataType::List(_) => {
             let list = array.as_list::<i32>();
-            let at = place(list.values(), in_vector)?;
+            let at = first_bad_row(list.values(), in_vector)?;
             list.offsets().partition_point(|start| *start as usize <= at).checked_sub(1)
         }
         DataType::LargeList(_) => {
             let list = array.as_list::<i64>();
-            let at = place(list.values(), in_vector)?;
+            let at = first_bad_row(list.values(), in_vector)?;
             list.offsets().partition_point(|start| *start as usize <= at).checked_sub(1)
         }
         DataType::FixedSizeList(_, size) => {
-            let at = place(array.as_fixed_size_list().values(), true)?;
+            let at = first_bad_row(array.as_fixed_size_list().values(), true)?;
             at.checked_div(*size as usize)
         }
         DataType::Struct(_) => {
-            array.as_struct().columns().iter().filter_map(|it| place(it, in_vector)).min()
+            array.as_struct().columns().iter().filter_map(|it| first_bad_row(it, in_vector)).min()
         }
         _ => None,
     }
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn infinities_are_found_and_in_vectors_nans() {
+    fn infinities_are_found_and_nans_in_vectors() {
         let (inf, nan) = (f32::INFINITY, f32::NAN);
         assert_eq!(found(floats(&[0.0, nan, 1.0])), None);
         assert_eq!(found(floats(&[0.0, nan, -inf])), Some((2, None)));

@@ -1,4 +1,4 @@
-//! What a file is: told by its name, checked against its first and last bytes.
+//! Detects a file's format by its name, and checks it against the file's first and last bytes.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::source::bad_file;
 use crate::error::Result;
 
-/// How much of a file's beginning is looked at.
+/// The part of a file's beginning that is checked.
 const HEAD_BYTES: u64 = 4096;
 
 /// The formats that can be ingested.
@@ -20,17 +20,17 @@ pub(crate) enum Format {
         /// The byte between fields.
         delimiter: u8,
     },
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Arrow IPC with a footer (also called Feather, version 2).
     ArrowFile,
-    /// Arrow IPC without one.
+    /// Arrow IPC without a footer.
     ArrowStream,
 }
 
-/// What the name promises.
+/// The format that a file's name says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum NamedFormat {
     Parquet,
     Csv(u8),
     Json,
@@ -38,33 +38,33 @@ enum Named {
 }
 
 impl Format {
-    /// Errors: `BadFile` if there is no such file, its name says nothing known, or its contents
-    /// aren't what the name says.
+    /// Detects the format of a file. Errors: `BadFile` if the file doesn't exist, its name has no known extension, or
+    /// its contents don't match the name.
     pub(crate) fn detect(path: &Path) -> Result<Self> {
         let (head, tail) = ends(path)?;
         if head.is_empty() {
             return Err(bad_file(path, "it is empty"));
         }
-        let named = Named::of(path)?;
+        let named = NamedFormat::of(path)?;
         let found = Contents::of(&head);
         match (named, found) {
-            (Named::Parquet, Contents::Parquet) if tail == *b"PAR1" => Ok(Self::Parquet),
-            (Named::Parquet, Contents::Parquet) => {
+            (NamedFormat::Parquet, Contents::Parquet) if tail == *b"PAR1" => Ok(Self::Parquet),
+            (NamedFormat::Parquet, Contents::Parquet) => {
                 Err(bad_file(path, "a Parquet file cut short: its footer is missing"))
             }
-            (Named::Arrow, Contents::ArrowFile) => Ok(Self::ArrowFile),
-            (Named::Arrow, Contents::ArrowStream) => Ok(Self::ArrowStream),
-            (Named::Csv(delimiter), Contents::Text) => Ok(Self::Csv { delimiter }),
-            (Named::Json, Contents::Objects) => Ok(Self::Json),
-            (Named::Json, Contents::JsonArray) => Err(bad_file(
+            (NamedFormat::Arrow, Contents::ArrowFile) => Ok(Self::ArrowFile),
+            (NamedFormat::Arrow, Contents::ArrowStream) => Ok(Self::ArrowStream),
+            (NamedFormat::Csv(delimiter), Contents::Text) => Ok(Self::Csv { delimiter }),
+            (NamedFormat::Json, Contents::Objects) => Ok(Self::Json),
+            (NamedFormat::Json, Contents::JsonArray) => Err(bad_file(
                 path,
-                "a JSON array; one object a line is needed (`jq -c '.[]'` makes it so)",
+                "a JSON array; one object per line is needed (`jq -c '.[]'` converts it)",
             )),
             _ => {
                 let why = format!(
                     "not what its name says: named as {}, but holds {}",
-                    named.said(),
-                    found.said()
+                    named.label(),
+                    found.label()
                 );
                 Err(bad_file(path, why))
             }
@@ -72,7 +72,7 @@ impl Format {
     }
 }
 
-impl Named {
+impl NamedFormat {
     fn of(path: &Path) -> Result<Self> {
         let extension =
             path.extension().and_then(|it| it.to_str()).unwrap_or_default().to_ascii_lowercase();
@@ -83,19 +83,19 @@ impl Named {
             "jsonl" | "ndjson" | "json" | "jsonlines" => Ok(Self::Json),
             "arrow" | "arrows" | "ipc" | "feather" => Ok(Self::Arrow),
             "gz" | "zst" | "bz2" | "xz" | "zip" => {
-                Err(bad_file(path, "compressed as a whole; unpack it first"))
+                Err(bad_file(path, "the whole file is compressed; unpack it first"))
             }
             _ => {
                 let known = ".parquet, .csv, .tsv, .jsonl, .ndjson, .json, .arrow, .arrows, .ipc or .feather";
                 Err(bad_file(
                     path,
-                    format!("the name doesn't tell its format; it should end in {known}"),
+                    format!("its name doesn't say its format; it should end in {known}"),
                 ))
             }
         }
     }
 
-    fn said(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Parquet => "Parquet",
             Self::Csv(b',') => "CSV",
@@ -106,7 +106,7 @@ impl Named {
     }
 }
 
-/// What the bytes look like.
+/// The format that a file's bytes look like.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contents {
     Parquet,
@@ -134,12 +134,12 @@ impl Contents {
         if COMPRESSED.iter().any(|magic| head.starts_with(magic)) {
             return Self::Compressed;
         }
-        let whole = match std::str::from_utf8(head) {
+        let is_utf8 = match std::str::from_utf8(head) {
             Ok(_) => true,
-            // A character cut off at the end of the head is no fault.
+            // A character may be cut off at the end of the head.
             Err(error) => error.error_len().is_none() && head.len() as u64 == HEAD_BYTES,
         };
-        if !whole || head.contains(&0) {
+        if !is_utf8 || head.contains(&0) {
             return Self::Binary;
         }
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
@@ -152,7 +152,7 @@ impl Contents {
         }
     }
 
-    fn said(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Parquet => "Parquet",
             Self::ArrowFile => "an Arrow IPC file",

@@ -46,8 +46,7 @@ fn stream_reader(path: &Path, read: &BytesRead) -> Result<StreamReader<Counted>>
         .map_err(|error| bad_file(path, error.to_string()))
 }
 
-/// A writer may have put everything into one batch: it is read whole (the format knows no less),
-/// but handed on in pieces.
+/// Slices the batches of a file. A writer may have put everything into one batch, which can only be read whole.
 fn sliced<I>(path: &Path, reader: I) -> Batches
 where
     I: Iterator<Item = std::result::Result<RecordBatch, ArrowError>> + Send + 'static,

@@ -1,13 +1,12 @@
-//! JSON lines: one object a line.
+//! JSON lines: one object per line.
 //!
-//! Types are inferred from the first rows ([`Sample`]). Columns come in the order in which the
-//! file first names them. Keys that a row leaves out are nulls; keys that no sampled row has are an
-//! error, so that nothing is lost in silence. Whole numbers are `int64`, or `uint64` where one of the sampled rows is
-//! beyond that and none is below 0; what is beyond both is a float, as to other readers of JSON. JSON doesn't know fixed-size lists: lists of numbers
-//! with decimals that have the same length of at least [`VECTOR_DIMENSION_MIN`] in all sampled rows
-//! become vectors (`float32`).
+//! Types are inferred from the first rows ([`Sample`]). Columns have the order in which the file first names them. Keys
+//! that a row omits are nulls; keys that no sampled row has are an error, so that no data is lost silently. Whole
+//! numbers are `int64`, or `uint64` if a sampled row exceeds `int64` and none is below 0; numbers beyond both are
+//! floats, as with other readers of JSON. JSON has no fixed-size lists: lists of decimals that have the same length, at
+//! least [`VECTOR_DIMENSION_MIN`], in all sampled rows become vectors (`float32`).
 
-mod culprit;
+mod fault;
 mod key_order;
 mod lines;
 mod sample;
@@ -29,14 +28,14 @@ use super::source::{Batches, bad_file, open_file};
 use super::{batch_rows, finite};
 use crate::error::Result;
 
-/// Shortest list of floats that is taken for a vector.
+/// The shortest list of floats that is read as a vector.
 const VECTOR_DIMENSION_MIN: usize = 8;
 
 pub(crate) fn infer_schema(path: &Path) -> Result<SchemaRef> {
     let sample = Sample::read(path)?;
     let values = sample.rows.iter().map(Ok::<_, ArrowError>);
     let inferred = infer_json_schema_from_iterator(values)
-        .map_err(|error| bad_file(path, culprit::said(&error)))?;
+        .map_err(|error| bad_file(path, fault::describe(&error)))?;
     let lengths = sample.list_lengths();
     let whole = sample.whole_numbers().map_err(|why| bad_file(path, why))?;
     let in_order = sample.order.sorted(inferred.fields());
@@ -55,7 +54,7 @@ pub(crate) fn infer_schema(path: &Path) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
-/// Read with the types of `target`.
+/// Reads batches with the types of `target`.
 pub(crate) fn batches(path: &Path, target: &SchemaRef, read: &BytesRead) -> Result<Batches> {
     let row_bytes = Sample::read(path)?.row_bytes();
     let nullable = target.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
@@ -70,7 +69,8 @@ pub(crate) fn batches(path: &Path, target: &SchemaRef, read: &BytesRead) -> Resu
     let path = path.to_owned();
     let mut rows_before = 0;
     Ok(Box::new(reader.map(move |batch| {
-        let batch = batch.map_err(|error| culprit::line(&path, &schema, rows_before, &error))?;
+        let batch =
+            batch.map_err(|error| fault::line_fault(&path, &schema, rows_before, &error))?;
         check_finite(&path, &batch, rows_before)?;
         rows_before += batch.num_rows() as u64;
         Ok(batch)
@@ -80,11 +80,11 @@ pub(crate) fn batches(path: &Path, target: &SchemaRef, read: &BytesRead) -> Resu
 fn check_finite(path: &Path, batch: &RecordBatch, rows_before: u64) -> Result<()> {
     match finite::find(batch) {
         None => Ok(()),
-        Some(found) => Err(culprit::number(path, batch, rows_before, found)),
+        Some(found) => Err(fault::number_fault(path, batch, rows_before, found)),
     }
 }
 
-/// What was null in all sampled rows is taken for text.
+/// Replaces the type of what was null in all sampled rows by text.
 fn typed(inferred: &DataType) -> DataType {
     match inferred {
         DataType::Null => DataType::Utf8,

@@ -1,11 +1,10 @@
-//! Files of rows into a table: Parquet, CSV, JSON lines, Arrow IPC.
+//! Writes files of rows into a table: Parquet, CSV, JSON lines, Arrow IPC.
 //!
-//! In the order data flows: `format.rs` (what a file is), `parquet.rs`, `csv.rs`, `json.rs`,
-//! `ipc.rs` (batches out of one file), `finite.rs` (numbers that were too large in text),
-//! `target.rs` (the columns that the table is to have, and batches brought into them), `pump.rs`
-//! (a reading thread ahead of the writer), `write.rs` (into Lance, all or nothing). Everything
-//! streams: what is in memory is a few batches of about [`BATCH_BYTES`], and what Lance's writer
-//! buffers.
+//! In the order data flows: `format.rs` (detects a file's format), `parquet.rs`, `csv.rs`, `json.rs`, `ipc.rs` (read
+//! batches from one file), `finite.rs` (finds numbers that were too large in text), `target.rs` (the columns of the
+//! table, and the conversion of batches to them), `pump.rs` (a thread that reads ahead of the writer), `write.rs`
+//! (writes into Lance, all or nothing). Everything streams: memory holds a few batches of about [`BATCH_BYTES`], and
+//! the buffers of Lance's writer.
 
 mod counter;
 mod csv;
@@ -23,13 +22,13 @@ mod write;
 pub use options::{IngestMode, IngestOptions, IngestProgress, IngestSummary};
 pub use write::ingest;
 
-/// Bytes that a batch should have, about; its number of rows follows from their size.
+/// The approximate size of a batch. Its number of rows follows from their size.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// Rows that a batch has at most.
+/// The most rows in a batch.
 const BATCH_ROWS_MAX: u64 = 8192;
 
-/// Rows of `row_bytes` each that a batch should have.
+/// The number of rows in a batch, for rows of `row_bytes`.
 fn batch_rows(row_bytes: u64) -> usize {
     (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX) as usize
 }

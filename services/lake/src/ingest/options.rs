@@ -1,4 +1,4 @@
-//! How to ingest, how far it is, what came of it.
+//! The options, progress and result of an ingest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::index::IndexInfo;
 
-/// What to do about a table that exists, or doesn't.
+/// What to do if the table exists, or doesn't.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IngestMode {
-    /// Make a new table; fail if there is one.
+    /// Make a new table; fail if it exists.
     #[default]
     Create,
-    /// Add the rows to the table; fail if there is none, or if the columns differ.
+    /// Add the rows to the table; fail if it doesn't exist, or if the columns differ.
     Append,
-    /// Replace all rows (and columns) by the new ones, as a new version; make the table if there
-    /// is none. Indexes are gone with the old rows.
+    /// Replace all rows (and columns) by the new ones, as a new version; make the table if it doesn't exist. The
+    /// indexes are dropped with the old rows.
     Overwrite,
 }
 
@@ -42,28 +42,26 @@ impl FromStr for IngestMode {
     }
 }
 
-/// How to ingest.
+/// The options of an ingest.
 #[derive(Clone, Debug)]
 pub struct IngestOptions {
-    /// About a table that exists.
+    /// What to do if the table exists.
     pub mode: IngestMode,
-    /// The column whose values name rows. It must be there and never null. That its values are
-    /// unique is not checked here, but when the key is indexed: of several rows with a key,
-    /// look-ups find the first.
+    /// The column whose values identify rows. It must exist and never be null. Whether its values are unique is checked
+    /// when the key is indexed, not here: of several rows with the same key, look-ups find the first.
     pub key: Option<String>,
-    /// Columns of float lists that are to become vectors (fixed-size lists of `float32`), with
-    /// their dimension. Needed where the file can't say so itself: a Parquet list written without
-    /// Arrow's schema. In JSON lines, lists of floats that have the same length of at least 8 in
-    /// all sampled rows become vectors without being named.
+    /// Columns of float lists that become vectors (fixed-size lists of `float32`), with their dimension. Needed if the
+    /// file doesn't say so itself, such as a Parquet list written without Arrow's schema. In JSON lines, lists of
+    /// floats that have the same length, at least 8, in all sampled rows become vectors without being named.
     pub vectors: Vec<(String, usize)>,
-    /// Rows that a fragment has at most.
+    /// The most rows in a fragment.
     pub max_rows_per_file: usize,
-    /// Bytes that a data file has at most, about.
+    /// The approximate maximum size of a data file.
     pub max_bytes_per_file: u64,
-    /// Lance's file format, as "2.0" or "2.1"; `None`: the stable one of this Lance, or the
-    /// table's own when it exists.
+    /// Lance's file format, such as "2.0" or "2.1"; `None`: the table's own if it exists, otherwise the stable format
+    /// of this version of Lance.
     pub storage_version: Option<String>,
-    /// Whether a new table gets stable row ids. Addresses change by compaction either way.
+    /// Whether a new table gets stable row ids. Compaction changes addresses either way.
     pub stable_row_ids: bool,
 }
 
@@ -81,32 +79,32 @@ impl Default for IngestOptions {
     }
 }
 
-/// How far an ingest is.
+/// The progress of an ingest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IngestProgress {
-    /// Rows handed to the writer.
+    /// Rows passed to the writer.
     pub rows: u64,
-    /// Bytes of the files that are read (for Parquet estimated by rows).
+    /// Bytes read so far (for Parquet estimated from rows).
     pub bytes_read: u64,
-    /// Bytes of all files.
+    /// Size of all files.
     pub bytes_total: u64,
 }
 
-/// What an ingest did.
+/// The result of an ingest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestSummary {
     /// Rows written.
     pub rows: u64,
-    /// Bytes of the files read.
+    /// Size of the files.
     pub bytes: u64,
-    /// The version of the table that has them.
+    /// The first version of the table with the rows.
     pub version: u64,
     /// The table's columns.
     pub columns: Vec<String>,
-    /// The one whose values name rows.
+    /// The column whose values identify rows.
     pub key: Option<String>,
-    /// The indexes that went with the rows they were on, of a table that was overwritten.
+    /// The indexes of a table that was overwritten, which were dropped with its rows.
     pub dropped_indexes: Vec<IndexInfo>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }

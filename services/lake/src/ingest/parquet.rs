@@ -10,13 +10,13 @@ use super::counter::BytesRead;
 use super::source::{Batches, bad_file, open_file};
 use crate::error::Result;
 
-/// With the types of the Arrow schema that the writer embedded, if it did: fixed-size lists, time
-/// zones and dictionaries come back as they went in.
+/// Reads the schema. If the writer embedded an Arrow schema, its types are used, so that fixed-size lists, time zones
+/// and dictionaries are restored.
 pub(crate) fn schema(path: &Path) -> Result<SchemaRef> {
     Ok(builder(path)?.schema().clone())
 }
 
-/// Row group by row group, page by page; never a whole row group in memory.
+/// Reads batches page by page; a row group is never in memory as a whole.
 pub(crate) fn batches(path: &Path, file_bytes: u64, read: &BytesRead) -> Result<Batches> {
     let builder = builder(path)?;
     let groups = builder.metadata().row_groups();

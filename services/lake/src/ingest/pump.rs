@@ -1,4 +1,4 @@
-//! A thread that reads the files ahead of the writer, a few batches at most.
+//! Reads the files on a thread of its own, a few batches ahead of the writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use super::target::Target;
 use crate::error::{LakeError, Result};
 use crate::stop::Stop;
 
-/// Batches that wait for the writer.
+/// The most batches that wait for the writer.
 const BATCHES_WAITING_MAX: usize = 2;
 
-/// What went wrong while reading, and how many rows were read.
+/// The error of the reading thread, if any, and the number of rows read.
 #[derive(Clone, Default)]
 pub(crate) struct Outcome {
     fault: Arc<Mutex<Option<LakeError>>>,
@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The reader's error, if it is what stopped the writer: it says more than the writer can.
+    /// Takes the reader's error, if it stopped the writer: it is more specific than the writer's.
     pub(crate) fn take_fault(&self) -> Option<LakeError> {
         self.fault.lock().ok().and_then(|mut fault| fault.take())
     }
@@ -36,20 +36,20 @@ impl Outcome {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Keeps `fault`; what the writer is to know of it.
+    /// Keeps `fault`. Returns the error for the writer.
     fn fail(&self, fault: LakeError) -> DataFusionError {
-        let said = fault.to_string();
+        let message = fault.to_string();
         if let Ok(mut slot) = self.fault.lock() {
             slot.get_or_insert(fault);
         }
-        DataFusionError::Execution(said)
+        DataFusionError::Execution(message)
     }
 }
 
 type Sent = std::result::Result<RecordBatch, DataFusionError>;
 
-/// Starts reading `sources` one after another; dropping the stream ends it. When `stop` is pulled
-/// the stream fails, so that the writer takes back what it has written of the table at `uri`.
+/// Starts reading `sources` one after another; dropping the stream ends it. When `stop` is pulled, the stream fails, so
+/// that the writer removes what it has written of the table at `uri`.
 pub(crate) fn pump(
     sources: Vec<Source>,
     target: Target,
@@ -62,7 +62,7 @@ pub(crate) fn pump(
     let mine = outcome.clone();
     tokio::task::spawn_blocking(move || {
         if let Err(fault) = read_all(&sources, &target, &to_writer, &mine, &progress) {
-            // The writer may be gone already; then nobody needs to know.
+            // If the writer has ended already, nobody needs the error.
             let _ = to_writer.blocking_send(Err(mine.fail(fault)));
         }
     });
@@ -94,7 +94,7 @@ fn read_all(
         let read = BytesRead::default();
         let mut row = 0;
         for batch in source.batches(target.schema(), &read)? {
-            let batch = target.bring(&batch?, &source.path, row)?;
+            let batch = target.conform(&batch?, &source.path, row)?;
             let count = batch.num_rows() as u64;
             row += count;
             rows += count;

@@ -1,4 +1,4 @@
-//! One file, opened for reading batch by batch.
+//! A source file, read batch by batch.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::error::{LakeError, Result};
 /// The batches of one file.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
-/// A file that is known to be what its name says.
+/// A file whose contents match its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub path: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Errors: `BadFile`.
+    /// Checks the format of the file at `path`. Errors: `BadFile`.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let format = Format::detect(path)?;
         let bytes =
@@ -43,13 +43,13 @@ impl Source {
         }
     }
 
-    /// Whether types are only inferred, so that another file's (or the table's) types may be used
-    /// to read this one.
+    /// Whether the types are only inferred, so that the types of another file or of the table may be used to read this
+    /// one.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.format, Format::Csv { .. } | Format::Json)
     }
 
-    /// For text: the columns that the file names, if it does so up front (a CSV's header).
+    /// The columns in the header of a CSV file; `None` for other formats.
     pub(crate) fn header(&self) -> Result<Option<Vec<String>>> {
         match self.format {
             Format::Csv { delimiter } => csv::header(&self.path, delimiter).map(Some),
@@ -57,8 +57,8 @@ impl Source {
         }
     }
 
-    /// Opens the file; text is read as `target`'s types. `read` counts. Errors: `BadFile`, here
-    /// and for each batch.
+    /// Opens the file. Text is read as the types of `target`. `read` counts the bytes. Errors: `BadFile`, here and for
+    /// each batch.
     pub(crate) fn batches(&self, target: &SchemaRef, read: &BytesRead) -> Result<Batches> {
         match self.format {
             Format::Parquet => parquet::batches(&self.path, self.bytes, read),

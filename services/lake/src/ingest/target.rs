@@ -1,4 +1,4 @@
-//! The columns that the table is to have, and batches brought into them.
+//! The columns of the table to write, and the conversion of batches to them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::schema::conform_array;
 use crate::search::{can_be_key, check_key_type};
 use crate::table::Table;
 
-/// What all batches must become before they are written.
+/// The schema to which all batches are converted before they are written.
 pub(crate) struct Target {
     schema: SchemaRef,
     key: Option<String>,
-    /// Whether files may leave out nullable columns (rows added to a table).
+    /// Whether files may omit nullable columns: when rows are added to a table.
     may_lack: bool,
 }
 
 impl Target {
-    /// For a new table, or new contents of one: the columns of the first file. `key` is the key column
-    /// of the contents before, which stays one if it comes again and no other is named.
+    /// The target for a new table, or for new contents of a table: the columns of the first file. `key` is the old
+    /// contents' key column, which is kept if the file has it and no other is named.
     ///
     /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `ReservedColumn`, `UnsupportedType`.
     pub(crate) fn of_file(
@@ -71,7 +71,7 @@ impl Target {
         Ok(Self { schema, key, may_lack: false })
     }
 
-    /// For rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `AnotherKey`.
+    /// The target for rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `AnotherKey`.
     pub(crate) fn of_table(table: &Table, options: &IngestOptions) -> Result<Self> {
         let schema = Arc::new(Schema::from(table.dataset().schema()));
         let key = options.key.clone().or_else(|| table.key_column().map(str::to_owned));
@@ -85,8 +85,7 @@ impl Target {
         &self.schema
     }
 
-    /// Whether `source` has these columns, before anything is written. Errors: `BadFile`,
-    /// `SchemaMismatch`.
+    /// Checks that `source` has these columns, before anything is written. Errors: `BadFile`, `SchemaMismatch`.
     pub(crate) fn check(&self, source: &Source) -> Result<()> {
         let mismatch = |column: &str, why: String| LakeError::SchemaMismatch {
             path: source.path.clone(),
@@ -94,7 +93,7 @@ impl Target {
             why,
         };
         let fields: Vec<(String, Option<DataType>)> = match (source.is_text(), source.header()?) {
-            // JSON: each row names its keys; unknown ones are reported as they are met.
+            // JSON: each row names its keys. Unknown ones are reported when they are read.
             (true, None) => return Ok(()),
             (true, Some(names)) => names.into_iter().map(|name| (name, None)).collect(),
             (false, _) => {
@@ -133,11 +132,16 @@ impl Target {
         Ok(())
     }
 
-    /// The batch with exactly these columns. `row` is the number of rows of the file before it,
-    /// for messages. Errors: `BadFile`.
-    pub(crate) fn bring(&self, batch: &RecordBatch, path: &Path, row: u64) -> Result<RecordBatch> {
+    /// Converts a batch to exactly these columns. `row` is the number of rows before it in the file, for messages.
+    /// Errors: `BadFile`.
+    pub(crate) fn conform(
+        &self,
+        batch: &RecordBatch,
+        path: &Path,
+        row: u64,
+    ) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let place = |column: &str| format!("{}: column {column:?}", rows_said(row, rows as u64));
+        let place = |column: &str| format!("{}: column {column:?}", row_numbers(row, rows as u64));
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         for field in self.schema.fields() {
             let name = field.name();
@@ -156,7 +160,7 @@ impl Target {
             if !field.is_nullable() && column.null_count() > 0 {
                 return Err(bad_file(
                     path,
-                    format!("{} has nulls, the table forbids them", place(name)),
+                    format!("{} has nulls, which the table forbids", place(name)),
                 ));
             }
             if let Some((at, element)) = find_in_vectors(&column) {
@@ -176,15 +180,15 @@ impl Target {
     }
 }
 
-/// `row 1`, `rows 1 to 7`: the `rows` that follow the first `before`.
-fn rows_said(before: u64, rows: u64) -> String {
+/// `row 1` or `rows 1 to 7`: the numbers of the `rows` that follow the first `before`.
+fn row_numbers(before: u64, rows: u64) -> String {
     match rows {
         1 => format!("row {}", before + 1),
         _ => format!("rows {} to {}", before + 1, before + rows),
     }
 }
 
-/// The column's type, or that of the vectors which the options say it holds.
+/// The column's type, or a vector type if the options say that it has vectors.
 fn vector_type(field: &Field, options: &IngestOptions) -> Result<DataType> {
     let Some((column, dimension)) =
         options.vectors.iter().find(|(column, _)| column == field.name())
@@ -211,8 +215,8 @@ fn vector_type(field: &Field, options: &IngestOptions) -> Result<DataType> {
     }
 }
 
-/// Types that Lance doesn't store are replaced by the nearest one that it does: views by plain
-/// strings, binaries and lists; runs by their values.
+/// Replaces types that Lance doesn't store by the nearest one that it does: views by plain strings, binaries and lists;
+/// runs by their values.
 fn plain_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8View => DataType::Utf8,
@@ -243,8 +247,8 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     )
 }
 
-/// Whether values of type `has` can be written as `wanted` without loss: the same type whatever
-/// its nested names and nullability, or lists of numbers as vectors.
+/// Whether values of type `has` can be written as `wanted`: the same type, regardless of nested names and nullability,
+/// or lists of numbers as vectors.
 fn becomes(has: &DataType, wanted: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct};
     match (has, wanted) {
@@ -284,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn types_agree_whatever_their_nested_names() {
+    fn types_agree_regardless_of_nested_names() {
         let a = DataType::List(Arc::new(Field::new("element", DataType::Float32, false)));
         assert!(becomes(&a, &DataType::new_list(DataType::Float32, true)));
         assert!(becomes(&a, &DataType::new_fixed_size_list(DataType::Float32, 4, true)));

@@ -1,9 +1,8 @@
-//! Into Lance, all or nothing.
+//! Writes rows into a Lance table, all or nothing.
 //!
-//! Everything that can be wrong with the files' kinds and columns is checked before the first byte
-//! is written. Rows go into data files that no version refers to until the commit at the end; if
-//! reading or writing fails before that, or is interrupted, Lance deletes the files, and what is
-//! left of folders that were made for the table is removed here.
+//! The formats and columns of all files are checked before the first byte is written. Rows go into data files that no
+//! version refers to until the commit at the end. If reading or writing fails before that, or is interrupted, Lance
+//! deletes the files, and this module removes empty folders that were made for the table.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -55,8 +54,8 @@ pub async fn ingest(
         None => WriteDestination::Uri(&uri),
     };
     let written = InsertBuilder::new(destination).with_params(&params).execute_stream(stream).await;
-    // A reader that failed ends the stream; had that looked like its end, a part would be
-    // committed. It doesn't: the error is the stream's last item.
+    // A reader's error is the last item of the stream. If the stream merely ended, Lance would commit a part of the
+    // rows.
     let mut dataset = match (written, outcome.take_fault()) {
         (Ok(dataset), None) => dataset,
         (Err(error), fault) => {
@@ -67,8 +66,8 @@ pub async fn ingest(
     };
     let table = Table::new(lake.clone(), canonical, dataset.clone()).await?;
     let key = options.key.as_deref().or(table.key_column());
-    // A new table has it in the schema already; an older one may name another in its configuration,
-    // which would win.
+    // A new table has the key in its schema already. The configuration of an older one may name another, which would
+    // win.
     if let Some(key) = key.filter(|key| table.key_column() != Some(*key)) {
         let update = dataset.update_config([(KEY_COLUMN_CONFIG, key)]).await;
         update.map_err(|error| table.blame(error))?;
@@ -84,7 +83,7 @@ pub async fn ingest(
     })
 }
 
-/// The table, if the mode wants one; an error if it is there and mustn't, or the reverse.
+/// Opens the table if it exists. Errors: it exists and must not, or the reverse.
 async fn existing(lake: &Lake, uri: &str, mode: IngestMode) -> Result<Option<Table>> {
     match (lake.open(uri).await, mode) {
         (Ok(_), IngestMode::Create) => Err(LakeError::TableExists { uri: uri.to_owned() }),
@@ -96,18 +95,18 @@ async fn existing(lake: &Lake, uri: &str, mode: IngestMode) -> Result<Option<Tab
     }
 }
 
-/// Those that an overwriting drops. That they can't be told is no reason not to.
+/// Lists the indexes that an overwrite drops. If they can't be read, the overwrite goes on without the list.
 async fn indexes_of(table: &Table) -> Vec<IndexInfo> {
     match table.indexes().await {
         Ok(indexes) => indexes.to_vec(),
         Err(error) => {
-            tracing::warn!(%error, "the indexes that are dropped can't be told");
+            tracing::warn!(%error, "the indexes that the overwrite drops can't be listed");
             Vec::new()
         }
     }
 }
 
-/// The files, looked at, and the columns to write. Blocking work, so on a thread of its own.
+/// Checks the files and determines the columns to write. This blocks, so it runs on a thread that may block.
 async fn prepared(
     files: &[PathBuf],
     existing: Option<&Table>,
@@ -170,7 +169,7 @@ fn write_params(
     })
 }
 
-/// Where even the table's folder couldn't be made, what failed was making it.
+/// Converts an error of writing. If the table's folder doesn't exist, making it has failed.
 fn write_fault(uri: &str, error: lance::Error) -> LakeError {
     match diagnose(uri, error) {
         LakeError::Internal { uri, why } if !uri.contains("://") && !Path::new(&uri).exists() => {
@@ -180,12 +179,11 @@ fn write_fault(uri: &str, error: lance::Error) -> LakeError {
     }
 }
 
-/// What there was of a local table's folders before the ingest.
+/// The folders that a failed ingest into a local table removes again.
 struct Leftovers {
-    /// Where the table is to be; `None` for object stores, which have no folders, and for tables
-    /// that were there before.
+    /// The table's folder; `None` for object stores, which have no folders, and for tables that existed before.
     folder: Option<PathBuf>,
-    /// Those of the folder and the folders around it that aren't there, innermost first.
+    /// The folder and its parents, innermost first, as far as they did not exist before the ingest.
     made: Vec<PathBuf>,
 }
 
@@ -200,7 +198,7 @@ impl Leftovers {
         Self { folder: Some(folder.to_owned()), made: made.collect() }
     }
 
-    /// Removes empty folders only: had someone else made the table meanwhile, it stays.
+    /// Removes empty folders only, so that a table stays that someone else has made meanwhile.
     fn remove(&self) {
         let Some(folder) = &self.folder else { return };
         for sub in ["data", "_transactions", "_versions", "_deletions", "_indices"] {

@@ -76,7 +76,7 @@ impl Table {
         let table = self.clone();
         let lookup = async move {
             let found = caught(table.uri(), index.first_rows(&table, &values));
-            table.within(found.boxed()).await
+            table.on_own_runtime(found.boxed()).await
         };
         Ok(Some(lookup.boxed()))
     }
@@ -106,8 +106,8 @@ impl Table {
     /// through the scanner, which reports the fault, or succeeds because it does not need the part that is missing.
     async fn open_key_index(&self, position: usize) {
         let direct = self.direct_of(position);
-        // Boxed, because its state is large and every look-up would carry it.
-        let open = || self.within(self.caught(KeyIndex::open(self, position)).boxed());
+        // Boxed, since its state is large and every look-up would carry it.
+        let open = || self.on_own_runtime(self.caught(KeyIndex::open(self, position)).boxed());
         if let Err(error) = direct.key_index.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
             if !direct.key_index_failed.swap(true, Ordering::Relaxed) {

@@ -133,7 +133,7 @@ impl Table {
             }
         };
         let cell = &self.direct_of(position).partitions;
-        cell.get_or_try_init(|| self.within(open.boxed())).await.map(|_| ())
+        cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await.map(|_| ())
     }
 
     /// Returns the metric of a vector column: that of its index, or L2 (Hamming for bytes) if it has none. Errors:

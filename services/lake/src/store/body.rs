@@ -1,4 +1,4 @@
-//! The bytes of an answer, which the store is judged by: headers alone are none.
+//! Watches the bodies of answers: the circuit breaker counts an answer once its last byte has arrived, not its headers.
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -6,21 +6,22 @@ use object_store::path::Path;
 use object_store::{GetResult, GetResultPayload, Result};
 use tokio::time::timeout;
 
-use super::gate::{Pass, generic};
-use super::trouble::Stalled;
+use super::guard_error::Stalled;
+use super::limiter::{AdmittedRequest, generic};
 use super::usage::count;
 
-/// An answer that keeps its request's place until its last byte, or until none comes for `store.stall_max`; and counts
-/// them. One that its reader drops before says nothing of the store, unless the reader waited for long.
-pub fn watched(answer: GetResult, mut pass: Pass) -> GetResult {
+/// Wraps an answer so that its bytes are counted, and its request's permit is held until the last byte, or until none
+/// arrives for `store.stall_max`. A body that its reader drops before the end does not count for or against the store,
+/// unless the reader has waited for long.
+pub fn watched(answer: GetResult, mut request: AdmittedRequest) -> GetResult {
     let GetResult { payload, meta, range, attributes, extensions } = answer;
     let GetResultPayload::Stream(pieces) = payload else {
-        pass.judge(&Ok(()));
+        request.judge(&Ok(()));
         return GetResult { payload, meta, range, attributes, extensions };
     };
-    pass.came();
+    request.received();
     let (path, expected) = (meta.location.clone(), range.end - range.start);
-    let body = Body { pieces, pass, path, expected, received: 0 };
+    let body = Body { pieces, request, path, expected, received: 0 };
     let pieces = stream::unfold(Some(body), async |body| body?.next().await);
     let payload = GetResultPayload::Stream(pieces.boxed());
     GetResult { payload, meta, range, attributes, extensions }
@@ -28,49 +29,50 @@ pub fn watched(answer: GetResult, mut pass: Pass) -> GetResult {
 
 struct Body<T> {
     pieces: BoxStream<'static, Result<T>>,
-    pass: Pass,
+    request: AdmittedRequest,
     path: Path,
-    /// In bytes, like what was received.
+    /// In bytes.
     expected: u64,
+    /// In bytes.
     received: u64,
 }
 
 impl<T: AsRef<[u8]>> Body<T> {
-    /// The next piece, and what there is after it: nothing after an error, which gives the place back.
+    /// Returns the next piece, and the body after it. After an error there is no body, so that the permit is released.
     async fn next(mut self) -> Option<(Result<T>, Option<Self>)> {
-        self.pass.waits();
-        let stall_max = self.pass.gate().stall_max;
+        self.request.waits();
+        let stall_max = self.request.limiter().stall_max;
         let piece = match timeout(stall_max, self.pieces.next()).await {
             Ok(Some(piece)) => piece,
             Ok(None) => {
-                self.pass.judge(&Ok(()));
+                self.request.judge(&Ok(()));
                 return None;
             }
             Err(_) => Err(generic(self.stalled())),
         };
-        self.pass.came();
+        self.request.received();
         let Ok(bytes) = &piece else {
-            self.pass.judge(&piece);
+            self.request.judge(&piece);
             return Some((piece, None));
         };
         let bytes = bytes.as_ref().len() as u64;
-        count(&self.pass.gate().usage.bytes_read, bytes);
+        count(&self.request.limiter().usage.bytes_read, bytes);
         self.received += bytes;
-        // Not every reader looks for more behind the last byte.
+        // Not every reader polls again after the last byte.
         if self.received == self.expected {
-            self.pass.judge(&Ok(()));
+            self.request.judge(&Ok(()));
         }
         Some((piece, Some(self)))
     }
 
     fn stalled(&self) -> Stalled {
-        let gate = self.pass.gate();
+        let limiter = self.request.limiter();
         Stalled {
-            store: gate.store.clone(),
+            store: limiter.store.clone(),
             path: self.path.to_string(),
             received: self.received,
             expected: self.expected,
-            waited: gate.stall_max,
+            waited: limiter.stall_max,
         }
     }
 }
@@ -88,12 +90,12 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::store::breaker::LetBe;
+    use crate::store::breaker::BreakerOpen;
+    use crate::store::guard_error::NoPermit;
     use crate::store::guarded::GuardedStore;
     use crate::store::scripted::{Act, BYTES, store};
-    use crate::store::trouble::NoPlace;
 
-    /// Bytes of the object that come before its body fails.
+    /// Bytes that arrive before a scripted body fails.
     const HALF: u64 = BYTES.len() as u64 / 2;
 
     fn limits() -> StoreLimits {
@@ -104,14 +106,14 @@ mod tests {
         Ok(store.get(path).await?.bytes().await?.len())
     }
 
-    /// Half of its body, and then nobody wants the rest.
+    /// Reads half of the body and drops the rest.
     async fn read_half(store: &GuardedStore, path: &Path) {
         let mut body = store.get(path).await.unwrap().into_stream();
         assert_eq!(body.next().await.unwrap().unwrap().len() as u64, HALF);
     }
 
-    /// The guard's own words, if an error has them.
-    fn said<E: std::error::Error + Clone + 'static>(error: &Error) -> Option<E> {
+    /// The source of an error, if it is one of the guard's own of type `E`.
+    fn source_as<E: std::error::Error + Clone + 'static>(error: &Error) -> Option<E> {
         match error {
             Error::Generic { source, .. } => source.downcast_ref().cloned(),
             _ => None,
@@ -125,10 +127,10 @@ mod tests {
         for n in 0..3 {
             assert_eq!((store.used().failed, store.used().let_be), (n, 0));
             let error = read(&store, &path).await.unwrap_err();
-            assert!(said::<LetBe>(&error).is_none(), "{error}");
+            assert!(source_as::<BreakerOpen>(&error).is_none(), "{error}");
         }
         let error = read(&store, &path).await.unwrap_err();
-        assert_eq!(said::<LetBe>(&error).map(|it| it.failures), Some(3), "{error}");
+        assert_eq!(source_as::<BreakerOpen>(&error).map(|it| it.failures), Some(3), "{error}");
         let used = store.used();
         assert_eq!((used.failed, used.refused, used.let_be, used.under_way), (3, 1, 1, 0));
         assert_eq!(used.bytes_read, 3 * HALF);
@@ -136,7 +138,7 @@ mod tests {
         sleep(Duration::from_secs(2)).await;
         let mut probe = store.get(&path).await.unwrap().into_stream();
         assert!(read(&store, &path).await.is_err());
-        assert_eq!(store.used().let_be, 1, "headers close nothing");
+        assert_eq!(store.used().let_be, 1, "headers do not close the breaker");
         assert_eq!(probe.next().await.unwrap().unwrap(), BYTES);
         assert_eq!(store.used().let_be, 0, "the last byte does");
         assert!(probe.next().await.is_none());
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_ends_well_is_a_success() {
+    async fn a_complete_body_counts_as_a_success() {
         let script = |n| if n % 3 < 2 { Act::Break } else { Act::Answer };
         let (store, path) = store(limits(), script).await;
         for n in 0..30 {
@@ -161,10 +163,10 @@ mod tests {
             let asked = Instant::now();
             let mut body = store.get(&path).await.unwrap().into_stream();
             assert_eq!(body.next().await.unwrap().unwrap().len() as u64, HALF);
-            // As long as nobody waits for more nothing is late.
+            // Time counts only while the reader waits.
             sleep(Duration::from_secs(100)).await;
             let error = body.next().await.unwrap().unwrap_err();
-            assert_eq!(store.used().under_way, 0, "its place is free though the body is kept");
+            assert_eq!(store.used().under_way, 0, "the permit is free though the body is alive");
             assert!(body.next().await.is_none());
             assert_eq!(asked.elapsed().as_secs(), 110);
             let expected = Stalled {
@@ -175,25 +177,25 @@ mod tests {
                 waited: Duration::from_secs(10),
             };
             let text = error.to_string();
-            assert_eq!(said::<Stalled>(&error), Some(expected));
+            assert_eq!(source_as::<Stalled>(&error), Some(expected));
             assert!(text.contains("s3://bucket") && text.contains("store.stall_max"), "{text}");
         }
         let error = read(&store, &path).await.unwrap_err();
-        assert!(said::<LetBe>(&error).is_some(), "{error}");
+        assert!(source_as::<BreakerOpen>(&error).is_some(), "{error}");
         assert_eq!((store.used().failed, store.used().let_be), (3, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_slow_is_let_come() {
+    async fn a_slow_body_is_read_to_its_end() {
         let script = |_| Act::Dawdle(Duration::from_millis(9_900));
         let (store, path) = store(limits(), script).await;
         assert_eq!(read(&store, &path).await.unwrap(), BYTES.len());
         assert_eq!(store.used().failed, 0);
     }
 
-    /// Once all have failed the breaker may have opened, or not.
+    /// Whether or not the failures open the breaker.
     #[tokio::test(start_paused = true)]
-    async fn places_that_stalled_bodies_take_come_free_for_those_who_wait() {
+    async fn stalled_bodies_release_their_permits_to_waiting_requests() {
         for breaker_failures in [2, 3] {
             let limits = StoreLimits { requests_max: 2, breaker_failures, ..limits() };
             let script = |n| if n < 2 { Act::Stall } else { Act::Answer };
@@ -202,10 +204,10 @@ mod tests {
             let all = [0, 1, 2].map(|_| read(&store, &path));
             let [first, second, third] = futures::future::join_all(all).await.try_into().unwrap();
             assert_eq!(asked.elapsed().as_secs(), 10);
-            assert!(said::<Stalled>(&first.unwrap_err()).is_some());
-            assert!(said::<Stalled>(&second.unwrap_err()).is_some());
+            assert!(source_as::<Stalled>(&first.unwrap_err()).is_some());
+            assert!(source_as::<Stalled>(&second.unwrap_err()).is_some());
             if breaker_failures == 2 {
-                assert!(said::<LetBe>(&third.unwrap_err()).is_some());
+                assert!(source_as::<BreakerOpen>(&third.unwrap_err()).is_some());
             } else {
                 assert_eq!(third.unwrap(), BYTES.len());
             }
@@ -214,24 +216,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_place_hears_that_the_store_is_let_be() {
+    async fn a_request_that_waits_for_a_permit_fails_when_the_breaker_opens() {
         let limits = StoreLimits { requests_max: 1, breaker_failures: 1, ..limits() };
         let script = |n| if n == 0 { Act::Answer } else { Act::Fail };
         let (store, path) = store(limits, script).await;
         let _held = store.get(&path).await.unwrap();
         let mut waits = Box::pin(store.get(&path));
         assert!(poll!(&mut waits).is_pending());
-        // Deletes take no place.
+        // Deletes need no permit.
         let paths = stream::iter([Ok(path.clone())]).boxed();
         assert!(store.delete_stream(paths).next().await.unwrap().is_err());
         let asked = Instant::now();
-        assert!(said::<LetBe>(&waits.await.unwrap_err()).is_some());
+        assert!(source_as::<BreakerOpen>(&waits.await.unwrap_err()).is_some());
         assert!(asked.elapsed() < Duration::from_millis(10));
         assert_eq!((store.used().under_way, store.used().let_be), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever_for_places_that_are_not_given_back() {
+    async fn waiting_for_permits_that_are_not_released_ends() {
         let limits = StoreLimits { requests_max: 2, ..limits() };
         let (store, path) = store(limits, |_| Act::Answer).await;
         let asked = Instant::now();
@@ -240,28 +242,34 @@ mod tests {
             sleep(Duration::from_secs(50)).await;
             drop(first);
         };
-        // The one who gets it keeps it.
+        // The request that gets the permit keeps it.
         let (third, fourth, ()) = tokio::join!(store.get(&path), store.get(&path), give_one_back);
         let _third = third.unwrap();
         let error = fourth.unwrap_err();
         assert_eq!(asked.elapsed().as_secs(), 110);
-        let expected =
-            NoPlace { store: "s3://bucket".into(), places: 2, waited: Duration::from_secs(60) };
+        let expected = NoPermit {
+            store: "s3://bucket".into(),
+            requests_max: 2,
+            waited: Duration::from_secs(60),
+        };
         let text = error.to_string();
-        assert_eq!(said::<NoPlace>(&error), Some(expected));
+        assert_eq!(source_as::<NoPermit>(&error), Some(expected));
         assert!(text.contains("s3://bucket") && text.contains("store.wait_max"), "{text}");
-        // Nor is it waited as long again.
+        // The next request fails at once.
         let error = store.get(&path).await.unwrap_err();
-        assert!(said::<NoPlace>(&error).is_some() && asked.elapsed().as_secs() == 110, "{error}");
+        assert!(
+            source_as::<NoPermit>(&error).is_some() && asked.elapsed().as_secs() == 110,
+            "{error}"
+        );
         let used = store.used();
         assert_eq!((used.failed, used.refused, used.let_be, used.under_way), (0, 2, 0, 2));
         drop(second);
         assert_eq!(read(&store, &path).await.unwrap(), BYTES.len());
     }
 
-    /// Places that nobody has taken for long are no sign of a fault.
+    /// Permits that have not changed for long because they were free are no sign of a failure.
     #[tokio::test(start_paused = true)]
-    async fn a_wait_begins_when_the_last_place_is_taken() {
+    async fn a_wait_begins_when_the_last_permit_is_taken() {
         let limits = StoreLimits { requests_max: 1, ..limits() };
         let (store, path) = store(limits, |_| Act::Answer).await;
         sleep(Duration::from_secs(3600)).await;
@@ -275,22 +283,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_dropped_half_read_says_nothing() {
-        // Neither a failure ...
+    async fn a_body_that_is_dropped_half_read_counts_neither_way() {
+        // It is no failure ...
         let (good, path) = store(limits(), |_| Act::Dawdle(Duration::from_secs(1))).await;
         for _ in 0..10 {
             read_half(&good, &path).await;
-            // Not even while it waits, unless that takes long.
+            // Not even while its reader waits, unless that takes long.
             let mut body = good.get(&path).await.unwrap().into_stream();
             body.next().await.unwrap().unwrap();
             assert!(poll!(body.next()).is_pending());
-            // Nor however long nobody looks.
+            // Nor however long its reader does not poll.
             let unread = good.get(&path).await.unwrap();
             sleep(Duration::from_secs(2)).await;
             drop((body, unread));
         }
         assert_eq!((good.used().failed, good.used().under_way), (0, 0));
-        // ... nor a success.
+        // ... and no success.
         let script = |n| if n % 2 == 0 { Act::Break } else { Act::Dawdle(Duration::ZERO) };
         let (bad, path) = store(limits(), script).await;
         for n in 0..3 {
@@ -304,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_waited_for_long_has_lost_patience_with_the_store() {
+    async fn a_body_that_is_dropped_after_a_long_wait_counts_as_a_failure() {
         let (store, path) = store(limits(), |_| Act::Stall).await;
         let waits = tokio::time::timeout(Duration::from_secs(6), read(&store, &path)).await;
         assert!(waits.is_err());
@@ -312,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_is_dropped_half_read_makes_way_for_another() {
+    async fn a_probe_that_is_dropped_half_read_is_replaced() {
         let script = |n| if n < 3 { Act::Break } else { Act::Dawdle(Duration::ZERO) };
         let (store, path) = store(limits(), script).await;
         for _ in 0..3 {
@@ -322,12 +330,12 @@ mod tests {
         read_half(&store, &path).await;
         assert_eq!(store.used().let_be, 1);
         assert_eq!(store.head(&path).await.unwrap().size, BYTES.len() as u64);
-        assert_eq!(store.used().let_be, 0, "what has no body is answered with its headers");
+        assert_eq!(store.used().let_be, 0, "an answer without a body counts with its headers");
     }
 
-    /// Lance's own reader, which asks anew for what a body did not bring.
+    /// Uses Lance's own reader, which reads again what a body did not deliver.
     #[tokio::test(start_paused = true)]
-    async fn what_a_body_did_not_bring_is_read_again() {
+    async fn the_missing_part_of_a_body_is_read_again() {
         let script = |n| match n {
             0 => Act::Break,
             1 => Act::Stall,

@@ -1,64 +1,67 @@
-//! When a store is let be: pure, told of the time and of chance.
+//! A store's circuit breaker. It is pure: its caller passes in the time and the jitter.
 //!
 //! ```text
-//! closed ── failures in a row ──► open, for a pause ──► one probe ── answered ──► closed
-//!                                   ▲                       └── failed ──┐
-//!                                   └─────────────────────────────────────┘
+//! closed ── failures in a row ──► open, for a pause ──► half-open: one probe ── answered ──► closed
+//!                                   ▲                                  └── failed ──┐
+//!                                   └───────────────────────────────────────────────┘
 //! ```
 
 use std::time::{Duration, Instant};
 
 use tables::StoreLimits;
 
-/// A probe of which nothing is heard for longer makes way for another: its answer may be read slowly, and its client waits
-/// ever longer between its attempts, while the store may be back.
+/// A probe that makes no progress for this long is replaced by another. Its answer may be read slowly, and its client
+/// waits longer after each attempt, while the store may have recovered.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
-/// A store that has failed too often is let be, but for a probe now and then.
+/// A circuit breaker: once a store has failed too often, it is sent only a probe from time to time.
 #[derive(Debug)]
 pub struct Breaker {
     failures_max: u32,
-    /// Before jitter. Always the same: one request in so long is no load to a store, and rows that no drive has fail
-    /// for that long after it is back.
+    /// Before jitter. It does not grow: one request per pause is no load for a store, and rows that are on no drive
+    /// keep failing for up to a pause after the store has recovered.
     pause: Duration,
     failures: u32,
     open_until: Option<Instant>,
     probing: Option<Probing>,
-    /// How many there were, by which they are told apart.
+    /// Probes so far; each is identified by its number.
     probes: u64,
 }
 
-/// A request that finds out whether a store is back. One that made way for another says no more than those that were under
-/// way before.
+/// A request that finds out whether a store has recovered. Once another has replaced it, its failure counts no more
+/// than that of a request from before the breaker opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe(u64);
 
 #[derive(Debug)]
 struct Probing {
     probe: Probe,
-    /// When it began, or brought something.
-    heard: Instant,
+    /// When it began or last made progress.
+    active_at: Instant,
 }
 
-/// Why a request was not sent.
+/// A request was not sent, because the store's circuit breaker is open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store is let be: it failed {failures} times in a row; it is asked again in {}", wait(*.again))]
-pub struct LetBe {
+#[error(
+    "the store's circuit breaker is open after {failures} failures in a row; the store is tried again in {}",
+    wait(*.probe_in)
+)]
+pub struct BreakerOpen {
     /// Failures in a row.
     pub failures: u32,
-    /// After how long it is asked again; zero while that is being done.
-    pub again: Duration,
+    /// The time until the next probe; zero while one is in progress.
+    pub probe_in: Duration,
 }
 
-fn wait(again: Duration) -> String {
-    match again {
+fn wait(probe_in: Duration) -> String {
+    match probe_in {
         Duration::ZERO => "a moment".into(),
-        _ => format!("{} ms", again.as_millis().max(1)),
+        _ => format!("{} ms", probe_in.as_millis().max(1)),
     }
 }
 
 impl Breaker {
-    /// Of a store that is thought well of.
+    /// A closed breaker.
     pub fn new(limits: &StoreLimits) -> Self {
         Self {
             failures_max: limits.breaker_failures,
@@ -70,78 +73,78 @@ impl Breaker {
         }
     }
 
-    /// Whether a request would be sent now.
+    /// Checks whether a request would be sent now.
     ///
     /// # Errors
-    /// While the store is let be.
-    pub fn check(&self, now: Instant) -> Result<(), LetBe> {
+    /// [`BreakerOpen`] if the breaker is open, or half-open with a probe in progress.
+    pub fn check(&self, now: Instant) -> Result<(), BreakerOpen> {
         let Some(until) = self.open_until else { return Ok(()) };
-        let again = until.saturating_duration_since(now);
-        let silence = |it: &Probing| now.saturating_duration_since(it.heard);
+        let probe_in = until.saturating_duration_since(now);
+        let silence = |it: &Probing| now.saturating_duration_since(it.active_at);
         let is_probing = self.probing.as_ref().is_some_and(|it| silence(it) < PROBE_MAX);
-        match again.is_zero() && !is_probing {
+        match probe_in.is_zero() && !is_probing {
             true => Ok(()),
-            false => Err(LetBe { failures: self.failures, again }),
+            false => Err(BreakerOpen { failures: self.failures, probe_in }),
         }
     }
 
-    /// When the probe of a store that is let be began, or last brought something.
-    pub fn heard(&self) -> Option<Instant> {
-        self.probing.as_ref().map(|it| it.heard)
+    /// When the probe in progress began or last made progress; `None` if there is none.
+    pub fn probe_active_at(&self) -> Option<Instant> {
+        self.probing.as_ref().map(|it| it.active_at)
     }
 
-    /// Lets a request be sent, and says so if it is the probe of a store that is let be. What becomes of it is
-    /// to be told, also that nobody waits for it any more.
+    /// Admits a request, as the probe if the breaker is half-open. The caller must report the request's outcome, or
+    /// that it was abandoned.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
-    pub fn admit(&mut self, now: Instant) -> Result<Option<Probe>, LetBe> {
+    /// As [`check`](Self::check).
+    pub fn admit(&mut self, now: Instant) -> Result<Option<Probe>, BreakerOpen> {
         self.check(now)?;
         if self.open_until.is_none() {
             return Ok(None);
         }
         self.probes += 1;
         let probe = Probe(self.probes);
-        self.probing = Some(Probing { probe, heard: now });
+        self.probing = Some(Probing { probe, active_at: now });
         Ok(Some(probe))
     }
 
-    /// The probe brought something, which is no answer yet.
-    pub fn came(&mut self, probe: Probe, now: Instant) {
+    /// Notes that the probe made progress. That is not an answer yet.
+    pub fn progressed(&mut self, probe: Probe, now: Instant) {
         if let Some(probing) = self.probing.as_mut().filter(|it| it.probe == probe) {
-            probing.heard = now;
+            probing.active_at = now;
         }
     }
 
-    fn is_the(&self, probe: Option<Probe>) -> bool {
+    /// Whether `probe` is the probe in progress.
+    fn is_live(&self, probe: Option<Probe>) -> bool {
         probe.is_some() && self.probing.as_ref().map(|it| it.probe) == probe
     }
 
-    /// The store answered. Whether it had been let be.
+    /// Closes the breaker, since the store answered. Returns whether it was open.
     pub fn answered(&mut self) -> bool {
         let was_open = self.open_until.take().is_some();
         (self.failures, self.probing) = (0, None);
         was_open
     }
 
-    /// It did not, be it as `probe` or not; `chance` is from 0 to 1. Whether it is let be from now on, and was not
-    /// before.
-    pub fn failed(&mut self, probe: Option<Probe>, now: Instant, chance: f64) -> bool {
+    /// Counts a failure, of `probe` or of another request; `jitter` is from 0 to 1. Returns whether the breaker opened.
+    pub fn failed(&mut self, probe: Option<Probe>, now: Instant, jitter: f64) -> bool {
         self.failures = self.failures.saturating_add(1);
         let was_open = self.open_until.is_some();
-        // Those that were under way when it opened say nothing new.
-        let opens = if was_open { self.is_the(probe) } else { self.failures >= self.failures_max };
+        // Requests that were in flight when the breaker opened say nothing new.
+        let opens = if was_open { self.is_live(probe) } else { self.failures >= self.failures_max };
         if opens {
-            // So that nodes which lost the same store don't all come back at once.
-            self.open_until = Some(now + self.pause.mul_f64(0.5 + chance));
+            // With jitter, so that nodes which lost the same store don't all return at once.
+            self.open_until = Some(now + self.pause.mul_f64(0.5 + jitter));
             self.probing = None;
         }
         opens && !was_open
     }
 
-    /// Nobody waits for the probe's answer any more; another request may be one.
+    /// Notes that nobody waits for the probe's answer any more, so that another request may be the probe.
     pub fn abandoned(&mut self, probe: Probe) {
-        if self.is_the(Some(probe)) {
+        if self.is_live(Some(probe)) {
             self.probing = None;
         }
     }
@@ -168,7 +171,7 @@ mod tests {
     }
 
     fn probe(breaker: &mut Breaker, now: Instant) -> Probe {
-        breaker.admit(now).unwrap().expect("it is let be")
+        breaker.admit(now).unwrap().expect("the breaker is half-open")
     }
 
     #[test]
@@ -183,8 +186,8 @@ mod tests {
         }
         assert_eq!(breaker.admit(now), Ok(None));
         let (mut breaker, now) = open();
-        let let_be = LetBe { failures: 3, again: Duration::from_secs(1) };
-        assert_eq!(breaker.admit(now), Err(let_be));
+        let open = BreakerOpen { failures: 3, probe_in: Duration::from_secs(1) };
+        assert_eq!(breaker.admit(now), Err(open));
     }
 
     #[test]
@@ -192,8 +195,11 @@ mod tests {
         let (mut breaker, now) = open();
         let later = now + Duration::from_secs(1);
         probe(&mut breaker, later);
-        assert_eq!(breaker.admit(later), Err(LetBe { failures: 3, again: Duration::ZERO }));
-        // One that was under way before.
+        assert_eq!(
+            breaker.admit(later),
+            Err(BreakerOpen { failures: 3, probe_in: Duration::ZERO })
+        );
+        // A request that was sent before the breaker opened.
         assert!(breaker.answered());
         assert_eq!(breaker.admit(later), Ok(None));
     }
@@ -202,19 +208,21 @@ mod tests {
     fn each_failed_probe_is_followed_by_a_pause() {
         let (mut breaker, mut now) = open();
         for _ in 0..8 {
-            let Err(LetBe { again, .. }) = breaker.admit(now) else { panic!("it is open") };
-            assert_eq!(again, Duration::from_secs(1));
-            now += again;
+            let Err(BreakerOpen { probe_in, .. }) = breaker.admit(now) else {
+                panic!("it is open")
+            };
+            assert_eq!(probe_in, Duration::from_secs(1));
+            now += probe_in;
             let probe = probe(&mut breaker, now);
-            // An old failure that comes in late does not end the probe.
+            // A late failure of an old request does not end the probe.
             assert!(!breaker.failed(None, now, 0.5));
-            assert_eq!(breaker.check(now).unwrap_err().again, Duration::ZERO);
+            assert_eq!(breaker.check(now).unwrap_err().probe_in, Duration::ZERO);
             assert!(!breaker.failed(Some(probe), now, 0.5));
         }
     }
 
     #[test]
-    fn an_abandoned_probe_makes_way_for_another() {
+    fn an_abandoned_probe_is_replaced() {
         let (mut breaker, now) = open();
         let later = now + Duration::from_secs(2);
         let first = probe(&mut breaker, later);
@@ -223,22 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_brings_nothing_for_long_makes_way_for_another_and_has_no_more_say() {
+    fn a_probe_without_progress_is_replaced_and_no_longer_counts() {
         let (mut breaker, now) = open();
         let began = now + Duration::from_secs(2);
         let first = probe(&mut breaker, began);
         let heard = began + Duration::from_secs(1);
-        breaker.came(first, heard);
+        breaker.progressed(first, heard);
         assert!(breaker.admit(heard + PROBE_MAX - Duration::from_millis(1)).is_err());
         let later = heard + PROBE_MAX;
         let second = probe(&mut breaker, later);
-        breaker.came(first, later + Duration::from_secs(1));
-        assert_eq!(breaker.heard(), Some(later));
+        breaker.progressed(first, later + Duration::from_secs(1));
+        assert_eq!(breaker.probe_active_at(), Some(later));
         assert!(!breaker.failed(Some(first), later, 0.5));
         breaker.abandoned(first);
-        let under_way = LetBe { failures: 4, again: Duration::ZERO };
-        assert_eq!(breaker.admit(later), Err(under_way), "the second is still waited for");
+        let under_way = BreakerOpen { failures: 4, probe_in: Duration::ZERO };
+        assert_eq!(breaker.admit(later), Err(under_way), "the second is still in progress");
         assert!(!breaker.failed(Some(second), later, 0.5));
-        assert_eq!(breaker.check(later).unwrap_err().again, Duration::from_secs(1));
+        assert_eq!(breaker.check(later).unwrap_err().probe_in, Duration::from_secs(1));
     }
 }

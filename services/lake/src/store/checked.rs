@@ -1,26 +1,27 @@
-//! Files that a table's writer made, checked before Lance sees a byte of them.
+//! Checks the metadata of a table's files before Lance sees a byte of it.
 //!
-//! Lance and the decoders below it believe what a file says of itself, and some of what they believe ends the process
-//! instead of a request: a count in a footer becomes an allocation, a length in front of compressed bytes another, a
-//! schema nested 100,000 deep a stack overflow (for Arrow's reader see arrow-rs#10521). What merely makes them panic
+//! Lance and the decoders below it trust a file's metadata, and some of it can end the process instead of a request: a
+//! count in a footer becomes an allocation, a length in front of compressed bytes becomes another, a schema nested
+//! 100,000 deep overflows the stack (for Arrow's reader see arrow-rs#10521). Metadata that merely makes them panic
 //! (lance#7935, lance#7936, lance#9267, arrow-rs#10437) is left to [`caught`](crate::caught).
 //!
-//! All bytes that Lance reads come through here, so what is checked is what is read, with one exception: metadata longer
-//! than the end that Lance reads first is read here once and by Lance again, and a writer may exchange the file in
-//! between. A read that brings an object's last bytes brings its footer, and is checked as
+//! All bytes that Lance reads come through here, so the bytes that are checked are the bytes that Lance gets. There is
+//! one exception: if the metadata is longer than the tail that Lance reads first, it is read once here and again by
+//! Lance, and a writer may exchange the file in between. A read that includes an object's last bytes includes its
+//! footer, and is checked as
 //!
-//! - a manifest (`manifest.rs`): its size, what it has entries of, how deep its schema nests;
-//! - a file of data or of an index (`lance_file.rs`): where its footer, its columns and their pages say that they are,
-//!   and its schema;
-//! - a file of deletions (`deletions.rs`), which is read whole: the lengths of what is compressed in it.
+//! - a manifest (`manifest.rs`): its size, the number of its entries, the depth of its schema;
+//! - a data or index file (`lance_file.rs`): the byte ranges in its footer, its columns and their pages, and its
+//!   schema;
+//! - a deletion file (`deletions.rs`), which is read whole: the lengths of its compressed parts.
 //!
-//! That asks the store for nothing more, unless the metadata is longer than the piece of the end that Lance reads first
-//! (4 KiB of a file, 64 KiB of an object): then for the metadata, once more for each time that the file is opened.
+//! The checks cause no requests to the store, unless the metadata is longer than the tail that Lance reads first (4 KiB
+//! of a file, 64 KiB of an object): then one for the metadata each time the file is opened.
 //!
-//! Not checked is what pages hold, such as the places of variable-width values: Lance's scheduler splits those into
-//! reads before a store sees them, however long they are (lance-io's `FileScheduler::submit_request`). Decoders are
-//! bounded by the rows that are read, which for a chunk or a batch is a bound; an index is read whole, and one whose
-//! pages inflate takes memory in proportion to the rows that it claims.
+//! The contents of pages are not checked, such as the offsets of variable-width values: Lance's scheduler splits long
+//! reads before a store sees them (lance-io's `FileScheduler::submit_request`). Decoders are bounded by the rows that
+//! are read, which is a bound for a chunk or a batch. An index is read whole: if its pages inflate, it takes memory in
+//! proportion to the rows that it claims.
 
 mod deletions;
 mod lance_file;
@@ -44,13 +45,14 @@ use object_store::{
     PutPayload, PutResult, RenameOptions, Result,
 };
 
-/// What Lance's files end in.
+/// The last bytes of Lance's files.
 const MAGIC: &[u8] = b"LANC";
 
-/// What Lance reads of an object's end to find its footer is 64 KiB at most, and no piece that it reads is longer.
+/// The longest read at an object's end that is checked as a footer. Lance reads at most 64 KiB to find a footer, and no
+/// piece that it reads is longer than this.
 const TAIL_BYTES_MAX: u64 = 16 << 20;
 
-/// A file of a table that says what can't be.
+/// A file of a table has impossible metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} is damaged: {why}")]
 pub struct Damaged {
@@ -59,13 +61,13 @@ pub struct Damaged {
 }
 
 impl Damaged {
-    /// Whether this is in a text that Lance made of an error, where it kept nothing else.
+    /// Whether the text of an error, where Lance kept only that, contains the text of a [`Damaged`].
     pub fn is_text(text: &str) -> bool {
         text.contains(" is damaged: ")
     }
 }
 
-/// What is wrong with a file, or nothing.
+/// The result of a check: an error says what is wrong with the file.
 type Checked<T = ()> = std::result::Result<T, String>;
 
 /// A store whose objects are checked as they are read.
@@ -75,13 +77,13 @@ pub struct CheckedStore {
 }
 
 impl CheckedStore {
-    /// Over any store.
+    /// Checks what is read from `inner`.
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
         Self { inner }
     }
 
-    /// `answer` with its body collected and checked, if it has what there is to check.
-    async fn checked(&self, kind: Kind, answer: GetResult) -> Result<GetResult> {
+    /// Checks an answer if it includes the file's footer; its body is collected for that. Other answers pass unchanged.
+    async fn checked(&self, kind: FileKind, answer: GetResult) -> Result<GetResult> {
         let (size, range) = (answer.meta.size, answer.range.clone());
         let bytes_max = kind.bytes_max();
         if size > bytes_max {
@@ -89,10 +91,10 @@ impl CheckedStore {
             return Err(damaged(&answer.meta.location, why));
         }
         let has_it = match kind {
-            Kind::Deletions => range == (0..size),
-            Kind::Manifest => range.end == size,
-            // A longer piece of an end is no footer: it goes by as it comes.
-            Kind::Other => range.end == size && range.end - range.start <= TAIL_BYTES_MAX,
+            FileKind::Deletions => range == (0..size),
+            FileKind::Manifest => range.end == size,
+            // A longer read is not one for the footer and passes unchecked.
+            FileKind::Other => range.end == size && range.end - range.start <= TAIL_BYTES_MAX,
         };
         if !has_it {
             return Ok(answer);
@@ -101,18 +103,18 @@ impl CheckedStore {
         let extensions = answer.extensions.clone();
         let damaged = |why: String| damaged(&meta.location, why);
         let bytes = answer.bytes().await?;
-        if kind == Kind::Deletions {
+        if kind == FileKind::Deletions {
             deletions::check(&meta.location, &bytes).map_err(damaged)?;
         } else if bytes.ends_with(MAGIC) {
-            let wanted = |tail: &Bytes| match kind {
-                Kind::Manifest => manifest::wanted(tail, meta.size),
-                _ => lance_file::wanted(tail, meta.size),
+            let metadata_start = |tail: &Bytes| match kind {
+                FileKind::Manifest => manifest::metadata_start(tail, meta.size),
+                _ => lance_file::metadata_start(tail, meta.size),
             };
             let mut tail = bytes.clone();
-            // Twice at most: of a longer tail more may be wanted, once its tables are in it.
+            // At most two more reads: the first may bring the tables, which say that the metadata begins even earlier.
             let metadata = loop {
                 let have = meta.size - tail.len() as u64;
-                match wanted(&tail).map_err(damaged)? {
+                match metadata_start(&tail).map_err(damaged)? {
                     None => break None,
                     Some(from) if from >= have => break Some(tail.slice((from - have) as usize..)),
                     Some(from) => tail = self.read(&meta, from).await?,
@@ -120,7 +122,7 @@ impl CheckedStore {
             };
             if let Some(metadata) = metadata {
                 match kind {
-                    Kind::Manifest => manifest::check(&metadata),
+                    FileKind::Manifest => manifest::check(&metadata),
                     _ => lance_file::check(&metadata, meta.size),
                 }
                 .map_err(damaged)?;
@@ -132,7 +134,7 @@ impl CheckedStore {
 }
 
 impl CheckedStore {
-    /// An object from `from` to its end.
+    /// Reads an object from `from` to its end.
     async fn read(&self, meta: &ObjectMeta, from: u64) -> Result<Bytes> {
         let range = Some(GetRange::Bounded(from..meta.size));
         let options = GetOptions { range, ..Default::default() };
@@ -149,16 +151,16 @@ fn damaged(location: &Path, why: String) -> StoreError {
     StoreError::Generic { store: "checked", source }
 }
 
-/// What a file is, by its name: Lance makes the names of manifests and deletions, so nothing else is called so.
+/// The kind of a file, by its name. Lance chooses the names of manifests and deletion files, so no other file has them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Manifest,
     Deletions,
-    /// Of data, of an index, or whatever a manifest says.
+    /// A data file, an index file, or any other file that a manifest names.
     Other,
 }
 
-impl Kind {
+impl FileKind {
     fn of(location: &Path) -> Self {
         let mut parts: Vec<_> = location.as_ref().rsplitn(3, '/').collect();
         parts.truncate(2);
@@ -169,7 +171,7 @@ impl Kind {
         }
     }
 
-    /// How large an object may be.
+    /// The largest size of such a file.
     fn bytes_max(self) -> u64 {
         match self {
             Self::Manifest => manifest::BYTES_MAX,
@@ -179,8 +181,8 @@ impl Kind {
     }
 }
 
-/// Whether `offset` and `len` are a place before `end`.
-fn place(what: &str, offset: u64, len: u64, end: u64) -> Checked<Range<u64>> {
+/// The range of `len` bytes at `offset`, which must end at or before `end`.
+fn byte_range(what: &str, offset: u64, len: u64, end: u64) -> Checked<Range<u64>> {
     match offset.checked_add(len).filter(|it| *it <= end) {
         Some(to) => Ok(offset..to),
         None => Err(format!("{what} is at {offset}, {len} bytes long, behind the end at {end}")),
@@ -226,7 +228,7 @@ impl ObjectStore for CheckedStore {
         if is_head {
             return Ok(answer);
         }
-        self.checked(Kind::of(location), answer).await
+        self.checked(FileKind::of(location), answer).await
     }
 
     fn delete_stream(

@@ -1,9 +1,9 @@
-//! Which files a table may name.
+//! A table's fence: the paths that it may read.
 //!
-//! A table's manifest may name base paths, and its blobs files of any URI; whoever can write the table decides what
-//! they are. So every place that Lance asks for is held against the table's own folder and the prefixes that an
-//! operator allows this table besides: once by its URI, before a store is made for it ([`providers`](super::providers)),
-//! and once more by its path at each request ([`guarded`](super::guarded), [`folder`](super::folder)).
+//! A table's manifest may name base paths, and its blobs may name files of any URI; whoever can write the table chooses
+//! them. So every path that Lance asks for is checked against the table's own folder and the prefixes that the operator
+//! allows this table: once by its URI, before a store is made for it ([`providers`](super::providers)), and again by
+//! its path at each request ([`guarded`](super::guarded), [`folder`](super::folder)).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,42 +11,42 @@ use std::sync::Arc;
 use object_store::Error as StoreError;
 use tables::{TableUri, UriPrefix, shown};
 
-/// The places of one table. Cheap to clone.
+/// The paths that one table may read. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// Without a slash at their ends.
+    /// They have no slash at their end.
     prefixes: Arc<[Box<str>]>,
 }
 
 impl Fence {
-    /// A table's own folder, and what it may read besides.
+    /// A fence around a table's own folder and the prefixes that it may also read.
     pub fn new(table: &TableUri, also_reads: impl IntoIterator<Item = UriPrefix>) -> Self {
         let also =
             also_reads.into_iter().map(|prefix| prefix.as_str().trim_end_matches('/').into());
         Self { prefixes: std::iter::once(table.as_str().into()).chain(also).collect() }
     }
 
-    /// Lets a place pass: an absolute path, or `scheme://bucket/path`.
+    /// Checks a place: an absolute path, or `scheme://bucket/path`.
     ///
     /// # Errors
-    /// [`Outside`] for any other.
-    pub fn check(&self, place: &str) -> Result<(), Outside> {
+    /// [`ForbiddenPath`] if it is outside the fence.
+    pub fn check(&self, place: &str) -> Result<(), ForbiddenPath> {
         let is_below = |prefix: &str| {
             place.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         match self.prefixes.iter().any(|prefix| is_below(prefix)) {
             true => Ok(()),
-            false => Err(Outside::new(place)),
+            false => Err(ForbiddenPath::outside(place)),
         }
     }
 
-    /// As the value of a storage option: the one thing that Lance hands to the providers of stores with each request
-    /// for one. Canonical URIs have no line breaks.
+    /// Encodes the fence as the value of a storage option, the only thing that Lance passes to a provider each time it
+    /// needs a store. One prefix per line: canonical URIs have no line breaks.
     pub fn to_option(&self) -> String {
         self.prefixes.join("\n")
     }
 
-    /// The reverse of [`to_option`](Self::to_option).
+    /// Decodes what [`to_option`](Self::to_option) encoded.
     pub fn of_option(option: &str) -> Self {
         Self { prefixes: option.lines().map(Into::into).collect() }
     }
@@ -58,24 +58,25 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// A table names a file that it may not read.
+/// A table names a path that it may not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place} {why}")]
-pub struct Outside {
-    /// The file, as it may be shown.
+pub struct ForbiddenPath {
+    /// The path, without credentials.
     pub place: String,
     why: &'static str,
 }
 
-/// What is said of a place that no prefix covers. Also found in the text of errors that Lance keeps as text alone.
+/// The reason for a path that no prefix covers. Like the others, it is also looked for in errors of which Lance keeps
+/// only the text.
 const NOT_COVERED: &str =
     "is outside the table's own folder; it is not read, unless the table's `also_reads` lists it";
 const LINK: &str =
     "is reached through a symbolic link, and inside a table's folder none is followed";
-const NO_FILE: &str = "is not a regular file, and nothing else is read of a table's folder";
+const NOT_A_FILE: &str = "is not a regular file, and nothing else is read of a table's folder";
 
-impl Outside {
-    pub fn new(place: &str) -> Self {
+impl ForbiddenPath {
+    pub fn outside(place: &str) -> Self {
         Self { place: shown(place), why: NOT_COVERED }
     }
 
@@ -83,18 +84,18 @@ impl Outside {
         Self { place: shown(place), why: LINK }
     }
 
-    pub fn no_file(place: &str) -> Self {
-        Self { place: shown(place), why: NO_FILE }
+    pub fn not_a_file(place: &str) -> Self {
+        Self { place: shown(place), why: NOT_A_FILE }
     }
 
-    /// Whether an error's text is of this kind, where nothing but its text was kept.
+    /// Whether the text of an error contains that of a [`ForbiddenPath`].
     pub fn is_text(text: &str) -> bool {
-        [NOT_COVERED, LINK, NO_FILE].iter().any(|why| text.contains(why))
+        [NOT_COVERED, LINK, NOT_A_FILE].iter().any(|why| text.contains(why))
     }
 }
 
-impl From<Outside> for StoreError {
-    fn from(outside: Outside) -> Self {
+impl From<ForbiddenPath> for StoreError {
+    fn from(outside: ForbiddenPath) -> Self {
         Self::PermissionDenied { path: outside.place.clone(), source: Box::new(outside) }
     }
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_its_folder_and_what_it_is_allowed_besides() {
+    fn a_table_may_read_its_folder_and_allowed_prefixes() {
         let fence = fence("s3://b/t", &["s3://base/a/", "/data/u"]);
         for fence in [Fence::of_option(&fence.to_option()), fence] {
             for place in ["s3://b/t", "s3://b/t/data/x", "s3://base/a/x", "/data/u", "/data/u/x"] {
@@ -125,10 +126,12 @@ mod tests {
                 "",
                 "s3://base/ab",
             ] {
-                assert_eq!(fence.check(place), Err(Outside::new(place)), "{place}");
+                assert_eq!(fence.check(place), Err(ForbiddenPath::outside(place)), "{place}");
             }
         }
-        let error = Outside::new("https://u:secret@h/x?sig=secret");
-        assert!(!error.to_string().contains("secret") && Outside::is_text(&error.to_string()));
+        let error = ForbiddenPath::outside("https://u:secret@h/x?sig=secret");
+        assert!(
+            !error.to_string().contains("secret") && ForbiddenPath::is_text(&error.to_string())
+        );
     }
 }

@@ -1,12 +1,12 @@
-//! Tables in folders, of which only what is really there is read.
+//! Tables in folders, read without following symbolic links.
 //!
 //! Whoever can write a table's folder can put symbolic links into it. None is followed: the folder's own path has none,
-//! as it was resolved when the table was named, and a path is opened part by part, each without following. So there is
-//! no moment between a check and a read in which a part could be exchanged. Only regular files are read: opening a FIFO
-//! would wait for its writer.
+//! since it was resolved when the table was named, and each part of a path is opened without following links. So there
+//! is no moment between a check and a read in which a part could be exchanged. Only regular files are read: opening a
+//! FIFO would wait for its writer.
 //!
-//! Writes look at the path first and go through the store that was given. A part that is exchanged in between would be
-//! followed; nodes don't write.
+//! Writes check the path first and then use the inner store. They would follow a link that is put in place in between;
+//! nodes don't write.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -30,7 +30,7 @@ use object_store::{
     Result,
 };
 
-use super::fence::{Fence, Outside};
+use super::fence::{Fence, ForbiddenPath};
 
 /// The folders that one table may read.
 #[derive(Debug)]
@@ -40,17 +40,17 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
-    /// Over a store of the whole filesystem.
+    /// Restricts `inner`, a store of the whole filesystem, to `fence`.
     pub fn new(inner: Arc<dyn ObjectStore>, fence: Fence) -> Self {
         Self { inner, fence }
     }
 
-    /// Whether a path may be written, or listed: it is within the fence, and as much of it as there is has no links.
+    /// Checks that a path may be written: it is inside the fence, and the part of it that exists has no links.
     async fn check(&self, location: &Path) -> Result<()> {
-        let place = place(location);
-        self.fence.check(&place)?;
+        let path = absolute(location);
+        self.fence.check(&path)?;
         let location = location.clone();
-        blocking(move || match opened(&location, OFlag::O_PATH) {
+        blocking(move || match open_nofollow(&location, OFlag::O_PATH) {
             Ok(_) => Ok(()),
             Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -87,7 +87,7 @@ impl ObjectStore for FolderStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.fence.check(&place(location))?;
+        self.fence.check(&absolute(location))?;
         let location = location.clone();
         blocking(move || read(location, options)).await
     }
@@ -99,9 +99,9 @@ impl ObjectStore for FolderStore {
         let fence = self.fence.clone();
         let checked = locations.map(move |location| {
             let location = location?;
-            fence.check(&place(&location))?;
+            fence.check(&absolute(&location))?;
             if let Some((folder, _)) = location.as_ref().rsplit_once('/') {
-                opened(&Path::parse(folder)?, OFlag::O_PATH)?;
+                open_nofollow(&Path::parse(folder)?, OFlag::O_PATH)?;
             }
             Ok(location)
         });
@@ -110,7 +110,7 @@ impl ObjectStore for FolderStore {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let folder = prefix.cloned().unwrap_or_default();
-        if let Err(outside) = self.fence.check(&place(&folder)) {
+        if let Err(outside) = self.fence.check(&absolute(&folder)) {
             return stream::once(async { Err(outside.into()) }).boxed();
         }
         let listed = blocking(move || {
@@ -125,7 +125,7 @@ impl ObjectStore for FolderStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let folder = prefix.cloned().unwrap_or_default();
-        self.fence.check(&place(&folder))?;
+        self.fence.check(&absolute(&folder))?;
         blocking(move || {
             let mut objects = Vec::new();
             let common_prefixes = entries(&folder, &mut objects)?;
@@ -147,12 +147,12 @@ impl ObjectStore for FolderStore {
     }
 }
 
-/// The filesystem's name of a location.
-fn place(location: &Path) -> String {
+/// The absolute path of a location.
+fn absolute(location: &Path) -> String {
     format!("/{location}")
 }
 
-/// Does what may wait for a disk, on a thread that may.
+/// Runs work that may wait for a disk on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -160,94 +160,94 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Opens a location without following a link in any part of its path.
-fn opened(location: &Path, flags: OFlag) -> Result<OwnedFd> {
+fn open_nofollow(location: &Path, flags: OFlag) -> Result<OwnedFd> {
     let always = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let folder = always | OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut at = open("/", folder, Mode::empty()).map_err(|error| fault(location, error))?;
+    let mut at = open("/", folder, Mode::empty()).map_err(|error| errno_error(location, error))?;
     let mut parts = location.as_ref().split('/').filter(|part| !part.is_empty()).peekable();
     while let Some(part) = parts.next() {
         let flags = if parts.peek().is_some() { folder } else { always | flags };
         at = openat(at.as_fd(), part, flags, Mode::empty()).map_err(|error| {
-            // Of a link where a folder is wanted, Linux says that it is no folder.
+            // For a link in place of a folder, Linux reports ENOTDIR.
             let is_link = error == Errno::ENOTDIR
                 && openat(at.as_fd(), part, always | OFlag::O_PATH, Mode::empty())
                     .is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|it| it.is_symlink()));
-            fault(location, if is_link { Errno::ELOOP } else { error })
+            errno_error(location, if is_link { Errno::ELOOP } else { error })
         })?;
     }
     Ok(at)
 }
 
-/// A name of the very file or folder that was opened, whatever is at its path by now.
+/// A name of an open file or folder, whatever is at its path by now.
 fn in_proc(fd: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-fn fault(location: &Path, error: Errno) -> Error {
+fn errno_error(location: &Path, error: Errno) -> Error {
     let source = io::Error::from(error);
     match error {
-        Errno::ELOOP => Outside::link(&place(location)).into(),
-        Errno::ENOENT => Error::NotFound { path: place(location), source: source.into() },
-        _ => failed(location, source),
+        Errno::ELOOP => ForbiddenPath::link(&absolute(location)).into(),
+        Errno::ENOENT => Error::NotFound { path: absolute(location), source: source.into() },
+        _ => io_error(location, source),
     }
 }
 
-fn failed(location: &Path, source: io::Error) -> Error {
+fn io_error(location: &Path, source: io::Error) -> Error {
     match source.kind() {
         ErrorKind::PermissionDenied => {
-            Error::PermissionDenied { path: place(location), source: source.into() }
+            Error::PermissionDenied { path: absolute(location), source: source.into() }
         }
         _ => Error::Generic { store: "folder", source: source.into() },
     }
 }
 
 fn read(location: Path, options: GetOptions) -> Result<GetResult> {
-    // What it is, is known before it is opened for reading: a FIFO would wait for its writer, and a device may act.
-    let found = File::from(opened(&location, OFlag::O_PATH)?);
-    let metadata = found.metadata().map_err(|error| failed(&location, error))?;
+    // Its type is checked before it is opened for reading: a FIFO would wait for its writer, and a device may act.
+    let found = File::from(open_nofollow(&location, OFlag::O_PATH)?);
+    let metadata = found.metadata().map_err(|error| io_error(&location, error))?;
     if !metadata.is_file() {
         return match metadata.is_dir() {
-            // A store has no folders.
-            true => Err(fault(&location, Errno::ENOENT)),
-            false => Err(Outside::no_file(&place(&location)).into()),
+            // Object stores have no folders.
+            true => Err(errno_error(&location, Errno::ENOENT)),
+            false => Err(ForbiddenPath::not_a_file(&absolute(&location)).into()),
         };
     }
-    let file = File::open(in_proc(&found)).map_err(|error| failed(&location, error))?;
+    let file = File::open(in_proc(&found)).map_err(|error| io_error(&location, error))?;
     let meta = meta_of(location, &metadata);
     options.check_preconditions(&meta)?;
     let range = match &options.range {
         Some(range) => range.as_range(meta.size).map_err(|error| Error::Generic {
             store: "folder",
-            source: format!("{}: {error}", place(&meta.location)).into(),
+            source: format!("{}: {error}", absolute(&meta.location)).into(),
         })?,
         None => 0..meta.size,
     };
     let payload = if options.head || options.range.is_none() {
-        GetResultPayload::File(file, place(&meta.location).into())
+        GetResultPayload::File(file, absolute(&meta.location).into())
     } else {
-        // Here, and not where its reader would have one more thread for it.
+        // Read here: this thread may block, and the reader would need another one.
         let mut bytes = vec![0; (range.end - range.start) as usize];
         file.read_exact_at(&mut bytes, range.start)
-            .map_err(|error| failed(&meta.location, error))?;
+            .map_err(|error| io_error(&meta.location, error))?;
         GetResultPayload::Stream(stream::once(async { Ok(Bytes::from(bytes)) }).boxed())
     };
     let (attributes, extensions) = Default::default();
     Ok(GetResult { payload, meta, range, attributes, extensions })
 }
 
-/// Adds the files of a folder to `files`, and returns its folders. Links are left out, and so is what has gone meanwhile;
-/// a folder that isn't there is empty.
+/// Adds the files of a folder to `files` and returns its folders. Skips links and entries that have been removed
+/// meanwhile. A folder that doesn't exist is empty.
 fn entries(folder: &Path, files: &mut Vec<ObjectMeta>) -> Result<Vec<Path>> {
-    let fd = match opened(folder, OFlag::O_PATH | OFlag::O_DIRECTORY) {
+    let fd = match open_nofollow(folder, OFlag::O_PATH | OFlag::O_DIRECTORY) {
         Err(Error::NotFound { .. }) => return Ok(Vec::new()),
         fd => fd?,
     };
     let open = std::fs::read_dir(in_proc(&fd));
     let mut folders = Vec::new();
-    for entry in open.map_err(|error| failed(folder, error))? {
-        let entry = entry.map_err(|error| failed(folder, error))?;
+    for entry in open.map_err(|error| io_error(folder, error))? {
+        let entry = entry.map_err(|error| io_error(folder, error))?;
         let name = entry.file_name();
-        // A table's files have names that are text.
+        // The names of a table's files are UTF-8.
         let Some(name) = name.to_str() else { continue };
         let Ok(location) = Path::parse(format!("{folder}/{name}").trim_start_matches('/')) else {
             continue;
@@ -261,7 +261,7 @@ fn entries(folder: &Path, files: &mut Vec<ObjectMeta>) -> Result<Vec<Path>> {
     Ok(folders)
 }
 
-/// The metadata of a file, its tag as `object_store` has it.
+/// The metadata of a file, with the same e-tag as `object_store` computes.
 fn meta_of(location: Path, metadata: &Metadata) -> ObjectMeta {
     let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
     let micros = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();

@@ -1,4 +1,4 @@
-//! An object store with a gate before it.
+//! An object store behind a limiter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,33 +17,37 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::body::watched;
-use super::gate::Gate;
+use super::limiter::StoreLimiter;
 use super::streams::guarded;
 use super::usage::count;
-use super::wrapper::Within;
+use super::wrapper::BucketFence;
 
-/// A store as Lance sees it. Reads by range come through [`get_opts`](ObjectStore::get_opts), one by one.
+/// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
 #[derive(Debug)]
 pub struct GuardedStore {
     inner: Arc<dyn ObjectStore>,
-    gate: Arc<Gate>,
-    within: Within,
-    /// Connections that reads open belong to it, whoever asked: others' requests go over them later, and must not wait
-    /// for threads that step back. One that a broken body opens anew is its reader's.
+    limiter: Arc<StoreLimiter>,
+    fence: BucketFence,
+    /// The runtime that sends reads and owns the connections that they open, whichever runtime asked: other requests
+    /// reuse the connections later and must not wait for threads of low priority. A connection that is opened to resume
+    /// a broken body belongs to the body's reader.
     runtime: Option<Handle>,
 }
 
 impl GuardedStore {
-    /// The store behind `gate`, `within` what a table may ask it for; connections belong to the runtime that this is
-    /// called within.
-    pub fn new(inner: Arc<dyn ObjectStore>, gate: Arc<Gate>, within: Within) -> Self {
-        Self { inner, gate, within, runtime: Handle::try_current().ok() }
+    /// Guards `inner` with `limiter` and `fence`. Connections belong to the current runtime.
+    pub fn new(
+        inner: Arc<dyn ObjectStore>,
+        limiter: Arc<StoreLimiter>,
+        fence: BucketFence,
+    ) -> Self {
+        Self { inner, limiter, fence, runtime: Handle::try_current().ok() }
     }
 
-    /// The counters of its gate, at list prices.
+    /// The limiter's counters, at list prices.
     #[cfg(test)]
     pub fn used(&self) -> wire::fetch::StoreUse {
-        self.gate.usage.at(&tables::StorePrices::default())
+        self.limiter.usage.at(&tables::StorePrices::default())
     }
 
     async fn ask(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -51,8 +55,8 @@ impl GuardedStore {
             return self.inner.get_opts(location, options).await;
         };
         let (inner, location) = (Arc::clone(&self.inner), location.clone());
-        // Not only within it: a thread that looks a name up would inherit the asker's priority, and keep it. Dropped, the
-        // request ends.
+        // Spawned there, and not only polled in its context: the thread that looks up the host name would inherit and
+        // keep the caller's priority. Dropping the set ends the request.
         let mut asked = JoinSet::new();
         asked.spawn_on(async move { inner.get_opts(&location, options).await }, runtime);
         asked.join_next().await.expect("one was asked")?
@@ -63,32 +67,32 @@ impl GuardedStore {
         prefix: Option<&Path>,
         inner: BoxStream<'static, Result<ObjectMeta>>,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        if let Err(outside) = self.within.check(prefix.unwrap_or(&Path::default())) {
+        if let Err(outside) = self.fence.check(prefix.unwrap_or(&Path::default())) {
             return futures::stream::once(async { Err(outside) }).boxed();
         }
-        count(&self.gate.usage.writes, 1);
-        let gate = Arc::clone(&self.gate);
-        guarded(async move { gate.enter().await }, inner)
+        count(&self.limiter.usage.writes, 1);
+        let limiter = Arc::clone(&self.limiter);
+        guarded(async move { limiter.acquire().await }, inner)
     }
 
-    /// The first answer of one request or, if it is late, two.
+    /// Reads, with a hedge if the answer is late, and returns the first answer.
     async fn first_answer(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let usage = &self.gate.usage;
+        let usage = &self.limiter.usage;
         let asked = Instant::now();
         count(&usage.reads, 1);
         let first = Box::pin(self.ask(location, options.clone()));
-        let Some(wait) = self.gate.hedge_after() else { return self.timed(asked, first.await) };
+        let Some(wait) = self.limiter.hedge_after() else { return self.timed(asked, first.await) };
         let first = match select(first, Box::pin(tokio::time::sleep(wait))).await {
             Either::Left((answer, _)) => return self.timed(asked, answer),
             Either::Right(((), first)) => first,
         };
-        if !self.gate.may_hedge() {
+        if !self.limiter.may_hedge() {
             return self.timed(asked, first.await);
         }
         count(&usage.reads, 1);
         count(&usage.hedged, 1);
         let second = Box::pin(self.ask(location, options));
-        // One that fails leaves the other to answer.
+        // If one fails, the other may still answer.
         let answer = match select(first, second).await {
             Either::Left((Err(_), second)) => second.await,
             Either::Left((answer, _)) => answer,
@@ -103,7 +107,7 @@ impl GuardedStore {
 
     fn timed(&self, asked: Instant, answer: Result<GetResult>) -> Result<GetResult> {
         if answer.is_ok() {
-            self.gate.read_took(asked.elapsed());
+            self.limiter.read_took(asked.elapsed());
         }
         answer
     }
@@ -123,12 +127,12 @@ impl ObjectStore for GuardedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.within.check(location)?;
-        let mut pass = self.gate.enter().await?;
-        count(&self.gate.usage.writes, 1);
-        count(&self.gate.usage.bytes_written, payload.content_length() as u64);
+        self.fence.check(location)?;
+        let mut request = self.limiter.acquire().await?;
+        count(&self.limiter.usage.writes, 1);
+        count(&self.limiter.usage.bytes_written, payload.content_length() as u64);
         let put = self.inner.put_opts(location, payload, options).await;
-        pass.judge(&put);
+        request.judge(&put);
         put
     }
 
@@ -137,23 +141,23 @@ impl ObjectStore for GuardedStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.within.check(location)?;
-        let mut pass = self.gate.enter().await?;
-        count(&self.gate.usage.writes, 1);
+        self.fence.check(location)?;
+        let mut request = self.limiter.acquire().await?;
+        count(&self.limiter.usage.writes, 1);
         let upload = self.inner.put_multipart_opts(location, options).await;
-        pass.judge(&upload);
-        let gate = Arc::clone(&self.gate);
-        Ok(Box::new(GuardedUpload { inner: upload?, gate }))
+        request.judge(&upload);
+        let limiter = Arc::clone(&self.limiter);
+        Ok(Box::new(GuardedUpload { inner: upload?, limiter }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.within.check(location)?;
-        let mut pass = self.gate.enter().await?;
+        self.fence.check(location)?;
+        let mut request = self.limiter.acquire().await?;
         let has_body = !options.head;
         match self.first_answer(location, options).await {
-            Ok(answer) if has_body => Ok(watched(answer, pass)),
+            Ok(answer) if has_body => Ok(watched(answer, request)),
             answer => {
-                pass.judge(&answer);
+                request.judge(&answer);
                 answer
             }
         }
@@ -163,12 +167,15 @@ impl ObjectStore for GuardedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        // Fed by a listing of this store, mostly, which has the place.
-        let (gate, within) = (Arc::clone(&self.gate), self.within.clone());
+        // The locations mostly come from a listing of this store, which holds a permit meanwhile.
+        let (limiter, fence) = (Arc::clone(&self.limiter), self.fence.clone());
         let locations = locations.and_then(move |location| {
-            std::future::ready(within.check(&location).map(|()| location))
+            std::future::ready(fence.check(&location).map(|()| location))
         });
-        guarded(async move { gate.enter_beside() }, self.inner.delete_stream(locations.boxed()))
+        guarded(
+            async move { limiter.acquire_beyond_limit() },
+            self.inner.delete_stream(locations.boxed()),
+        )
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -184,21 +191,21 @@ impl ObjectStore for GuardedStore {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.within.check(prefix.unwrap_or(&Path::default()))?;
-        let mut pass = self.gate.enter().await?;
-        count(&self.gate.usage.writes, 1);
+        self.fence.check(prefix.unwrap_or(&Path::default()))?;
+        let mut request = self.limiter.acquire().await?;
+        count(&self.limiter.usage.writes, 1);
         let list = self.inner.list_with_delimiter(prefix).await;
-        pass.judge(&list);
+        request.judge(&list);
         list
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.within.check(from)?;
-        self.within.check(to)?;
-        let mut pass = self.gate.enter().await?;
-        count(&self.gate.usage.writes, 1);
+        self.fence.check(from)?;
+        self.fence.check(to)?;
+        let mut request = self.limiter.acquire().await?;
+        count(&self.limiter.usage.writes, 1);
         let copied = self.inner.copy_opts(from, to, options).await;
-        pass.judge(&copied);
+        request.judge(&copied);
         copied
     }
 }
@@ -207,30 +214,30 @@ impl ObjectStore for GuardedStore {
 #[derive(Debug)]
 struct GuardedUpload {
     inner: Box<dyn MultipartUpload>,
-    gate: Arc<Gate>,
+    limiter: Arc<StoreLimiter>,
 }
 
 #[async_trait]
 impl MultipartUpload for GuardedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let gate = Arc::clone(&self.gate);
+        let limiter = Arc::clone(&self.limiter);
         let bytes = data.content_length() as u64;
         let part = self.inner.put_part(data);
         Box::pin(async move {
-            let mut pass = gate.enter().await?;
-            count(&gate.usage.writes, 1);
-            count(&gate.usage.bytes_written, bytes);
+            let mut request = limiter.acquire().await?;
+            count(&limiter.usage.writes, 1);
+            count(&limiter.usage.bytes_written, bytes);
             let put = part.await;
-            pass.judge(&put);
+            request.judge(&put);
             put
         })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let mut pass = self.gate.enter().await?;
-        count(&self.gate.usage.writes, 1);
+        let mut request = self.limiter.acquire().await?;
+        count(&self.limiter.usage.writes, 1);
         let completed = self.inner.complete().await;
-        pass.judge(&completed);
+        request.judge(&completed);
         completed
     }
 
@@ -247,14 +254,14 @@ mod tests {
     use wire::fetch::StoreUse;
 
     use super::*;
-    use crate::store::breaker::LetBe;
+    use crate::store::breaker::BreakerOpen;
     use crate::store::scripted::{Act, BYTES, Scripted, store};
     use crate::store::usage::StoreUsage;
     use tables::StoreLimits;
     use tokio::runtime::Builder;
 
     #[tokio::test]
-    async fn what_comes_and_goes_is_counted() {
+    async fn requests_and_bytes_are_counted() {
         let (store, path) = store(StoreLimits::default(), |_| Act::Answer).await;
         assert_eq!(store.get_range(&path, 2..5).await.unwrap(), &BYTES[2..5]);
         assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), BYTES);
@@ -273,39 +280,45 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_asked_by_the_runtime_that_opened_the_store() {
+    fn reads_are_sent_by_the_runtime_that_opened_the_store() {
         let opened = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let asked = Builder::new_current_thread().enable_all().build().unwrap();
         let inner = Arc::new(Scripted::new(|_| Act::Answer));
         let store = opened.block_on(async {
-            let gate =
-                Gate::new("scripted", &StoreLimits::default(), Arc::new(StoreUsage::default()));
-            let store =
-                GuardedStore::new(Arc::clone(&inner) as _, Arc::new(gate), Within::everything());
+            let limiter = StoreLimiter::new(
+                "scripted",
+                &StoreLimits::default(),
+                Arc::new(StoreUsage::default()),
+            );
+            let store = GuardedStore::new(
+                Arc::clone(&inner) as _,
+                Arc::new(limiter),
+                BucketFence::unrestricted(),
+            );
             store.put(&Path::from("x"), BYTES.into()).await.unwrap();
             store
         });
         let read = asked.block_on(store.get_range(&Path::from("x"), 0..4)).unwrap();
         assert_eq!(read, &BYTES[..4]);
-        assert_eq!(inner.within(), Some(opened.handle().id()));
+        assert_eq!(inner.last_runtime(), Some(opened.handle().id()));
     }
 
     #[tokio::test]
-    async fn a_read_that_hangs_is_answered_by_its_second() {
-        // A hedge needs the tail of a hundred reads before, and comes at most once in twenty.
+    async fn a_read_that_hangs_is_answered_by_its_hedge() {
+        // Hedging needs the latencies of 100 reads, and sends at most one hedge per 20 reads.
         let (store, path) =
             store(StoreLimits::default(), |n| if n == 150 { Act::Hang } else { Act::Answer }).await;
         for n in 0..200 {
             assert_eq!(store.get_range(&path, 0..4).await.unwrap(), &BYTES[..4], "{n}");
         }
         let used = store.used();
-        // More where the machine was slow.
+        // More than one on a slow machine.
         assert!((1..=10).contains(&used.hedges_won), "{used:?}");
         assert_eq!((used.reads, used.failed, used.under_way), (200 + used.hedged, 0, 0));
     }
 
     #[tokio::test]
-    async fn a_store_that_keeps_failing_is_let_be_until_it_answers() {
+    async fn the_breaker_of_a_failing_store_is_open_until_it_answers() {
         let limits = StoreLimits {
             breaker_failures: 3,
             breaker_pause: Duration::from_millis(20),
@@ -316,7 +329,7 @@ mod tests {
         let bytes = loop {
             match store.get_range(&path, 0..1).await {
                 Ok(bytes) => break bytes,
-                Err(Error::Generic { source, .. }) if source.is::<LetBe>() => {
+                Err(Error::Generic { source, .. }) if source.is::<BreakerOpen>() => {
                     refused += 1;
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -329,7 +342,8 @@ mod tests {
         assert_eq!((used.reads, used.failed, used.refused), (5, 4, refused));
     }
 
-    /// Three failures, then a probe that does as it is told; five more are asked beside it.
+    /// Sends three reads that fail, a probe that follows the script, and five more reads while the probe is in
+    /// progress.
     async fn beside_a_probe(script: fn(usize) -> Act) -> (Arc<GuardedStore>, Vec<Result<()>>) {
         let pause = Duration::from_millis(20);
         let limits =
@@ -352,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_beside_a_probe_waits_for_what_comes_of_it() {
+    async fn requests_wait_for_the_outcome_of_a_probe() {
         fn script(n: usize) -> Act {
             match n {
                 0..3 => Act::Fail,
@@ -366,12 +380,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_beside_a_probe_that_hangs_is_refused() {
+    async fn requests_are_refused_if_the_probe_hangs() {
         let began = tokio::time::Instant::now();
         let (store, beside) = beside_a_probe(|n| if n < 3 { Act::Fail } else { Act::Hang }).await;
         for answer in beside {
             let Err(Error::Generic { source, .. }) = answer else { panic!("{answer:?}") };
-            assert!(source.is::<LetBe>(), "{source}");
+            assert!(source.is::<BreakerOpen>(), "{source}");
         }
         let waited = began.elapsed();
         assert!(waited < Duration::from_secs(2), "{waited:?}");
@@ -379,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_listing_finds_is_deleted_with_one_place_for_all() {
+    async fn listed_objects_are_deleted_with_a_single_permit() {
         let limits = StoreLimits { requests_max: 1, ..Default::default() };
         let (store, path) = store(limits, |_| Act::Answer).await;
         let found = store.list(None).map_ok(|it| it.location).boxed();
@@ -387,7 +401,7 @@ mod tests {
         assert_eq!(deleted, [path]);
     }
 
-    /// Each by itself, and both as probes.
+    /// First while the breaker is closed, then once it is open.
     #[tokio::test]
     async fn listings_and_deletes_fail_and_are_refused_like_reads() {
         let limits = StoreLimits {
@@ -413,14 +427,14 @@ mod tests {
             [list().await.pop().unwrap().map(drop), delete().await.pop().unwrap().map(drop)]
         {
             let Err(Error::Generic { source, .. }) = answer else { panic!("{answer:?}") };
-            assert!(source.is::<LetBe>(), "{source}");
+            assert!(source.is::<BreakerOpen>(), "{source}");
         }
         assert!(store.list_with_offset(None, &path).next().await.unwrap().is_err());
         assert_eq!(store.used().refused, 3);
     }
 
     #[tokio::test]
-    async fn one_request_too_many_waits_until_another_has_its_last_byte() {
+    async fn a_request_over_the_limit_waits_for_another_ones_last_byte() {
         let limits = StoreLimits { requests_max: 1, hedge: false, ..Default::default() };
         let (store, path) = store(limits, |_| Act::Answer).await;
         let first = store.get(&path).await.unwrap();

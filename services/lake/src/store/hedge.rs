@@ -1,42 +1,42 @@
-//! When to ask once more: pure.
+//! Decides when a read is hedged, that is, sent a second time. It is pure.
 
 use std::time::Duration;
 
-/// Answers by which the tail is judged.
+/// Latencies from which the 99th percentile is computed.
 const REMEMBERED: usize = 1000;
 
-/// So many must have come before anything is hedged, and between two looks at them.
-const LOOK_EVERY: usize = 100;
+/// Answers after which the percentile is computed again. There is no hedging before the first of them.
+const UPDATE_EVERY: usize = 100;
 
-/// Below this a second request costs more than it wins.
+/// The shortest delay of a hedge: below it a second request costs more than it gains.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 
-/// Reads to one that may be asked twice: a store that is slow as a whole is not asked for twice the work.
+/// Reads per hedge, so that a store that is slow as a whole does not get twice the work.
 const READS_A_HEDGE: u32 = 20;
 
 /// Hedges that can be saved up.
 const SAVED_MAX: u32 = 10;
 
-/// How long reads of a store take, and how many may be asked twice.
+/// The latencies of a store's reads, and the budget of hedges.
 #[derive(Debug, Default)]
 pub struct Hedge {
-    /// Microseconds to the first byte of the last answers; the oldest is overwritten.
+    /// Microseconds to the first byte of the last answers. The oldest is overwritten.
     took: Vec<u32>,
     next: usize,
-    since_look: usize,
+    since_update: usize,
     wait: Option<Duration>,
-    /// In reads.
+    /// The budget, in reads.
     saved: u32,
 }
 
 impl Hedge {
-    /// A read begins: after how long without an answer to ask again, if at all.
+    /// Counts a read that begins. Returns the time without an answer after which it may be hedged, if at all.
     pub fn wait(&mut self) -> Option<Duration> {
         self.saved = (self.saved + 1).min(SAVED_MAX * READS_A_HEDGE);
         self.wait
     }
 
-    /// Whether one may be asked for again now, which then counts.
+    /// Takes one hedge from the budget. Returns whether there was one.
     pub fn spend(&mut self) -> bool {
         match self.saved.checked_sub(READS_A_HEDGE) {
             Some(left) => {
@@ -47,7 +47,7 @@ impl Hedge {
         }
     }
 
-    /// A read was answered, `took` after it was first asked for.
+    /// Records the latency of a read, from its first request.
     pub fn answered(&mut self, took: Duration) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         if self.took.len() < REMEMBERED {
@@ -56,9 +56,9 @@ impl Hedge {
             self.took[self.next] = took;
             self.next = (self.next + 1) % REMEMBERED;
         }
-        self.since_look += 1;
-        if self.since_look == LOOK_EVERY {
-            self.since_look = 0;
+        self.since_update += 1;
+        if self.since_update == UPDATE_EVERY {
+            self.since_update = 0;
             let mut took = self.took.clone();
             let at = took.len() * 99 / 100;
             let (_, p99, _) = took.select_nth_unstable(at);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_in_twenty_may_be_asked_twice() {
+    fn one_read_in_twenty_may_be_hedged() {
         let mut hedge = Hedge::default();
         assert!(!hedge.spend());
         let spent = (0..1000).filter(|_| hedge.wait().is_some() || hedge.spend()).count();

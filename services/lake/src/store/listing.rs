@@ -1,4 +1,4 @@
-//! Listings a page at a time, guarded like every other request.
+//! Paged listings, guarded like all other requests.
 
 use std::sync::Arc;
 
@@ -6,21 +6,25 @@ use async_trait::async_trait;
 use object_store::Result;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 
-use super::gate::Gate;
+use super::limiter::StoreLimiter;
 use super::usage::count;
-use super::wrapper::Within;
+use super::wrapper::BucketFence;
 
-/// A store's pages of names.
+/// Guards the paged listings of a store.
 pub struct CountedListing {
     inner: Arc<dyn PaginatedListStore>,
-    gate: Arc<Gate>,
-    within: Within,
+    limiter: Arc<StoreLimiter>,
+    fence: BucketFence,
 }
 
 impl CountedListing {
-    /// Of the store behind `gate`, `within` what a table may ask it for.
-    pub fn new(inner: Arc<dyn PaginatedListStore>, gate: Arc<Gate>, within: Within) -> Self {
-        Self { inner, gate, within }
+    /// Guards the listings of `inner` with `limiter` and `fence`.
+    pub fn new(
+        inner: Arc<dyn PaginatedListStore>,
+        limiter: Arc<StoreLimiter>,
+        fence: BucketFence,
+    ) -> Self {
+        Self { inner, limiter, fence }
     }
 }
 
@@ -31,11 +35,11 @@ impl PaginatedListStore for CountedListing {
         prefix: Option<&str>,
         options: PaginatedListOptions,
     ) -> Result<PaginatedListResult> {
-        self.within.check_prefix(prefix.unwrap_or_default())?;
-        let mut pass = self.gate.enter().await?;
-        count(&self.gate.usage.writes, 1);
+        self.fence.check_prefix(prefix.unwrap_or_default())?;
+        let mut request = self.limiter.acquire().await?;
+        count(&self.limiter.usage.writes, 1);
         let page = self.inner.list_paginated(prefix, options).await;
-        pass.judge(&page);
+        request.judge(&page);
         page
     }
 }

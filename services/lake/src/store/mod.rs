@@ -1,44 +1,46 @@
-//! What stands between Lance and an object store, so that neither can hurt the other.
+//! The guard between Lance and object stores: it protects the stores from overload, and this process from stores that
+//! hang and from hostile files.
 //!
 //! ```text
-//! Lance ─► guarded ─► breaker: is the store let be? ─► a place among the requests under way
-//!             └─ a read without an answer after the store's own p99 is asked a second time (hedge)
+//! Lance ─► guarded ─► limiter: is the circuit breaker closed? is there a permit?
+//!             └─ a read without an answer after the store's own p99 is sent a second time (hedge)
 //!                  └─► the store's client (retries with jittered back-off; Lance slows down when throttled)
-//!             ◄── the answer's body: the breaker hears of its end, its failure, or that it stalls
+//!             ◄── the answer's body: its end, failure or stall is reported to the breaker
 //! ```
 //!
-//! Requests are counted with their bytes, and what they cost at list prices. A hedge takes no place of its own, and
-//! is for answers that don't begin: a body that has begun is not asked for twice. Lance reads one that fails once
-//! more (`download_retry_count`), through here like any other. Unpaged listings and deletions, which only writers
-//! make, go through as they are. Folders have no such guard: they have neither tails to hedge nor a price.
+//! Requests, their bytes and their cost at list prices are counted. A hedge needs no permit of its own, and is only for
+//! answers that don't begin: a body that has begun is not hedged. If a body fails, Lance reads the rest again
+//! (`download_retry_count`), through the guard like any other read. Unpaged listings and deletions, which only writers
+//! make, are admitted once per stream, however many requests the store's client sends for them. Folders have no
+//! limiter: they have no tail latency to hedge and no price.
 //!
-//! Before all of that each request is held against what its table may read (`fence.rs`): stores are made for a table,
-//! by providers that refuse what is outside of it (`providers.rs`), and folders are read without following links
-//! (`folder.rs`). The bytes that come back are checked before Lance sees them: what a damaged file announces never becomes
-//! an allocation (`checked.rs`).
+//! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
+//! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without
+//! following links (`folder.rs`). The bytes that come back are checked before Lance sees them, so that no number in a
+//! damaged file becomes an allocation (`checked.rs`).
 
 mod body;
 mod breaker;
 mod checked;
 mod fence;
 mod folder;
-mod gate;
+mod guard_error;
 mod guarded;
 mod hedge;
+mod limiter;
 mod listing;
 mod providers;
 #[cfg(test)]
 mod scripted;
 mod streams;
-mod trouble;
 mod usage;
 mod wrapper;
 
 pub(crate) use checked::Damaged;
-pub(crate) use fence::{Fence, Outside};
+pub(crate) use fence::{Fence, ForbiddenPath};
+pub(crate) use guard_error::guard_message;
 pub(crate) use providers::{FENCE_OPTION, registry};
-pub(crate) use trouble::trouble;
 pub(crate) use usage::StoreUsage;
 pub(crate) use wrapper::{Guard, TableGuard};
 #[cfg(test)]
-pub(crate) use {gate::generic, trouble::Stalled};
+pub(crate) use {guard_error::Stalled, limiter::generic};

@@ -1,9 +1,9 @@
 //! The object stores that Lance may make: folders, and those of the three clouds.
 //!
-//! Lance's own registry knows a dozen schemes, among them some that read memory, other services, or files past the
-//! object store API. Here each store is made for one table, after the URI has passed its [`Fence`]; a table that names
-//! another bucket causes no request to it, not even the one that finds out a bucket's region. The clients are shared: one
-//! for each bucket, as many as configured tables and prefixes have.
+//! Lance's own registry knows a dozen schemes, among them some that read memory, other services, or files without the
+//! object store API. Here each store is made for one table, after the URI has passed its [`Fence`]. A table that names
+//! another bucket causes no request to it, not even the one that finds out the bucket's region. The clients are shared:
+//! one for each bucket of the configured tables and prefixes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,13 +23,13 @@ use object_store::path::Path;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::fence::{Fence, Outside};
+use super::fence::{Fence, ForbiddenPath};
 
-/// The storage option that carries a table's [`Fence`]. No store has one of this name.
+/// The storage option that carries a table's [`Fence`]. No store has an option of this name.
 pub const FENCE_OPTION: &str = "bireme_fence";
 
-/// What Lance calls the store of all folders. Any name but `file`: with that one Lance opens files by itself, past what
-/// stands before the store.
+/// Lance's name of the store of all folders. It must not be `file`: with that name Lance opens files itself and
+/// bypasses the wrapped store.
 pub const FOLDERS: &str = "file$fenced";
 
 /// A registry of the stores that tables may be in.
@@ -46,7 +46,7 @@ pub fn registry() -> Arc<ObjectStoreRegistry> {
 #[derive(Debug)]
 struct Fenced<P> {
     inner: P,
-    /// By Lance's name for the store. No more than there are buckets that some table may read.
+    /// By Lance's name of the store. At most one per bucket that some table may read.
     stores: Mutex<HashMap<String, Arc<OnceCell<ObjectStore>>>>,
 }
 
@@ -56,9 +56,9 @@ impl<P: ObjectStoreProvider> Fenced<P> {
     }
 
     fn check(&self, url: &Url, options: Option<&HashMap<String, String>>) -> LanceResult<()> {
-        let refused = |outside: Outside| LanceError::io_source(Box::new(outside));
+        let refused = |outside: ForbiddenPath| LanceError::io_source(Box::new(outside));
         let fence = options.and_then(|options| options.get(FENCE_OPTION));
-        let fence = fence.ok_or_else(|| refused(Outside::new(url.as_str())))?;
+        let fence = fence.ok_or_else(|| refused(ForbiddenPath::outside(url.as_str())))?;
         let host = url.host_str().unwrap_or_default();
         let is_plain = url.username().is_empty()
             && url.password().is_none()
@@ -67,7 +67,7 @@ impl<P: ObjectStoreProvider> Fenced<P> {
             && url.fragment().is_none()
             && (url.scheme() == "file") == host.is_empty();
         if !is_plain {
-            return Err(refused(Outside::new(url.as_str())));
+            return Err(refused(ForbiddenPath::outside(url.as_str())));
         }
         let path = self.inner.extract_path(url)?;
         let place = match url.scheme() {
@@ -111,7 +111,8 @@ impl<P: ObjectStoreProvider> ObjectStoreProvider for Fenced<P> {
         self.inner.extract_path(url)
     }
 
-    /// Asked for whenever Lance wants a store, also one that it has already: so no table gets another's.
+    /// Lance calls this whenever it needs a store, even one that it has already. The check here keeps it from giving a
+    /// table the store of another.
     fn calculate_object_store_prefix(
         &self,
         url: &Url,

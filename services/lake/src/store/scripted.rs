@@ -1,4 +1,4 @@
-//! A store for tests, which does what it is told.
+//! A store for tests, which follows a script.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,44 +18,44 @@ use object_store::{
 use tables::StoreLimits;
 use tokio::runtime::{Handle, Id};
 
-use super::gate::Gate;
 use super::guarded::GuardedStore;
+use super::limiter::StoreLimiter;
 use super::usage::StoreUsage;
-use super::wrapper::Within;
+use super::wrapper::BucketFence;
 
-/// What a store does with a read.
+/// A step of the script: the store's response to a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     Answer,
     Fail,
     Hang,
-    /// Half a body, and an error.
+    /// Sends half a body, then an error.
     Break,
-    /// Half a body, and nothing more.
+    /// Sends half a body, then nothing.
     Stall,
-    /// Half a body, and the rest after a while.
+    /// Sends half a body, and the rest after a while.
     Dawdle(Duration),
 }
 
-/// A store whose reads go as its script says, by their number.
+/// A store whose script says what happens to each read, listing and delete.
 #[derive(Debug)]
 pub struct Scripted {
     inner: InMemory,
     script: fn(usize) -> Act,
     asked: AtomicUsize,
-    within: Mutex<Option<Id>>,
+    last_runtime: Mutex<Option<Id>>,
 }
 
 impl Scripted {
-    /// By the number of the read, from 0.
+    /// A store with a script, which gets the number of the request, from 0.
     pub fn new(script: fn(usize) -> Act) -> Self {
         let (inner, asked) = (InMemory::new(), AtomicUsize::new(0));
-        Self { inner, script, asked, within: Mutex::default() }
+        Self { inner, script, asked, last_runtime: Mutex::default() }
     }
 
-    /// The runtime that the last read was asked within.
-    pub fn within(&self) -> Option<Id> {
-        *self.within.lock().unwrap()
+    /// The runtime that sent the last read.
+    pub fn last_runtime(&self) -> Option<Id> {
+        *self.last_runtime.lock().unwrap()
     }
 
     fn streamed<T: Send + 'static>(
@@ -95,7 +95,7 @@ impl ObjectStore for Scripted {
     }
 
     async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
-        *self.within.lock().unwrap() = Some(Handle::current().id());
+        *self.last_runtime.lock().unwrap() = Some(Handle::current().id());
         let act = (self.script)(self.asked.fetch_add(1, Ordering::Relaxed));
         match act {
             Act::Fail => return Err(failure()),
@@ -146,15 +146,17 @@ impl ObjectStore for Scripted {
     }
 }
 
-/// What its one object has.
+/// The contents of the store's one object.
 pub const BYTES: &[u8] = b"0123456789";
 
-/// A guarded one with an object.
+/// A guarded, scripted store with one object, and the object's path.
 pub async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
     let inner = Scripted::new(script);
-    let gate = Gate::new("s3$bucket", &limits, Arc::new(StoreUsage::default()));
-    let (store, path) =
-        (GuardedStore::new(Arc::new(inner), Arc::new(gate), Within::everything()), Path::from("x"));
+    let limiter = StoreLimiter::new("s3$bucket", &limits, Arc::new(StoreUsage::default()));
+    let (store, path) = (
+        GuardedStore::new(Arc::new(inner), Arc::new(limiter), BucketFence::unrestricted()),
+        Path::from("x"),
+    );
     store.put(&path, BYTES.into()).await.unwrap();
     (store, path)
 }

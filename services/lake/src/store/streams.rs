@@ -1,33 +1,34 @@
-//! Listings and deletes: what a store streams, which are as many requests as it likes.
+//! Listings and deletes: streams, for which a store sends as many requests as it needs.
 
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::Result;
 
-use super::gate::Pass;
+use super::limiter::AdmittedRequest;
 
-/// Such a stream, begun once it has `entered`: there is a place, if it needs one, and the store is not let be. Its first
-/// piece says whether the store answers, or its end if it has none; each failure counts.
+/// Guards a stream, which begins once it is `admitted`. Its first item, or its end if it has none, shows whether the
+/// store answers; each error counts as a failure.
 pub fn guarded<T: Send + 'static>(
-    entered: impl Future<Output = Result<Pass>> + Send + 'static,
+    admitted: impl Future<Output = Result<AdmittedRequest>> + Send + 'static,
     inner: BoxStream<'static, Result<T>>,
 ) -> BoxStream<'static, Result<T>> {
-    let entered = async move { entered.await.map(|pass| judged(pass, inner)) };
-    stream::once(entered).try_flatten().boxed()
+    let admitted = async move { admitted.await.map(|request| judged(request, inner)) };
+    stream::once(admitted).try_flatten().boxed()
 }
 
 fn judged<T: Send + 'static>(
-    pass: Pass,
+    request: AdmittedRequest,
     inner: BoxStream<'static, Result<T>>,
 ) -> BoxStream<'static, Result<T>> {
-    let states = stream::unfold((inner, pass, false), async |(mut inner, mut pass, has_begun)| {
-        let piece = inner.next().await;
-        match &piece {
-            Some(piece) if piece.is_err() || !has_begun => pass.judge(piece),
-            None if !has_begun => pass.judge(&Ok(())),
-            _ => {}
-        }
-        Some((piece?, (inner, pass, true)))
-    });
+    let states =
+        stream::unfold((inner, request, false), async |(mut inner, mut request, has_begun)| {
+            let piece = inner.next().await;
+            match &piece {
+                Some(piece) if piece.is_err() || !has_begun => request.judge(piece),
+                None if !has_begun => request.judge(&Ok(())),
+                _ => {}
+            }
+            Some((piece?, (inner, request, true)))
+        });
     states.boxed()
 }

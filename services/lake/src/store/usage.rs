@@ -1,4 +1,4 @@
-//! What object stores were asked for.
+//! Counters of the requests to object stores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use wire::fetch::StoreUse;
 
 use tables::StorePrices;
 
-/// Counters of all stores of a [`Lake`](crate::Lake), since its start.
+/// Counters over all stores of a [`Lake`](crate::Lake) since its start.
 #[derive(Debug, Default)]
 pub struct StoreUsage {
     pub reads: AtomicU64,
@@ -18,11 +18,11 @@ pub struct StoreUsage {
     pub hedged: AtomicU64,
     pub hedges_won: AtomicU64,
     pub under_way: AtomicU64,
-    pub let_be: AtomicU64,
+    pub open_breakers: AtomicU64,
 }
 
 impl StoreUsage {
-    /// The counters now, and what the requests cost.
+    /// The counters now, and the cost of the requests.
     pub fn at(&self, prices: &StorePrices) -> StoreUse {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (reads, writes) = (now(&self.reads), now(&self.writes));
@@ -40,13 +40,13 @@ impl StoreUsage {
             hedged: now(&self.hedged),
             hedges_won: now(&self.hedges_won),
             under_way: now(&self.under_way),
-            let_be: now(&self.let_be),
+            let_be: now(&self.open_breakers),
             cost_usd,
         }
     }
 }
 
-/// Counts one more.
+/// Adds `more` to a counter.
 pub fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_cost_what_the_list_says() {
+    fn requests_cost_list_prices() {
         let usage = StoreUsage::default();
         count(&usage.reads, 30_000_000);
         count(&usage.writes, 1000);

@@ -1,4 +1,4 @@
-//! Where Lance hands its stores over, those of each table to a guard of its own.
+//! Wraps the stores that Lance makes: each table's stores get a guard with the table's fence.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +11,8 @@ use object_store::path::Path;
 use super::checked::CheckedStore;
 use super::fence::Fence;
 use super::folder::FolderStore;
-use super::gate::Gate;
 use super::guarded::GuardedStore;
+use super::limiter::StoreLimiter;
 use super::listing::CountedListing;
 use super::usage::StoreUsage;
 use tables::StoreLimits;
@@ -22,20 +22,20 @@ use tables::StoreLimits;
 pub struct Guard {
     limits: StoreLimits,
     usage: Arc<StoreUsage>,
-    /// By Lance's name for the store: it wraps one again whenever it has forgotten it.
-    gates: Mutex<HashMap<String, Arc<Gate>>>,
+    /// By Lance's name of the store. Lance may wrap a store several times, and all wrappers share one limiter.
+    limiters: Mutex<HashMap<String, Arc<StoreLimiter>>>,
 }
 
 impl Guard {
-    /// Counts into `usage`.
+    /// A guard that counts requests in `usage`.
     pub fn new(limits: StoreLimits, usage: Arc<StoreUsage>) -> Self {
-        Self { limits, usage, gates: Mutex::default() }
+        Self { limits, usage, limiters: Mutex::default() }
     }
 
-    fn gate(&self, store: &str) -> Arc<Gate> {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Gate::new(store, &self.limits, Arc::clone(&self.usage)));
-        Arc::clone(gates.entry(store.to_owned()).or_insert_with(new))
+    fn limiter(&self, store: &str) -> Arc<StoreLimiter> {
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(StoreLimiter::new(store, &self.limits, Arc::clone(&self.usage)));
+        Arc::clone(limiters.entry(store.to_owned()).or_insert_with(new))
     }
 }
 
@@ -47,18 +47,18 @@ pub struct TableGuard {
 }
 
 impl TableGuard {
-    /// With the limits of `guard`, within `fence`.
+    /// A guard with the limiters of `guard`, for a table with `fence`.
     pub fn new(guard: Arc<Guard>, fence: Fence) -> Self {
         Self { guard, fence }
     }
 }
 
-/// Whether this is a folder.
+/// Whether Lance's name of a store is that of the folders.
 fn is_local(store: &str) -> bool {
     store.starts_with("file")
 }
 
-/// How the URIs of a store begin that Lance has this name for: `s3$bucket`, `az$container@account`.
+/// The beginning of a store's URIs, from Lance's name of the store: `s3$bucket`, `az$container@account`.
 fn root(store: &str) -> String {
     let (scheme, bucket) = store.split_once('$').unwrap_or((store, ""));
     let (bucket, _) = bucket.split_once('@').unwrap_or((bucket, ""));
@@ -71,8 +71,8 @@ impl WrappingObjectStore for TableGuard {
         let fenced: Arc<dyn ObjectStore> = match is_local(store) {
             true => Arc::new(FolderStore::new(original, fence)),
             false => {
-                let within = Within { fence, root: root(store).into() };
-                Arc::new(GuardedStore::new(original, self.guard.gate(store), within))
+                let fence = BucketFence { fence, root: root(store).into() };
+                Arc::new(GuardedStore::new(original, self.guard.limiter(store), fence))
             }
         };
         Arc::new(CheckedStore::new(fenced))
@@ -84,37 +84,37 @@ impl WrappingObjectStore for TableGuard {
         original: Arc<dyn PaginatedListStore>,
     ) -> Option<Arc<dyn PaginatedListStore>> {
         if is_local(store) {
-            // Would be read past the wrapped store.
+            // Paged listings would bypass the wrapped store.
             return None;
         }
-        let within = Within { fence: self.fence.clone(), root: root(store).into() };
-        Some(Arc::new(CountedListing::new(original, self.guard.gate(store), within)))
+        let fence = BucketFence { fence: self.fence.clone(), root: root(store).into() };
+        Some(Arc::new(CountedListing::new(original, self.guard.limiter(store), fence)))
     }
 }
 
-/// What a table may ask a bucket for.
+/// A table's fence, for one bucket: which of its objects the table may use.
 #[derive(Clone, Debug)]
-pub struct Within {
+pub struct BucketFence {
     fence: Fence,
     /// `scheme://bucket`.
     root: Arc<str>,
 }
 
-impl Within {
-    /// Lets a request for an object, or for what is below a path, pass.
+impl BucketFence {
+    /// Checks a request for an object, or for all objects below a path.
     pub fn check(&self, location: &Path) -> object_store::Result<()> {
         self.check_prefix(location.as_ref())
     }
 
-    /// The same for the bare text of a listing's prefix.
+    /// Checks the prefix of a listing.
     pub fn check_prefix(&self, prefix: &str) -> object_store::Result<()> {
         let place = format!("{}/{prefix}", self.root);
         Ok(self.fence.check(place.trim_end_matches('/'))?)
     }
 
-    /// Lets everything pass.
+    /// A fence that allows every path.
     #[cfg(test)]
-    pub fn everything() -> Self {
+    pub fn unrestricted() -> Self {
         Self { fence: Fence::of_option("x:"), root: "x:".into() }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, LakeError, fault_of, within};
+use lake::{Lake, LakeError, fault_of, on_runtime};
 use moka::future::Cache;
 use tables::CacheUse;
 use tokio::runtime::Handle;
@@ -100,14 +100,14 @@ impl Catalog {
             // Opening is rare, and its state is large: boxed, it isn't part of every request's.
             None => {
                 let open = self.open_current(entry, Waited::ForOthers).boxed();
-                within(&self.background, open).await
+                on_runtime(&self.background, open).await
             }
         };
         match (version, current) {
             (0, current) => current,
             (version, Ok(current)) if current.version() == version => Ok(current),
             (version, Ok(_)) => {
-                within(&self.background, self.open_version(entry, version).boxed()).await
+                on_runtime(&self.background, self.open_version(entry, version).boxed()).await
             }
             (_, Err(error)) => Err(error),
         }

@@ -54,7 +54,7 @@ fn served() -> Vec<UriPrefix> {
 /// The tables of an I/O node, from Lance.
 pub fn lake_of(config: &IoConfig) -> Arc<Lake> {
     let cache = config.lake_cache.as_u64() as usize;
-    Arc::new(Lake::new(LakeOptions::of_rows(cache, config.storage.clone(), config.store)))
+    Arc::new(Lake::new(LakeOptions::for_row_reads(cache, config.storage.clone(), config.store)))
 }
 
 /// Starts an I/O node; its start blocks.

@@ -1,5 +1,5 @@
-//! Numbers that are too large for their column: Arrow reads them as infinities. An infinity that is
-//! written as one stays.
+//! Finds numbers that are too large for their column: Arrow reads them as infinities. Infinities that the file spells
+//! out are accepted.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use crate::error::{LakeError, Result};
 use crate::ingest::finite::infinite_rows;
 use crate::ingest::source::bad_file;
 
-/// Checks the batches of one file, in their order.
+/// Checks the batches of one file in order.
 pub(super) struct Overflow {
     path: PathBuf,
     delimiter: u8,
     names: Vec<String>,
     batch_rows: usize,
-    /// Batches checked.
+    /// Batches checked so far.
     batches: usize,
     rows: usize,
-    /// The file once more, as it is written, and how many batches of it were read: opened at the
-    /// first infinity, and read on from there, so that a file full of them is read twice, not
-    /// once for each.
+    /// A second reader of the file, which reads all columns as text, and the number of batches that it has read. It is
+    /// opened at the first infinity and continues from there, so that a file with many infinities is read twice in
+    /// all, not once for each.
     written: Option<(Reader<File>, usize)>,
 }
 
@@ -43,7 +43,7 @@ impl Overflow {
         }
     }
 
-    /// Errors: `BadFile`.
+    /// Checks the next batch. Errors: `BadFile`.
     pub(super) fn check(&mut self, batch: &RecordBatch) -> Result<()> {
         let columns = batch.columns().iter().enumerate();
         let infinite: Vec<_> = columns
@@ -71,7 +71,7 @@ impl Overflow {
         bad_file(&self.path, why)
     }
 
-    /// The batch that is being checked, as text.
+    /// Reads the batch that is being checked as text.
     fn written(&mut self) -> Result<RecordBatch> {
         let (mut reader, read) = match self.written.take() {
             Some(opened) => opened,

@@ -1,4 +1,4 @@
-//! The order in which a file first names its keys: `serde_json`'s objects are sorted.
+//! The order in which a file first names its keys, which `serde_json` loses: its objects are sorted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use arrow::datatypes::{DataType, Field, Fields};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-/// The keys of the objects at one place, each with those of the objects in it.
+/// The keys of the objects at one position of the rows, each with the keys of the objects in it.
 #[derive(Debug, Default)]
 pub(super) struct KeyOrder(Vec<(String, KeyOrder)>);
 
 impl KeyOrder {
-    /// Takes in the keys of one JSON value. Errors: it is none.
+    /// Adds the keys of one JSON value. Errors: `json` is no JSON value.
     pub(super) fn learn(&mut self, json: &str) -> serde_json::Result<()> {
         self.deserialize(&mut serde_json::Deserializer::from_str(json))
     }
 
-    /// `fields` in that order, and those within them.
+    /// Sorts `fields` by that order, and the fields nested in them.
     pub(super) fn sorted(&self, fields: &Fields) -> Fields {
         let mut sorted: Vec<(usize, Field)> =
             fields.iter().map(|field| self.placed(field)).collect();
@@ -63,7 +63,7 @@ impl<'de> DeserializeSeed<'de> for &mut KeyOrder {
     }
 }
 
-/// Lists hand their elements' keys to the place that they are at; other values have none.
+/// The elements of a list add their keys to the list's position. Other values have no keys.
 impl<'de> Visitor<'de> for &mut KeyOrder {
     type Value = ();
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_come_as_they_are_first_named() {
+    fn fields_have_the_order_in_which_they_are_first_named() {
         let mut order = KeyOrder::default();
         order.learn(r#"{"z": 1, "m": [{"y": null}], "b": {"d": true, "c": "x"}}"#).unwrap();
         order.learn(r#"{"a": -1.5, "z": 2, "m": [[{"x": 1, "y": 2}]], "b": {"a": 1}}"#).unwrap();

@@ -1,4 +1,4 @@
-//! The lines of a file that aren't blank, with their numbers.
+//! Reads the lines of a file that aren't blank, with their numbers.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::Result;
 use crate::ingest::source::{bad_file, open_file};
 
-/// A file, line by line.
+/// A reader of lines.
 pub(super) struct Lines<'a> {
     path: &'a Path,
     reader: BufReader<File>,
@@ -16,14 +16,14 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Errors: `BadFile`.
+    /// Opens a file. Errors: `BadFile`.
     pub(super) fn open(path: &'a Path) -> Result<Self> {
         let mut reader = BufReader::new(open_file(path)?);
         skip_mark(&mut reader, path)?;
         Ok(Self { path, reader, number: 0, line: String::new() })
     }
 
-    /// The next line that isn't blank and its number, from 1; `None` at the end. Errors: `BadFile`.
+    /// Reads the next line that isn't blank. Returns its number, from 1, with it; `None` at the end. Errors: `BadFile`.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &str)>> {
         loop {
             self.line.clear();
@@ -45,7 +45,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A byte order mark is no part of the first line.
+/// Skips a byte order mark, which is no part of the first line.
 pub(super) fn skip_mark(reader: &mut impl BufRead, path: &Path) -> Result<()> {
     let head = reader.fill_buf().map_err(|error| bad_file(path, error.to_string()))?;
     if head.starts_with(b"\xef\xbb\xbf") {

@@ -1,4 +1,4 @@
-//! The first rows of a file, which its types are inferred from.
+//! The first rows of a file, from which its types are inferred.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -10,13 +10,13 @@ use super::lines::Lines;
 use crate::error::Result;
 use crate::ingest::source::bad_file;
 
-/// Rows that the types are inferred from, as long as they have at most [`BYTES_SAMPLED`].
+/// The number of rows from which types are inferred, if they have at most [`BYTES_SAMPLED`].
 const ROWS_SAMPLED: usize = 1_000;
 
-/// Bytes that the types are inferred from.
+/// The number of bytes from which types are inferred.
 const BYTES_SAMPLED: u64 = 64 << 20;
 
-/// The first rows.
+/// The first rows of a file.
 pub(super) struct Sample {
     /// Objects, at least one.
     pub rows: Vec<Value>,
@@ -26,7 +26,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Errors: `BadFile`, with the line that is no object.
+    /// Reads the first rows. Errors: `BadFile`, with the line that is no object.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut sample = Self { rows: Vec::new(), order: KeyOrder::default(), bytes: 0 };
         let mut lines = Lines::open(path)?;
@@ -51,14 +51,14 @@ impl Sample {
         Ok(())
     }
 
-    /// Of the rows, on average.
+    /// The mean size of a row.
     pub(super) fn row_bytes(&self) -> u64 {
         self.bytes / (self.rows.len() as u64).max(1)
     }
 
-    /// The keys that hold nothing but whole numbers, one of them beyond `int64`: as floats they would lose digits.
+    /// Returns the keys with only whole numbers, at least one of them beyond `int64`: as floats they would lose digits.
     ///
-    /// Errors: such a key with a number below 0 too, which no type has room for.
+    /// Errors: such a key also has a number below 0, so that no type can hold all its numbers.
     pub(super) fn whole_numbers(&self) -> std::result::Result<HashSet<&str>, String> {
         let (mut large, mut small, mut others) = (HashSet::new(), HashMap::new(), HashSet::new());
         for (key, value) in self.rows.iter().filter_map(Value::as_object).flatten() {
@@ -83,7 +83,7 @@ impl Sample {
         }
     }
 
-    /// For each key with lists: their length, `None` if it isn't the same in all rows.
+    /// Returns the length of the lists of each key that has some; `None` if it isn't the same in all rows.
     pub(super) fn list_lengths(&self) -> HashMap<&str, Option<usize>> {
         let mut lengths: HashMap<&str, Option<usize>> = HashMap::new();
         for (key, value) in self.rows.iter().filter_map(Value::as_object).flatten() {
@@ -96,10 +96,10 @@ impl Sample {
     }
 }
 
-/// The parser's words, with the place in the line: it was given one line, and so always says that
-/// it is line 1.
+/// Converts the parser's message. It was given one line, so its line number, always 1, is replaced by the position in
+/// the line.
 fn not_an_object(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
+    let message = error.to_string();
+    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     format!("isn't a JSON object: {what} (character {})", error.column())
 }

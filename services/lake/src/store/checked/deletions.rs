@@ -1,22 +1,22 @@
-//! Files of deletions: offsets of rows in an Arrow IPC file, or a Roaring bitmap.
+//! Deletion files: offsets of rows in an Arrow IPC file, or a Roaring bitmap.
 
 use arrow::ipc::{CompressionType, MessageHeader, root_as_footer, root_as_message};
 use object_store::path::Path;
 
-use super::{Checked, place, u32_at};
+use super::{Checked, byte_range, u32_at};
 
 /// The largest file. Lance writes up to 5,000 offsets as an array, and more as a bitmap, which has at most 8 KiB for
 /// 65,536 rows.
 pub const BYTES_MAX: u64 = 64 << 20;
 
-/// Containers of a bitmap at most, of 65,536 rows each: a fragment of 536 million rows. In memory one takes up to 8 KiB,
-/// of six bytes in the file.
+/// The largest number of containers in a bitmap. Each has 65,536 rows, so this is a fragment of 536 million rows. Six
+/// bytes of the file can make a container, which takes up to 8 KiB in memory.
 const CONTAINERS_MAX: u32 = 8192;
 
-/// Bytes that an array takes once it is no longer compressed, at most: 4 for a row.
+/// The largest uncompressed size of an array, which has 4 bytes per row.
 const ARRAY_BYTES_MAX: u64 = BYTES_MAX;
 
-/// What an Arrow IPC file begins and ends with.
+/// The first and last bytes of an Arrow IPC file.
 const ARROW: &[u8] = b"ARROW1";
 
 /// Checks a whole file.
@@ -28,7 +28,8 @@ pub fn check(location: &Path, bytes: &[u8]) -> Checked {
 }
 
 fn bitmap(bytes: &[u8]) -> Checked {
-    // Without runs: this cookie, and how many. With runs: how many, less one, in the cookie's upper half.
+    // Without runs: this cookie, then the number of containers. With runs: that number less one in the cookie's upper
+    // half.
     const NO_RUNS: u32 = 12_346;
     let cookie = u32_at(bytes, 0).ok_or("it is shorter than a bitmap")?;
     let containers = match cookie == NO_RUNS {
@@ -43,8 +44,8 @@ fn bitmap(bytes: &[u8]) -> Checked {
     }
 }
 
-/// The lengths that Arrow's reader allocates: of blocks, and of buffers that are compressed, which begin with what they
-/// have without it.
+/// Checks the lengths that Arrow's reader allocates: those of blocks, and the uncompressed lengths with which
+/// compressed buffers begin.
 fn arrow(bytes: &[u8]) -> Checked {
     let end = bytes.len() as u64;
     let tail =
@@ -65,10 +66,10 @@ fn arrow(bytes: &[u8]) -> Checked {
     for block in blocks {
         let number = |number: i64| u64::try_from(number).map_err(|_| "a length in it is negative");
         let metadata_len = number(block.metaDataLength().into())?;
-        let message = place("a block", number(block.offset())?, metadata_len, end)?;
-        let body = place("a block", message.end, number(block.bodyLength())?, end)?;
+        let message = byte_range("a block", number(block.offset())?, metadata_len, end)?;
+        let body = byte_range("a block", message.end, number(block.bodyLength())?, end)?;
         let metadata = &bytes[message.start as usize..message.end as usize];
-        // Behind a length, which a mark may stand before.
+        // The message follows a length, which may follow a marker.
         let begin = if metadata.starts_with(&[0xff; 4]) { 8 } else { 4 };
         let message = root_as_message(metadata.get(begin..).unwrap_or_default())
             .map_err(|error| format!("a block in it can't be read: {error}"))?;
@@ -78,17 +79,17 @@ fn arrow(bytes: &[u8]) -> Checked {
         let batch = message.header_as_record_batch().ok_or("a block in it has no rows")?;
         let is_compressed = match batch.compression().map(|it| it.codec()) {
             None => false,
-            // As Lance writes it. Of LZ4 Arrow's reader takes whatever it inflates to (arrow-rs#10959).
+            // Lance writes ZSTD. For LZ4, Arrow's reader accepts any uncompressed length (arrow-rs#10959).
             Some(CompressionType::ZSTD) => true,
             Some(other) => return Err(format!("it is compressed with {other:?}, not with ZSTD")),
         };
         for buffer in batch.buffers().into_iter().flatten() {
             let (offset, len) = (number(buffer.offset())?, number(buffer.length())?);
-            let buffer = place("a buffer", body.start.saturating_add(offset), len, body.end)?;
+            let buffer = byte_range("a buffer", body.start.saturating_add(offset), len, body.end)?;
             let bytes = &bytes[buffer.start as usize..buffer.end as usize];
             let inflated = bytes.first_chunk::<8>().map(|len| i64::from_le_bytes(*len));
             total += match inflated.filter(|_| is_compressed) {
-                // Not compressed after all.
+                // The buffer is not compressed after all.
                 None | Some(-1) => len,
                 Some(inflated) => number(inflated)?,
             };

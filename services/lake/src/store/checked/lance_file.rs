@@ -1,34 +1,34 @@
-//! Files of data and of indexes, from version 2 on.
+//! Data and index files, from version 2 on.
 //!
 //! ```text
-//! pages, buffers of columns, global buffers, of which the first is the schema's
+//! pages, buffers of columns, global buffers (the first has the schema)
 //! ColumnMetadata …                     from `columns`
-//! (u64 place, u64 length) of each      from `offsets`
-//! (u64 place, u64 length) of each global buffer, from `globals`
+//! (u64 offset, u64 length) of each     from `offsets`
+//! (u64 offset, u64 length) of each global buffer, from `globals`
 //! u64 columns │ u64 offsets │ u64 globals │ u32 global buffers │ u32 columns │ u16, u16 version │ "LANC"
 //! ```
 //!
-//! A file of version 1 has a footer of 16 bytes, which leads to a message that Lance bounds by the file's size.
+//! A file of version 1 has a footer of 16 bytes, which points to a message that Lance bounds by the file's size.
 
 use std::ops::Range;
 
-use super::message::{Field, Fields, Schema, packed};
-use super::{Checked, place, u32_at, u64_at};
+use super::message::{Field, Fields, SchemaCheck, packed};
+use super::{Checked, byte_range, u32_at, u64_at};
 
-/// Schema, columns' metadata and the tables of both, at most: Lance reads all of it to open a file. A page takes some 50
-/// bytes of it, and holds some megabytes: enough for five million pages.
+/// The largest metadata: schema, metadata of the columns, and the tables of both. Lance reads all of it to open a file.
+/// A page takes about 50 bytes of it and holds some megabytes, so this is enough for five million pages.
 const METADATA_BYTES_MAX: u64 = 256 << 20;
 
-/// How often a byte of a file may be in a buffer of a page. Lance writes each once; a file in which many pages are the
-/// same bytes takes many times its size in memory.
+/// The number of page buffers that a byte of a file may be in, on average. Lance writes each byte once; a file in which
+/// many pages share the same bytes takes many times its size in memory.
 const OVERLAP_MAX: u64 = 4;
 
-/// Rows of a page, at most: no fragment has more.
+/// The largest number of rows in a page: no fragment has more.
 const PAGE_ROWS_MAX: u64 = 1 << 32;
 
 const FOOTER_LEN: usize = 40;
 
-/// A place and a length in the tables.
+/// The size of a table's entry: an offset and a length.
 const ENTRY_LEN: u64 = 16;
 
 struct Footer {
@@ -40,7 +40,7 @@ struct Footer {
 }
 
 impl Footer {
-    /// `None` for a file of version 1.
+    /// Reads the footer. Returns `None` for a file of version 1.
     fn of(tail: &[u8], size: u64) -> Checked<Option<Self>> {
         let version_at = tail.len().checked_sub(8).ok_or("it is shorter than a footer")?;
         let version = u32_at(tail, version_at).unwrap_or_default();
@@ -61,24 +61,24 @@ impl Footer {
         footer.check(size - FOOTER_LEN as u64).map(|()| Some(footer))
     }
 
-    /// Whether all of it is in its order before `end`.
+    /// Checks that all sections are in order and before `end`.
     fn check(&self, end: u64) -> Checked {
         let Self { columns, offsets, globals, globals_len, columns_len } = *self;
         if columns > offsets || offsets > globals || globals > end {
             return Err(format!(
-                "its footer has columns at {columns}, their places at {offsets} and those of buffers at {globals}, of \
-                 {end} bytes"
+                "its footer has columns at {columns}, their table at {offsets} and that of global buffers at \
+                 {globals}, but the file ends at {end}"
             ));
         }
         if u64::from(columns_len) * ENTRY_LEN != globals - offsets {
             return Err(format!(
-                "its footer has {columns_len} columns, and {} bytes for their places",
+                "its footer has {columns_len} columns, and {} bytes for their table",
                 globals - offsets
             ));
         }
         if u64::from(globals_len) * ENTRY_LEN > end - globals {
             return Err(format!(
-                "its footer has {globals_len} global buffers, and {} bytes for their places",
+                "its footer has {globals_len} global buffers, and {} bytes for their table",
                 end - globals
             ));
         }
@@ -89,8 +89,9 @@ impl Footer {
     }
 }
 
-/// Where its metadata begins: that of its columns, and its schema once the tail has the table that says where.
-pub fn wanted(tail: &[u8], size: u64) -> Checked<Option<u64>> {
+/// The offset at which the metadata begins, as far as the tail shows: that of the columns, or that of the schema once
+/// the tail includes the table of global buffers.
+pub fn metadata_start(tail: &[u8], size: u64) -> Checked<Option<u64>> {
     let Some(footer) = Footer::of(tail, size)? else { return Ok(None) };
     let mut from = footer.columns;
     if let Some(at) = footer.globals.checked_sub(size - tail.len() as u64)
@@ -105,21 +106,21 @@ pub fn wanted(tail: &[u8], size: u64) -> Checked<Option<u64>> {
     }
 }
 
-/// Checks what begins where [`wanted`] says.
+/// Checks the metadata, which begins at [`metadata_start`].
 pub fn check(metadata: &[u8], size: u64) -> Checked {
     let Some(footer) = Footer::of(metadata, size)? else { return Ok(()) };
     let from = size - metadata.len() as u64;
-    let within = |range: Range<u64>| -> &[u8] {
+    let slice = |range: Range<u64>| -> &[u8] {
         let at = |offset: u64| usize::try_from(offset.saturating_sub(from)).unwrap_or(usize::MAX);
         metadata.get(at(range.start)..at(range.end)).unwrap_or_default()
     };
     let entry = |table: u64, number: u32| {
-        let bytes = within(table + u64::from(number) * ENTRY_LEN..size);
+        let bytes = slice(table + u64::from(number) * ENTRY_LEN..size);
         (u64_at(bytes, 0).unwrap_or(u64::MAX), u64_at(bytes, 8).unwrap_or(u64::MAX))
     };
     for number in 0..footer.globals_len {
         let (offset, len) = entry(footer.globals, number);
-        let buffer = place("a global buffer", offset, len, size)?;
+        let buffer = byte_range("a global buffer", offset, len, size)?;
         if number == 0 {
             if size - buffer.start > METADATA_BYTES_MAX + FOOTER_LEN as u64 {
                 return Err(format!("its metadata has more than {METADATA_BYTES_MAX} bytes"));
@@ -127,24 +128,24 @@ pub fn check(metadata: &[u8], size: u64) -> Checked {
             if buffer.start > footer.columns {
                 return Err("its schema is behind its columns".into());
             }
-            schema(within(buffer))?;
+            schema(slice(buffer))?;
         }
     }
     let mut paged = 0;
     for number in 0..footer.columns_len {
         let (offset, len) = entry(footer.offsets, number);
-        let place = place("a column's metadata", offset, len, footer.offsets)?;
-        if place.start < footer.columns {
+        let range = byte_range("a column's metadata", offset, len, footer.offsets)?;
+        if range.start < footer.columns {
             return Err("a column's metadata is before that of all columns".into());
         }
-        column(within(place), size, &mut paged)?;
+        column(slice(range), size, &mut paged)?;
     }
     Ok(())
 }
 
-/// A `FileDescriptor`.
+/// Checks a `FileDescriptor`.
 fn schema(descriptor: &[u8]) -> Checked {
-    let mut seen = Schema::default();
+    let mut seen = SchemaCheck::default();
     for field in Fields(descriptor) {
         let Field::Bytes(1, schema) = field? else { continue };
         for field in Fields(schema) {
@@ -156,7 +157,7 @@ fn schema(descriptor: &[u8]) -> Checked {
     Ok(())
 }
 
-/// A `ColumnMetadata`, of a file of `size` bytes. `paged`: the bytes of all buffers that were seen before.
+/// Checks a `ColumnMetadata` of a file of `size` bytes. `paged` is the number of bytes in all buffers so far.
 fn column(metadata: &[u8], size: u64, paged: &mut u64) -> Checked {
     let mut buffers = Buffers::default();
     for field in Fields(metadata) {
@@ -183,7 +184,7 @@ fn page(page: &[u8], size: u64, paged: &mut u64) -> Checked {
     buffers.check(size, paged)
 }
 
-/// The places of buffers, and their lengths.
+/// The offsets of buffers, and their lengths.
 #[derive(Default)]
 struct Buffers {
     offsets: Vec<u64>,
@@ -191,7 +192,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// A field, which may be their offsets, `number`, or their sizes, the one behind it: packed, or one by one.
+    /// Adds a field if it has offsets (field `number`) or sizes (the field after it), packed or one by one.
     fn add(&mut self, field: &Field<'_>, number: u32) -> Checked {
         match field {
             Field::Bytes(it, bytes) if *it == number => self.offsets.extend(packed(bytes)?),
@@ -209,7 +210,7 @@ impl Buffers {
             return Err(format!("a page has {offsets} buffers with {sizes} sizes"));
         }
         for (&offset, &len) in self.offsets.iter().zip(&self.sizes) {
-            place("a buffer", offset, len, size)?;
+            byte_range("a buffer", offset, len, size)?;
             *paged = paged.saturating_add(len);
         }
         match *paged <= size.saturating_mul(OVERLAP_MAX) {

@@ -1,41 +1,41 @@
-//! Manifests. Where their sections are Lance bounds by the file's size.
+//! Manifests. Lance itself checks the offsets of their sections against the file's size.
 //!
 //! ```text
 //! sections of indexes and the transaction, each a u32 length and a message
-//! u32 length │ Manifest │ u64 where that length is │ u16, u16 version │ "LANC"
+//! u32 length │ Manifest │ u64 offset of that length │ u16, u16 version │ "LANC"
 //! ```
 
-use super::message::{Field, Fields, Schema};
-use super::{Checked, MAGIC, place, u32_at, u64_at};
+use super::message::{Field, Fields, SchemaCheck};
+use super::{Checked, MAGIC, byte_range, u32_at, u64_at};
 
-/// The largest manifest. A fragment takes about 100 bytes of it: enough for two million.
+/// The largest manifest. A fragment takes about 100 bytes, so this is enough for two million.
 pub const BYTES_MAX: u64 = 256 << 20;
 
-/// Fragments, fields of fragments and whatever else it lists, at most. An empty entry of two bytes becomes some 250 in
-/// memory: these a gigabyte.
+/// The largest number of entries: fragments, their fields, and everything else that a manifest lists. An empty entry
+/// has two bytes in the file and about 250 in memory, so this is a gigabyte.
 const ENTRIES_MAX: u64 = 1 << 22;
 
 const FOOTER_LEN: usize = 16;
 
-/// Where its message begins.
-pub fn wanted(tail: &[u8], size: u64) -> Checked<Option<u64>> {
-    // A read that brings no whole footer is not what Lance begins with.
+/// The offset at which the message begins, with its length.
+pub fn metadata_start(tail: &[u8], size: u64) -> Checked<Option<u64>> {
+    // Lance's first read of a manifest includes the whole footer, so this is another read.
     if tail.len() < FOOTER_LEN || !tail.ends_with(MAGIC) {
         return Ok(None);
     }
     let at = u64_at(tail, tail.len() - FOOTER_LEN).unwrap_or(u64::MAX);
-    place("its message", at, 4 + FOOTER_LEN as u64, size)?;
+    byte_range("its message", at, 4 + FOOTER_LEN as u64, size)?;
     Ok(Some(at))
 }
 
-/// Checks what begins where [`wanted`] says.
+/// Checks the metadata, which begins at [`metadata_start`].
 pub fn check(metadata: &[u8]) -> Checked {
     let len = u32_at(metadata, 0).unwrap_or(u32::MAX);
     let room = metadata.len() - 4 - FOOTER_LEN;
     if len as usize != room {
         return Err(format!("its message says that it has {len} bytes, and has {room}"));
     }
-    let (mut schema, mut entries) = (Schema::default(), 0);
+    let (mut schema, mut entries) = (SchemaCheck::default(), 0);
     for field in Fields(&metadata[4..4 + room]) {
         entries += 1;
         match field? {

@@ -1,19 +1,19 @@
-//! Protobuf messages, looked at without being decoded: a decoded one takes up to a hundred times its bytes.
+//! Reads Protobuf messages without decoding them: a decoded message takes up to 100 times its size.
 
 use super::Checked;
 
-/// A schema nests so deep at most. Lance, Arrow and DataFusion walk schemas by recursion.
+/// The largest depth of a schema. Lance, Arrow and DataFusion walk schemas by recursion.
 const DEPTH_MAX: u32 = 64;
 
-/// Fields of a schema, nested ones included, at most. Wide tables of features have some ten thousand; some of what Lance
-/// does with them takes time by their square.
+/// The largest number of fields in a schema, nested ones included. Wide feature tables have about 10,000; some of
+/// Lance's work takes time proportional to the square of their number.
 const FIELDS_MAX: usize = 1 << 15;
 
 /// A field of a message.
 pub enum Field<'a> {
     Number(u32, u64),
     Bytes(u32, &'a [u8]),
-    /// Four or eight bytes.
+    /// A value of four or eight bytes.
     Fixed,
 }
 
@@ -71,7 +71,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Numbers that were written together.
+/// Decodes a packed list of numbers.
 pub fn packed(mut bytes: &[u8]) -> Checked<Vec<u64>> {
     let mut numbers = Vec::new();
     while !bytes.is_empty() {
@@ -80,16 +80,16 @@ pub fn packed(mut bytes: &[u8]) -> Checked<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The fields of a schema, one by one: each names its parent, so that their nesting is bounded by nothing.
+/// Checks the fields of a schema one by one. Each names its parent, so nothing else bounds their nesting.
 #[derive(Default)]
-pub struct Schema {
-    /// By id. Of fields with the same, the deepest.
+pub struct SchemaCheck {
+    /// By id. For fields with the same id, the largest.
     depths: std::collections::HashMap<i32, u32>,
     count: usize,
 }
 
-impl Schema {
-    /// One more: Lance's `Field`.
+impl SchemaCheck {
+    /// Checks one more field: Lance's message `Field`.
     pub fn add(&mut self, field: &[u8]) -> Checked {
         self.count += 1;
         if self.count > FIELDS_MAX {
@@ -103,7 +103,7 @@ impl Schema {
                 _ => {}
             }
         }
-        // One that names no field before it is refused by Lance.
+        // Lance refuses a field whose parent is not among the fields before it.
         let depth = self.depths.get(&parent).filter(|_| parent != -1).copied().unwrap_or(0) + 1;
         if depth > DEPTH_MAX {
             return Err(format!("its schema nests deeper than {DEPTH_MAX}"));

@@ -1,4 +1,4 @@
-//! Files that say what can't be, made by hand; damage of every other kind is in `tests/lake/damaged.rs`.
+//! Handmade files with impossible metadata. Every other kind of damage is tested in `tests/lake/damaged.rs`.
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -42,8 +42,8 @@ fn manifest_of(message: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A file of `front` bytes of pages, one column and a schema.
-struct Lance {
+/// A Lance file with `front` bytes of pages, one column and a schema.
+struct TestFile {
     front: usize,
     schema: Vec<u8>,
     column: Vec<u8>,
@@ -51,7 +51,7 @@ struct Lance {
     columns: u32,
 }
 
-impl Lance {
+impl TestFile {
     fn new() -> Self {
         let schema = bytes(1, &nested(1));
         let (front, globals, columns) = (100, 1, 1);
@@ -85,7 +85,7 @@ fn page(buffers: &[(u64, u64)], rows: u64) -> Vec<u8> {
     bytes(2, &[bytes(1, &offsets), bytes(2, &sizes), number(3, rows)].concat())
 }
 
-/// An array of so many offsets, as Lance writes it.
+/// A deletion file with an array of offsets, as Lance writes it.
 fn array(rows: u32) -> Vec<u8> {
     let schema = Arc::new(Schema::new(vec![Field::new("row_id", DataType::UInt32, false)]));
     let column = Arc::new(UInt32Array::from_iter_values((0..rows).map(|row| row * 3)));
@@ -160,14 +160,18 @@ async fn manifests() {
 async fn files_of_data() {
     const PATH: &str = "t/data/a.lance";
     for tail in [48, 1 << 20] {
-        read(PATH, Lance::new().written(), tail).await.unwrap();
+        read(PATH, TestFile::new().written(), tail).await.unwrap();
     }
-    // Whatever a file is called, it is known by its end.
-    let counts = Lance { globals: u32::MAX, ..Lance::new() };
+    // A Lance file is recognised by its last bytes, not by its name.
+    let counts = TestFile { globals: u32::MAX, ..TestFile::new() };
     refused("t/data/anything", counts.written(), "4294967295 global buffers").await;
-    refused(PATH, Lance { columns: u32::MAX, ..Lance::new() }.written(), "4294967295 columns")
-        .await;
-    let of = |column| Lance { column, ..Lance::new() }.written();
+    refused(
+        PATH,
+        TestFile { columns: u32::MAX, ..TestFile::new() }.written(),
+        "4294967295 columns",
+    )
+    .await;
+    let of = |column| TestFile { column, ..TestFile::new() }.written();
     refused(PATH, of(page(&[(0, 1 << 62)], 10)), "a buffer is at 0, 4611686018427387904 bytes")
         .await;
     refused(PATH, of(page(&[(u64::MAX, 2)], 10)), "a buffer is at 18446744073709551615").await;
@@ -175,9 +179,9 @@ async fn files_of_data() {
     refused(PATH, of(page(&[(0, 100)], 1).repeat(100)), "overlap").await;
     refused(PATH, of([bytes(3, &[0]), page(&[], 1)].concat()), "1 buffers with 0 sizes").await;
     let schema = bytes(1, &nested(100_000));
-    refused(PATH, Lance { schema, ..Lance::new() }.written(), "nests deeper than 64").await;
+    refused(PATH, TestFile { schema, ..TestFile::new() }.written(), "nests deeper than 64").await;
     for number in 0..3 {
-        let mut file = Lance::new().written();
+        let mut file = TestFile::new().written();
         let at = file.len() - 40 + 8 * number;
         file[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
         refused(PATH, file, "its footer has columns at").await;
@@ -190,7 +194,7 @@ async fn files_of_deletions() {
     const BITMAP: &str = "t/_deletions/0-1-2.bin";
     read(ARRAY, array(5_000), 48).await.unwrap();
     let good = array(5_000);
-    // What is compressed begins with its length.
+    // A compressed buffer begins with its uncompressed length.
     let at = good.windows(8).position(|it| it == 20_000u64.to_le_bytes()).unwrap();
     for length in [1 << 40, i64::MAX, -2] {
         let mut file = good.clone();

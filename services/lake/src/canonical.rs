@@ -1,4 +1,4 @@
-//! Where a table really is: canonical URIs of folders, with symbolic links resolved.
+//! Canonical URIs: folders by their absolute path, with symbolic links resolved.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use tables::{TableUri, UriPrefix};
 
 use crate::error::{LakeError, Result};
 
-/// A table's URI without symbolic links in its path. Of a folder that isn't there, as before it is made, as much is
-/// resolved as there is. Those of object stores stay as they are.
+/// Resolves the symbolic links in a table's URI. If the folder doesn't exist yet, the part of its path that exists is
+/// resolved. URIs of object stores are returned unchanged.
 ///
-/// Errors: `StoreRefuses` for a path that this process may not look up, `BadUri` for one that leads to a name which is
-/// none of a table.
+/// Errors: `StoreRefuses` for a path that this process may not look up, `BadUri` if the links lead to a path that can't
+/// be a table's.
 pub(crate) async fn resolved(uri: &TableUri) -> Result<TableUri> {
     let Some(folder) = uri.folder() else { return Ok(uri.clone()) };
     let real = real_path(folder.to_owned()).await.map_err(|error| {
@@ -26,27 +26,27 @@ pub(crate) async fn resolved(uri: &TableUri) -> Result<TableUri> {
     let bad = |why: String| LakeError::BadUri { uri: uri.to_string(), why };
     let text =
         real.to_str().ok_or_else(|| bad("its links lead to a path that isn't UTF-8".into()))?;
-    TableUri::parse(text).map_err(|error| bad(format!("of where its links lead to: {error}")))
+    TableUri::parse(text).map_err(|error| bad(format!("its links lead to a bad path: {error}")))
 }
 
-/// The same for a prefix.
+/// Resolves the symbolic links in a prefix.
 pub(crate) async fn resolved_prefix(prefix: &UriPrefix) -> Result<UriPrefix> {
     match prefix {
         UriPrefix::Table(uri) => resolved(uri).await.map(UriPrefix::Table),
         UriPrefix::Below(text) => match TableUri::parse(text) {
             Ok(uri) => Ok(UriPrefix::below(&resolved(&uri).await?)),
-            // A whole bucket.
+            // The prefix is a whole bucket.
             Err(_) => Ok(prefix.clone()),
         },
     }
 }
 
 async fn real_path(path: PathBuf) -> std::io::Result<PathBuf> {
-    // On a thread that may wait: a filesystem of the network may not answer.
+    // On a thread that may block: a network filesystem may not answer.
     tokio::task::spawn_blocking(move || longest_real(&path)).await.map_err(std::io::Error::other)?
 }
 
-/// The longest part of a path that is there, resolved, and the rest of it.
+/// Resolves the longest part of a path that exists, and appends the rest.
 fn longest_real(path: &Path) -> std::io::Result<PathBuf> {
     let mut missing = Vec::new();
     for part in path.ancestors() {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn links_are_resolved_also_of_what_is_not_there_yet() {
+    async fn links_are_resolved_even_if_the_folder_does_not_exist_yet() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap().join("real");
         std::fs::create_dir(&real).unwrap();

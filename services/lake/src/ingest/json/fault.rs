@@ -1,4 +1,5 @@
-//! The line that a batch failed at: Arrow's reader names none. Read once more, and only then.
+//! Finds the line at which a batch failed, since Arrow's reader doesn't name it. The file is read again for that, only
+//! after a failure.
 
 use std::path::Path;
 
@@ -14,9 +15,9 @@ use crate::error::{LakeError, Result};
 use crate::ingest::finite::NotFinite;
 use crate::ingest::source::bad_file;
 
-/// For `error`, met somewhere after the first `rows_before` rows: the first line there that can't
+/// The fault for `error`, which occurred after the first `rows_before` rows: it names the first line there that can't
 /// be read as `schema` on its own.
-pub(super) fn line(
+pub(super) fn line_fault(
     path: &Path,
     schema: &SchemaRef,
     rows_before: u64,
@@ -25,16 +26,16 @@ pub(super) fn line(
     match unreadable(path, schema, rows_before) {
         Ok(Some((number, error))) => {
             let hint = "types come from the table or from the first rows";
-            bad_file(path, format!("line {number}: {} ({hint})", said(&error)))
+            bad_file(path, format!("line {number}: {} ({hint})", describe(&error)))
         }
-        // An object over several lines, or the file changes meanwhile.
-        Ok(None) => bad_file(path, format!("from row {} on: {}", rows_before + 1, said(error))),
+        // An object spans several lines, or the file has changed meanwhile.
+        Ok(None) => bad_file(path, format!("from row {} on: {}", rows_before + 1, describe(error))),
         Err(error) => error,
     }
 }
 
-/// For a number that isn't finite, in a batch after the first `rows_before` rows.
-pub(super) fn number(
+/// The fault for a number that isn't finite, in a batch after the first `rows_before` rows.
+pub(super) fn number_fault(
     path: &Path,
     batch: &RecordBatch,
     rows_before: u64,
@@ -49,7 +50,7 @@ pub(super) fn number(
     };
     let value = match found.element {
         Some(element) => value.and_then(|vector| vector.get(element).cloned()),
-        // A list's or an object's is somewhere in it.
+        // In a list or an object, the number's position is unknown.
         None => value.filter(|value| !value.is_array() && !value.is_object()),
     };
     let value = value.map_or("a number".to_owned(), |value| value.to_string());
@@ -68,19 +69,19 @@ pub(super) fn number(
     )
 }
 
-/// Arrow's words for a user.
-pub(super) fn said(error: &ArrowError) -> String {
-    let said = match error {
-        ArrowError::JsonError(said) => said.clone(),
+/// Converts Arrow's message for users.
+pub(super) fn describe(error: &ArrowError) -> String {
+    let message = match error {
+        ArrowError::JsonError(message) => message.clone(),
         other => other.to_string(),
     };
-    if let Some(column) = said.strip_prefix("column '").and_then(|it| it.split('\'').next()) {
+    if let Some(column) = message.strip_prefix("column '").and_then(|it| it.split('\'').next()) {
         return format!(
             "column {column:?} is not among the columns of the table or the first rows"
         );
     }
     let mut path = Vec::new();
-    let mut rest = said.as_str();
+    let mut rest = message.as_str();
     while let Some(inner) = rest.strip_prefix("whilst decoding field '") {
         let Some((field, inner)) = inner.split_once("': ") else { break };
         path.push(field);
@@ -93,7 +94,7 @@ pub(super) fn said(error: &ArrowError) -> String {
     if path.is_empty() { what } else { format!("column {:?}: {what}", path.join(".")) }
 }
 
-/// The first line after `rows_before` rows that can't be read, with its number.
+/// Finds the first line after `rows_before` rows that can't be read.
 fn unreadable(
     path: &Path,
     schema: &SchemaRef,
@@ -127,13 +128,13 @@ fn decode(decoder: &mut Decoder, line: &str) -> std::result::Result<(), ArrowErr
     Ok(())
 }
 
-/// The object of row `row`, from 0, and the number of its line.
+/// Reads the object of row `row`, from 0. Returns the number of its line with it.
 fn row_of(path: &Path, row: u64) -> Result<Option<(u64, Value)>> {
     let mut lines = Lines::open(path)?;
     let mut rows = 0;
     while let Some((number, line)) = lines.next()? {
         if rows == row {
-            // Null where the number is out of even JSON's bounds.
+            // Null if the number is too large even for JSON's parser.
             return Ok(Some((number, serde_json::from_str(line).unwrap_or_default())));
         }
         rows += 1;
@@ -146,18 +147,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrows_words_become_ours() {
-        let said = |text: &str| said(&ArrowError::JsonError(text.to_owned()));
+    fn arrows_messages_are_converted() {
+        let describe = |text: &str| describe(&ArrowError::JsonError(text.to_owned()));
         assert_eq!(
-            said("whilst decoding field 'a': failed to parse \"x\" as Int64"),
+            describe("whilst decoding field 'a': failed to parse \"x\" as Int64"),
             r#"column "a": can't read "x" as Int64"#
         );
         assert_eq!(
-            said("whilst decoding field 'a': whilst decoding field 'b': expected boolean got 1"),
+            describe(
+                "whilst decoding field 'a': whilst decoding field 'b': expected boolean got 1"
+            ),
             r#"column "a.b": expected boolean got 1"#
         );
         assert_eq!(
-            said("column 'b' missing from schema"),
+            describe("column 'b' missing from schema"),
             r#"column "b" is not among the columns of the table or the first rows"#
         );
     }

@@ -1,4 +1,4 @@
-//! Which runtime Lance's own tasks live on.
+//! Chooses the runtime on which Lance's own tasks run.
 
 use std::future::poll_fn;
 
@@ -6,11 +6,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
-/// Polls `work` here, as if within `runtime`.
+/// Polls `work` on the current thread, in the context of `runtime`: the tasks that it spawns run there.
 ///
-/// Opening tables and indexes starts tasks and connections that live as long as they, and serve all who
-/// share them: they belong on a runtime that outlives the caller's, and never waits for its core.
-pub fn within<'a, T: 'a>(runtime: &'a Handle, mut work: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+/// Opening a table or an index starts tasks and connections that live as long as it does and serve all who share it.
+/// They belong on a runtime that outlives the caller's and never waits for the caller's core.
+pub fn on_runtime<'a, T: 'a>(runtime: &'a Handle, mut work: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
     poll_fn(move |cx| {
         let _entered = runtime.enter();
         work.as_mut().poll(cx)
@@ -27,18 +27,19 @@ mod tests {
     #[test]
     fn what_is_spawned_outlives_the_runtime_that_polled() {
         let lasting = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (told, mut hear) = tokio::sync::mpsc::channel::<()>(1);
+        let (sender, mut receiver) = tokio::sync::mpsc::channel::<()>(1);
         let passing = Builder::new_current_thread().build().unwrap();
         let work = async move {
             tokio::spawn(async move {
-                // Until its sender is wanted.
-                told.closed().await;
+                // Keeps the sender until the receiver is dropped.
+                sender.closed().await;
             });
         };
-        passing.block_on(within(lasting.handle(), work.boxed()));
+        passing.block_on(on_runtime(lasting.handle(), work.boxed()));
         drop(passing);
         assert!(
-            hear.try_recv()
+            receiver
+                .try_recv()
                 .is_err_and(|error| error != tokio::sync::mpsc::error::TryRecvError::Disconnected)
         );
     }

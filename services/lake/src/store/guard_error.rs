@@ -1,0 +1,50 @@
+//! Errors that the guard returns in place of a store's answer.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use object_store::Error as StoreError;
+
+use super::breaker::BreakerOpen;
+
+/// A request was not sent, because all permits are held by requests that hang, or whose answers nobody reads.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{store} has {requests_max} requests in flight, the maximum, and none has ended for {waited:?}; check whether the \
+     store hangs, or raise store.requests_max or store.wait_max"
+)]
+pub struct NoPermit {
+    pub store: String,
+    pub requests_max: usize,
+    pub waited: Duration,
+}
+
+/// The body of an answer made no progress for `store.stall_max`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{store} has sent nothing more of {path} for {waited:?}, after {received} of {expected} bytes; check whether the \
+     store or the network to it hangs, or raise store.stall_max"
+)]
+pub struct Stalled {
+    pub store: String,
+    pub path: String,
+    pub received: u64,
+    pub expected: u64,
+    pub waited: Duration,
+}
+
+/// The message of `error` if it is one of the guard's own.
+pub fn guard_message(error: &(dyn StdError + 'static)) -> Option<String> {
+    let breaker_open = error.downcast_ref::<BreakerOpen>().map(ToString::to_string);
+    let no_permit = || error.downcast_ref::<NoPermit>().map(ToString::to_string);
+    let stalled = || error.downcast_ref::<Stalled>().map(ToString::to_string);
+    breaker_open.or_else(no_permit).or_else(stalled)
+}
+
+/// Whether a request failed without having been sent.
+pub fn is_not_sent(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Generic { source, .. } if source.is::<BreakerOpen>() || source.is::<NoPermit>()
+    )
+}
