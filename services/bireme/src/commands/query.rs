@@ -91,7 +91,7 @@ impl QueryArgs {
         if let Some(name) = &self.name {
             config.name.clone_from(name);
         }
-        NamedUri::check_apart(&self.tables)?;
+        NamedUri::check_names_unique(&self.tables)?;
         for table in &self.tables {
             config.tables.entry(table.name.clone()).or_default().uri.clone_from(&table.uri);
         }

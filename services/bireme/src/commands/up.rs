@@ -120,7 +120,7 @@ impl UpArgs {
 
     fn query_config(&self) -> Result<QueryConfig> {
         let mut config = QueryConfig { listen: self.listen, ..Default::default() };
-        NamedUri::check_apart(&self.tables)?;
+        NamedUri::check_names_unique(&self.tables)?;
         for NamedUri { name, uri } in &self.tables {
             let table = TableConfig { uri: uri.clone(), ..Default::default() };
             config.tables.insert(name.clone(), table);
