@@ -322,11 +322,11 @@ mod tests {
     #[test]
     fn errors_of_the_system_say_what_to_do() {
         let denied = io::Error::from_raw_os_error(13);
-        let error = CliError::os("the cache folder /x can't be made", &denied, "name another");
+        let error = CliError::os("the cache folder /x can't be created", &denied, "name another");
         assert_eq!(error.exit(), Exit::Refused);
         assert_eq!(
             error.message(),
-            "the cache folder /x can't be made: Permission denied; name another"
+            "the cache folder /x can't be created: Permission denied; name another"
         );
         let source = io::Error::from_raw_os_error(98);
         let error = CliError::from(NodeError::Listen { address: "1.2.3.4:5".into(), source });

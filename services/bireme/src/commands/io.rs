@@ -18,7 +18,7 @@ use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{
     NODE_LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal,
-    start_io_node, start_log, telling,
+    start_io_node, start_log, telemetry_help,
 };
 use crate::settings::{environment, io_scalars, layered};
 
@@ -55,7 +55,7 @@ the same.";
 
 /// How the node is to be.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", telling(PREFIX)))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", telemetry_help(PREFIX)))]
 pub struct IoArgs {
     /// A TOML file with settings
     #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]

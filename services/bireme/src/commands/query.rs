@@ -13,7 +13,7 @@ use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
-use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telling};
+use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telemetry_help};
 use crate::settings::{environment, layered, query_scalars};
 
 /// What the variables of its settings begin with.
@@ -52,7 +52,7 @@ So that they can come and go without a restart, have the list followed with
 
 /// How the node is to be.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", telling(PREFIX)))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", telemetry_help(PREFIX)))]
 pub struct QueryArgs {
     /// A TOML file with settings
     #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]

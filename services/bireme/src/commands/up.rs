@@ -21,7 +21,7 @@ use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
     CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for,
-    check_machine, drain, exit_at_second_signal, logs, next_steps, program, start_io_node,
+    check_machine, drain, exit_at_second_signal, log_help, next_steps, program, start_io_node,
     start_log, table_facts,
 };
 
@@ -44,7 +44,7 @@ it is written once both tiers serve, and removed at the end.";
 
 /// What to serve, and how.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", logs(UP_LOG_LEVEL)))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", log_help(UP_LOG_LEVEL)))]
 pub struct UpArgs {
     /// A table to serve (repeatable)
     #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required = true)]

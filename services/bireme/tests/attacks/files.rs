@@ -205,7 +205,7 @@ fn a_planted_ready_file_is_not_followed() {
     symlink(&precious, &ready).unwrap();
     let refused = command(&[&up[..], &files].concat());
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && said.contains("something else"), "{said}");
+    assert!(!refused.status.success() && said.contains("something other"), "{said}");
     fs::remove_file(&ready).unwrap();
     // Under the name that its unfinished file once had.
     let planted = folder.path().join("ready.new");
