@@ -21,7 +21,7 @@ pub enum Exit {
     Unavailable,
     /// A queue is full.
     Overloaded,
-    /// A store, folder, drive or port can't be used: no access, no space, or in use.
+    /// A store, folder, drive or port can't be used: no access, no room, or in use.
     Refused,
 }
 

@@ -368,7 +368,7 @@ fn overwriting_says_which_indexes_are_gone() {
     let words: Vec<_> = again.split(' ').skip(1).collect();
     said(&words);
     let told = said(&ingest);
-    assert!(told.contains(&format!("to make them again: {again}")), "{told}");
+    assert!(told.contains(&format!("to build them again: {again}")), "{told}");
     assert!(told.starts_with("1 row ("), "{told}");
 }
 
