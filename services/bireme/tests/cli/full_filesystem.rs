@@ -183,5 +183,5 @@ fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
 
     // A node that is gone is told by the exit code as well.
     drop(node);
-    names(&["status", "--endpoint", endpoint], 4, "1 of 1 I/O node without an answer");
+    names(&["status", "--endpoint", endpoint], 4, "1 of 1 I/O node did not answer");
 }
