@@ -4,7 +4,7 @@ use address::RowAddr;
 use lake::Table;
 
 use super::next_steps::TableFacts;
-use crate::output::typed;
+use crate::output::key_text;
 
 /// Rows that are tried to find one that is not deleted.
 const ROWS_TRIED: u32 = 64;
@@ -44,7 +44,7 @@ async fn value(table: &Table, column: &str) -> Option<String> {
     let live = (0..tried.len()).find(|at| !missing.contains(at))?;
     let row = table.take(&[tried[live]], &[column.to_owned()]).await.ok()?;
     let array = row.columns().first().filter(|array| !array.is_empty())?;
-    typed(array, 0)
+    key_text(array, 0)
 }
 
 fn first_words(text: &str) -> String {
