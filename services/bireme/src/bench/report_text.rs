@@ -97,7 +97,7 @@ fn cpu(report: &Report) -> String {
         let both = per_row(nodes.query_cpu_us_per_row);
         let request = per_row(nodes.query_cpu_us_per_request);
         return format!(
-            "{both} per row, {request} per request (both tiers, one process); client {client} per row"
+            "{both} per row, {request} per request (both tiers, 1 process); client {client} per row"
         );
     }
     let io = format!("I/O node {} per row", per_row(nodes.io_cpu_us_per_row));

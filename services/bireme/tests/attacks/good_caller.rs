@@ -60,7 +60,7 @@ impl GoodCaller {
         Self { stop, thread }
     }
 
-    /// What it saw meanwhile.
+    /// Stops, and returns what it saw.
     pub fn stop(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("a good caller got a wrong row")
