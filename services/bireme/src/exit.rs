@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use wire::Reason;
 
-/// How a process ends that fails.
+/// The ways in which a process ends, other than by success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Nobody reads the output any more; not a failure.

@@ -26,7 +26,7 @@ pub struct Connection {
         help_heading = "Connection"
     )]
     pub endpoint: Endpoint,
-    /// How long a request may take, such as 500ms [default: 30s; warm: unlimited]
+    /// The time limit of a request, such as 500ms [default: 30s; warm: unlimited]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Connection")]
     pub timeout: Option<Duration>,
     #[command(flatten)]

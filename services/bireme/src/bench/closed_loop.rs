@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::tally::Tally;
 use super::workload::Workload;
 
-/// How long a caller waits after a failure, so that it does not flood an endpoint that is gone.
+/// The pause of a caller after a failure, so that it does not flood an endpoint that is gone.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Sends requests for `time`, at most `requests` of them.

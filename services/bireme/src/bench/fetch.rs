@@ -13,7 +13,7 @@ use super::target::Target;
 use super::workload::{Done, Workload, random};
 use crate::error::{CliError, Result};
 
-/// How long the node may take to describe itself.
+/// The time that the node has to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The settings of a load of fetches.

@@ -22,7 +22,7 @@ const CONCURRENCY_FIXED_RATE: usize = 1024;
 /// Arguments of load.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
-    /// How long the load lasts
+    /// The duration of the load
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive, help_heading = "Load")]
     pub seconds: f64,
     /// Stop after so many requests, if --seconds are not over before

@@ -13,7 +13,7 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// How this program was compiled: `release`, or `dev`.
+    /// The profile with which this program was compiled: `release`, or `dev`.
     pub build: &'static str,
 }
 

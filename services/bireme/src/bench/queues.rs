@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use wire::fetch::DescribeResponse;
 
-/// How long a node may take to answer.
+/// The time that a node has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most samples of one run.

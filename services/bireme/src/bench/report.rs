@@ -35,7 +35,7 @@ pub struct Report {
     pub requests: u64,
     /// Rows that came back, or were scored.
     pub rows: u64,
-    /// Rows asked for that are not there.
+    /// Requested rows that do not exist.
     pub missing_rows: u64,
     /// Rows a second.
     pub rows_per_s: f64,
@@ -51,7 +51,7 @@ pub struct Report {
     pub late: u64,
     /// Requests that were due and never started.
     pub unstarted: u64,
-    /// What the nodes counted.
+    /// The nodes' counters.
     pub nodes: Nodes,
     /// CPU of the load generator for each row, in microseconds.
     pub client_cpu_us_per_row: Option<f64>,
@@ -61,7 +61,7 @@ pub struct Report {
     pub machine: Machine,
 }
 
-/// What the nodes counted meanwhile, for all callers.
+/// The nodes' counters over the run, which include other callers' requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nodes {
     /// Whether both tiers are one process. If so, the CPU time of either is that of both.

@@ -30,7 +30,7 @@ pub fn report_text(report: &Report) -> String {
     if report.missing_rows > 0 {
         line(
             "missing",
-            format!("{} rows asked for are not there (deleted)", count(report.missing_rows)),
+            format!("{} requested rows do not exist (deleted)", count(report.missing_rows)),
         );
     }
     if report.rate.is_some() {

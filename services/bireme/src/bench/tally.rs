@@ -107,7 +107,7 @@ impl Tally {
         self.rows
     }
 
-    /// Rows asked for that are not there.
+    /// Requested rows that do not exist.
     pub fn missing(&self) -> u64 {
         self.missing
     }

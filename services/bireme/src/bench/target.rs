@@ -14,7 +14,7 @@ const SAMPLE: u64 = u64::MAX;
 
 /// A table to put load on.
 pub struct Target {
-    /// Its query node.
+    /// The table's query node.
     pub client: QueryClient,
     /// The query node's description of the table.
     pub table: DescribeTableResponse,
@@ -22,7 +22,7 @@ pub struct Target {
     pub schema: SchemaRef,
     /// The table's rows.
     pub rows: LiveRows,
-    /// How long a request may take.
+    /// The time limit of a request.
     pub timeout: std::time::Duration,
 }
 

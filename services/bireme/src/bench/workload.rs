@@ -11,7 +11,7 @@ use wire::Fault;
 pub struct Done {
     /// Rows that came back, or were scored on the I/O node.
     pub rows: u64,
-    /// Rows asked for that are not there.
+    /// Requested rows that do not exist.
     pub missing: u64,
 }
 

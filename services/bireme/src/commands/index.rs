@@ -58,11 +58,11 @@ pub struct IndexArgs {
     /// Let --key replace another key column of the table
     #[arg(long, requires = "key")]
     replace_key: bool,
-    /// How vectors are compressed and searched
+    /// The kind of vector index, which decides how vectors are compressed and searched
     #[arg(long, default_value = "ivf-rq", value_parser = kinds(), requires = "vector")]
     #[arg(help_heading = VECTORS)]
     kind: VectorIndexKind,
-    /// How distances are measured
+    /// The metric of distances
     #[arg(long, default_value = "l2", value_parser = metrics(), requires = "vector")]
     #[arg(help_heading = VECTORS)]
     metric: Metric,

@@ -92,7 +92,7 @@ pub struct IoArgs {
     /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
-    /// How long running requests may take to finish when the node is stopped
+    /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[command(flatten)]

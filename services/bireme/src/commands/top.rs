@@ -231,7 +231,7 @@ fn took(us: Option<f64>) -> String {
     us.map_or_else(|| "-".into(), micros)
 }
 
-/// What an I/O node did per second.
+/// The rates of an I/O node.
 struct NodeRates {
     rows: f64,
     drive_reads: f64,

@@ -80,7 +80,7 @@ pub struct UpArgs {
     /// A file to write once both tiers serve, with their endpoints as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
-    /// How long running requests may take to finish when the process is stopped
+    /// The time that running requests have to finish when the process is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use super::cell::cell;
 use super::records::records;
 use super::text_table::{Align, TextTable};
 
-/// How rows are laid out for people.
+/// The layout of rows for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
     /// One row per line, if that fits.

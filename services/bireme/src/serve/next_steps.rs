@@ -7,7 +7,7 @@ use crate::output::shell_word;
 /// The number of commands that are shown.
 const STEPS: usize = 3;
 
-/// What commands to try on a table are made of.
+/// The facts of a table that commands to try on it are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFacts {
     /// The table's name.

@@ -79,7 +79,7 @@ pub fn query_scalars() -> Vec<Scalar> {
     [QUERY, STORE, TELEMETRY, TLS, IO_TLS].concat()
 }
 
-/// How nodes of both tiers use object stores.
+/// Settings of both tiers for object stores.
 const STORE: &[Scalar] = &[
     integer("store.requests_max"),
     text("store.wait_max"),
@@ -89,14 +89,14 @@ const STORE: &[Scalar] = &[
     text("store.breaker_pause"),
 ];
 
-/// How clients connect to nodes of both tiers.
+/// Settings of both tiers for connections of clients.
 const TLS: &[Scalar] = &[text("tls.cert"), text("tls.key"), text("tls.client_ca")];
 
-/// How query nodes connect to I/O nodes.
+/// Settings of query nodes for connections to I/O nodes.
 const IO_TLS: &[Scalar] =
     &[text("io_tls.ca"), text("io_tls.cert"), text("io_tls.key"), text("io_tls.server_name")];
 
-/// What nodes of both tiers export and log.
+/// Settings of both tiers for metrics, traces and logs.
 const TELEMETRY: &[Scalar] = &[
     text("telemetry.metrics_listen"),
     text("telemetry.otlp_endpoint"),

@@ -14,7 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{binary, folder, text, words_table};
 
-/// How long a probe, a start or a recovery may take before a test fails. Not a goal: the machine is shared, and every
+/// The time that a probe, a start or a recovery has before a test fails. Not a goal: the machine is shared, and every
 /// process on it may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -164,7 +164,7 @@ impl Node {
         self.endpoint.trim_start_matches("http://").parse().unwrap()
     }
 
-    /// What it wrote to stderr so far.
+    /// Returns its stderr so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
@@ -197,7 +197,7 @@ impl Node {
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
     }
 
-    /// Its file descriptors now.
+    /// Returns the number of its file descriptors now.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().count()
     }

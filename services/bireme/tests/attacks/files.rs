@@ -15,7 +15,7 @@ use super::{binary, folder, text, words_table};
 /// that no announced length was believed.
 const PEAK_MIB_MAX: u64 = 1024;
 
-/// How often each damaged table is requested.
+/// The number of times that each damaged table is requested.
 const ROUNDS: usize = 3;
 
 fn command(arguments: &[&str]) -> Output {

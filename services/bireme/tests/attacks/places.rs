@@ -1,4 +1,4 @@
-//! Which tables and files a node can be made to read.
+//! Attempts to make a node read other tables and files than its own.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! What a filter, words or a request may cost.
+//! Filters, words and requests that cost too much.
 //!
 //! Rows 4, 5 and 6 of the table, and that a bad filter is shown once (row 14).
 

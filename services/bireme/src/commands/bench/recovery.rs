@@ -40,7 +40,7 @@ pub struct RecoveryArgs {
     /// Sectors in each extent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
     sectors: u32,
-    /// How many times the node is started
+    /// The number of times that the node is started
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
 }
