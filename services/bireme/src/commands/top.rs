@@ -21,7 +21,7 @@ Examples:
   bireme top
   bireme top --interval 5s --count 12 --json >> minute.jsonl
 
-Latencies are those of the interval's requests, right to within 5 %. The first line
+Latencies are those of the interval's requests, accurate to 5 %. The first line
 comes after the first interval. Only one query node is asked: the requests of
 others show only in the I/O nodes' numbers.";
 
