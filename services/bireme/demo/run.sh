@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo: the sample into a Lance table, its indexes, both tiers on loopback, and four ways to find
-# rows. Serves until Ctrl-C; ONCE=1 stops after the showing.
+# The demo: writes the sample to a Lance table, indexes it, starts both tiers on loopback, and finds rows in four
+# ways. Serves until Ctrl-C; with ONCE=1 it stops at the end.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,14 +9,14 @@ home=${XDG_CACHE_HOME:-$HOME/.cache}/bireme/demo
 table=$home/wordnet.lance
 ready=$home/ready.json
 
-# As a shell finds it, so that a line can be pasted.
+# The name by which a shell finds the binary, so that a printed line can be pasted.
 shown=$bireme
 [ "$(command -v bireme || true)" -ef "$bireme" ] && shown=bireme
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() {
     printf '\033[2m$ %s' "$shown"
-    # Quoted where a shell would need it.
+    # In quotes where a shell needs them.
     for word in "$@"; do
         case $word in *[!A-Za-z0-9_./=,:-]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
     done

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line.
 
 use clap::{Parser, Subcommand};
 
@@ -29,33 +29,34 @@ First steps:
 
 Exit codes:
   0  done
-  2  a bad argument, value or setting, or one that the table has no index for
+  2  a bad argument, value or setting, or a search that needs an index that the
+     table does not have
   3  not found: a table, version, row, key or file
-  4  a node or a store can't be reached, is something else, or did not answer in
-     time
-  5  overloaded: a queue is full, try again a little later
-  6  a store, folder, drive or port can't be had: no access, no room, or in use
+  4  a node or a store can't be reached, did not answer in time, or is another
+     kind of server
+  5  overloaded: a queue is full; try again later
+  6  a store, folder, drive or port can't be used: no access, no room, or in use
   1  anything else
   130  interrupted: nothing was committed
 
-Errors are one line on stderr, `bireme: what is at fault and how to mend it`;
-with --json it is followed by a line
-{\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}. Where io, query or up
-log JSON (with --json, or as set) a line of the log takes the first one's place.";
+An error is one line on stderr, `bireme: what is wrong and how to fix it`. With
+--json a second line follows:
+{\"error\": {\"reason\", \"message\", \"metadata\", \"exit\"}}
+If io, query or up log as JSON, a log line takes the place of the first line.";
 
 /// Serves Lance tables from local NVMe drives: query nodes search, I/O nodes keep the rows.
 #[derive(Debug, Parser)]
 #[command(name = "bireme", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Cli {
-    /// Machine-readable output: one JSON document, or JSON lines where there are many
+    /// Machine-readable output: one JSON document, or JSON lines for many rows or steps
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write files into a Lance table: Parquet, CSV, JSON lines, Arrow IPC
@@ -68,27 +69,27 @@ pub enum Command {
     Io(Box<IoArgs>),
     /// Run one query node
     Query(Box<QueryArgs>),
-    /// Search a table by vector, by likeness to a row, by words, or by a filter
+    /// Search a table by vector, by similarity to a row, by words, or by a filter
     Search(Box<SearchArgs>),
-    /// Rows by key
+    /// Get rows by key
     Get(GetArgs),
-    /// Rows by address
+    /// Get rows by address
     Take(TakeArgs),
-    /// The tables that are served
+    /// List the tables that are served
     Tables(TablesArgs),
-    /// A table's columns, indexes and size
+    /// Show a table's columns, indexes and size
     Describe(DescribeArgs),
-    /// Fill a table's rows into the cache ahead of their use
+    /// Fill the cache with a table's rows before they are read
     Warm(WarmArgs),
-    /// Which I/O node owns which of a table's chunks
+    /// Show which I/O node owns each of a table's chunks
     Placement(PlacementArgs),
-    /// The nodes, their caches and counters
+    /// Show the nodes, their caches and counters
     Status(StatusArgs),
-    /// The same as it changes: rates and latencies, live
+    /// Show the nodes' rates and latencies, live
     Top(TopArgs),
-    /// What a drive's slab holds, while no I/O node serves it
+    /// Show what a drive's slab holds, while no I/O node uses it
     Inspect(InspectArgs),
-    /// Put load on a running endpoint and measure it; measure parts of an I/O node
+    /// Measure a running endpoint under load, or parts of an I/O node
     Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),

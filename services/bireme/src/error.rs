@@ -1,4 +1,4 @@
-//! What went wrong, as the user is told: one line, and with `--json` one object.
+//! The error of a command, as the user sees it: one line, and with `--json` one object.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::machine;
 use crate::output;
 use crate::serve::log_is_json;
 
-/// Shorthand for what commands return.
+/// The result of a command.
 pub type Result<T> = std::result::Result<T, CliError>;
 
 /// Why a command failed.
@@ -43,14 +43,14 @@ impl CliError {
         Self::new(Exit::Usage, Reason::BadArgument.as_str(), message)
     }
 
-    /// What the operating system refuses; `doing` names what, and `mend` says what to do.
+    /// An error of the operating system. `doing` says what failed; `mend`, if not empty, says what to do.
     pub fn os(doing: &str, error: &io::Error, mend: &str) -> Self {
-        let (exit, reason) = of_kind(error.kind());
+        let (exit, reason) = exit_and_reason(error.kind());
         let mend = if mend.is_empty() { String::new() } else { format!("; {mend}") };
         Self::new(exit, reason, format!("{doing}: {error}{mend}"))
     }
 
-    /// A port that can't be had; `flag` chooses another.
+    /// An address that can't be listened on; `flag` chooses another.
     pub fn listen(address: &str, source: &io::Error, flag: &str) -> Self {
         let message = format!("can't listen on {address}: {source}; choose another with {flag}");
         let (exit, reason) = match source.kind() {
@@ -63,22 +63,22 @@ impl CliError {
         Self::new(exit, reason, message)
     }
 
-    /// A folder that can't be had.
+    /// A folder that can't be used.
     pub fn folder(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "FOLDER_UNUSABLE", message)
     }
 
-    /// A disk without room.
+    /// A disk without enough free space.
     pub fn disk_full(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "DISK_FULL", message)
     }
 
-    /// A drive that doesn't have what was written to it.
+    /// A drive that returns other data than was written to it.
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(Exit::Other, "DRIVE_DAMAGED", message)
     }
 
-    /// The output can't be written.
+    /// Output that can't be written. A closed pipe is no failure.
     pub fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Exit::OutputClosed, "OUTPUT_CLOSED", ""),
@@ -86,25 +86,25 @@ impl CliError {
         }
     }
 
-    /// How the process is to end.
+    /// Returns how the process ends.
     pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// What is at fault and how to mend it, in one line.
+    /// Returns the one line that says what is wrong and how to fix it.
     #[cfg(test)]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The same with more of what can be done about it.
+    /// Appends `hint`, which says what else can be done.
     pub fn hint(mut self, hint: &str) -> Self {
         self.message.push_str("; ");
         self.message.push_str(hint);
         self
     }
 
-    /// Tells the user, or whoever collects the log where that is JSON lines.
+    /// Prints the error to stderr, or logs it if the log is JSON lines. With `json`, an object follows.
     pub fn report(&self, json: bool) {
         let Self { reason, message, exit, .. } = self;
         match log_is_json() && tracing::enabled!(Level::ERROR) {
@@ -126,8 +126,8 @@ impl CliError {
     }
 }
 
-/// How a command ends that the operating system refuses something.
-fn of_kind(kind: io::ErrorKind) -> (Exit, &'static str) {
+/// Maps an error of the operating system.
+fn exit_and_reason(kind: io::ErrorKind) -> (Exit, &'static str) {
     match kind {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             (Exit::Refused, "PERMISSION_DENIED")
@@ -145,37 +145,37 @@ fn of_kind(kind: io::ErrorKind) -> (Exit, &'static str) {
     }
 }
 
-/// One line, without the numbers that the system adds to its words.
+/// Returns `text` as one line, without the errnos that the standard library appends to the system's messages.
 fn one_line(text: &str) -> String {
     let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
     let mut parts = line.split(" (os error ");
-    let mut said = parts.next().unwrap_or_default().to_owned();
+    let mut message = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        said.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+        message.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
     }
-    // A server's words: a terminal is not to obey them.
-    escape::one_line(&said).into_owned()
+    // The text may come from a server, with escape sequences for the terminal.
+    escape::one_line(&message).into_owned()
 }
 
 impl From<Fault> for CliError {
     fn from(fault: Fault) -> Self {
         let Fault { reason, message, metadata } = fault;
-        Self { metadata, ..Self::new(Exit::of(reason), reason.as_str(), message) }
+        Self { metadata, ..Self::new(Exit::for_reason(reason), reason.as_str(), message) }
     }
 }
 
 impl From<LakeError> for CliError {
     fn from(error: LakeError) -> Self {
-        let told = Self::from(lake::fault_of(&error));
+        let base = Self::from(lake::fault_of(&error));
         match error {
             LakeError::Interrupted { .. } => {
-                Self { exit: Exit::Interrupted, reason: "INTERRUPTED", ..told }
+                Self { exit: Exit::Interrupted, reason: "INTERRUPTED", ..base }
             }
-            LakeError::StoreFull { .. } => Self { reason: "DISK_FULL", ..told },
-            // Whoever typed the column can choose another, or another thing to do with it.
-            LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..told },
-            _ => told,
+            LakeError::StoreFull { .. } => Self { reason: "DISK_FULL", ..base },
+            // The user named the column, and can name another or use it in another way.
+            LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..base },
+            _ => base,
         }
     }
 }
@@ -186,7 +186,7 @@ impl From<QueryError> for CliError {
             QueryError::Config { .. } => Self::usage(error.to_string()),
             QueryError::Members { error: ref why, .. } => match why.unread() {
                 Some(kind) => {
-                    let (exit, reason) = of_kind(kind);
+                    let (exit, reason) = exit_and_reason(kind);
                     Self::new(exit, reason, error.to_string())
                 }
                 None => Self::usage(error.to_string()),
@@ -228,11 +228,11 @@ impl From<NodeError> for CliError {
 
 impl From<NetworkError> for CliError {
     fn from(error: NetworkError) -> Self {
-        let told = match &error {
+        let base = match &error {
             NetworkError::Contradiction { .. } => Self::usage(error.to_string()),
             NetworkError::Tls { source, .. } => tls(error.to_string(), source),
         };
-        Self { metadata: Fault::from(error).metadata, ..told }
+        Self { metadata: Fault::from(error).metadata, ..base }
     }
 }
 
@@ -249,11 +249,11 @@ impl From<TelemetryError> for CliError {
     }
 }
 
-/// A file of TLS that can't be read is told as any other file is.
+/// Maps an error of TLS. A file that can't be read is reported like any other file.
 fn tls(message: String, error: &TlsError) -> CliError {
     match error {
         TlsError::Unreadable { source, .. } => {
-            let (exit, reason) = of_kind(source.kind());
+            let (exit, reason) = exit_and_reason(source.kind());
             CliError::new(exit, reason, message)
         }
         TlsError::File { .. } | TlsError::Certificates(_) => CliError::usage(message),
@@ -283,7 +283,7 @@ fn slab(message: String, error: &SlabError) -> CliError {
 fn too_small(path: &Path, there: u64, wanted: u64) -> String {
     let path = path.display();
     match wanted == SECTOR_BYTES as u64 {
-        // As much as it has was wanted, and that is nothing.
+        // No size was given, so the drive's own was taken, and the drive is empty.
         true => format!("{path} is empty; name its size, or another drive"),
         false => {
             let too_little = too_little(there, wanted);
@@ -320,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_refuses_says_how_to_mend_it() {
+    fn errors_of_the_system_say_what_to_do() {
         let denied = io::Error::from_raw_os_error(13);
-        let error = CliError::os("the cache folder /x can't be made", &denied, "name another");
+        let error = CliError::os("the cache folder /x can't be created", &denied, "name another");
         assert_eq!(error.exit(), Exit::Refused);
         assert_eq!(
             error.message(),
-            "the cache folder /x can't be made: Permission denied; name another"
+            "the cache folder /x can't be created: Permission denied; name another"
         );
         let source = io::Error::from_raw_os_error(98);
         let error = CliError::from(NodeError::Listen { address: "1.2.3.4:5".into(), source });
@@ -363,8 +363,8 @@ mod tests {
         }
         let endpoint = "https://io-0:7071".into();
         let error = NetworkError::Contradiction { endpoint, problem: "no".into() };
-        let told = CliError::from(error).to_json();
-        assert_eq!(told["error"]["metadata"]["endpoint"], "https://io-0:7071");
+        let json = CliError::from(error).to_json();
+        assert_eq!(json["error"]["metadata"]["endpoint"], "https://io-0:7071");
         let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
         assert_eq!(error.exit(), Exit::Usage);
         let uri = || "t".to_owned();

@@ -1,34 +1,34 @@
-//! Text of others on a terminal or in a log, with nothing in it that either would obey.
+//! Escapes untrusted text for a terminal or a log.
 //!
-//! What callers, servers and tables say may hold line breaks, which would forge lines of a log, and escape sequences,
-//! which a terminal carries out.
+//! Text from callers, servers and tables may contain line breaks, which would forge lines of a log, and escape
+//! sequences, which a terminal would execute.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// `text` on one line: control characters, line separators and marks that turn the direction of text are written as
-/// they are in source code.
+/// Returns `text` on one line. Control characters, line separators and marks that change the direction of text are
+/// written as Rust's escapes.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_obeyed)
+    escaped(text, needs_escape)
 }
 
-/// The same, but for the line breaks, of text that has several lines.
+/// Returns `text` escaped like [`one_line`], but with its line breaks.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| c != '\n' && is_obeyed(c))
+    escaped(text, |c| c != '\n' && needs_escape(c))
 }
 
-fn is_obeyed(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-fn escaped(text: &str, is_obeyed: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.chars().any(&is_obeyed) {
+fn escaped(text: &str, needs_escape: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&needs_escape) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match is_obeyed(c) {
+        match needs_escape(c) {
             true => write!(shown, "{}", c.escape_default()).expect("a string takes all"),
             false => shown.push(c),
         }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_or_a_log_would_obey_is_written_out() {
+    fn control_characters_are_escaped() {
         assert_eq!(one_line("plain, ümlaut, 表"), "plain, ümlaut, 表");
         assert!(matches!(one_line("plain"), Cow::Borrowed(_)));
         assert_eq!(one_line("a\nb\r\tc"), r"a\nb\r\tc");

@@ -4,33 +4,33 @@ use std::process::ExitCode;
 
 use wire::Reason;
 
-/// How the process ends when it fails.
+/// The ways in which a process ends, other than by success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Nobody reads the output any more; not a failure.
     OutputClosed,
-    /// A signal ended it before anything was committed.
+    /// A signal ended the command before anything was committed.
     Interrupted,
-    /// None of the others.
+    /// Any other failure.
     Other,
-    /// A bad argument, value or setting, or one that the table has no index for.
+    /// A bad argument, value or setting, or a search that needs an index that the table does not have.
     Usage,
     /// No such table, version, row or key.
     NotFound,
-    /// A node or a store can't be reached, or didn't answer in time.
+    /// A node or a store can't be reached, or did not answer in time.
     Unavailable,
     /// A queue is full.
     Overloaded,
-    /// A store, folder, drive or port can't be had: no access, no room, or in use.
+    /// A store, folder, drive or port can't be used: no access, no room, or in use.
     Refused,
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the exit code.
     pub const fn number(self) -> u8 {
         match self {
             Self::OutputClosed => 0,
-            // As shells see a process that SIGINT ended.
+            // The code that shells report for a process that SIGINT ended.
             Self::Interrupted => 130,
             Self::Other => 1,
             Self::Usage => 2,
@@ -41,19 +41,19 @@ impl Exit {
         }
     }
 
-    /// As `main` returns it.
+    /// Returns the exit code for `main`.
     pub fn code(self) -> ExitCode {
         ExitCode::from(self.number())
     }
 
-    /// For a fault.
-    pub const fn of(reason: Reason) -> Self {
+    /// Returns how a command ends that a fault with this reason ended.
+    pub const fn for_reason(reason: Reason) -> Self {
         match reason {
             Reason::ColumnNotFound
             | Reason::BadVector
             | Reason::BadFilter
             | Reason::BadArgument
-            // Another argument would do, or the index that the message names the command for.
+            // Another argument would do, or building the index, for which the message names the command.
             | Reason::NoIndex
             | Reason::TooLarge => Self::Usage,
             Reason::TableNotFound
@@ -92,7 +92,7 @@ mod tests {
             (Reason::NoIndex, 2),
             (Reason::Internal, 1),
         ] {
-            assert_eq!(Exit::of(reason).number(), number, "{reason:?}");
+            assert_eq!(Exit::for_reason(reason).number(), number, "{reason:?}");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! `bireme`: makes tables, serves them with both tiers, and asks them.
+//! `bireme`: creates tables, serves them with both tiers, and queries them.
 //!
 //! ```text
-//! cli.rs        what can be typed     ─► commands/   one file a command
-//! arguments/    how values are typed     settings/   flags over environment over file
-//! serve/        life of a serving process            bench/   load and what it measured
-//! output/       rows, tables and JSON on stdout      error.rs what is at fault, on stderr
-//! machine.rs    what there is to use
+//! cli.rs      the commands               ─► commands/  one file per command
+//! arguments/  parsers of flags' values      settings/  flags over environment over file
+//! serve/      life of a serving process     bench/     load and its measurements
+//! output/     rows, tables, JSON on stdout  error.rs   errors on stderr
+//! machine.rs  cores and free disk space
 //! ```
 //!
-//! Composition only: what the commands do lies in `lake`, `io-node`, `query-node` and `client`.
+//! Composition only: the work of the commands is done in `lake`, `io-node`, `query-node` and `client`.
 
 mod arguments;
 mod bench;
@@ -37,13 +37,13 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (json, outcome) = match usage::parse(&arguments) {
         Ok(Parsed::Run(cli)) => (cli.json, commands::run(*cli)),
-        Ok(Parsed::Said(code)) => return code,
-        // What isn't understood may still say how it wants to be told so.
+        Ok(Parsed::Printed(code)) => return code,
+        // Arguments that can't be parsed may still ask for JSON.
         Err(error) => (arguments.iter().any(|argument| argument == "--json"), Err(error)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has had enough of it.
+        // The reader of the output has closed it, which is no failure.
         Err(error) if error.exit() == Exit::OutputClosed => ExitCode::SUCCESS,
         Err(error) => {
             error.report(json);

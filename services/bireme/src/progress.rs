@@ -1,25 +1,25 @@
-//! Progress on stderr: only for people who watch.
+//! Progress bars on stderr, if it is a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a spinner turns.
+/// The interval at which a spinner turns.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What is counted.
+/// The unit of a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of a known total.
     Bytes,
-    /// Things of a known total.
+    /// Items of a known total.
     Count,
     /// Steps of unknown length.
     Steps,
 }
 
-/// A bar, hidden with `--json` and where stderr is no terminal.
+/// Returns a bar, which is hidden with `--json` and if stderr is not a terminal.
 pub fn bar(json: bool, unit: Unit, what: &str) -> ProgressBar {
     let shown = !json && std::io::stderr().is_terminal();
     let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

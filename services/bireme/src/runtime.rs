@@ -9,12 +9,12 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{CliError, Result};
 use crate::serve::{Signals, exit_at_second_signal};
 
-/// The stack of a thread, in bytes. The deepest filter that Lance evaluates on a thread of its own takes less than a quarter
-/// (`lake/tests/lake/deep_filters.rs`); to plan filters, `lake` gets itself more.
+/// The stack of a thread, in bytes. The deepest filter that Lance evaluates on such a thread takes less than a quarter
+/// of it (`lake/tests/lake/deep_filters.rs`); `lake` plans filters on larger stacks of its own.
 const STACK_BYTES: usize = 4 << 20;
 
-/// A runtime with a thread for each core, or with `threads`. One thread is the caller's own: nothing is
-/// handed from thread to thread then.
+/// Returns a runtime with a thread for each core, or with `threads`. A single thread is the caller's own, so that
+/// nothing is handed from thread to thread.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
     let mut builder = match threads {
         Some(1) => Builder::new_current_thread(),
@@ -31,13 +31,13 @@ pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
 pub fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = runtime(None)?;
     let done = runtime.block_on(work);
-    // What is left over (a table's pre-fetches) is no longer of use.
+    // Tasks that are left, such as a table's prefetches, are of no more use.
     runtime.shutdown_background();
     done
 }
 
-/// Awaits `work`, which ends early when `stop` is pulled. The first SIGINT or SIGTERM pulls it; a
-/// second one doesn't wait for what is being taken back.
+/// Awaits `work`, which ends early when `stop` is pulled. The first SIGINT or SIGTERM pulls it; a second one ends the
+/// process without waiting for the clean-up.
 pub async fn stoppable<T>(stop: &Stop, work: impl Future<Output = T>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut work = pin!(work);

@@ -1,4 +1,4 @@
-//! What was typed, or in one line why it can't be understood.
+//! Parses the command line. Errors are one line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser};
 use crate::cli::Cli;
 use crate::error::{CliError, Result};
 
-/// What the standard library says of text that is no number, and what was expected.
-const RUSTS_WORDS: [(&str, &str); 5] = [
+/// Messages of the standard library about text that is not a number, and what is shown in their place.
+const NUMBER_MESSAGES: [(&str, &str); 5] = [
     ("invalid digit found in string", "a whole number is expected"),
     ("cannot parse integer from empty string", "a whole number is expected"),
     ("number too large to fit in target type", "the number is too large"),
@@ -18,15 +18,15 @@ const RUSTS_WORDS: [(&str, &str); 5] = [
     ("invalid float literal", "a number is expected"),
 ];
 
-/// What came of the arguments.
+/// The outcome of parsing.
 pub enum Parsed {
     /// A command to run.
     Run(Box<Cli>),
-    /// Help or the version was asked for, and said.
-    Said(ExitCode),
+    /// Help or the version, which has been printed.
+    Printed(ExitCode),
 }
 
-/// Understands the arguments, the program's name first.
+/// Parses the arguments, of which the first is the program's name.
 pub fn parse(arguments: &[OsString]) -> Result<Parsed> {
     let error = match Cli::try_parse_from(arguments) {
         Ok(cli) => return Ok(Parsed::Run(Box::new(cli))),
@@ -36,18 +36,18 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed> {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Where nobody reads it there is nobody to tell.
+            // If stdout is closed, nobody is there to read an error.
             let _ = error.print();
-            Ok(Parsed::Said(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))))
+            Ok(Parsed::Printed(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))))
         }
         _ => {
-            let said = one_line(&error.render().to_string());
-            Err(CliError::usage(said).hint(&format!("see `{} --help`", command_of(arguments))))
+            let text = one_line(&error.render().to_string());
+            Err(CliError::usage(text).hint(&format!("see `{} --help`", command_of(arguments))))
         }
     }
 }
 
-/// `bireme search` of `bireme search --nonsense`.
+/// Returns the command in the arguments: `bireme search` for `bireme search --nonsense`.
 fn command_of(arguments: &[OsString]) -> String {
     let mut words = vec!["bireme".to_owned()];
     let mut command = Cli::command();
@@ -59,22 +59,22 @@ fn command_of(arguments: &[OsString]) -> String {
     words.join(" ")
 }
 
-/// clap's paragraphs up to the usage.
+/// Joins clap's paragraphs up to the usage.
 fn one_line(rendered: &str) -> String {
     let is_end =
         |line: &str| line.starts_with("Usage:") || line.starts_with("For more information");
     let lines = rendered.lines().map(str::trim).take_while(|line| !is_end(line));
     let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
     let text = text.strip_prefix("error: ").unwrap_or(&text).replace(" tip: ", "; tip: ");
-    let text = RUSTS_WORDS.iter().fold(text, |text, (rusts, ours)| text.replace(rusts, ours));
-    match text.split_once(" is not in ").map(|(before, range)| (before, in_words(range))) {
+    let text = NUMBER_MESSAGES.iter().fold(text, |text, (rusts, ours)| text.replace(rusts, ours));
+    match text.split_once(" is not in ").map(|(before, range)| (before, range_text(range))) {
         Some((before, Some(range))) => format!("{before} is out of range: {range}"),
         _ => text,
     }
 }
 
-/// `choose 1 to 9` of Rust's `1..=9`; a bound that only the number's type has goes unsaid.
-fn in_words(range: &str) -> Option<String> {
+/// Returns `choose 1 to 9` for Rust's `1..=9`. A bound that is the maximum of the number's type is left out.
+fn range_text(range: &str) -> Option<String> {
     let (first, last) = range.split_once("..")?;
     let unbounded = [u32::MAX.into(), i64::MAX as u64, u64::MAX].map(|max| max.to_string());
     match last.strip_prefix('=') {
@@ -97,12 +97,12 @@ mod tests {
                 assert_eq!(error.exit().number(), 2);
                 error.message().to_owned()
             }
-            Ok(_) => panic!("{arguments:?} was understood"),
+            Ok(_) => panic!("{arguments:?} was accepted"),
         }
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line_that_names_it() {
+    fn errors_are_one_line_that_names_the_argument() {
         for (arguments, expected) in [
             (&["bireme", "ingest", "f.csv"][..], "--table <URI>"),
             (&["bireme", "search", "t", "--texd", "x"], "--texd"),
@@ -155,7 +155,7 @@ mod tests {
             let is_wide = |line: &&str| line.chars().count() > 80 && !line.starts_with("Usage: ");
             let help = command.render_long_help().to_string();
             assert_eq!(help.lines().find(is_wide), None, "{}", command.get_name());
-            // As it is written: what is wrapped again has ragged lines.
+            // Not wrapped by clap: wrapping a second time leaves ragged lines.
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert_eq!(after.lines().find(is_wide), None, "{}", command.get_name());
             commands.extend(command.get_subcommands().cloned());

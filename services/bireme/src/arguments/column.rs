@@ -1,6 +1,6 @@
-//! A column's name, as one of a list.
+//! A column's name in a list.
 
-/// Without the blanks around it, which `A, B` has.
+/// Parses a name without the spaces around it, as in `A, B`.
 pub fn parse_column(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a column's name is missing; write them as A,B".into()),
@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_around_a_name_are_no_part_of_it() {
+    fn spaces_around_a_name_are_removed() {
         assert_eq!(parse_column(" a b "), Ok("a b".into()));
         assert!(parse_column(" ").is_err());
     }

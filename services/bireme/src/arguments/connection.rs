@@ -1,4 +1,4 @@
-//! Which query node, and which version of which table.
+//! Arguments that name the query node and the table.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use client::{ClientTlsConfig, Endpoint, Network};
 use super::duration::parse_duration;
 use crate::error::Result;
 
-/// How long a request may take unless it is said.
+/// The time limit of a request without --timeout.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Which query node.
+/// Names the query node.
 #[derive(Clone, Debug, Args)]
 pub struct Connection {
-    /// The query node
+    /// The query node's endpoint
     #[arg(
         long,
         env = "BIREME_ENDPOINT",
@@ -26,26 +26,26 @@ pub struct Connection {
         help_heading = "Connection"
     )]
     pub endpoint: Endpoint,
-    /// How long a request may take, such as 500ms [default: 30s; warm: unlimited]
+    /// The time limit of a request, such as 500ms [default: 30s; warm: unlimited]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Connection")]
     pub timeout: Option<Duration>,
     #[command(flatten)]
     tls: TlsArgs,
 }
 
-/// How to connect to an `https` endpoint.
+/// Certificates for an `https` endpoint.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TlsArgs {
-    /// The authorities of an https endpoint's certificate, as PEM [default: those that the system trusts]
+    /// The authorities (PEM) that vouch for an https endpoint's certificate [default: the system's]
     #[arg(long = "tls-ca", env = "BIREME_TLS_CA", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
     ca: Option<PathBuf>,
-    /// A certificate of one's own, for endpoints that ask for one
+    /// The client's certificate (PEM), for endpoints that ask for one
     #[arg(long = "tls-cert", env = "BIREME_TLS_CERT", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
     cert: Option<PathBuf>,
-    /// Its private key
+    /// The private key (PEM) of --tls-cert
     #[arg(long = "tls-key", env = "BIREME_TLS_KEY", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
     key: Option<PathBuf>,
-    /// The name that the endpoint's certificate has [default: the endpoint's host]
+    /// The name in the endpoint's certificate [default: the endpoint's host]
     #[arg(long = "tls-name", env = "BIREME_TLS_NAME", value_name = "NAME", value_hint = ValueHint::Hostname, help_heading = "Connection")]
     server_name: Option<String>,
 }
@@ -58,7 +58,7 @@ impl TlsArgs {
 }
 
 impl Connection {
-    /// What an endpoint, the query node's or another, is spoken to over.
+    /// Returns the network, with or without TLS, over which to connect to `endpoint`.
     pub fn network(&self, endpoint: &Endpoint) -> Result<Network> {
         Ok(Network::of(endpoint, &self.tls.config())?)
     }
@@ -73,7 +73,7 @@ impl Connection {
         Ok(self.connect().await?.with_timeout(self.timeout()))
     }
 
-    /// Connects, without a limit unless one was asked for.
+    /// Connects, without a time limit unless --timeout sets one.
     pub async fn open_unlimited(&self) -> Result<QueryClient> {
         let client = self.connect().await?;
         Ok(match self.timeout {
@@ -82,13 +82,13 @@ impl Connection {
         })
     }
 
-    /// The time limit.
+    /// Returns the time limit of a request.
     pub fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(TIMEOUT_DEFAULT)
     }
 }
 
-/// Which table.
+/// Names a table and its version.
 #[derive(Clone, Debug, Args)]
 pub struct TableArgs {
     /// The table's name (see `bireme tables`)

@@ -10,9 +10,9 @@ use super::size::parse_size;
 /// A file or block device, and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveSpec {
-    /// Where it is.
+    /// The path of the file or device.
     pub path: PathBuf,
-    /// The slab's size; what is there if not given.
+    /// The slab's size; if not given, that of the file or device.
     pub size: Option<ByteSize>,
 }
 
@@ -23,10 +23,10 @@ impl FromStr for DriveSpec {
         let whole = || Self { path: text.into(), size: None };
         let spec = match text.rsplit_once(':') {
             Some((_, "")) => return Err("there is no size after `:`; write it like 64GiB".into()),
-            // A path may have a colon in it, as those by a device's place have; a file that is to be made has none.
+            // The path of an existing drive may have a colon, as in /dev/disk/by-path; that of a new file may not.
             Some((path, size)) if !size.contains('/') && !Path::new(text).exists() => {
                 let size = parse_size(size).map_err(|expected| {
-                    format!("`{size}` is no size, and there is no drive of that name; {expected}")
+                    format!("`{size}` is not a size, and no drive has that name; {expected}")
                 })?;
                 Self { path: path.into(), size: Some(size) }
             }
@@ -58,8 +58,8 @@ mod tests {
         let there = there.to_str().unwrap();
         assert_eq!(there.parse(), spec(there, None));
         for (bad, why) in [
-            ("/m/slab:5XB", "no size"),
-            ("/m/slab:abc", "no size"),
+            ("/m/slab:5XB", "not a size"),
+            ("/m/slab:abc", "not a size"),
             ("/m/slab:", "no size"),
             (":5GiB", "empty"),
             ("", "empty"),

@@ -1,14 +1,14 @@
-//! Durations as people write them.
+//! Durations such as `500ms`.
 
 use std::time::Duration;
 
-/// What is expected of a duration, with an example.
+/// The expected form of a duration, with an example.
 pub const DURATION_EXPECTED: &str = "expected a duration, such as \"500ms\" or \"10s\"";
 
-/// `100ms`, `30s`, `2m`; more than nothing.
+/// Parses a duration, such as `100ms`, `30s` or `2m`, of more than 0.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(time) if time.is_zero() => Err("it must be longer than nothing".into()),
+        Ok(time) if time.is_zero() => Err("it must be longer than 0".into()),
         Ok(time) => Ok(time),
         Err(_) => Err(DURATION_EXPECTED.into()),
     }
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_people_write_them() {
+    fn durations_are_read_with_their_unit() {
         assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(parse_duration("1m 30s"), Ok(Duration::from_secs(90)));
         for bad in ["30", "soon", "10 parsecs", ""] {

@@ -1,6 +1,6 @@
 //! A SQL predicate.
 
-/// Only that there is one; what it means is the query node's to say.
+/// Checks that the filter is not empty. The query node parses it.
 pub fn parse_filter(text: &str) -> Result<String, String> {
     match text.trim().is_empty() {
         true => Err("the filter is empty; write a predicate, such as \"price < 50\"".into()),
@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_says_something() {
+    fn an_empty_filter_is_refused() {
         assert_eq!(parse_filter("a > 1"), Ok("a > 1".into()));
         assert!(parse_filter(" ").unwrap_err().contains("empty"));
     }

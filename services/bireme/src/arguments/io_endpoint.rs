@@ -1,4 +1,4 @@
-//! `[NAME=]ENDPOINT`: an I/O node to use.
+//! `[NAME=]ENDPOINT`: an I/O node.
 
 use std::str::FromStr;
 
@@ -7,9 +7,9 @@ use client::Endpoint;
 /// An I/O node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoEndpoint {
-    /// The name that placement goes by; the endpoint if not given.
+    /// The name that placement uses; the endpoint if not given.
     pub name: Option<String>,
-    /// Where it listens.
+    /// The address on which it listens.
     pub endpoint: Endpoint,
 }
 

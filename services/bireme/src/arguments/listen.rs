@@ -3,12 +3,12 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// What is expected of an address, with an example.
+/// The expected form of an address, with an example.
 pub const ADDRESS_EXPECTED: &str =
     "expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\"";
 
-/// `0.0.0.0:7070`, `[::1]:7070`, or a name in place of the address, which is looked up: `localhost:7070`. Of several
-/// addresses the first of IPv4 is taken, which clients try by themselves.
+/// Parses `0.0.0.0:7070`, `[::1]:7070`, or a host name such as `localhost:7070`, which is looked up. If it has several
+/// addresses, the first IPv4 address is used, because clients try that one by themselves.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     parse(text, |name| name.to_socket_addrs().map(Iterator::collect))
 }
@@ -26,10 +26,10 @@ fn parse(
     if !has_port {
         return Err(ADDRESS_EXPECTED.to_owned());
     }
-    // That the look-up fails tells no more than that it finds nothing.
+    // A failed look-up is handled like one that finds nothing.
     let found = look_up(text).unwrap_or_default();
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    chosen.copied().ok_or_else(|| format!("no address has that name; {ADDRESS_EXPECTED}"))
+    chosen.copied().ok_or_else(|| format!("the name has no address; {ADDRESS_EXPECTED}"))
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_are_written_out_are_not_looked_up() {
+    fn numeric_addresses_are_not_looked_up() {
         let parse = |text| parse(text, |name| panic!("{name} is looked up"));
         assert_eq!(parse("0.0.0.0:80"), Ok(SocketAddr::from(([0, 0, 0, 0], 80))));
         assert_eq!(parse("[::1]:80").unwrap().port(), 80);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_the_first_address_of_ipv4_is_taken() {
+    fn the_first_ipv4_address_of_a_name_is_used() {
         let found = ["[::1]:90", "127.0.0.1:90", "127.0.0.2:90"].map(|it| it.parse().unwrap());
         let named = |found: &[SocketAddr]| {
             parse("here:90", |name| {

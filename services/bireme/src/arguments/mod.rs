@@ -1,4 +1,4 @@
-//! How values are typed. Pure, except for reading a vector's file.
+//! Parsers of arguments. Pure, but for host names, drives that exist, and files of vectors.
 
 mod at_least_1;
 mod column;

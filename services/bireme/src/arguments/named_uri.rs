@@ -5,18 +5,18 @@ use std::str::FromStr;
 
 use crate::error::{CliError, Result};
 
-/// A table's name and place.
+/// A table's name and URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedUri {
-    /// What requests call it.
+    /// The name that requests use.
     pub name: String,
-    /// Where it is.
+    /// The table's URI.
     pub uri: String,
 }
 
 impl NamedUri {
-    /// Refuses two tables of one name.
-    pub fn check_apart(tables: &[Self]) -> Result<()> {
+    /// Refuses two tables with the same name.
+    pub fn check_names_unique(tables: &[Self]) -> Result<()> {
         let mut names = HashSet::new();
         match tables.iter().find(|table| !names.insert(&table.name)) {
             Some(Self { name, .. }) => {

@@ -7,10 +7,10 @@
 
 use super::vector_file::raw;
 
-/// The first bytes.
+/// The bytes that a file begins with.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The vector in a `.npy` file.
+/// Returns the vector in a `.npy` file.
 pub fn parse(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let cut_short = || "the .npy file is cut short".to_owned();
     let major = *bytes.get(6).ok_or_else(cut_short)?;
@@ -21,7 +21,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let (start, length) = match major {
         1 => (10, number(8..10)),
         2 | 3 => (12, number(8..12)),
-        other => return Err(format!("version {other} of .npy is not known")),
+        other => return Err(format!("version {other} of .npy is not supported")),
     };
     let end = start + length.ok_or_else(cut_short)?;
     let header = bytes.get(start..end).ok_or_else(cut_short)?;
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_says_what_it_is() {
+    fn other_contents_are_refused_by_name() {
         for (bytes, why) in [
             (file(&header("<f8", "(2,)"), &[1.0]), "'<f8'"),
             (file(&header("<f4", "(1, 2)"), &[1.0, 2.0]), "(1, 2)"),

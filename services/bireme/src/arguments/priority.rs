@@ -1,28 +1,28 @@
-//! Whose turn it is.
+//! The priority of a request.
 
 use clap::{Args, ValueEnum};
 use wire::fetch::Priority;
 
-/// Before or after others.
+/// Sets the priority.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct PriorityArgs {
-    /// Whether somebody waits for the answer; batch work goes after others, on query and I/O nodes
-    #[arg(long, value_enum, value_name = "WHOSE", default_value = "interactive")]
-    priority: Whose,
+    /// The request's priority; nodes of both tiers serve interactive requests before batch requests
+    #[arg(long, value_enum, value_name = "PRIORITY", default_value = "interactive")]
+    priority: PriorityName,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Whose {
+enum PriorityName {
     Interactive,
     Batch,
 }
 
 impl PriorityArgs {
-    /// As requests have it.
+    /// Returns the number that requests carry.
     pub fn number(self) -> i32 {
         let priority = match self.priority {
-            Whose::Interactive => Priority::Interactive,
-            Whose::Batch => Priority::Batch,
+            PriorityName::Interactive => Priority::Interactive,
+            PriorityName::Batch => Priority::Batch,
         };
         priority.into()
     }

@@ -2,7 +2,7 @@
 
 use address::RowAddr;
 
-/// A row address in either form.
+/// Parses a row address in either form.
 pub fn parse_row_address(text: &str) -> Result<RowAddr, String> {
     let half = |digits: &str| digits.parse::<u32>().ok();
     let parsed = match text.split_once(':') {
@@ -12,7 +12,7 @@ pub fn parse_row_address(text: &str) -> Result<RowAddr, String> {
         None => text.parse().ok().map(RowAddr::from_u64),
     };
     parsed.ok_or_else(|| {
-        "it is no row address; write the number in `_rowaddr`, or FRAGMENT:OFFSET".into()
+        "it is not a row address; write the number in `_rowaddr`, or FRAGMENT:OFFSET".into()
     })
 }
 

@@ -2,7 +2,7 @@
 
 use wire::fetch::RowRange;
 
-/// `A..B`, `A..` or `..B`: half-open, counted from 0.
+/// Parses `A..B`, `A..` or `..B`: half-open, counted from 0.
 pub fn parse_row_range(text: &str) -> Result<RowRange, String> {
     let form =
         || "write it A..B, half-open and counted from 0; A.. goes to the table's end".to_owned();
@@ -14,7 +14,7 @@ pub fn parse_row_range(text: &str) -> Result<RowRange, String> {
     let first: u64 = number(first)?.unwrap_or(0);
     match number(end)? {
         Some(end) if end <= first => {
-            Err(format!("{first}..{end} has no rows: the end is behind the first"))
+            Err(format!("{first}..{end} has no rows: the end must be greater"))
         }
         end => Ok(RowRange { first, end: end.unwrap_or(0) }),
     }

@@ -1,4 +1,4 @@
-//! How object stores are reached.
+//! Options of object stores, such as their addresses.
 
 use std::collections::HashMap;
 
@@ -16,19 +16,19 @@ pub struct StorageArgs {
 }
 
 impl StorageArgs {
-    /// Over those that are there.
+    /// Adds the options to `storage`, where they replace those of the same name.
     ///
     /// # Errors
-    /// An option among them that no object store has.
+    /// Fails if no object store has one of the options.
     pub fn apply(&self, storage: &mut HashMap<String, String>) -> Result<()> {
         storage.extend(self.options.iter().cloned());
         Ok(lake::check_storage(storage)?)
     }
 
-    /// On their own.
+    /// Returns the options as a map.
     ///
     /// # Errors
-    /// An option that no object store has.
+    /// Fails if no object store has one of the options.
     pub fn to_map(&self) -> Result<HashMap<String, String>> {
         let mut storage = HashMap::new();
         self.apply(&mut storage)?;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_option_is_refused_wherever_it_stands() {
+    fn a_misspelt_option_is_refused_from_any_source() {
         let meant = |outcome: Result<()>| {
             let error = outcome.unwrap_err();
             assert_eq!(error.exit().number(), 2);

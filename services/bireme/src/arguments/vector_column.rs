@@ -1,4 +1,4 @@
-//! `COLUMN:DIMENSION`: a column of lists that is to become vectors.
+//! `COLUMN:DIMENSION`: a column of lists to store as vectors.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! A query vector out of a file: JSON, plain numbers, raw float32, or NumPy.
+//! Reads a query vector from a file: JSON, plain numbers, raw float32, or NumPy.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use super::npy;
 use crate::error::{CliError, Result};
 
-/// The largest file that is taken for one vector, in bytes.
+/// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a vector; `-` is stdin. Errors name the file.
+/// Reads a vector from `path`; `-` is stdin. Errors name the file.
 pub fn read_vector(path: &Path) -> Result<Vec<f32>> {
     let shown = path.display();
     let read = |source: &mut dyn Read| {
@@ -36,21 +36,21 @@ fn parse(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
         return npy::parse(bytes);
     }
     let known = "a JSON array, numbers with spaces or commas between them, .npy, or raw .f32";
-    let text = std::str::from_utf8(bytes).map_err(|_| format!("it is no vector: give {known}"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("it is not a vector: give {known}"))?;
     if text.trim_start().starts_with('[') {
         return serde_json::from_str(text)
-            .map_err(|error| format!("it is no JSON array of numbers: {error}"));
+            .map_err(|error| format!("it is not a JSON array of numbers: {error}"));
     }
     let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
     let number =
-        |word: &str| word.parse().map_err(|_| format!("`{word}` is no number: give {known}"));
+        |word: &str| word.parse().map_err(|_| format!("`{word}` is not a number: give {known}"));
     words.map(number).collect()
 }
 
-/// Little-endian float32, one after another.
+/// Decodes little-endian float32 values.
 pub fn raw(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
     if !bytes.len().is_multiple_of(4) {
-        return Err(format!("{} bytes are no whole number of float32", bytes.len()));
+        return Err(format!("{} bytes are not a multiple of 4, the size of a float32", bytes.len()));
     }
     let chunks = bytes.chunks_exact(4);
     Ok(chunks.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
@@ -88,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_vector_says_why() {
+    fn other_contents_are_refused_with_a_reason() {
         for (name, bytes, why) in [
-            ("v.json", &b"[1, \"a\"]"[..], "no JSON array"),
-            ("v.txt", b"1 two", "`two` is no number"),
-            ("v.txt", b"\xff\xfe", "no vector"),
+            ("v.json", &b"[1, \"a\"]"[..], "not a JSON array"),
+            ("v.txt", b"1 two", "`two` is not a number"),
+            ("v.txt", b"\xff\xfe", "not a vector"),
             ("v.f32", b"12345", "5 bytes"),
             ("v.txt", b"", "empty"),
             ("v.txt", b"1 NaN", "element 1 is NaN"),

@@ -1,5 +1,5 @@
-//! A fixed number of callers, each of which asks again once it is answered. Its rate gives way when
-//! the endpoint is slow, so its latencies say what a caller sees at most, never what a crowd does.
+//! A fixed number of callers, each of which sends its next request once the last is answered. The rate drops when the
+//! endpoint is slow, so the latencies are those of these callers, not those of a crowd that keeps coming.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use tokio::task::{JoinError, JoinSet};
 use super::tally::Tally;
 use super::workload::Workload;
 
-/// How long a caller waits after a failure: an endpoint that is gone is not asked in a frenzy.
+/// The pause of a caller after a failure, so that it does not flood an endpoint that is gone.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks for `time`, at most `requests` times.
+/// Sends requests for `time`, at most `requests` of them.
 pub async fn closed_loop<W: Workload>(
     workload: Arc<W>,
     callers: usize,

@@ -1,10 +1,10 @@
-//! What the nodes count.
+//! Counters of the nodes.
 
 use client::query::StatusResponse;
 use wire::fetch::{Core, DescribeResponse};
 use wire::query::IoNode;
 
-/// CPU times that differ by less are one process's: the tiers are asked one after the other.
+/// CPU times that differ by less are those of one process. They are not equal, because the tiers are asked in turn.
 const SAME_PROCESS_US: u64 = 100_000;
 
 /// Counters of the I/O nodes together, and of the query node.
@@ -12,13 +12,13 @@ const SAME_PROCESS_US: u64 = 100_000;
 pub struct Counters {
     /// CPU time of the I/O nodes, in microseconds.
     pub io_cpu_us: u64,
-    /// CPU time of the query node, in microseconds; `None` where it is not asked.
+    /// CPU time of the query node, in microseconds; `None` if it is not asked.
     pub query_cpu_us: Option<u64>,
     /// Rows that the I/O nodes served.
     pub io_rows: u64,
     /// Physical reads.
     pub drive_reads: u64,
-    /// Bytes of them.
+    /// Bytes of the physical reads.
     pub drive_read_bytes: u64,
     /// Sectors found in RAM tiers.
     pub ram_hits: u64,
@@ -31,7 +31,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Of both tiers.
+    /// Returns the counters of both tiers.
     pub fn of_status(status: &StatusResponse) -> Self {
         let sum = |count: fn(&IoNode) -> u64| status.io_nodes.iter().map(count).sum();
         let io_cpu_us: u64 = sum(|node| node.cpu_us);
@@ -49,7 +49,7 @@ impl Counters {
         }
     }
 
-    /// Of one I/O node.
+    /// Returns the counters of one I/O node.
     pub fn of_node(node: &DescribeResponse) -> Self {
         let sum = |count: fn(&Core) -> u64| node.cores.iter().map(count).sum();
         Self {
@@ -65,7 +65,7 @@ impl Counters {
         }
     }
 
-    /// What was counted since `before`; a node that was restarted meanwhile counts from 0.
+    /// Returns what was counted since `before`; 0 if the counter has decreased, because a node was restarted.
     pub fn since(&self, before: &Self) -> Self {
         let delta = |count: fn(&Self) -> u64| count(self).saturating_sub(count(before));
         let query = self.query_cpu_us.zip(before.query_cpu_us);

@@ -13,10 +13,10 @@ use super::target::Target;
 use super::workload::{Done, Workload, random};
 use crate::error::{CliError, Result};
 
-/// How long the node may take to describe itself.
+/// The time that the node has to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is fetched.
+/// The settings of a load of fetches.
 #[derive(Clone, Debug)]
 pub struct FetchPlan {
     /// Addresses in a batch.
@@ -25,7 +25,7 @@ pub struct FetchPlan {
     pub uri: String,
     /// Columns; all but vectors and blobs if empty.
     pub columns: Vec<String>,
-    /// Rows are scored where they are, and so many come back.
+    /// If given, the I/O node scores the rows and returns so many.
     pub rerank: Option<u32>,
     /// Streams; as many as the node has cores if not given.
     pub streams: Option<usize>,
@@ -33,11 +33,11 @@ pub struct FetchPlan {
     pub seed: u64,
     /// Batches at the same time at most.
     pub concurrency: usize,
-    /// What the I/O node is spoken to over.
+    /// The network over which to connect to the I/O node.
     pub network: Network,
 }
 
-/// Fetches, ready to be made.
+/// A load of fetches.
 pub struct FetchLoad {
     client: FetchClient,
     projection: Projection,
@@ -95,23 +95,23 @@ impl FetchLoad {
         })
     }
 
-    /// What the node says of itself.
+    /// Returns the node's description of itself.
     pub async fn describe(client: &FetchClient) -> Result<DescribeResponse> {
         Ok(client.describe(DESCRIBE_TIMEOUT).await?)
     }
 
-    /// What is fetched of each row.
+    /// Returns the columns that are fetched.
     pub fn columns(&self) -> Vec<String> {
         self.projection.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// The node that is asked.
+    /// Returns a client of the node.
     pub fn client(&self) -> FetchClient {
         self.client.clone()
     }
 }
 
-/// That of the column's index, else L2.
+/// Returns the metric of the column's index, or L2 without an index.
 fn metric(target: &Target, columns: &[String]) -> Metric {
     let of_column =
         |index: &&wire::query::Index| index.columns == columns && !index.metric.is_empty();

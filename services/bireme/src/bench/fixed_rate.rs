@@ -1,7 +1,7 @@
-//! Requests at times that are fixed beforehand, however long the earlier ones take.
+//! Starts requests on a schedule, however long earlier ones take.
 //!
-//! Latency counts from when a request was to start, not from when it did: an endpoint that stalls
-//! makes every request late that was due meanwhile, and each is measured (no coordinated omission).
+//! Latency counts from a request's scheduled start, not from its actual start: a stall of the endpoint shows in every
+//! request that was due meanwhile (no coordinated omission).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use tokio::task::JoinError;
 use super::tally::Tally;
 use super::workload::Workload;
 
-/// From here on a start counts as late.
+/// A start counts as late if it is later than this.
 const LATE: Duration = Duration::from_millis(1);
 
-/// Tallies that requests are added to in turn, so that they rarely wait for each other.
+/// The number of tallies. Requests use them in turn, so that they rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// When request `number` is to start, after the first one.
+/// Returns when request `number` is due, counted from the first one.
 fn due(number: u64, rate: f64) -> Duration {
     Duration::from_secs_f64(number as f64 / rate)
 }
 
-/// How many requests are due within `time`.
+/// Returns how many requests are due within `time`.
 fn total(rate: f64, time: Duration) -> u64 {
     (rate * time.as_secs_f64()).ceil() as u64
 }
@@ -33,28 +33,28 @@ struct Pace<W> {
     workload: Arc<W>,
     rate: f64,
     time: Duration,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     tallies: Arc<[Mutex<Tally>]>,
 }
 
-/// Makes `rate` requests a second for `time`, at most `in_flight_max` at once: over that they start
-/// late, and those that are not started when the time is over are counted as such.
+/// Sends `rate` requests a second for `time`, at most `in_flight_max` at once. Requests beyond that start late; those
+/// that have not started when the time is over are counted as unstarted.
 pub async fn fixed_rate<W: Workload>(
     workload: Arc<W>,
     rate: f64,
     in_flight_max: usize,
     time: Duration,
 ) -> Result<Tally, JoinError> {
-    let places = Arc::new(Semaphore::new(in_flight_max));
+    let permits = Arc::new(Semaphore::new(in_flight_max));
     let tallies: Arc<[Mutex<Tally>]> = (0..SHARDS).map(|_| Mutex::new(Tally::new())).collect();
     let pace =
-        Pace { workload, rate, time, places: Arc::clone(&places), tallies: Arc::clone(&tallies) };
+        Pace { workload, rate, time, permits: Arc::clone(&permits), tallies: Arc::clone(&tallies) };
     let runtime = Handle::current();
-    // A thread of its own: tokio's timer is a millisecond coarse.
+    // On a thread of its own, because tokio's timer is only exact to a millisecond.
     let unstarted = tokio::task::spawn_blocking(move || pace.run(&runtime)).await?;
     let all = u32::try_from(in_flight_max).unwrap_or(u32::MAX);
-    // Fails only if the semaphore were closed, which nobody does.
-    let _ = places.acquire_many(all).await;
+    // It fails only if the semaphore is closed, which nobody does.
+    let _ = permits.acquire_many(all).await;
     let mut total = Tally::new();
     for tally in tallies.iter() {
         total.merge(&tally.lock().unwrap_or_else(PoisonError::into_inner));
@@ -64,7 +64,7 @@ pub async fn fixed_rate<W: Workload>(
 }
 
 impl<W: Workload> Pace<W> {
-    /// Starts the requests; how many were due and not started.
+    /// Starts the requests. Returns how many were due and not started.
     fn run(self, runtime: &Handle) -> u64 {
         let total = total(self.rate, self.time);
         let start = Instant::now();
@@ -77,18 +77,18 @@ impl<W: Workload> Pace<W> {
             } else if now >= end && now > intended + LATE {
                 return total - number;
             }
-            let Some(place) = self.place(runtime, end) else { return total - number };
-            runtime.spawn(self.request(number, intended, place));
+            let Some(permit) = self.permit(runtime, end) else { return total - number };
+            runtime.spawn(self.request(number, intended, permit));
         }
         0
     }
 
-    /// Room for one more request, waited for until the time is over.
-    fn place(&self, runtime: &Handle, end: Instant) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Some(place);
+    /// Waits until one more request may start, but no longer than `end`.
+    fn permit(&self, runtime: &Handle, end: Instant) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return Some(permit);
         }
-        let waited = tokio::time::timeout_at(end.into(), Arc::clone(&self.places).acquire_owned());
+        let waited = tokio::time::timeout_at(end.into(), Arc::clone(&self.permits).acquire_owned());
         runtime.block_on(waited).ok()?.ok()
     }
 
@@ -96,7 +96,7 @@ impl<W: Workload> Pace<W> {
         &self,
         number: u64,
         intended: Instant,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (workload, tallies) = (Arc::clone(&self.workload), Arc::clone(&self.tallies));
         async move {
@@ -105,7 +105,7 @@ impl<W: Workload> Pace<W> {
             let latency = intended.elapsed();
             let tally = &tallies[number as usize % SHARDS];
             tally.lock().unwrap_or_else(PoisonError::into_inner).add(latency, late, outcome);
-            drop(place);
+            drop(permit);
         }
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::bench::workload::Done;
 
-    /// Takes so long.
+    /// A request that takes so long.
     struct Takes(Duration);
 
     impl Workload for Takes {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_fixed_beforehand() {
+    fn requests_are_due_on_a_schedule() {
         assert_eq!(due(0, 1000.0), Duration::ZERO);
         assert_eq!(due(1500, 1000.0), Duration::from_millis(1500));
         assert_eq!(total(1000.0, Duration::from_millis(1500)), 1500);

@@ -7,15 +7,15 @@ use wire::Fault;
 use super::target::Target;
 use super::workload::{Done, Workload, random};
 use crate::error::{CliError, Result};
-use crate::output::typed;
+use crate::output::key_text;
 
 /// Keys that are drawn from the table.
 const KEYS: usize = 20_000;
 
-/// What is looked up.
+/// The settings of a load of look-ups.
 #[derive(Clone, Debug)]
 pub struct GetPlan {
-    /// The key column, if it is said.
+    /// The key column; the table's own if not given.
     pub column: Option<String>,
     /// Keys of each request.
     pub keys: usize,
@@ -27,7 +27,7 @@ pub struct GetPlan {
     pub seed: u64,
 }
 
-/// Look-ups, ready to be made.
+/// A load of look-ups.
 pub struct GetLoad {
     clients: Vec<QueryClient>,
     keys: Vec<String>,
@@ -52,7 +52,7 @@ impl GetLoad {
         let mut keys = Vec::new();
         for batch in target.sample(&column, plan.seed, KEYS).await? {
             let Some(array) = batch.columns().first() else { continue };
-            keys.extend((0..array.len()).filter_map(|row| typed(array, row)));
+            keys.extend((0..array.len()).filter_map(|row| key_text(array, row)));
         }
         if keys.is_empty() {
             return Err(CliError::usage(format!("no key was drawn from column `{column}`")));

@@ -1,22 +1,22 @@
-//! Row addresses in random order, each once before one comes again.
+//! Row addresses in random order, each once before one is repeated.
 //!
-//! As many draws as there are rows would otherwise reach only 63 % of them, and a cache would look better
-//! than it is.
+//! With independent draws, as many draws as rows would reach only 63 % of the rows, and a cache would look better than
+//! it is.
 
 use address::RowAddr;
 use wire::query::Fragment;
 
 use super::permutation::Permutation;
 
-/// The rows of one version. A fragment's deleted rows are not told apart: they come back missing.
+/// The rows of one version. Deleted rows of a fragment are drawn as well, and come back as missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveRows {
-    /// Each fragment's id, and the rows up to its end.
+    /// For each fragment, the number of rows up to its end, and its id.
     fragments: Vec<(u64, u32)>,
 }
 
 impl LiveRows {
-    /// Of these fragments, without those that have no live row; `None` if that leaves none.
+    /// Takes the rows of the fragments that have a live row; `None` if no fragment has one.
     pub fn new(fragments: &[Fragment]) -> Option<Self> {
         let mut end = 0;
         let live = fragments.iter().filter(|it| it.physical_rows > it.deleted_rows).map(|it| {
@@ -27,12 +27,12 @@ impl LiveRows {
         (!fragments.is_empty()).then_some(Self { fragments })
     }
 
-    /// Rows to draw from.
+    /// Returns the number of rows to draw from.
     pub fn len(&self) -> u64 {
         self.fragments.last().map_or(0, |(end, _)| *end)
     }
 
-    /// The address of the row that stands at `place` of all.
+    /// Returns the address of row number `place` of all.
     fn at(&self, place: u64) -> RowAddr {
         let fragment = self.fragments.partition_point(|(end, _)| *end <= place);
         let before = if fragment == 0 { 0 } else { self.fragments[fragment - 1].0 };
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_draws_the_same_rows_and_all_are_reached_before_one_comes_again() {
+    fn a_seed_draws_the_same_rows_and_repeats_none_before_all_are_drawn() {
         let rows = LiveRows::new(&[fragment(1, 40, 0), fragment(2, 60, 0)]).unwrap();
         assert_eq!(rows.draw(1, 7, 250), rows.draw(1, 7, 250));
         assert_ne!(rows.draw(1, 0, 50), rows.draw(2, 0, 50));

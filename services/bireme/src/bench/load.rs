@@ -1,4 +1,4 @@
-//! How much load, and putting it on.
+//! Arguments of load, and putting it on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,32 +13,34 @@ use super::workload::Workload;
 use crate::arguments::parse_duration;
 use crate::error::{CliError, Result};
 
-/// Requests at the same time, unless it is said.
+/// Requests at the same time by default, in a closed loop.
 const CONCURRENCY_CLOSED: usize = 16;
+
+/// Requests at the same time by default, at a fixed rate.
 const CONCURRENCY_FIXED_RATE: usize = 1024;
 
-/// How much load.
+/// Arguments of load.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
-    /// How long to put load on
+    /// The duration of the load
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive, help_heading = "Load")]
     pub seconds: f64,
-    /// Stop after so many requests, if the time isn't over before
+    /// Stop after so many requests, if --seconds are not over before
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
     requests: Option<u64>,
     /// Requests at the same time [default: 16; with --rate at most 1024]
     #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
     concurrency: Option<usize>,
-    /// Requests per second, started on time however long the earlier ones take
+    /// Requests per second, started on schedule however long earlier ones take
     #[arg(long, value_name = "REQUESTS", value_parser = positive, help_heading = "Load")]
     pub rate: Option<f64>,
-    /// Threads that make load [default: one a core]
+    /// Threads that make load [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
     pub threads: Option<usize>,
-    /// Note what waits on the nodes so often [in --json; default: not at all]
+    /// The interval at which the nodes' queues are sampled, for --json [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Load")]
     sample: Option<Duration>,
-    /// The seed that requests are drawn by
+    /// The seed of random requests
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 }
@@ -50,7 +52,7 @@ fn positive(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// A whole number above 0.
+/// Parses a whole number above 0.
 pub fn at_least_1(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(number) if (1..=1 << 20).contains(&number) => Ok(number),
@@ -59,7 +61,7 @@ pub fn at_least_1(text: &str) -> std::result::Result<usize, String> {
 }
 
 impl LoadArgs {
-    /// Requests at the same time, at most.
+    /// Returns the most requests at the same time.
     pub fn concurrency(&self) -> usize {
         let default = if self.rate.is_some() { CONCURRENCY_FIXED_RATE } else { CONCURRENCY_CLOSED };
         self.concurrency.unwrap_or(default)
@@ -69,16 +71,16 @@ impl LoadArgs {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// In which all requests are due at `rate`, if that is sooner.
+    /// Returns the time in which all requests are due at `rate`, but at most --seconds.
     fn time_at(&self, rate: f64) -> Duration {
         let all = self.requests.map(|requests| requests as f64 / rate);
-        // What is too long to be counted is no sooner.
+        // A time that is too long for a `Duration` is longer than --seconds.
         let all = all.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         all.map_or(self.time(), |all| all.min(self.time()))
     }
 }
 
-/// What came of it.
+/// The measurements of a load.
 #[derive(Debug)]
 pub struct Measured {
     /// Counts and latencies.
@@ -87,15 +89,19 @@ pub struct Measured {
     pub seconds: f64,
     /// CPU time of this process meanwhile, in microseconds.
     pub client_cpu_us: u64,
-    /// What waited where.
+    /// Samples of the nodes' queues.
     pub queues: Vec<Queues>,
 }
 
-/// Puts load on; `watch` tells what waits.
+/// Puts load on. `watch` is the node whose queues are sampled.
 ///
 /// # Errors
-/// The fault that all requests failed with; load that could not be made.
-pub async fn put<W: Workload>(load: &LoadArgs, watch: Watch, workload: W) -> Result<Measured> {
+/// Fails if all requests failed, with the first fault, or if a task of the load ended early.
+pub async fn apply_load<W: Workload>(
+    load: &LoadArgs,
+    watch: Watch,
+    workload: W,
+) -> Result<Measured> {
     let workload = Arc::new(workload);
     let sampling = load.sample.map(|every| watch.sample(every));
     let cpu = process::Usage::now().cpu_us;
@@ -111,7 +117,7 @@ pub async fn put<W: Workload>(load: &LoadArgs, watch: Watch, workload: W) -> Res
         Some(sampling) => sampling.end().await,
         None => Vec::new(),
     };
-    let tally = tally.map_err(|error| CliError::usage(format!("the load broke off: {error}")))?;
+    let tally = tally.map_err(|error| CliError::usage(format!("the load ended early: {error}")))?;
     if let (0, Some(fault)) = (tally.requests(), tally.first_fault()) {
         return Err(fault.clone().into());
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What it is, as far as it tells.
+/// A machine's description, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Machine {
     /// The CPU's name.
@@ -13,12 +13,12 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// How this program was compiled: `release`, or `dev`.
+    /// The profile with which this program was compiled: `release`, or `dev`.
     pub build: &'static str,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_understood() {
+    fn the_cpus_name_is_read_from_proc() {
         assert_eq!(cpu_name("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"), "A CPU @ 2 GHz");
         assert_eq!(cpu_name(""), "unknown CPU");
         assert!(Machine::here().cores > 0);

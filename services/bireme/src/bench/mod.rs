@@ -1,10 +1,10 @@
-//! Load on a running endpoint, and what it measured.
+//! Load on a running endpoint, and its measurements.
 //!
 //! ```text
 //! load.rs          how much load    ─► closed_loop.rs or fixed_rate.rs ─► tally.rs
 //! fetch.rs take.rs search.rs get.rs what one request is (workload.rs)
 //! live_rows.rs query_vectors.rs     what requests are drawn from, by seed
-//! counters.rs queues.rs machine.rs  what the nodes say, and where load came from ─► report.rs
+//! counters.rs queues.rs machine.rs  the nodes' counters and queues, and the load's machine ─► report.rs
 //! ```
 
 mod closed_loop;
@@ -29,7 +29,7 @@ mod workload;
 pub use counters::Counters;
 pub use fetch::{FetchLoad, FetchPlan};
 pub use get::{GetLoad, GetPlan};
-pub use load::{LoadArgs, Measured, at_least_1, put};
+pub use load::{LoadArgs, Measured, apply_load, at_least_1};
 pub use queues::Watch;
 pub use report::{Report, Subject};
 pub use report_text::report_text;

@@ -1,4 +1,4 @@
-//! Numbers in random order, each once: a keyed bijection, so that nothing has to be remembered.
+//! Numbers in random order, each once: a keyed bijection, so that no list has to be stored.
 //!
 //! A Feistel network of four rounds over the next power of two, walked until it lands in range (Black
 //! and Rogaway, "Ciphers with arbitrary finite domains", 2002). Not meant to keep secrets.
@@ -9,16 +9,16 @@ const ROUNDS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
-    /// The bits of a number's low part; the other has as many or one less.
+    /// The number of bits of a number's low part; the high part has as many or one less.
     low_bits: u32,
     low_mask: u64,
     high_mask: u64,
-    /// One a round.
+    /// One per round.
     keys: [u64; ROUNDS],
 }
 
 impl Permutation {
-    /// The order of `0..len` that belongs to `key`; `len` is at least 1.
+    /// Returns the order of `0..len` for `key`; `len` is at least 1.
     pub fn new(len: u64, key: u64) -> Self {
         let bits = u64::BITS - (len - 1).leading_zeros();
         let low_bits = bits.div_ceil(2);
@@ -27,7 +27,7 @@ impl Permutation {
         Self { len, low_bits, low_mask: mask(low_bits), high_mask: mask(bits - low_bits), keys }
     }
 
-    /// The number at `place`, which is less than the length.
+    /// Returns the number at `place`, which is less than the length.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = place;
         loop {

@@ -1,5 +1,4 @@
-//! Query vectors: the table's own, with noise, so that they are where its vectors are and no row
-//! is at distance 0.
+//! Query vectors: the table's vectors with noise, so that they are where its vectors are and no row is at distance 0.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
@@ -15,20 +14,20 @@ use crate::error::{CliError, Result};
 /// Vectors that are drawn from the table.
 const VECTORS: usize = 1000;
 
-/// The noise's size, as a part of the vector's root mean square.
+/// The largest noise, as a fraction of the vector's root mean square.
 const NOISE: f32 = 0.1;
 
-/// Vectors to make queries of.
+/// Vectors from which queries are made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryVectors(Vec<Vec<f32>>);
 
 impl QueryVectors {
-    /// Draws them from a column.
+    /// Draws the vectors from a column.
     pub async fn draw(target: &Target, column: &str, seed: u64) -> Result<Self> {
         let batches = target.sample(column, seed, VECTORS).await?;
         let mut vectors = Vec::new();
         for array in batches.iter().filter_map(|batch| batch.columns().first()) {
-            vectors.extend(of_array(array).ok_or_else(|| {
+            vectors.extend(vectors_in(array).ok_or_else(|| {
                 CliError::usage(format!(
                     "column `{column}` holds no vectors; name one with --column"
                 ))
@@ -40,7 +39,7 @@ impl QueryVectors {
         Ok(Self(vectors))
     }
 
-    /// One of them with noise.
+    /// Returns a random vector with noise.
     pub fn next(&self, random: &mut StdRng) -> Vec<f32> {
         let vector = &self.0[random.random_range(0..self.0.len())];
         let noise = NOISE * root_mean_square(vector);
@@ -53,8 +52,8 @@ fn root_mean_square(vector: &[f32]) -> f32 {
     (squares / vector.len().max(1) as f32).sqrt()
 }
 
-/// The vectors that are there; `None` if it holds none by its type.
-fn of_array(array: &ArrayRef) -> Option<Vec<Vec<f32>>> {
+/// Returns the vectors that are not null; `None` if the array's type is not a vector.
+fn vectors_in(array: &ArrayRef) -> Option<Vec<Vec<f32>>> {
     let lists = array.as_fixed_size_list_opt()?;
     let rows = (0..lists.len()).filter(|&row| lists.is_valid(row));
     rows.map(|row| {
@@ -81,9 +80,9 @@ mod tests {
             2,
         );
         let array: ArrayRef = Arc::new(lists);
-        assert_eq!(of_array(&array), Some(vec![vec![3.0, 4.0]]));
+        assert_eq!(vectors_in(&array), Some(vec![vec![3.0, 4.0]]));
         let array: ArrayRef = Arc::new(Int32Array::from(vec![1]));
-        assert_eq!(of_array(&array), None);
+        assert_eq!(vectors_in(&array), None);
     }
 
     #[test]

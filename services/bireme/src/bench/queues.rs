@@ -1,5 +1,4 @@
-//! What waits between the stages while load is on: where a queue grows, the stage behind it is the
-//! bottleneck.
+//! Samples the queues between the stages under load: where a queue grows, the stage behind it is the bottleneck.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +10,18 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use wire::fetch::DescribeResponse;
 
-/// How long a node may take to tell.
+/// The time that a node has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Samples of one run at most.
+/// The most samples of one run.
 const SAMPLES_MAX: usize = 100_000;
 
-/// What waited at one moment.
+/// The lengths of the queues at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Queues {
-    /// Since the load began.
+    /// Seconds since the load began.
     pub seconds: f64,
-    /// Searches that wait for a core of the query node; `None` where it is not asked.
+    /// Searches that wait for a core of the query node; `None` if it is not asked.
     pub searches_waiting: Option<u64>,
     /// Pieces of rows that wait for a read on the I/O nodes.
     pub pieces_waiting: u64,
@@ -32,7 +31,7 @@ pub struct Queues {
     pub reply_bytes: u64,
 }
 
-/// Whom to ask.
+/// The node to sample.
 pub enum Watch {
     /// One I/O node.
     IoNode(FetchClient),
@@ -40,14 +39,14 @@ pub enum Watch {
     QueryNode(Box<QueryClient>),
 }
 
-/// Samples being taken.
+/// A task that takes samples.
 pub struct Sampling {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Vec<Queues>>,
 }
 
 impl Watch {
-    /// Asks every `interval` until the end. What can't be had is left out.
+    /// Takes a sample every `interval` until [`Sampling::end`]. Samples that fail are left out.
     pub fn sample(self, interval: Duration) -> Sampling {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -91,7 +90,7 @@ impl Watch {
 }
 
 impl Sampling {
-    /// Stops; what was sampled.
+    /// Stops and returns the samples.
     pub async fn end(self) -> Vec<Queues> {
         // Fails if the task has ended by itself.
         let _ = self.stop.send(());

@@ -1,4 +1,4 @@
-//! What a run measured, as programs read it: field names are stable.
+//! The report of a run, as programs read it: field names are stable.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::queues::Queues;
 use super::tally::Latency;
 
-/// A run.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// fetch, search or get.
@@ -19,13 +19,13 @@ pub struct Report {
     pub table: String,
     /// Its version.
     pub version: u64,
-    /// What each request was.
+    /// The arguments of each request.
     pub request: serde_json::Value,
     /// `closed` or `fixed_rate`.
     pub load: &'static str,
     /// Requests at the same time at most.
     pub concurrency: usize,
-    /// Requests per second that were asked for.
+    /// Requests per second that were scheduled.
     pub rate: Option<f64>,
     /// The draws' seed.
     pub seed: u64,
@@ -35,13 +35,13 @@ pub struct Report {
     pub requests: u64,
     /// Rows that came back, or were scored.
     pub rows: u64,
-    /// Rows asked for that are not there.
+    /// Requested rows that do not exist.
     pub missing_rows: u64,
     /// Rows a second.
     pub rows_per_s: f64,
     /// Requests a second.
     pub requests_per_s: f64,
-    /// Latencies; from the intended start at a fixed rate.
+    /// Latencies; at a fixed rate, from the scheduled start.
     pub latency_us: Option<Latency>,
     /// Requests that failed, by reason.
     pub errors: BTreeMap<&'static str, u64>,
@@ -51,24 +51,24 @@ pub struct Report {
     pub late: u64,
     /// Requests that were due and never started.
     pub unstarted: u64,
-    /// What the nodes counted.
+    /// The nodes' counters.
     pub nodes: Nodes,
     /// CPU of the load generator for each row, in microseconds.
     pub client_cpu_us_per_row: Option<f64>,
-    /// What waited where meanwhile, by time; empty unless asked for.
+    /// Samples of the nodes' queues; empty unless --sample is given.
     pub queues: Vec<Queues>,
-    /// Where load came from.
+    /// The machine that made the load.
     pub machine: Machine,
 }
 
-/// What the nodes counted meanwhile, whoever asked them.
+/// The nodes' counters over the run, which include other callers' requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nodes {
-    /// Whether both tiers are one process: then either's CPU is that of both.
+    /// Whether both tiers are one process. If so, the CPU time of either is that of both.
     pub one_process: bool,
     /// Rows that the I/O nodes served, candidates of searches among them.
     pub io_rows: u64,
-    /// CPU of the I/O nodes for each of those, in microseconds.
+    /// CPU of the I/O nodes for each of these rows, in microseconds.
     pub io_cpu_us_per_row: Option<f64>,
     /// CPU of the query node for each row that came back, in microseconds.
     pub query_cpu_us_per_row: Option<f64>,
@@ -76,7 +76,7 @@ pub struct Nodes {
     pub query_cpu_us_per_request: Option<f64>,
     /// Physical reads for each row that the I/O nodes served.
     pub drive_reads_per_row: Option<f64>,
-    /// Bytes of them.
+    /// Bytes of physical reads for each row that the I/O nodes served.
     pub drive_bytes_per_row: Option<f64>,
     /// Sectors found in RAM tiers.
     pub ram_hits: u64,
@@ -84,12 +84,12 @@ pub struct Nodes {
     pub table_rows: u64,
     /// Rows that the query node took from the table, because no I/O node could answer.
     pub fallback_rows: u64,
-    /// Bytes of the RAM tier, where it is known.
+    /// Bytes of the RAM tier, if known.
     pub ram_tier_bytes: Option<u64>,
 }
 
 impl Nodes {
-    /// From the counters of a run of `requests` that brought `rows`.
+    /// Computes the figures of a run of `requests` that returned `rows`.
     pub fn new(run: &Counters, requests: u64, rows: u64, ram_tier_bytes: Option<u64>) -> Self {
         let query = |per| run.query_cpu_us.and_then(|cpu| ratio(cpu, per));
         Self {
@@ -108,12 +108,12 @@ impl Nodes {
     }
 }
 
-/// `None` for what there is none of.
+/// Returns `sum` per `count`; `None` if `count` is 0.
 fn ratio(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }
 
-/// What was put on, and on what.
+/// The workload and its table.
 pub struct Subject {
     /// fetch, search or get.
     pub workload: &'static str,
@@ -121,12 +121,12 @@ pub struct Subject {
     pub table: String,
     /// Its version.
     pub version: u64,
-    /// What each request was.
+    /// The arguments of each request.
     pub request: serde_json::Value,
 }
 
 impl Report {
-    /// Of a run.
+    /// Creates the report of a run.
     pub fn new(
         subject: Subject,
         load: &LoadArgs,

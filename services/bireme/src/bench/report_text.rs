@@ -1,11 +1,11 @@
-//! What a run measured, as people read it.
+//! The report of a run, as people read it.
 
 use std::fmt::Write;
 
 use super::report::{Nodes, Report};
 use crate::output::{bytes, count, micros, rate};
 
-/// A line for each thing, its name first.
+/// Returns a line for each figure, with its name first.
 pub fn report_text(report: &Report) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -30,7 +30,7 @@ pub fn report_text(report: &Report) -> String {
     if report.missing_rows > 0 {
         line(
             "missing",
-            format!("{} rows asked for are not there (deleted)", count(report.missing_rows)),
+            format!("{} requested rows do not exist (deleted)", count(report.missing_rows)),
         );
     }
     if report.rate.is_some() {
@@ -67,12 +67,12 @@ fn machine(report: &Report) -> String {
 }
 
 fn latency(report: &Report) -> String {
-    let Some(it) = &report.latency_us else { return "none was answered".into() };
+    let Some(it) = &report.latency_us else { return "no request was answered".into() };
     let points =
         [("p50", it.p50), ("p90", it.p90), ("p99", it.p99), ("p99.9", it.p99_9), ("max", it.max)];
     let points: Vec<String> =
         points.iter().map(|(name, us)| format!("{name} {}", micros(*us))).collect();
-    let from = if report.rate.is_some() { "   (from the intended start)" } else { "" };
+    let from = if report.rate.is_some() { "   (from the scheduled start)" } else { "" };
     format!("{}{from}", points.join("   "))
 }
 
@@ -97,25 +97,25 @@ fn cpu(report: &Report) -> String {
         let both = per_row(nodes.query_cpu_us_per_row);
         let request = per_row(nodes.query_cpu_us_per_request);
         return format!(
-            "{both} a row, {request} a request for both tiers (one process); client {client} a row"
+            "{both} per row, {request} per request (both tiers, 1 process); client {client} per row"
         );
     }
-    let io = format!("I/O node {} a row", per_row(nodes.io_cpu_us_per_row));
+    let io = format!("I/O node {} per row", per_row(nodes.io_cpu_us_per_row));
     let query = match nodes.query_cpu_us_per_request {
         Some(us) => format!(
-            "; query node {} a row, {} a request",
+            "; query node {} per row, {} per request",
             per_row(nodes.query_cpu_us_per_row),
             micros(us)
         ),
         None => String::new(),
     };
-    format!("{io}{query}; client {client} a row")
+    format!("{io}{query}; client {client} per row")
 }
 
 fn drive(nodes: &Nodes) -> String {
     match nodes.drive_reads_per_row.zip(nodes.drive_bytes_per_row) {
         Some((reads, read_bytes)) => format!(
-            "{reads:.2} reads, {read_bytes:.0} bytes a row ({} rows served by I/O nodes)",
+            "{reads:.2} reads, {read_bytes:.0} bytes per row ({} rows served by I/O nodes)",
             count(nodes.io_rows)
         ),
         None => "no row was served by I/O nodes".into(),
@@ -157,7 +157,7 @@ mod tests {
     use crate::bench::machine::Machine;
 
     #[test]
-    fn each_thing_has_its_line() {
+    fn each_figure_has_its_line() {
         let report = Report {
             workload: "fetch",
             table: "words".into(),
@@ -193,7 +193,7 @@ mod tests {
             "rows/s     50,000   requests/s 100",
             "errors     7 OVERLOADED   (first: too many)",
             "late       5 started over 1 ms late, 0 due but never started",
-            "drive      1.00 reads, 0 bytes a row (10 rows served by I/O nodes)",
+            "drive      1.00 reads, 0 bytes per row (10 rows served by I/O nodes)",
             "cache      RAM tier off: 0 sector hits in the run; all rows from the cache",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");

@@ -8,10 +8,10 @@ use super::target::Target;
 use super::workload::{Done, Workload, random};
 use crate::error::Result;
 
-/// What is searched for.
+/// The settings of a load of searches.
 #[derive(Clone, Debug)]
 pub struct SearchPlan {
-    /// The vector column, if it is said.
+    /// The vector column, if given.
     pub column: Option<String>,
     /// Rows of each answer.
     pub k: u32,
@@ -19,7 +19,7 @@ pub struct SearchPlan {
     pub nprobes: u32,
     /// Candidates scored exactly per row; the node's default if not given.
     pub refine: Option<u32>,
-    /// What rows must pass; empty for none.
+    /// The predicate that rows must match; empty for none.
     pub filter: String,
     /// Columns; all but vectors and blobs if empty.
     pub columns: Vec<String>,
@@ -27,7 +27,7 @@ pub struct SearchPlan {
     pub seed: u64,
 }
 
-/// Searches, ready to be made.
+/// A load of searches.
 pub struct SearchLoad {
     clients: Vec<QueryClient>,
     vectors: QueryVectors,

@@ -7,7 +7,7 @@ use super::live_rows::LiveRows;
 use super::target::Target;
 use super::workload::{Done, Workload};
 
-/// What is taken.
+/// The settings of a load of takes.
 #[derive(Clone, Debug)]
 pub struct TakePlan {
     /// Addresses of each request.
@@ -18,7 +18,7 @@ pub struct TakePlan {
     pub seed: u64,
 }
 
-/// Takes, ready to be made.
+/// A load of takes.
 pub struct TakeLoad {
     clients: Vec<QueryClient>,
     rows: LiveRows,
@@ -27,7 +27,7 @@ pub struct TakeLoad {
 }
 
 impl TakeLoad {
-    /// Of rows of `target`.
+    /// Creates a load of takes from `target`.
     pub fn new(target: &Target, clients: Vec<QueryClient>, plan: TakePlan) -> Self {
         let request = TakeRequest {
             table: target.table.name.clone(),

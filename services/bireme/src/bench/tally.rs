@@ -1,4 +1,4 @@
-//! What requests came to.
+//! Counts and latencies of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use wire::Fault;
 
 use super::workload::Done;
 
-/// The longest latency that is told apart, in nanoseconds: an hour.
+/// The longest latency that is recorded, in nanoseconds: an hour. Longer ones are recorded as this.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Digits of a latency that are kept.
+/// Significant digits of a recorded latency.
 const DIGITS: u8 = 3;
 
 /// Counts and latencies. Latencies are of the requests that were answered.
@@ -29,23 +29,23 @@ pub struct Tally {
 /// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Latency {
-    /// Half of the requests took at most so long.
+    /// Half of the requests took at most this long.
     pub p50: f64,
-    /// Nine of ten.
+    /// Nine of ten requests did.
     pub p90: f64,
-    /// 99 of 100.
+    /// 99 of 100 requests did.
     pub p99: f64,
-    /// 999 of 1,000.
+    /// 999 of 1,000 requests did.
     #[serde(rename = "p99.9")]
     pub p99_9: f64,
-    /// All of them.
+    /// All requests did.
     pub max: f64,
-    /// On average.
+    /// The average.
     pub mean: f64,
 }
 
 impl Tally {
-    /// Of no requests.
+    /// Creates a tally without requests.
     pub fn new() -> Self {
         let latency_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS);
         Self {
@@ -59,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// One more request; `latency` from when it was to start.
+    /// Adds a request; `latency` counts from its scheduled start.
     pub fn add(&mut self, latency: Duration, late: bool, outcome: Result<Done, Fault>) {
         self.late += u64::from(late);
         match outcome {
@@ -81,7 +81,7 @@ impl Tally {
         self.unstarted += requests;
     }
 
-    /// All of another's.
+    /// Adds all requests of another tally.
     pub fn merge(&mut self, other: &Self) {
         // Equal bounds, so that nothing can be out of range.
         let _ = self.latency_ns.add(&other.latency_ns);
@@ -107,7 +107,7 @@ impl Tally {
         self.rows
     }
 
-    /// Rows asked for that are not there.
+    /// Requested rows that do not exist.
     pub fn missing(&self) -> u64 {
         self.missing
     }
@@ -127,12 +127,12 @@ impl Tally {
         &self.errors
     }
 
-    /// The first of the failures.
+    /// The first failure.
     pub fn first_fault(&self) -> Option<&Fault> {
         self.first_fault.as_ref()
     }
 
-    /// Its latencies; `None` without an answered request.
+    /// The latencies; `None` without an answered request.
     pub fn latency(&self) -> Option<Latency> {
         let at = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
         (!self.latency_ns.is_empty()).then(|| Latency {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_by_exact_values() {
+    fn quantiles_are_exact() {
         let mut tally = Tally::new();
         let done = Done { rows: 2, missing: 1 };
         for ns in 1..=1000 {

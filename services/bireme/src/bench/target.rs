@@ -14,15 +14,15 @@ const SAMPLE: u64 = u64::MAX;
 
 /// A table to put load on.
 pub struct Target {
-    /// Its query node.
+    /// The table's query node.
     pub client: QueryClient,
-    /// What it says of the table.
+    /// The query node's description of the table.
     pub table: DescribeTableResponse,
     /// The table's schema.
     pub schema: SchemaRef,
-    /// Its rows.
+    /// The table's rows.
     pub rows: LiveRows,
-    /// How long a request may take.
+    /// The time limit of a request.
     pub timeout: std::time::Duration,
 }
 
@@ -37,13 +37,13 @@ impl Target {
         Ok(Self { client, table: response, schema, rows, timeout: connection.timeout() })
     }
 
-    /// What comes back when a request names no columns: all but vectors and blobs.
+    /// Returns the columns of a request that names none: all but vectors and blobs.
     pub fn narrow_columns(&self) -> Vec<String> {
         let narrow = self.table.columns.iter().filter(|column| column.by_default);
         narrow.map(|column| column.name.clone()).collect()
     }
 
-    /// The vector column: the one asked for, else the one with an index, else the only one.
+    /// Returns the vector column: the requested one, else the one with an index, else the only one.
     pub fn vector_column(&self, asked: Option<&str>) -> Result<String> {
         if let Some(column) = asked {
             return Ok(column.to_owned());
@@ -66,7 +66,7 @@ impl Target {
         }
     }
 
-    /// One column of some rows drawn by `seed`, as batches.
+    /// Returns one column of some rows drawn with `seed`, as batches.
     pub async fn sample(&self, column: &str, seed: u64, rows: usize) -> Result<Vec<RecordBatch>> {
         let addrs = self.rows.draw(seed ^ SAMPLE, 0, rows);
         let request = TakeRequest {
@@ -80,7 +80,7 @@ impl Target {
         Ok(self.client.take(request).await?.collect().await?.batches)
     }
 
-    /// More connections to the same node: one carries no more than one core's worth of HTTP/2.
+    /// Opens more connections to the same node, because a connection carries no more than one core's worth of HTTP/2.
     pub async fn connections(
         &self,
         connection: &Connection,

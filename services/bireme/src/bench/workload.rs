@@ -1,4 +1,4 @@
-//! What load is made of.
+//! The kinds of requests that make load.
 
 use std::future::Future;
 
@@ -6,12 +6,12 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use wire::Fault;
 
-/// What one request brought.
+/// The rows of an answered request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rows that came back, or were scored where they are.
+    /// Rows that came back, or were scored on the I/O node.
     pub rows: u64,
-    /// Rows asked for that are not there.
+    /// Requested rows that do not exist.
     pub missing: u64,
 }
 
@@ -21,7 +21,7 @@ pub trait Workload: Send + Sync + 'static {
     fn request(&self, number: u64) -> impl Future<Output = Result<Done, Fault>> + Send;
 }
 
-/// The randomness of request `number`.
+/// Returns the random numbers of request `number`.
 pub fn random(seed: u64, number: u64) -> StdRng {
     // An odd constant far from small numbers keeps neighbouring requests apart.
     StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -1,4 +1,4 @@
-//! `bireme completions`: a script for the shell.
+//! `bireme completions`: a completion script for a shell.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -13,7 +13,7 @@ Examples:
   bireme completions zsh > \"${fpath[1]}/_bireme\"
   bireme completions fish > ~/.config/fish/completions/bireme.fish";
 
-/// What is completed for.
+/// Arguments of `bireme completions`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {

@@ -14,11 +14,11 @@ Examples:
   bireme describe words
   bireme describe words --table-version 3 --json
 
-Columns with the same pack number cost one drive read together. Those marked
-`shown` come back where a command names no --columns: all but vectors
-(fixed-size lists of floats, however short) and blobs.";
+Columns with the same pack number are read together, in one drive read. Columns
+marked `shown` are returned if a command names no --columns: all but vectors
+(fixed-size lists of floats, of any length) and blobs.";
 
-/// Which table.
+/// Arguments of `bireme describe`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DescribeArgs {
@@ -28,7 +28,7 @@ pub struct DescribeArgs {
     connection: Connection,
 }
 
-/// Describes it.
+/// Prints the table's description.
 pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
     let TableDescription { response: table, .. } =
@@ -83,7 +83,7 @@ fn indexes_text(table: &DescribeTableResponse) -> TextTable {
         ("columns", Align::Left),
         ("kind", Align::Left),
         ("metric", Align::Left),
-        ("rows not in it", Align::Right),
+        ("unindexed rows", Align::Right),
     ]);
     for index in &table.indexes {
         text.row(vec![

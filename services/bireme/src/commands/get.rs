@@ -16,10 +16,10 @@ Examples:
   bireme get words n00001740
   bireme get words n00001740 v00001740 --columns synset,gloss --json
 
-Rows come in the order of the keys. Keys without a row are named on stderr, and
-the exit code is 3; the rows of the others are printed all the same.";
+Rows are printed in the order of the keys. Keys without a row are named on
+stderr, and the exit code is 3; the rows of the other keys are still printed.";
 
-/// Which rows.
+/// Arguments of `bireme get`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GetArgs {
@@ -40,7 +40,7 @@ pub struct GetArgs {
     connection: Connection,
 }
 
-/// Looks the rows up.
+/// Looks up the rows and prints them.
 pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
     let layout = if args.keys.len() == 1 { RowLayout::Records } else { RowLayout::Table };

@@ -1,4 +1,4 @@
-//! `bireme index`: indexes of a table.
+//! `bireme index`: builds indexes of a table.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
@@ -21,20 +21,19 @@ Examples:
       --metric cosine
   bireme index --table ./events.lance --scalar day --scalar country
 
-An index of the same sort on the same column is replaced. Each becomes a version
-of its own, so that what is built stays if a later one fails or is interrupted.
-`bireme ingest --mode overwrite` drops indexes; rows that are appended are found
-without, but more slowly, until they are built again.
+An index of the same type on the same column is replaced. Each index becomes a
+version of its own, so it stays if a later one fails or is interrupted.
+`bireme ingest --mode overwrite` drops indexes. Appended rows are found without
+an index, but more slowly, until the index is built again.
 
-A key should be unique. Keys that several rows have are counted and reported (in
-JSON as `duplicate_keys`), not refused: `bireme get` returns the first of the
-rows, by address. A column that is null in some row can't be the key, as when
-rows are ingested.";
+Keys should be unique. Duplicates are counted and reported (in JSON as
+`duplicate_keys`), not refused: `bireme get` returns the first row by address. A
+column with a null can't be the key, as with `bireme ingest --key`.";
 
-/// Where `--help` shows the settings of vector indexes.
+/// The heading in `--help` of the flags for vector indexes.
 const VECTORS: &str = "Vectors";
 
-/// What to build.
+/// Arguments of `bireme index`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
@@ -52,18 +51,18 @@ pub struct IndexArgs {
     /// A column to filter by (repeatable)
     #[arg(long, value_name = "COLUMN")]
     scalar: Vec<String>,
-    /// The column whose values name rows, for `bireme get`: strings, integers or binary; they
+    /// The column whose values identify rows, for `bireme get`: strings, integers or binary; they
     /// should be unique, and duplicates are reported
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Have --key take the place of another key column that the table has
+    /// Let --key replace another key column of the table
     #[arg(long, requires = "key")]
     replace_key: bool,
-    /// How vectors are compressed and searched
+    /// The kind of vector index, which decides how vectors are compressed and searched
     #[arg(long, default_value = "ivf-rq", value_parser = kinds(), requires = "vector")]
     #[arg(help_heading = VECTORS)]
     kind: VectorIndexKind,
-    /// How distances are measured
+    /// The metric of distances
     #[arg(long, default_value = "l2", value_parser = metrics(), requires = "vector")]
     #[arg(help_heading = VECTORS)]
     metric: Metric,
@@ -91,7 +90,7 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
 }
 
 impl IndexArgs {
-    /// One request for each column, keys last: what they are looked up by is of use at once.
+    /// Returns one request for each column: vectors, texts and scalars first, the key last.
     fn requests(&self) -> Vec<IndexRequest> {
         let vector = |column: &String| {
             IndexRequest::Vector(VectorIndex {
@@ -119,7 +118,7 @@ impl IndexArgs {
     }
 }
 
-/// Builds them, one after another.
+/// Builds the indexes one after another.
 pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
     let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
@@ -132,7 +131,7 @@ pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
 
 async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()> {
     if let Some(key) = &args.key {
-        // Before the others are built, which may take long.
+        // Checked before the other indexes are built, which may take long.
         lake.open(&args.table).await?.check_key(key, args.replace_key)?;
     }
     for (at, request) in args.requests().iter().enumerate() {
@@ -142,9 +141,9 @@ async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()
         let built = lake::build_index(lake, &args.table, request, progress).await;
         bar.finish_and_clear();
         match built {
-            Ok(built) => tell(&args.table, request, &built, out)?,
+            Ok(built) => report(&args.table, request, &built, out)?,
             Err(error @ LakeError::Interrupted { .. }) if at > 0 => {
-                return Err(CliError::from(error).hint("the indexes reported before stay"));
+                return Err(CliError::from(error).hint("the indexes reported above are kept"));
             }
             Err(error) => return Err(error.into()),
         }
@@ -178,7 +177,12 @@ fn step_text(step: &IndexProgress) -> String {
     }
 }
 
-fn tell(table: &str, request: &IndexRequest, built: &IndexSummary, out: &mut Output) -> Result<()> {
+fn report(
+    table: &str,
+    request: &IndexRequest,
+    built: &IndexSummary,
+    out: &mut Output,
+) -> Result<()> {
     let seconds = built.took.as_secs_f64();
     if out.json() {
         let mut document = json!({
@@ -206,15 +210,15 @@ fn tell(table: &str, request: &IndexRequest, built: &IndexSummary, out: &mut Out
             built.version,
         ))?;
     }
-    // The next one may take long.
+    // The next index may take long to build.
     out.flush()?;
     if let Some(duplicates) = &built.duplicates {
-        eprintln!("bireme: warning: {}", duplicates_said(&built.column, duplicates));
+        eprintln!("bireme: warning: {}", duplicates_text(&built.column, duplicates));
     }
     Ok(())
 }
 
-fn duplicates_said(column: &str, duplicates: &DuplicateKeys) -> String {
+fn duplicates_text(column: &str, duplicates: &DuplicateKeys) -> String {
     let have = if duplicates.keys == 1 { "is" } else { "are" };
     format!(
         "{} of column {column:?} {have} not unique, such as {:?} ({} in all); `bireme get` returns \
@@ -233,13 +237,13 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn one_call_builds_several_with_the_vectors_first() {
+    fn one_command_builds_several_indexes_with_the_key_last() {
         let line = "bireme index --table t --key id --vector a --text w --vector b --kind ivf-pq \
                     --metric cosine --partitions 7";
         let Ok(Cli { command: Command::Index(args), .. }) =
             Cli::try_parse_from(line.split_whitespace())
         else {
-            panic!("not understood");
+            panic!("not an index command");
         };
         let requests = args.requests();
         let columns: Vec<&str> = requests.iter().map(column_of).collect();
@@ -252,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_said_with_an_example() {
+    fn duplicates_are_reported_with_an_example() {
         let duplicates = DuplicateKeys { keys: 1200, rows: 2500, example: "a\"b".into() };
         assert_eq!(
-            duplicates_said("sku", &duplicates),
+            duplicates_text("sku", &duplicates),
             r#"1,200 keys of column "sku" are not unique, such as "a\"b" (2,500 rows in all); "#
                 .to_owned()
                 + "`bireme get` returns the first row of each"
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_said_in_words() {
+    fn steps_are_shown_as_text() {
         let step = |done, total, ended| IndexProgress {
             stage: "build_partitions".into(),
             done,

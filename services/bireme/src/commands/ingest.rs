@@ -1,4 +1,4 @@
-//! `bireme ingest`: files into a Lance table.
+//! `bireme ingest`: writes files into a Lance table.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::output::{self, Output, index_commands};
 use crate::progress::{Unit, bar};
 use crate::runtime;
 
-/// Caches of tables that are only written to, in bytes: memory is for the rows on their way.
+/// Caches of a table that is only written to, in bytes: the memory is for the rows in transit.
 const CACHE_BYTES: usize = 64 << 20;
 
 const EXAMPLES: &str = "\
@@ -22,21 +22,21 @@ Examples:
   bireme ingest day-*.jsonl --table s3://bucket/events --mode append
   bireme ingest v.parquet --table ./v.lance --vector embedding:384
 
-Formats go by the file's name: .parquet, .csv, .tsv, .jsonl (.ndjson, .json),
-.arrow (.ipc, .feather). CSV and JSON lines have no types: they are inferred
-from the first rows, or are those of the table that rows are appended to. CSV
-holds no lists; in JSON lines, lists of numbers with decimals that have one
-length of at least 8 become vectors, others with --vector.
+The file's name decides the format: .parquet, .csv, .tsv, .jsonl (.ndjson,
+.json), .arrow (.ipc, .feather). CSV and JSON lines have no types: they are
+inferred from the first rows, or taken from the table that rows are appended to.
+CSV can't hold lists. In JSON lines, lists of numbers with decimals become
+vectors if all have the same length of at least 8; others need --vector.
 
 The rows of all files become one new version of the table; an ingest that fails
-or is interrupted changes nothing. --mode overwrite drops the table's indexes,
-and says how to make them again.
+or is interrupted changes nothing. --mode overwrite drops the table's indexes
+and prints the commands that build them again.
 
---key records the column, and refuses rows without a key. That keys are unique
-is not checked before `bireme index --key`, which reports those that aren't:
-`bireme get` returns the first row of each.";
+--key records the column and refuses rows without a key. Duplicate keys are not
+detected here, but by `bireme index --key`, which reports them: `bireme get`
+returns the first row of each.";
 
-/// What to write where.
+/// Arguments of `bireme ingest`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct IngestArgs {
@@ -46,16 +46,16 @@ pub struct IngestArgs {
     /// The table: a folder, s3://, gs:// or az://
     #[arg(long, value_name = "URI")]
     table: String,
-    /// The column whose values name rows, and which no row may lack
+    /// The column whose values identify rows; every row must have a value
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// What to do about a table that exists
+    /// What to do if the table exists
     #[arg(long, default_value = "create", value_parser = modes())]
     mode: IngestMode,
-    /// A column of number lists that is to become vectors (repeatable)
+    /// A column of number lists to store as vectors (repeatable)
     #[arg(long = "vector", value_name = "COLUMN:DIMENSION")]
     vectors: Vec<VectorColumn>,
-    /// Rows in a fragment at most
+    /// Rows per fragment at most
     #[arg(long, value_name = "N", default_value_t = IngestOptions::default().max_rows_per_file)]
     fragment_rows: usize,
     /// Give a new table stable row ids
@@ -70,7 +70,7 @@ fn modes() -> impl TypedValueParser<Value = IngestMode> {
         .try_map(|mode| mode.parse::<IngestMode>())
 }
 
-/// Files that aren't there, before anything else is looked at.
+/// Checks that the files exist, before anything else is done.
 fn check_files(files: &[PathBuf]) -> Result<()> {
     for file in files {
         std::fs::metadata(file).map_err(|error| {
@@ -109,10 +109,10 @@ pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
     });
     let done = runtime::stoppable(&stop, Box::pin(done)).await;
     bar.finish_and_clear();
-    tell(&args.table, &done??, out)
+    report(&args.table, &done??, out)
 }
 
-fn tell(table: &str, done: &IngestSummary, out: &mut Output) -> Result<()> {
+fn report(table: &str, done: &IngestSummary, out: &mut Output) -> Result<()> {
     let seconds = done.took.as_secs_f64();
     let rows_per_s = done.rows as f64 / seconds.max(1e-6);
     let dropped = &done.dropped_indexes;
@@ -144,6 +144,6 @@ fn tell(table: &str, done: &IngestSummary, out: &mut Output) -> Result<()> {
     }
     let index = |it: &IndexInfo| format!("{} on {}", it.kind, it.columns.join(", "));
     let gone = dropped.iter().map(index).collect::<Vec<_>>().join("; ");
-    out.line(format_args!("indexes that went with the rows before: {gone}"))?;
-    again.iter().try_for_each(|command| out.line(format_args!("to make them again: {command}")))
+    out.line(format_args!("dropped indexes: {gone}"))?;
+    again.iter().try_for_each(|command| out.line(format_args!("to build them again: {command}")))
 }

@@ -1,4 +1,4 @@
-//! `bireme inspect`: what a drive's slab holds, and whether the drive still has it.
+//! `bireme inspect`: the contents of a drive's slab, and whether the drive still returns them.
 
 use std::path::PathBuf;
 
@@ -16,12 +16,12 @@ Examples:
   bireme inspect /dev/nvme0n1 --verify
   bireme inspect /mnt/nvme0/slab --json | jq '.segments[] | select(.error)'
 
-For drives that no I/O node serves at the moment; nothing is changed. --verify
-reads every extent and checks every sector, and ends with exit code 1 if one is
-wrong. An I/O node notices such a sector by itself when it is asked for: the row
-then comes from the table, and the extent is filled again.";
+For drives that no I/O node is using; nothing is changed. --verify reads every
+extent and checks every sector, and ends with exit code 1 if one is wrong. An
+I/O node detects such a sector when it reads it: the row then comes from the
+table, and the extent is filled again.";
 
-/// Of which drive.
+/// Arguments of `bireme inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct InspectArgs {
@@ -36,13 +36,13 @@ pub struct InspectArgs {
     segments: bool,
 }
 
-/// Shows it.
+/// Prints the contents.
 pub fn run(args: &InspectArgs, out: &mut Output) -> Result<()> {
     let slab = Inspection::open(&args.drive)?;
     let bad = args.verify.then(|| verify(&slab, out));
     match out.json() {
         true => out.document(&to_json(&slab, bad.as_deref()))?,
-        false => tell(args, &slab, bad.as_deref(), out)?,
+        false => report(args, &slab, bad.as_deref(), out)?,
     }
     out.flush()?;
     let unreadable = slab.segments().iter().filter(|segment| segment.error().is_some()).count();
@@ -67,7 +67,7 @@ fn verify(slab: &Inspection, out: &Output) -> Vec<BadExtent> {
     bad
 }
 
-fn tell(
+fn report(
     args: &InspectArgs,
     slab: &Inspection,
     bad: Option<&[BadExtent]>,
@@ -120,7 +120,7 @@ fn tell(
         ))?;
     }
     if bad.is_some_and(<[_]>::is_empty) {
-        out.line("every sector is as it was written")?;
+        out.line("every sector has its checksum")?;
     }
     Ok(())
 }

@@ -18,11 +18,11 @@ use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{
     NODE_LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal,
-    start_io_node, start_log, telling,
+    start_io_node, start_log, telemetry_help,
 };
 use crate::settings::{environment, io_scalars, layered};
 
-/// What the variables of its settings begin with.
+/// The prefix of the variables of its settings.
 pub const PREFIX: &str = "BIREME_IO_";
 
 const EXAMPLES: &str = "\
@@ -32,9 +32,9 @@ Examples:
   bireme io --config io.toml
   BIREME_IO_RAM_TIER=2GiB bireme io --config io.toml
 
-Settings come from flags, else from BIREME_IO_<FIELD> (such as
-BIREME_IO_QUEUE_ROWS_MAX), else from the file, else they have their defaults. A
-file:
+A setting's value is that of its flag, else of the variable BIREME_IO_<FIELD>
+(such as BIREME_IO_QUEUE_ROWS_MAX), else of the file, else its default. An
+example of a file:
   listen = \"0.0.0.0:7071\"
   name = \"io-0\"
   ram_tier = \"1GiB\"
@@ -42,74 +42,72 @@ file:
   [[drives]]
   path = \"/mnt/nvme0/slab\"
   size = \"400GiB\"
-  [[shares]]                        # what a table may count on of the drives
+  [[shares]]                        # a table's guarantee on the drives
   uri = \"s3://bucket/tables/orders\"
   minimum = \"50GiB\"
   [storage]
   aws_endpoint = \"http://minio:9000\"
 
-A drive with anything on it but Bireme's own cache is refused, unless
---overwrite is given. The cache fills as rows are asked for, or ahead of that by
-`bireme warm`, and is found again after a restart, as long as `segment` stays
-the same.";
+A drive that holds anything but Bireme's own cache is refused, unless
+--overwrite is given. The cache fills as rows are requested, or in advance by
+`bireme warm`. It is kept over restarts as long as `segment` stays the same.";
 
-/// How the node is to be.
+/// Arguments of `bireme io`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", telling(PREFIX)))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", telemetry_help(PREFIX)))]
 pub struct IoArgs {
     /// A TOML file with settings
     #[arg(long, env = "BIREME_IO_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7071]
+    /// The address to listen on; port 0 takes a free port [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// The node's name, which placement goes by [default: io-0]
+    /// The node's name, which placement uses [default: io-0]
     #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
-    /// A drive: a block device, or a file and its size (repeatable); a file that isn't there and has no
-    /// size becomes 4GiB
+    /// A drive: a block device, or a file and its size (repeatable); a new file without a size gets 4GiB
     #[arg(long = "drive", value_name = "PATH[:SIZE]", value_hint = ValueHint::AnyPath)]
     drives: Vec<DriveSpec>,
     /// A table to serve, or a prefix of tables that ends in / (repeatable); all others are refused
     #[arg(long, value_name = "URI", value_hint = ValueHint::AnyPath)]
     serve: Vec<String>,
-    /// Cores that serve, at most what there are; 0 for all
+    /// The number of cores that serve; 0 for all
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
-    /// Don't keep each thread on its core
+    /// Don't pin each thread to its core
     #[arg(long)]
     no_pin: bool,
-    /// What carries reads out
+    /// The engine for reads and writes
     #[arg(long, value_parser = engines())]
     engine: Option<EngineChoice>,
-    /// Read through the page cache where the filesystem has no O_DIRECT
+    /// Read through the page cache if the filesystem does not support O_DIRECT
     #[arg(long)]
     allow_buffered: bool,
-    /// Overwrite a drive that has something else on it than Bireme's cache
+    /// Overwrite a drive that holds anything but Bireme's cache
     #[arg(long)]
     overwrite: bool,
-    /// The RAM tier; 0 turns it off [default: 256MiB]
+    /// The size of the RAM tier; 0 turns it off [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ram_tier: Option<ByteSize>,
-    /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]
+    /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
-    /// How long requests may take to end when the node is stopped
+    /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[command(flatten)]
     storage: StorageArgs,
 }
 
-/// An entry of what is served. Not read by clap, which would repeat one that is wrong, with any secret in it.
+/// Parses a value of --serve. clap does not parse it, because its error would repeat the value, with any secret in it.
 fn prefix(text: &str) -> Result<UriPrefix> {
     let bad = |error| CliError::usage(format!("--serve: `{}`: {error}", shown(text)));
     UriPrefix::of_config(text).map_err(bad)
 }
 
-/// The engines by name.
+/// Returns a parser of engines' names.
 pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
-    // As in a file, and as flags are written otherwise.
+    // `io_uring` as in files, `io-uring` as flags are usually written.
     let names = ["auto", "io_uring", "io-uring", "pread"];
     PossibleValuesParser::new(names).map(|engine| match engine.as_str() {
         "io_uring" | "io-uring" => EngineChoice::IoUring,
@@ -155,7 +153,7 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // Outside of the runtime: the node has its own.
     let node = start_io_node(config).map_err(fault)?;
-    tell(&node, out)?;
+    report(&node, out)?;
     runtime.block_on(async {
         let signal = signals.next().await;
         tracing::info!(signal, grace = ?args.grace, "draining");
@@ -166,17 +164,17 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The setting that mends it.
+/// Adds the flag that fixes the error.
 fn fault(error: NodeError) -> CliError {
     match error {
         NodeError::Slab(SlabError::NoSpace { .. }) => {
-            CliError::from(error).hint("--drive PATH:SIZE says how large it is to be")
+            CliError::from(error).hint("--drive PATH:SIZE sets its size")
         }
         _ => error.into(),
     }
 }
 
-fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
+fn report(node: &IoNode, out: &mut Output) -> Result<()> {
     let endpoint = format!("http://{}", node.local_addr());
     let drives = node.drives();
     if out.json() {
@@ -197,7 +195,7 @@ fn tell(node: &IoNode, out: &mut Output) -> Result<()> {
             out.line(format_args!("drive {} ({})", path.display(), bytes(size)))?;
         }
         out.line(format_args!(
-            "{} found again; the cache fills as rows are asked for, or by `bireme warm`.",
+            "{} found on the drives; the cache fills as rows are requested, or by `bireme warm`.",
             counted(node.extents(), "extent", "extents"),
         ))?;
     }
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_has_one_name_in_files_and_flags_and_its_other_spelling_will_do() {
+    fn both_spellings_of_an_engine_are_accepted_in_files_flags_and_variables() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("io.toml");
         for spelling in ["io_uring", "io-uring"] {

@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file each.
 
 pub mod bench;
 pub mod completions;
@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::runtime;
 
-/// Runs what was typed.
+/// Runs the command.
 pub fn run(cli: Cli) -> Result<()> {
     let out = &mut Output::stdout(cli.json);
     match cli.command {

@@ -1,4 +1,4 @@
-//! `bireme placement`: which I/O node owns which of a table's chunks.
+//! `bireme placement`: shows which I/O node owns each of a table's chunks.
 
 use clap::{Args, ValueHint};
 use client::query::{NodePlacement, PlacementRequest, PlacementResponse};
@@ -16,19 +16,19 @@ Examples:
   bireme placement words --chunks --fragments 0,7
   bireme placement words --chunks --json > before.json   # to compare with later
 
-A chunk has one owner, found by its name and the nodes' names and shares,
-wherever the nodes stand. A node that joins takes chunks of all others, and none
-moves between those; its share grows meanwhile. One that is draining, away or
-ejected keeps its chunks, and the tables answer for it. Rows are counted with
-the deleted ones among them.";
+Each chunk has one owner, computed from its name and from the nodes' names and
+shares, whatever their addresses. A node that joins takes chunks from all others
+as its share grows; no chunk moves between the others. A node that is draining,
+away or ejected keeps its chunks; their rows are read from the table meanwhile.
+The numbers of rows include deleted rows.";
 
-/// Of which table.
+/// Arguments of `bireme placement`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlacementArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// Name the chunks too
+    /// List the chunks as well
     #[arg(long)]
     chunks: bool,
     /// Only chunks of these fragments, by their ids [default: all]
@@ -38,7 +38,7 @@ pub struct PlacementArgs {
     connection: Connection,
 }
 
-/// Shows it.
+/// Prints the placement.
 pub async fn run(args: PlacementArgs, out: &mut Output) -> Result<()> {
     let request = PlacementRequest {
         table: args.table.table,
@@ -51,7 +51,7 @@ pub async fn run(args: PlacementArgs, out: &mut Output) -> Result<()> {
         return out.document(&to_json(&placed, args.chunks));
     }
     if placed.nodes.is_empty() {
-        return out.line("there are no I/O nodes: the tables answer");
+        return out.line("there are no I/O nodes: all rows are read from the tables");
     }
     out.bytes(nodes_text(&placed).text(out.width()).as_bytes())?;
     if args.chunks {
@@ -77,7 +77,7 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
         text.row(vec![
             node.name.clone(),
             if node.zone.is_empty() { "-".into() } else { node.zone.clone() },
-            state_said(node).into(),
+            state_text(node).into(),
             percent(node.share, shares),
             count(node.chunks),
             percent(node.chunks as f64, chunks as f64),
@@ -87,20 +87,20 @@ fn nodes_text(placed: &PlacementResponse) -> TextTable {
     text
 }
 
-fn state_said(node: &NodePlacement) -> &'static str {
+fn state_text(node: &NodePlacement) -> &'static str {
     match node.connected {
         true => state_of(node.state()),
         false => state_without_answer(node.state()),
     }
 }
 
-/// A part of `all`; of nothing it is nothing.
+/// Returns `part` in percent of `all`; 0 if `all` is 0.
 fn percent(part: f64, all: f64) -> String {
     let percent = if all > 0.0 { part / all * 100.0 } else { 0.0 };
     format!("{percent:.2} %")
 }
 
-/// Each run of chunks with its owner, in the table's order.
+/// Lists the runs of chunks with their owners, in the table's order.
 fn chunks_text(placed: &PlacementResponse) -> TextTable {
     let mut text = TextTable::new([
         ("fragment", Align::Right),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_keeps_chunks_and_does_not_answer_is_seen() {
+    fn nodes_that_keep_chunks_without_answering_are_marked() {
         let node = |name: &str, state: MemberState| NodePlacement {
             name: name.into(),
             state: state.into(),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_have_no_share_yet_have_nothing_of_all() {
+    fn nodes_without_a_share_have_0_percent() {
         let node = |share, chunks| NodePlacement { share, chunks, ..Default::default() };
         let text = |nodes| nodes_text(&PlacementResponse { version: 1, nodes }).text(100);
         let none = text(vec![node(0.0, 0), node(0.0, 0)]);

@@ -13,10 +13,10 @@ use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
-use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telling};
+use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telemetry_help};
 use crate::settings::{environment, layered, query_scalars};
 
-/// What the variables of its settings begin with.
+/// The prefix of the variables of its settings.
 pub const PREFIX: &str = "BIREME_QUERY_";
 
 const EXAMPLES: &str = "\
@@ -26,9 +26,9 @@ Examples:
   bireme query --table words=s3://bucket/words \\
       --io-nodes-from kubernetes:bireme/io:grpc
 
-Settings come from flags, else from BIREME_QUERY_<FIELD> (such as
-BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_LIMITS_K_MAX), else from the file, else
-they have their defaults. A file:
+A setting's value is that of its flag, else of the variable BIREME_QUERY_<FIELD>
+(such as BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_LIMITS_K_MAX), else of the
+file, else its default. An example of a file:
   listen = \"0.0.0.0:7070\"
   index_cache = \"4GiB\"
   tables.words = { uri = \"s3://bucket/words\", key = \"synset\" }
@@ -39,25 +39,25 @@ they have their defaults. A file:
   aws_region = \"eu-central-1\"
 
 Every query node of a cluster must have the same I/O nodes with the same names.
-So that they can come and go without a restart, have the list followed with
---io-nodes-from:
+With --io-nodes-from the node follows a list, so that I/O nodes can be added and
+removed without a restart:
   kubernetes:[NAMESPACE/]SERVICE[:PORT]
-      the pods behind a Service, by its EndpointSlices; SERVICE,SERVICE where
-      some are of another size
+      the pods of a Service, by its EndpointSlices; SERVICE,SERVICE if some have
+      another size
   dns:HOST:PORT
       SRV records of _grpc._tcp.HOST, else the addresses of HOST
   file:PATH
       a TOML file of [[io_nodes]] with name, endpoint, weight, zone and
-      draining; replace it by renaming another over it";
+      draining; to replace it, rename another file over it";
 
-/// How the node is to be.
+/// Arguments of `bireme query`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", telling(PREFIX)))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", telemetry_help(PREFIX)))]
 pub struct QueryArgs {
     /// A TOML file with settings
     #[arg(long, env = "BIREME_QUERY_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7070]
+    /// The address to listen on; port 0 takes a free port [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     /// The node's name, for traces and status [default: query-0]
@@ -69,14 +69,14 @@ pub struct QueryArgs {
     /// An I/O node to use (repeatable; replaces those of the file)
     #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT", value_hint = ValueHint::Url)]
     io_nodes: Vec<IoEndpoint>,
-    /// Where the list of I/O nodes is that is followed: dns:HOST:PORT, file:PATH or
+    /// The list of I/O nodes to follow: dns:HOST:PORT, file:PATH or
     /// kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT] (replaces those of the file)
     #[arg(long, value_name = "SOURCE", conflicts_with = "io_nodes", value_hint = ValueHint::Other)]
     io_nodes_from: Option<Source>,
-    /// Where Prometheus finds /metrics, such as 0.0.0.0:9464 [default: nowhere]
+    /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
-    /// How long requests may take to end when the node is stopped
+    /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[command(flatten)]
@@ -91,7 +91,7 @@ impl QueryArgs {
         if let Some(name) = &self.name {
             config.name.clone_from(name);
         }
-        NamedUri::check_apart(&self.tables)?;
+        NamedUri::check_names_unique(&self.tables)?;
         for table in &self.tables {
             config.tables.entry(table.name.clone()).or_default().uri.clone_from(&table.uri);
         }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_and_tables_are_added() {
+    fn flags_have_precedence_and_tables_are_added() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("query.toml");
         let text = "nprobes = 3\ntables.a = { uri = \"/a\", key = \"id\" }\n\

@@ -1,4 +1,4 @@
-//! `bireme search`: rows by vector, likeness, words or a filter.
+//! `bireme search`: finds rows by vector, similarity to a row, words or a filter.
 
 use std::path::PathBuf;
 
@@ -22,16 +22,16 @@ Examples:
   model \"a boat\" | bireme search words --vector -
 
 A vector's file holds a JSON array, numbers with spaces or commas between them,
-NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). Rows
-come best first, with `_distance` (smaller is nearer) or `_score` (larger is
-better). With --json a row a line; with --explain as well, a last line
-{\"_explain\": {\"version\", \"exhaustive\", \"stages\"}}, where exhaustive says
+NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). The
+best rows come first, with `_distance` (smaller is nearer) or `_score` (larger
+is better). With --json each row is a line; --explain adds a last line
+{\"_explain\": {\"version\", \"exhaustive\", \"stages\"}}, in which exhaustive says
 whether rows were compared one by one, without an index.";
 
-/// Where `--help` shows what is of searches with --like or --vector alone.
+/// The heading in `--help` of flags that only searches with --like or --vector have.
 const NEAR: &str = "Nearest rows (with --like or --vector)";
 
-/// What to search for.
+/// Arguments of `bireme search`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
@@ -52,10 +52,10 @@ pub struct SearchArgs {
     /// The rows that match words best
     #[arg(long, value_name = "WORDS", value_hint = ValueHint::Other)]
     text: Option<String>,
-    /// A SQL predicate that rows must pass; alone, or with one of the others
+    /// A SQL predicate that rows must match; alone, or with --like, --vector or --text
     #[arg(long, value_name = "SQL", value_hint = ValueHint::Other, value_parser = parse_filter)]
     filter: Option<String>,
-    /// How many rows
+    /// The number of rows to return
     #[arg(
         short,
         value_name = "ROWS",
@@ -64,7 +64,7 @@ pub struct SearchArgs {
         allow_negative_numbers = true
     )]
     k: u32,
-    /// The vector or text column to search, where the table has several
+    /// The vector or text column to search, if the table has several
     #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     column: Option<String>,
     /// Columns to show [default: all but vectors and blobs]
@@ -78,7 +78,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,
-    /// Say where the time went
+    /// Show how long each stage took
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
@@ -88,17 +88,17 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
-    /// What is of another sort of search would be passed over in silence.
+    /// Refuses flags of another kind of search, which would otherwise be ignored.
     fn check(&self) -> Result<()> {
         let is_near = self.like.is_some() || self.vector.is_some();
         let has_column = is_near || self.text.is_some();
-        for (flag, is_set, fits, sorts) in [
+        for (flag, is_set, fits, searches) in [
             ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
             ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
             ("--column", self.column.is_some(), has_column, "--like, --vector or --text"),
         ] {
             if is_set && !fits {
-                let problem = format!("{flag} is of searches with {sorts}; leave it out");
+                let problem = format!("{flag} needs a search with {searches}; leave it out");
                 return Err(CliError::usage(problem));
             }
         }
@@ -139,7 +139,7 @@ impl SearchArgs {
 /// Searches.
 pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
     let connection = args.connection.clone();
-    // First, so that a bad file is told without a connection.
+    // Before connecting, so that a bad file is reported without a connection.
     let request = args.request()?;
     let explain = request.explain;
     let client = connection.open().await?;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_what_is_asked() {
+    fn arguments_become_a_request() {
         let asked = request(&["--text", "a b", "--column", "w", "--filter", "x > 1", "-k", "3"]);
         assert_eq!(asked.by, Some(By::Text(Text { words: "a b".into(), column: "w".into() })));
         assert_eq!(
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_to_search_is_needed_and_enough() {
+    fn exactly_one_kind_of_search_is_accepted() {
         for arguments in [
             &[][..],
             &["--like", "a", "--text", "b"],
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_sort_of_search_is_refused() {
+    fn flags_of_another_kind_of_search_are_refused() {
         for (search, flag) in [
             (["--text", "a"], ["--nprobes", "5"]),
             (["--text", "a"], ["--refine", "0"]),
@@ -236,7 +236,8 @@ mod tests {
             let error = asked(&[search, flag].concat()).unwrap_err();
             assert_eq!(error.exit().number(), 2);
             let said = error.message();
-            assert!(said.starts_with(&format!("{} is of searches with --like", flag[0])), "{said}");
+            let expected = format!("{} needs a search with --like", flag[0]);
+            assert!(said.starts_with(&expected), "{said}");
         }
         let near = ["--like", "a", "--filter", "true", "--nprobes", "5", "--column", "v"];
         assert_eq!(request(&near).nprobes, 5);

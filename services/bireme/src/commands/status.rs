@@ -1,4 +1,4 @@
-//! `bireme status`: the nodes, their caches and counters.
+//! `bireme status`: shows the nodes, their caches and counters.
 
 use clap::Args;
 use client::query::StatusResponse;
@@ -16,15 +16,15 @@ Examples:
   bireme status
   bireme status --json | jq '.io_nodes[] | select(.reachable | not)'
 
-Counters run from the start of each node. Tables are listed when something is
-wrong with them, and always with --json. In `bireme up` both tiers are one
-process, and CPU and memory are given for both alike. When an I/O node does not
-answer the exit code is 4.";
+Counters begin at 0 when a node starts. Tables are listed if they are
+unavailable, and always with --json. With `bireme up` both tiers are one
+process, and both show its CPU time and memory. If an I/O node does not answer,
+the exit code is 4.";
 
-/// What the source of a list is called that is in the configuration: there is nothing to say of it.
+/// The name of the source if the configuration has the list. Nothing is shown about that source.
 const FIXED: &str = "configuration";
 
-/// Of which node.
+/// Arguments of `bireme status`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
@@ -32,32 +32,32 @@ pub struct StatusArgs {
     connection: Connection,
 }
 
-/// Shows it.
+/// Prints the status.
 pub async fn run(args: StatusArgs, out: &mut Output) -> Result<()> {
     let status = args.connection.open().await?.status().await?;
     match out.json() {
         true => out.document(&to_json(&status))?,
-        false => tell(&status, out)?,
+        false => report(&status, out)?,
     }
     out.flush()?;
     unreachable(&status.io_nodes).map_or(Ok(()), |fault| Err(fault.into()))
 }
 
-/// What scripts are told by the exit code, when a node that keeps its chunks does not answer.
+/// Returns a fault if an I/O node does not answer, so that scripts see it in the exit code.
 fn unreachable(nodes: &[IoNode]) -> Option<Fault> {
     let silent: Vec<&IoNode> = nodes.iter().filter(|node| !node.reachable).collect();
     let names = silent.iter().map(|node| format!("{} ({})", name_of(node), node.error));
     let names = names.collect::<Vec<_>>().join(", ");
     let message = format!(
-        "{} of {} without an answer, and the tables answer for them: {names}; see their logs",
+        "{} of {} did not answer, and their rows are read from the tables: {names}; see their logs",
         silent.len(),
         counted(nodes.len() as u64, "I/O node", "I/O nodes"),
     );
     (!silent.is_empty()).then(|| Fault::new(Reason::NodeUnavailable, message))
 }
 
-/// In words.
-fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
+/// Prints the status as text.
+fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
     out.line(format_args!(
         "query node {} (version {}): {} ({} with an error), {} waiting, {} CPU, {}\n",
         status.node,
@@ -88,12 +88,12 @@ fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
     status.io_nodes.iter().for_each(|node| text.row(row(node)));
     out.bytes(text.text(out.width()).as_bytes())?;
     if status.io_nodes.is_empty() {
-        out.line(format_args!("there are no I/O nodes: the tables answer"))?;
+        out.line(format_args!("there are no I/O nodes: all rows are read from the tables"))?;
     }
     if status.fallback_rows > 0 {
         let rows = counted(status.fallback_rows, "row", "rows");
         out.line(format_args!(
-            "\n{rows} came from the tables by this node: their I/O node could not answer"
+            "\n{rows} were read from the tables by this node: their I/O node could not answer"
         ))?;
     }
     for node in status.io_nodes.iter().filter(|node| !node.reachable) {
@@ -116,8 +116,8 @@ fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
     }
     for node in &status.io_nodes {
         for (drives, what) in [
-            (&node.read_only_drives, "takes no more writes: what it has is served"),
-            (&node.retired_drives, "failed and is not used any more: its rows come from the table"),
+            (&node.read_only_drives, "takes no more writes: what it holds is served"),
+            (&node.retired_drives, "failed and is no longer used: its rows come from the table"),
         ] {
             for drive in drives {
                 out.line(format_args!("\ndrive {drive} of {} {what}", node.endpoint))?;
@@ -131,7 +131,7 @@ fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
     let nodes = status.io_nodes.iter().map(|node| (node.endpoint.as_str(), &node.store));
     for (node, store) in [("this query node", &status.store)].into_iter().chain(nodes) {
         if let Some(store) = store.as_ref().filter(|store| store.reads + store.writes > 0) {
-            out.line(format_args!("\n{node} {}", asked(store)))?;
+            out.line(format_args!("\n{node} {}", store_text(store)))?;
         }
     }
     for table in status.tables.iter().filter(|table| !table.error.is_empty()) {
@@ -140,13 +140,13 @@ fn tell(status: &StatusResponse, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Whether a node that is asked already does not say yet that it serves, though its start is warm.
+/// Whether a node that serves requests and has warmed is not ready yet, because it waits for its hit ratio.
 fn waits_for_hits(node: &IoNode) -> bool {
     let is_warm = node.start_warms.iter().all(|warm| warm.done);
     node.reachable && !node.ready && is_warm && node.state() != MemberState::Draining
 }
 
-/// How far a start's warm is that hasn't ended.
+/// Returns the progress of a warm at start that has not ended.
 fn warming(node: &IoNode, warm: &StartWarm) -> String {
     let state = if node.ready { "is ready, and still warms" } else { "is not ready yet: it warms" };
     let (node, table) = (&node.endpoint, &warm.table);
@@ -160,7 +160,7 @@ fn warming(node: &IoNode, warm: &StartWarm) -> String {
     }
 }
 
-/// What each table has of each I/O node's drives.
+/// Returns the bytes and extents of each table on each I/O node's drives.
 fn cached(nodes: &[IoNode]) -> TextTable {
     let mut text = TextTable::new([
         ("I/O node", Align::Left),
@@ -181,7 +181,7 @@ fn cached(nodes: &[IoNode]) -> TextTable {
     text
 }
 
-/// What a table may count on, in words.
+/// Returns a table's guarantee and quota as text.
 fn share(table: &TableUse) -> String {
     let TableUse { minimum_bytes: minimum, maximum_bytes: maximum, pinned, .. } = *table;
     match (minimum, maximum) {
@@ -193,24 +193,25 @@ fn share(table: &TableUse) -> String {
     }
 }
 
-/// Nodes without a name of their own are called after their endpoint.
+/// Returns a node's name, or its endpoint if it has no name.
 fn name_of(node: &IoNode) -> String {
     let name = if node.name.is_empty() { &node.endpoint } else { &node.name };
     name.trim_start_matches("http://").to_owned()
 }
 
-/// What object stores were asked for, in words.
-fn asked(store: &StoreUse) -> String {
+/// Returns the use of object stores as text.
+fn store_text(store: &StoreUse) -> String {
     let mut text = format!(
-        "asked object stores for {} and {}, {} read, ${:.4} at list prices",
+        "sent object stores {} and {}, {} read, ${:.4} at list prices",
         counted(store.reads, "read", "reads"),
         counted(store.writes, "write or listing", "writes or listings"),
         bytes(store.bytes_read),
         store.cost_usd,
     );
-    for (count, what) in
-        [(store.failed, "failed"), (store.refused, "not sent: the store was let be, or hung")]
-    {
+    for (count, what) in [
+        (store.failed, "failed"),
+        (store.refused, "not sent: the circuit breaker was open, or the store hung"),
+    ] {
         if count > 0 {
             text.push_str(&format!("; {count} {what}"));
         }
@@ -218,7 +219,7 @@ fn asked(store: &StoreUse) -> String {
     text
 }
 
-/// Where the list comes from, if it is followed.
+/// Returns the source of the list that is followed, and its state.
 fn followed(membership: &Membership) -> String {
     let Membership { source, generation, age_ms, refused_lists, failures, error, ejections } =
         membership;
@@ -239,7 +240,7 @@ fn followed(membership: &Membership) -> String {
     said
 }
 
-/// How an I/O node stands, in a word.
+/// Returns the name of an I/O node's state.
 pub fn state_of(state: MemberState) -> &'static str {
     match state {
         MemberState::Unspecified => "-",
@@ -251,10 +252,10 @@ pub fn state_of(state: MemberState) -> &'static str {
     }
 }
 
-/// The same of one that does not answer.
+/// Returns the name of the state of a node that does not answer.
 pub fn state_without_answer(state: MemberState) -> &'static str {
     match state {
-        // Who lists it may not have noticed.
+        // Its source may not have noticed yet.
         MemberState::Ready => "unreachable",
         state => state_of(state),
     }
@@ -262,8 +263,8 @@ pub fn state_without_answer(state: MemberState) -> &'static str {
 
 fn row(node: &IoNode) -> Vec<String> {
     let name = name_of(node);
-    let said = if node.reachable { state_of } else { state_without_answer };
-    let mut state = said(node.state()).to_owned();
+    let named = if node.reachable { state_of } else { state_without_answer };
+    let mut state = named(node.state()).to_owned();
     if node.share < node.weight {
         state += &format!(" {:.0}%", node.share / node.weight * 100.0);
     }
@@ -404,7 +405,7 @@ mod tests {
         let warm =
             |done| IoNode { start_warms: vec![StartWarm { done, ..Default::default() }], ..node() };
         assert!(waits_for_hits(&node()) && waits_for_hits(&warm(true)));
-        assert!(!waits_for_hits(&warm(false)), "it warms, and that is said");
+        assert!(!waits_for_hits(&warm(false)), "it still warms, and that is shown instead");
         assert!(!waits_for_hits(&IoNode { ready: true, ..node() }));
         assert!(!waits_for_hits(&IoNode { reachable: false, ..node() }));
         assert!(!waits_for_hits(&IoNode { state: MemberState::Draining.into(), ..node() }));

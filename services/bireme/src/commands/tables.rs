@@ -1,4 +1,4 @@
-//! `bireme tables`: what is served.
+//! `bireme tables`: lists the tables that are served.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ Examples:
   bireme tables
   bireme tables --json --endpoint http://10.0.0.6:7070
 
-A table is `unavailable` when it could not be opened, or was found gone, damaged
-or out of reach when the node last looked for a new version; the reason is below
-(`error` with --json).";
+A table is `unavailable` if it could not be opened, or was missing, damaged or
+unreachable when the node last looked for a new version. The reason is printed
+below the list (with --json in `error`).";
 
-/// Of which node.
+/// Arguments of `bireme tables`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TablesArgs {
@@ -24,7 +24,7 @@ pub struct TablesArgs {
     connection: Connection,
 }
 
-/// Lists them.
+/// Prints the list.
 pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
     let tables = args.connection.open().await?.tables().await?;
     if out.json() {
@@ -54,7 +54,7 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
         text.row(vec![table.name.clone(), version, rows, state.into()]);
     }
     out.bytes(text.text(out.width()).as_bytes())?;
-    // Whole, below the table: it would be cut in there.
+    // Below the list, which would cut the reason off.
     for table in tables.iter().filter(|table| !table.error.is_empty()) {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }

@@ -1,4 +1,4 @@
-//! `bireme take`: rows by address.
+//! `bireme take`: gets rows by address.
 
 use address::RowAddr;
 use clap::{Args, ValueHint};
@@ -16,14 +16,14 @@ Examples:
   bireme take words 0:0 0:1 --skip-missing
 
 A row address is the number that search, get and take show as `_rowaddr`, or
-FRAGMENT:OFFSET. Rows come in the order of the addresses. Addresses without a
-row are named on stderr, and the exit code is 3; the rows of the others are
-printed all the same.";
+FRAGMENT:OFFSET. Rows are printed in the order of the addresses. Addresses
+without a row are named on stderr, and the exit code is 3; the other rows are
+still printed.";
 
 /// Addresses that an error names.
 const ADDRESSES_NAMED: usize = 8;
 
-/// Which rows.
+/// Arguments of `bireme take`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TakeArgs {
@@ -41,7 +41,7 @@ pub struct TakeArgs {
     /// Columns to show [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// Addresses that name no row are no failure: they are named, and the exit code is 0
+    /// Exit with code 0 even if addresses have no row; they are still named on stderr
     #[arg(long)]
     skip_missing: bool,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub struct TakeArgs {
     connection: Connection,
 }
 
-/// Takes the rows, and prints them as they come.
+/// Takes the rows and prints them as they arrive.
 pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
     let layout = if args.addresses.len() == 1 { RowLayout::Records } else { RowLayout::Table };

@@ -1,4 +1,4 @@
-//! `bireme top`: what the nodes do now, again and again.
+//! `bireme top`: shows the nodes' rates and latencies, again and again.
 
 use std::time::Duration;
 
@@ -21,42 +21,42 @@ Examples:
   bireme top
   bireme top --interval 5s --count 12 --json >> minute.jsonl
 
-Latencies are those of the requests within the interval, right to 5 %. The first
-line comes after the first interval. It asks one query node: what others do
-shows in the I/O nodes' numbers only.";
+Latencies are those of the interval's requests, accurate to 5 %. The first line
+comes after the first interval. Only one query node is asked: the requests of
+others show only in the I/O nodes' numbers.";
 
-/// How often, and how many times.
+/// Arguments of `bireme top`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
-    /// How often to look
+    /// The interval between samples
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     interval: Duration,
-    /// How many times to look; left out, until it is interrupted
+    /// The number of intervals to show [default: until it is interrupted]
     #[arg(long, value_name = "N", value_parser = parse_at_least_1)]
     count: Option<u32>,
     #[command(flatten)]
     connection: Connection,
 }
 
-/// Shows it.
+/// Prints the rates of each interval.
 pub async fn run(args: TopArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
     let term = Term::stdout();
     let mut shown = 0;
-    let mut before = look(&client).await?;
+    let mut before = sample(&client).await?;
     let mut ticks = tokio::time::interval_at(Instant::now() + args.interval, args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for _ in 0..args.count.unwrap_or(u32::MAX) {
         ticks.tick().await;
-        let now = look(&client).await?;
+        let now = sample(&client).await?;
         let span = Span { seconds: (now.at - before.at).as_secs_f64(), before: &before.status };
         if out.json() {
             out.line(format_args!("{}", span.to_json(&now.status)))?;
         } else {
             let text = span.to_text(&now.status, out.width()) + "\n";
             if term.is_term() {
-                // What it said before makes room.
+                // The new lines replace those of the last interval.
                 let _ = term.clear_last_lines(shown);
                 shown = text.lines().count();
             }
@@ -68,23 +68,24 @@ pub async fn run(args: TopArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-struct Look {
+/// The nodes' status at one moment.
+struct StatusSample {
     at: Instant,
     status: StatusResponse,
 }
 
-async fn look(client: &QueryClient) -> Result<Look> {
+async fn sample(client: &QueryClient) -> Result<StatusSample> {
     let status = client.clone().status().await?;
-    Ok(Look { at: Instant::now(), status })
+    Ok(StatusSample { at: Instant::now(), status })
 }
 
-/// From one look to the next.
+/// The interval between two samples.
 struct Span<'a> {
     seconds: f64,
     before: &'a StatusResponse,
 }
 
-/// How many a second, and how long they took, in microseconds; nothing of none.
+/// The rate of requests and their latencies in microseconds, which are `None` without requests.
 struct Times {
     per_s: f64,
     p50_us: Option<f64>,
@@ -93,17 +94,17 @@ struct Times {
 
 impl Span<'_> {
     fn per_s(&self, now: u64, before: u64) -> f64 {
-        // A node that began anew counts from 0.
+        // The counters of a restarted node begin at 0.
         now.checked_sub(before).unwrap_or(now) as f64 / self.seconds
     }
 
     fn times(&self, now: Option<&Histogram>, before: Option<&Histogram>) -> Times {
-        let read = |told: Option<&Histogram>| {
-            told.map_or_else(|| Buckets::none(Scale::Seconds), |it| Buckets::of(Scale::Seconds, it))
+        let read = |sent: Option<&Histogram>| {
+            sent.map_or_else(|| Buckets::none(Scale::Seconds), |it| Buckets::of(Scale::Seconds, it))
         };
-        let within = read(now).since(&read(before));
-        let us = |quantile| (within.count() > 0).then(|| within.quantile(quantile) * 1e6);
-        let per_s = within.count() as f64 / self.seconds;
+        let times = read(now).since(&read(before));
+        let us = |quantile| (times.count() > 0).then(|| times.quantile(quantile) * 1e6);
+        let per_s = times.count() as f64 / self.seconds;
         Times { per_s, p50_us: us(0.5), p99_us: us(0.99) }
     }
 
@@ -230,14 +231,14 @@ fn took(us: Option<f64>) -> String {
     us.map_or_else(|| "-".into(), micros)
 }
 
-/// What an I/O node did each second.
+/// The rates of an I/O node.
 struct NodeRates {
     rows: f64,
     drive_reads: f64,
     drive_bytes: f64,
     ram_hits: f64,
     table_rows: f64,
-    /// CPU seconds a second.
+    /// CPU seconds per second.
     cores: f64,
     batches: Times,
     reads: Times,
@@ -255,15 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_interval_and_of_a_node_that_began_anew_from_its_start() {
+    fn rates_are_of_the_interval_or_since_a_nodes_restart() {
         let before = StatusResponse { io_nodes: vec![node(100, &[1, 1])], ..Default::default() };
         let span = Span { seconds: 2.0, before: &before };
         let rates = span.node(&node(300, &[1, 1, 8, 8]));
         assert_eq!((rates.rows, rates.batches.per_s), (100.0, 1.0));
         assert!((8000.0..8800.0).contains(&rates.batches.p50_us.unwrap()));
         assert!(rates.reads.p50_us.is_none());
-        let anew = span.node(&node(50, &[4]));
-        assert_eq!((anew.rows, anew.batches.per_s), (25.0, 0.5));
+        let restarted = span.node(&node(50, &[4]));
+        assert_eq!((restarted.rows, restarted.batches.per_s), (25.0, 0.5));
         let now = StatusResponse { io_nodes: vec![node(300, &[1])], ..Default::default() };
         assert!(span.to_text(&now, 200).contains("io-0"));
         assert_eq!(span.to_json(&now)["io_nodes"][0]["rows_per_s"], 100.0);

@@ -21,11 +21,11 @@ use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
     CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for,
-    check_machine, drain, exit_at_second_signal, logs, next_steps, program, start_io_node,
+    check_machine, drain, exit_at_second_signal, log_help, next_steps, program, start_io_node,
     start_log, table_facts,
 };
 
-/// Where `bireme search` and the like look by themselves.
+/// The address that `bireme search` and other commands use by default.
 const QUERY_LISTEN: &str = "127.0.0.1:7070";
 
 const EXAMPLES: &str = "\
@@ -37,50 +37,50 @@ Examples:
       --io-listen 127.0.0.1:0 --ready-file /tmp/ready.json
 
 The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It
-fills as rows are asked for, or ahead of that by `bireme warm`, and what it has
-is found again after a restart. The file keeps its size on the disk; it can be
-deleted whenever nothing is running. The ready file has the endpoints as JSON;
-it is written once both tiers serve, and removed at the end.";
+fills as rows are requested, or in advance by `bireme warm`, and is kept over
+restarts. The file keeps its size on the disk; it can be deleted while no
+process uses it. The ready file has the endpoints as JSON; it is written once
+both tiers serve, and removed at the end.";
 
-/// What to serve, and how.
+/// Arguments of `bireme up`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", logs(UP_LOG_LEVEL)))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", log_help(UP_LOG_LEVEL)))]
 pub struct UpArgs {
     /// A table to serve (repeatable)
     #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required = true)]
     tables: Vec<NamedUri>,
-    /// Where the query node listens; port 0 takes a free one
+    /// The address of the query node; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN, value_parser = parse_listen)]
     listen: SocketAddr,
-    /// Where the I/O node listens; port 0 takes a free one
+    /// The address of the I/O node; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071", value_parser = parse_listen)]
     io_listen: SocketAddr,
-    /// The name of the cache: processes at the same time need different ones
+    /// The name of the cache; processes that run at the same time need different names
     #[arg(long, default_value = "default", value_hint = ValueHint::Other)]
     name: String,
-    /// The folder of the cache, instead of one by --name
+    /// The folder of the cache [default: one for each --name]
     #[arg(long, env = "BIREME_CACHE_DIR", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     cache_dir: Option<PathBuf>,
-    /// The cache's size on the disk [default: twice what the tables come to, from 256MiB to 4GiB, and
-    /// less where there is less room]
+    /// The cache's size on the disk [default: twice the tables' size, from 256MiB to 4GiB, and less
+    /// if the disk has less room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<ByteSize>,
-    /// The RAM tier in front of the disk; 0 turns it off
+    /// The size of the RAM tier; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     ram_tier: ByteSize,
-    /// Cores for the I/O node, at most what there are; 0 for half of them
+    /// The number of cores for the I/O node; 0 for half of all
     #[arg(long, value_name = "N", default_value_t = 0)]
     io_cores: usize,
-    /// What carries reads out
+    /// The engine for reads and writes
     #[arg(long, default_value = "auto", value_parser = engines())]
     engine: EngineChoice,
-    /// Read through the page cache where the cache's filesystem has no O_DIRECT
+    /// Read through the page cache if the cache's filesystem does not support O_DIRECT
     #[arg(long)]
     allow_buffered: bool,
     /// A file to write once both tiers serve, with their endpoints as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
-    /// How long requests may take to end when the process is stopped
+    /// The time that running requests have to finish when the process is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[command(flatten)]
@@ -100,7 +100,7 @@ impl UpArgs {
             drives: vec![DriveConfig { path: slab.path.clone(), size: Some(slab.size) }],
             serve,
             cores: if self.io_cores == 0 { half } else { self.io_cores },
-            // The query node works on the same cores.
+            // The query node uses the same cores.
             pin: false,
             engine: self.engine,
             allow_buffered: self.allow_buffered,
@@ -120,7 +120,7 @@ impl UpArgs {
 
     fn query_config(&self) -> Result<QueryConfig> {
         let mut config = QueryConfig { listen: self.listen, ..Default::default() };
-        NamedUri::check_apart(&self.tables)?;
+        NamedUri::check_names_unique(&self.tables)?;
         for NamedUri { name, uri } in &self.tables {
             let table = TableConfig { uri: uri.clone(), ..Default::default() };
             config.tables.insert(name.clone(), table);
@@ -130,7 +130,7 @@ impl UpArgs {
     }
 }
 
-/// What serves.
+/// Both nodes and what they serve.
 struct Up {
     io: IoNode,
     query: QueryNode,
@@ -149,7 +149,7 @@ pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     let up = start(&args, config, &runtime)?;
     let state = up.state();
-    tell(&up, &state, out)?;
+    report(&up, &state, out)?;
     if let Some(ready) = &mut ready {
         ready.write(&state)?;
     }
@@ -168,7 +168,7 @@ pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     Ok(outcome?)
 }
 
-/// A port that is taken is told before anything is started.
+/// Checks that the query node's port is free, before anything is started.
 fn check_port(listen: SocketAddr) -> Result<()> {
     match std::net::TcpListener::bind(listen) {
         Ok(_) => Ok(()),
@@ -176,7 +176,7 @@ fn check_port(listen: SocketAddr) -> Result<()> {
     }
 }
 
-/// Tables first: what they lack is told before anything is put on the disk.
+/// Starts both nodes. Tables are opened first, so that an error is reported before anything is written to the disk.
 fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up> {
     check_port(args.listen)?;
     let lake = Lake::new(config.lake_options());
@@ -189,7 +189,7 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let io = start_io_node(args.io_config(&slab, serve, config.storage.clone()))
         .map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
-        tracing::info!(path = %slab.path.display(), "where O_DIRECT is refused, the page cache is used");
+        tracing::info!(path = %slab.path.display(), "if O_DIRECT is refused, the page cache is used");
     }
     let endpoint = format!("http://{}", io.local_addr());
     config.io_nodes = vec![IoNodeConfig::at(endpoint).named(io.config().name.clone())];
@@ -205,7 +205,7 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     Ok(Up { io, query, slab, tables, steps })
 }
 
-/// A size that was asked for is kept to; one that wasn't gives way to what the disk has.
+/// Plans the slab. A requested size must fit the disk; the default size is reduced to what fits.
 fn plan_slab(
     folder: &CacheFolder,
     asked: Option<ByteSize>,
@@ -230,15 +230,15 @@ fn plan_slab(
     Ok(slab)
 }
 
-/// The flags of this command that mend it.
+/// Adds the flags of this command that fix the error.
 fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
-            .hint("where `bireme up` is running already, a second one needs its own --name"),
+            .hint("if `bireme up` is running already, a second one needs its own --name"),
         NodeError::NotOurs { .. } => CliError::from(error)
-            .hint("that is a flag of `bireme io`, here name another folder with --cache-dir"),
+            .hint("that is a flag of `bireme io`; here, name another folder with --cache-dir"),
         NodeError::Slab(_) => {
-            CliError::from(error).hint("--cache-size and --cache-dir say how large and where")
+            CliError::from(error).hint("--cache-size and --cache-dir set its size and folder")
         }
         NodeError::Listen { address, source } => CliError::listen(address, source, "--io-listen"),
         _ => error.into(),
@@ -261,7 +261,7 @@ async fn facts(tables: &[(String, Table)]) -> TableFacts {
 }
 
 impl Up {
-    /// For programs: what the ready file holds.
+    /// Returns the content of the ready file.
     fn state(&self) -> Value {
         let table = |(name, table): &(String, Table)| {
             json!({
@@ -284,7 +284,7 @@ impl Up {
     }
 }
 
-fn tell(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
+fn report(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
     if out.json() {
         out.document(state)?;
         return out.flush();
@@ -296,7 +296,7 @@ fn tell(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
     }
     let cache = up.slab.path.display();
     out.line(format_args!("cache  {cache} ({})", output::bytes(up.slab.size.as_u64())))?;
-    out.line("       fills as rows are asked for, or by `bireme warm`, and is found again after a restart")?;
+    out.line("       fills as rows are requested, or by `bireme warm`, and is kept over restarts")?;
     out.line(format_args!("I/O    http://{} ({})", up.io.local_addr(), up.io.engine()))?;
     out.line(format_args!("query  http://{}\n\nTry next:", up.query.local_addr()))?;
     for step in &up.steps {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn both_nodes_agree_with_what_is_typed() {
+    fn both_nodes_get_the_arguments() {
         let args =
             args("bireme up --table a=/a --table b=/b --io-listen 127.0.0.1:0 --storage region=1");
         let query = args.query_config().unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tables_of_a_name_are_refused() {
+    fn two_tables_with_the_same_name_are_refused() {
         let error = args("bireme up --table a=/a --table a=/b").query_config().unwrap_err();
         assert!(error.message().contains("`a`"), "{error:?}");
     }

@@ -1,4 +1,4 @@
-//! `bireme warm`: a table's rows into the cache, ahead of their use.
+//! `bireme warm`: fills the cache with a table's rows before they are read.
 
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
@@ -21,14 +21,13 @@ Examples:
   bireme warm words --rows 1_000_000..        # all from the millionth row on
   bireme warm words --rows 0..5000,90000..95000
 
-Rows are named by their positions: the order in which a scan brings them,
-counted from 0, deleted ones left out. A chunk is filled whole, so some of their
-neighbours are filled too.
+A row's position is its number in the order of a scan, from 0, without deleted
+rows. Chunks are filled whole, so some neighbours of the rows are filled too.
 
-With --json every step is a line; the last one has \"done\": true. What is filled
-already is skipped, so that a warm that was interrupted goes on where it was.";
+With --json each step is a line; the last one has \"done\": true. Extents that are
+filled already are skipped, so an interrupted warm continues where it stopped.";
 
-/// What to fill.
+/// Arguments of `bireme warm`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WarmArgs {
@@ -40,14 +39,14 @@ pub struct WarmArgs {
     /// Rows to fill, by their positions in the table, half-open [default: all]
     #[arg(long, value_name = "A..B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_row_range)]
     rows: Vec<RowRange>,
-    /// Bytes written a second at most, over all I/O nodes; 0 for as fast as they fill
+    /// Bytes per second that are written at most, over all I/O nodes; 0 for no limit
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     rate: ByteSize,
     #[command(flatten)]
     connection: Connection,
 }
 
-/// Fills.
+/// Fills the cache and prints the progress.
 pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open_unlimited().await?;
     let request = WarmRequest {
@@ -67,12 +66,12 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         bar.set_position(last.extents_done);
         bar.set_message(format!("extents, {} written", bytes(last.bytes_written)));
         if out.json() {
-            tell(&last, false, out)?;
+            report(&last, false, out)?;
         }
     }
     bar.finish_and_clear();
     if out.json() {
-        tell(&last, true, out)?;
+        report(&last, true, out)?;
     } else {
         out.line(format_args!(
             "{} of {} filled ({} already before), {} written in {}",
@@ -84,21 +83,22 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         ))?;
     }
     out.flush()?;
-    // What was filled first goes for what is filled last. A node that doesn't answer now is no failure of the warm.
+    // In a cache that is too small, the last fills evict the first ones. A node that doesn't answer now does not make
+    // the warm fail.
     if let Ok(status) = client.status().await {
         let held = status.io_nodes.iter().map(|node| node.used_bytes).sum::<u64>();
         if status.io_nodes.iter().all(|node| node.reachable) && held < last.bytes_written {
             let (filled, held) = (bytes(last.bytes_written), bytes(held));
             eprintln!(
-                "bireme: {filled} were filled, and the drives hold {held}: what came first has gone again; give them more \
-                 room, or warm fewer rows or columns"
+                "bireme: {filled} were filled, but the drives hold only {held}: the first fills have been evicted; use \
+                 larger drives, or warm fewer rows or columns"
             );
         }
     }
     if last.extents_failed > 0 { Err(failed(&args.table.table, &last).into()) } else { Ok(()) }
 }
 
-fn tell(step: &WarmProgress, done: bool, out: &mut Output) -> Result<()> {
+fn report(step: &WarmProgress, done: bool, out: &mut Output) -> Result<()> {
     out.document(&json!({
         "extents_total": step.extents_total,
         "extents_done": step.extents_done,

@@ -12,7 +12,7 @@ const ELEMENTS_SHOWN: usize = 3;
 /// Bytes of a binary value that are shown.
 const BYTES_SHOWN: usize = 8;
 
-/// The value at `row`: vectors and binaries by their beginning and length, no control characters.
+/// Returns the value at `row` without control characters. Vectors and binaries are shown by their beginning and length.
 pub fn cell(array: &ArrayRef, row: usize) -> String {
     if array.is_null(row) {
         return "null".into();
@@ -35,13 +35,13 @@ fn plain(array: &ArrayRef, row: usize) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The whole value at `row` as it is typed, for keys; `None` for null and what has no text.
-pub fn typed(array: &ArrayRef, row: usize) -> Option<String> {
+/// Returns the whole value at `row` as a user types a key; `None` for null and for values without a text.
+pub fn key_text(array: &ArrayRef, row: usize) -> Option<String> {
     let formatter = ArrayFormatter::try_new(array.as_ref(), &FormatOptions::default()).ok()?;
     if array.is_null(row) { None } else { formatter.value(row).try_to_string().ok() }
 }
 
-/// `[0.12, -0.03, 0.4, … 384]`; `None` if it is no vector of floats.
+/// Returns `[0.12, -0.03, 0.4, … 384]`; `None` if `elements` is not a vector of floats or is short.
 fn vector(elements: &ArrayRef) -> Option<String> {
     if !elements.data_type().is_floating() || elements.len() <= ELEMENTS_SHOWN {
         return None;
@@ -73,10 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_typed_whole() {
+    fn keys_are_shown_whole() {
         let keys: ArrayRef = Arc::new(BinaryArray::from_opt_vec(vec![Some(&[0xab; 9]), None]));
-        assert_eq!(typed(&keys, 0), Some("ab".repeat(9)));
-        assert_eq!(typed(&keys, 1), None);
+        assert_eq!(key_text(&keys, 0), Some("ab".repeat(9)));
+        assert_eq!(key_text(&keys, 1), None);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! The commands that make indexes again.
+//! The commands that build dropped indexes again.
 
 use lake::{IndexInfo, Metric, VectorIndexKind};
 
 use super::shell_word;
 
-/// For a table at `uri` that has `columns`, `key` its key column, and had `indexes`. Several where
-/// the vector indexes are of several kinds: one call takes one. Sizes are left to their defaults,
-/// and what is on columns that are gone is left out.
+/// Returns the commands for a table at `uri` that has `columns`, of which `key` is the key column, and had `indexes`.
+/// One command builds vector indexes of one kind, so several kinds need several commands. Numbers of partitions and
+/// the like get their defaults. Indexes on columns that are gone are left out.
 pub fn index_commands(
     uri: &str,
     columns: &[String],
@@ -47,7 +47,7 @@ pub fn index_commands(
     commands.iter().map(|options| format!("bireme index --table {uri}{options}")).collect()
 }
 
-/// Where they aren't the defaults.
+/// Returns the flags of a vector index's settings that are not the defaults.
 fn settings_of(index: &IndexInfo) -> String {
     let mut settings = String::new();
     if let Ok(kind) = index.kind.parse::<VectorIndexKind>()
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_asked_for_again() {
+    fn commands_build_the_indexes_that_were_there() {
         let columns = ["v", "w", "x", "text", "day", "id"].map(str::to_owned);
         let indexes = [
             index("v", "IVF_RQ", Some(Metric::Cosine)),

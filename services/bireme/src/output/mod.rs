@@ -1,4 +1,4 @@
-//! What goes to stdout: rows, tables and JSON.
+//! Output to stdout: rows, tables and JSON.
 
 mod cell;
 mod index_commands;
@@ -10,7 +10,7 @@ mod stages;
 mod stdout;
 mod text_table;
 
-pub use cell::typed;
+pub use cell::key_text;
 pub use index_commands::index_commands;
 pub use quantity::{bytes, count, counted, micros, rate};
 pub use rows::RowLayout;

@@ -1,31 +1,31 @@
-//! Numbers for people.
+//! Formats numbers for people.
 
 use bytesize::ByteSize;
 
-/// `117,659`.
+/// Formats like `117,659`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
-    let mut said = String::with_capacity(digits.len() + digits.len() / 3);
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            said.push(',');
+            text.push(',');
         }
-        said.push(digit);
+        text.push(digit);
     }
-    said
+    text
 }
 
-/// `1 row`, `117,659 rows`.
+/// Formats like `1 row` or `117,659 rows`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// `1.5 MiB`.
+/// Formats like `1.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
 
-/// A duration in microseconds, with three digits: `950 µs`, `1.23 ms`, `12.3 s`.
+/// Formats a duration in microseconds with three digits: `950 µs`, `1.23 ms`, `12.3 s`.
 pub fn micros(us: f64) -> String {
     let (number, unit) = match us {
         us if us < 999.5 => (us, "µs"),
@@ -35,7 +35,7 @@ pub fn micros(us: f64) -> String {
     format!("{} {unit}", three_digits(number))
 }
 
-/// `512,345`, or `12.3` where there are few.
+/// Formats like `512,345`, or with three digits, like `12.3`, below 1,000.
 pub fn rate(number: f64) -> String {
     if number >= 999.5 { count(number.round() as u64) } else { three_digits(number) }
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_exact_values() {
+    fn numbers_are_formatted() {
         assert_eq!(
             [0, 999, 1000, 117_659, 1_234_567].map(count),
             ["0", "999", "1,000", "117,659", "1,234,567"]

@@ -1,4 +1,4 @@
-//! Rows one below the other, a line a value: for one row, or for a narrow terminal.
+//! Formats rows with one value per line, for a single row or a narrow terminal.
 
 use arrow_array::RecordBatch;
 use console::{Alignment, measure_text_width, pad_str};
@@ -6,7 +6,7 @@ use console::{Alignment, measure_text_width, pad_str};
 use super::cell::cell;
 use crate::escape::one_line;
 
-/// Every value with its column's name; an empty line between rows.
+/// Returns every value with its column's name, and an empty line between rows.
 pub fn records(batch: &RecordBatch) -> String {
     let schema = batch.schema();
     let names: Vec<_> = schema.fields().iter().map(|field| one_line(field.name())).collect();

@@ -1,4 +1,4 @@
-//! Rows: as a table, as records, or as JSON lines.
+//! Formats rows as a table, as records, or as JSON lines.
 
 use arrow_array::RecordBatch;
 use arrow_json::WriterBuilder;
@@ -9,16 +9,16 @@ use super::cell::cell;
 use super::records::records;
 use super::text_table::{Align, TextTable};
 
-/// How rows are laid out for people.
+/// The layout of rows for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
-    /// A line a row, where that fits.
+    /// One row per line, if that fits.
     Table,
-    /// A line a value.
+    /// One value per line.
     Records,
 }
 
-/// Rows as text, no line of a table wider than `width`.
+/// Returns rows as text. No line of a table is wider than `width`.
 pub fn rows_text(batch: &RecordBatch, layout: RowLayout, width: usize) -> String {
     match layout {
         RowLayout::Table => table(batch).fitted(width).unwrap_or_else(|| records(batch)),
@@ -39,7 +39,7 @@ fn table(batch: &RecordBatch) -> TextTable {
     table
 }
 
-/// Rows as JSON lines, nulls written out.
+/// Returns rows as JSON lines, in which nulls are written.
 pub fn json_rows(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
     let builder = WriterBuilder::new().with_explicit_nulls(true);
     let mut writer = builder.build::<_, LineDelimited>(Vec::new());
@@ -72,15 +72,15 @@ mod tests {
     }
 
     #[test]
-    fn json_has_a_line_a_row_and_nulls() {
+    fn json_has_one_row_per_line_and_nulls() {
         let lines = json_rows(&batch()).unwrap();
         let expected = "{\"id\":1,\"word\":\"a long oar\"}\n{\"id\":20,\"word\":null}\n";
         assert_eq!(String::from_utf8(lines).unwrap(), expected);
     }
 
-    /// A reader that makes floats of them loses digits; here none is lost. JSON has no NaN and no infinity.
+    /// Digits may only be lost by a reader that parses numbers as floats. JSON has no NaN and no infinity.
     #[test]
-    fn json_has_every_digit_of_64_bits_and_null_for_what_is_no_number() {
+    fn json_has_every_digit_of_64_bits_and_null_for_nan_and_infinity() {
         let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, 1]));
         let most: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 1]));
         let float: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN, f64::NEG_INFINITY]));

@@ -1,6 +1,6 @@
-//! Words of a command that can be pasted.
+//! Quotes words of a command that can be pasted into a shell.
 
-/// Quoted where a shell would see more in it than a word.
+/// Returns `text`, in quotes unless a shell takes it as one word without them.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
     match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_take_apart_is_quoted() {
+    fn words_with_special_characters_are_quoted() {
         assert_eq!(
             ["s3://b/t", "a b", "it's", "-x", ""].map(shell_word),
             ["s3://b/t", "'a b'", r"'it'\''s'", "'-x'", "''",]

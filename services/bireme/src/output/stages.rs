@@ -1,4 +1,4 @@
-//! Where a request's time went, as a waterfall.
+//! The stages of a request, as a waterfall.
 
 use client::query::Stage;
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::quantity::micros;
 use super::text_table::{Align, TextTable};
 
-/// Characters of the waterfall.
+/// The width of the waterfall, in characters.
 const WATERFALL: usize = 24;
 
-/// A line a stage: its time, when it ran, what it did.
+/// Returns one line per stage: its time, when it ran, and what it did.
 pub fn stages_text(stages: &[Stage], width: usize) -> String {
     let total: u64 =
         stages.iter().filter(|stage| stage.depth == 0).map(|stage| stage.time_us).sum();
@@ -26,7 +26,7 @@ pub fn stages_text(stages: &[Stage], width: usize) -> String {
     table.text(width)
 }
 
-/// The stages as one JSON value.
+/// Returns the stages as one JSON value.
 pub fn stages_json(stages: &[Stage]) -> Value {
     let stage = |stage: &Stage| {
         json!({
@@ -39,7 +39,7 @@ pub fn stages_json(stages: &[Stage]) -> Value {
     stages.iter().map(stage).collect()
 }
 
-/// When each stage began: one after the other at each depth, the inner ones with their outer one.
+/// Returns when each stage began. Stages of one depth follow each other; the first inner one begins with its outer one.
 fn starts(stages: &[Stage]) -> Vec<u64> {
     let (mut outer, mut inner) = (0, 0);
     let start = |(at, stage): (usize, &Stage)| {
@@ -57,7 +57,7 @@ fn starts(stages: &[Stage]) -> Vec<u64> {
     stages.iter().enumerate().map(start).collect()
 }
 
-/// At least one character, so that every stage shows.
+/// Returns the bar of a stage, of at least one character, so that every stage is visible.
 fn bar(start: u64, time: u64, total: u64) -> String {
     let place = |at: u64| (at * WATERFALL as u64 / total.max(1)).min(WATERFALL as u64) as usize;
     let from = place(start).min(WATERFALL - 1);

@@ -1,4 +1,4 @@
-//! The way to stdout.
+//! Writes to stdout.
 
 use std::fmt::Display;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
@@ -12,19 +12,19 @@ use super::rows::{RowLayout, json_rows, rows_text};
 use crate::error::{CliError, Result};
 use crate::escape::lines;
 
-/// Columns of rows that go to no terminal.
+/// The width of rows if stdout is not a terminal.
 const WIDTH_ELSEWHERE: usize = 120;
 
-/// Stdout, in the form that was asked for.
+/// Stdout, as text or as JSON.
 pub struct Output {
     json: bool,
-    /// Of the terminal, or as it was asked for; elsewhere there is no bound.
+    /// The width of the terminal, or that of the variable COLUMNS; `None` if there is neither.
     width: Option<usize>,
     stdout: BufWriter<Stdout>,
 }
 
 impl Output {
-    /// For people, or with `json` for programs.
+    /// Writes text for people, or with `json` JSON for programs.
     pub fn stdout(json: bool) -> Self {
         let stdout = std::io::stdout();
         let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -36,35 +36,35 @@ impl Output {
         Self { json, width, stdout: BufWriter::new(stdout) }
     }
 
-    /// For programs too where the log is for them: both come from one container.
+    /// Switches to JSON if the log is JSON, because both are the output of one container.
     pub fn follow_log(&mut self, format: LogFormat) {
         self.json |= format == LogFormat::Json;
     }
 
-    /// Whether programs read it.
+    /// Returns whether the output is JSON.
     pub fn json(&self) -> bool {
         self.json
     }
 
-    /// Columns of text that fit a line: what goes to no terminal is not cut.
+    /// Returns the width of a line. Without a terminal nothing is cut.
     pub fn width(&self) -> usize {
         self.width.unwrap_or(usize::MAX)
     }
 
-    /// A line, or several. Of what servers and tables have in it, a terminal obeys nothing.
+    /// Writes a line, or several, with escapes: servers and tables may have put escape sequences into it.
     pub fn line(&mut self, text: impl Display) -> Result<()> {
         let text = text.to_string();
         writeln!(self.stdout, "{}", lines(&text)).map_err(|error| CliError::output(&error))
     }
 
-    /// A JSON document, on one line.
+    /// Writes a JSON document on one line.
     pub fn document(&mut self, document: &impl Serialize) -> Result<()> {
         serde_json::to_writer(&mut self.stdout, document)
             .map_err(|error| CliError::output(&error.into()))?;
         self.line("")
     }
 
-    /// Rows: laid out for people, or a JSON line a row.
+    /// Writes rows for people, or as JSON lines.
     pub fn rows(&mut self, rows: &RecordBatch, layout: RowLayout) -> Result<()> {
         if !self.json {
             let text = rows_text(rows, layout, self.width.unwrap_or(WIDTH_ELSEWHERE));
@@ -78,12 +78,12 @@ impl Output {
         self.bytes(&json)
     }
 
-    /// Bytes as they are.
+    /// Writes bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stdout.write_all(bytes).map_err(|error| CliError::output(&error))
     }
 
-    /// Hands on what is buffered.
+    /// Writes what is buffered.
     pub fn flush(&mut self) -> Result<()> {
         self.stdout.flush().map_err(|error| CliError::output(&error))
     }

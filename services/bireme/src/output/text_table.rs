@@ -1,4 +1,4 @@
-//! Tables of text, fitted to the terminal.
+//! Tables of text that fit the terminal.
 
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
@@ -10,12 +10,12 @@ const GAP: &str = "  ";
 /// A column that has to be cut keeps at least so many characters.
 const WIDTH_MIN: usize = 8;
 
-/// Where a column's text stands.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -27,21 +27,21 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// Without rows.
+    /// Creates a table without rows.
     pub fn new<'a>(headers: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let header = |(name, align)| (one_line(name).into_owned(), align);
         let headers = headers.into_iter().map(header).collect();
         Self { headers, rows: Vec::new() }
     }
 
-    /// One more row; as many cells as there are headers.
+    /// Adds a row, which has as many cells as there are headers.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.headers.len());
         let cells = cells.into_iter().map(|cell| one_line(&cell).into_owned()).collect();
         self.rows.push(cells);
     }
 
-    /// The text, no line wider than `width`; `None` when the columns can't be cut so far.
+    /// Returns the text with no line wider than `width`; `None` if the columns can't be cut so far.
     pub fn fitted(&self, width: usize) -> Option<String> {
         let natural: Vec<usize> =
             (0..self.headers.len()).map(|at| self.natural_width(at)).collect();
@@ -50,7 +50,7 @@ impl TextTable {
         Some(self.lines(&widths))
     }
 
-    /// The text, cut where it can be cut, however wide.
+    /// Returns the text, cut to `width` if the columns can be cut so far.
     pub fn text(&self, width: usize) -> String {
         self.fitted(width).unwrap_or_else(|| {
             let natural: Vec<usize> =
@@ -84,8 +84,8 @@ impl TextTable {
     }
 }
 
-/// Widths that add up to at most `room`: the widest columns are cut to a common width, which is the
-/// largest that fits. `None` if it would be under `min`.
+/// Returns widths that add up to at most `room`: the widest columns are cut to a common width, which is the largest
+/// that fits. `None` if it would be under `min`.
 fn fit(natural: &[usize], room: usize, min: usize) -> Option<Vec<usize>> {
     let total = |cap: usize| natural.iter().map(|&width| width.min(cap)).sum::<usize>();
     let widest = natural.iter().copied().max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Where `bireme up` keeps its cache, and how large it may be.
+//! The folder of the cache of `bireme up`, and the size of its slab.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -11,17 +11,19 @@ use bytesize::ByteSize;
 use crate::error::{CliError, Result};
 use crate::machine::free_bytes;
 
-/// What is left free on the disk, beside a twentieth of what is free.
+/// Left free on the disk, beside a twentieth of its free space.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 /// The smallest cache: seven segments that hold an extent each, and the superblock.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// Segments that a small slab would be divided into, were there no superblock.
+/// A small slab's size divided by its segments' size. The superblock leaves room for one segment less.
 const SEGMENTS_MIN: u64 = 8;
 
-/// The longest segment, and the unit of sizes.
+/// The longest segment.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// The unit of sizes.
 const MIB: u64 = 1 << 20;
 
 /// A folder for the cache.
@@ -31,20 +33,20 @@ pub struct CacheFolder(PathBuf);
 /// The file that holds the extents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slab {
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
-    /// Its size.
+    /// The file's size.
     pub size: ByteSize,
-    /// The I/O node's segments.
+    /// The size of a segment.
     pub segment: ByteSize,
-    /// Whether the disk has no room for what was asked for.
+    /// Whether it is smaller than requested, because the disk has no room for more.
     pub is_smaller: bool,
-    /// What was free on the disk before, beside the file.
+    /// Free space on the disk, beside what the file has already.
     pub free: ByteSize,
 }
 
 impl CacheFolder {
-    /// `folder` if given, else `bireme/up/NAME` in the user's cache folder.
+    /// Returns `folder` if given, else `bireme/up/NAME` in the user's cache folder.
     pub fn locate(
         folder: Option<&Path>,
         name: &str,
@@ -59,22 +61,23 @@ impl CacheFolder {
         let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
         let base = base.ok_or_else(|| {
-            CliError::usage("there is no HOME to keep a cache in; name a folder with --cache-dir")
+            CliError::usage("HOME is not set to an absolute path; name a folder with --cache-dir")
         })?;
         Ok(Self(base.join("bireme/up").join(name)))
     }
 
-    /// Makes the folder, with mode 0700 as all folders above it that are missing, and plans a slab of `wanted` bytes, or of what the disk has room for.
+    /// Creates the folder and its missing parents with mode 0700, and plans a slab of `wanted` bytes, or of as much as
+    /// the disk has room for.
     pub fn slab(&self, wanted: ByteSize) -> Result<Slab> {
         let shown = self.0.display();
         let folder = DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
         folder.map_err(|error| cannot_make(&self.0, &error))?;
         let free = free_bytes(&self.0).map_err(|error| {
-            let doing = format!("the free space of {shown} can't be told");
+            let doing = format!("the free space of {shown} can't be read");
             CliError::os(&doing, &error, "name another folder with --cache-dir")
         })?;
         let path = self.0.join("slab");
-        // What the file has already is not asked of the disk again.
+        // The file's blocks need no free space.
         let held = std::fs::metadata(&path).map_or(0, |found| found.blocks() * 512);
         let Some(size) = size(wanted.as_u64(), free, held) else {
             return Err(too_small(&self.0, wanted, free));
@@ -93,11 +96,11 @@ impl CacheFolder {
 
 fn cannot_make(folder: &Path, error: &io::Error) -> CliError {
     const MEND: &str = "name another with --cache-dir";
-    let doing = format!("the cache folder {} can't be made", folder.display());
+    let doing = format!("the cache folder {} can't be created", folder.display());
     match error.kind() {
-        // Its parents were to be made as well: this is a filesystem that makes no folders.
+        // Missing parents are created as well, so this filesystem, such as /proc, allows no new folders.
         io::ErrorKind::NotFound => {
-            CliError::folder(format!("{doing}: its filesystem takes no folders; {MEND}"))
+            CliError::folder(format!("{doing}: its filesystem allows no new folders; {MEND}"))
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             CliError::usage(format!("{doing}: a file is in its place; {MEND}"))
@@ -120,7 +123,7 @@ fn too_small(folder: &Path, wanted: ByteSize, free: u64) -> CliError {
     ))
 }
 
-/// As much of `wanted` as there is room for, in whole MiB.
+/// Returns as much of `wanted` as there is room for, in whole MiB; `None` if that is too small for a cache.
 fn size(wanted: u64, free: u64, held: u64) -> Option<u64> {
     let room = held + (free - free / 20).saturating_sub(RESERVE_BYTES);
     let size = wanted.min(room) / MIB * MIB;
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_is_the_users() {
+    fn the_folder_is_in_the_users_cache_folder() {
         let locate = |folder: Option<&str>, name: &str, pairs: &[(&str, &str)]| {
             let variable = |name: &str| {
                 pairs.iter().find(|(it, _)| *it == name).map(|(_, value)| OsString::from(value))
@@ -173,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cant_be_made_is_named_with_what_to_do() {
+    fn a_folder_that_cant_be_created_is_named_with_what_to_do() {
         for (folder, exit, why) in [
-            ("/proc/nonexistent/cache", 6, "takes no folders"),
+            ("/proc/nonexistent/cache", 6, "allows no new folders"),
             ("/proc/version", 2, "a file is in its place"),
             ("/proc/version/cache", 2, "a file is in its place"),
             // The filesystem of /proc has no room at all.

@@ -1,4 +1,4 @@
-//! Whether a node's settings fit the machine: what doesn't is told before anything is started.
+//! Checks that a node's settings fit the machine, before anything is started.
 
 use bytesize::ByteSize;
 use io_node::IoConfig;
@@ -6,16 +6,16 @@ use io_node::IoConfig;
 use crate::error::{CliError, Result};
 use crate::machine;
 
-/// What the settings are called where they were made.
+/// Names of the settings, for errors: those of the flags or of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct SettingNames {
-    /// Of the cores.
+    /// The name of the setting for cores.
     pub cores: &'static str,
-    /// Of the RAM tier.
+    /// The name of the setting for the RAM tier.
     pub ram_tier: &'static str,
 }
 
-/// Refuses more cores or memory than there is.
+/// Refuses more cores or memory than the machine has.
 pub fn check_machine(config: &IoConfig, names: SettingNames) -> Result<()> {
     check(config, names, machine::cores(), process::memory_bytes())
 }
@@ -36,7 +36,7 @@ fn check(
     match memory_bytes.map(ByteSize::b).filter(|memory| config.ram_tier > *memory) {
         None => Ok(()),
         Some(memory) => Err(CliError::usage(format!(
-            "{} is {}, and there is {} of memory; ask for a part of it",
+            "{} is {}, and there is {} of memory; ask for less",
             names.ram_tier,
             config.ram_tier.display().iec(),
             memory.display().iec()
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_machine_has_not_is_refused_with_what_it_has() {
+    fn more_than_the_machine_has_is_refused() {
         let names = SettingNames { cores: "--io-cores", ram_tier: "--ram-tier" };
         let said = |cores, ram_tier, memory| {
             let config = IoConfig { cores, ram_tier, ..Default::default() };

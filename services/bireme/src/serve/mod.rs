@@ -9,7 +9,7 @@ mod next_steps;
 mod ready_file;
 mod signals;
 mod table_facts;
-mod telling;
+mod telemetry_help;
 
 pub use cache_folder::{CacheFolder, Slab};
 pub use cache_size::cache_size_for;
@@ -20,4 +20,4 @@ pub use next_steps::{TableFacts, next_steps, program};
 pub use ready_file::ReadyFile;
 pub use signals::{Signals, exit_at_second_signal};
 pub use table_facts::table_facts;
-pub use telling::{logs, telling};
+pub use telemetry_help::{log_help, telemetry_help};

@@ -4,23 +4,23 @@ use std::path::PathBuf;
 
 use crate::output::shell_word;
 
-/// How many are shown.
+/// The number of commands that are shown.
 const STEPS: usize = 3;
 
-/// What a table can be asked.
+/// The facts of a table that commands to try on it are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFacts {
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// A key that there is.
+    /// The key of one of its rows.
     pub key: Option<String>,
-    /// Words that there are, if it has a text index.
+    /// Words of one of its rows, if it has a text index.
     pub words: Option<String>,
-    /// Whether it has a vector to search by.
+    /// Whether it has a vector column to search by.
     pub has_vector: bool,
 }
 
-/// Three commands of `program`, those that show most first.
+/// Returns three commands of `program`, those that show most first.
 pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> Vec<String> {
     let name = shell_word(&facts.name);
     let mut steps = Vec::new();
@@ -42,7 +42,7 @@ pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> 
     steps.iter().map(|step| format!("{program} {step}{at}")).collect()
 }
 
-/// What a shell finds this program by: its name where that is how it was started, else its path.
+/// Returns how a shell finds this program: by its name if it was started by its name, else by its path.
 pub fn program() -> String {
     let typed = std::env::args_os().next().map(PathBuf::from);
     let path = typed.filter(|typed| typed.components().count() > 1);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_fit_the_table() {
+    fn commands_fit_the_table() {
         let words = TableFacts {
             name: "words".into(),
             key: Some("it's".into()),

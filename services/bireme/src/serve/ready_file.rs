@@ -1,7 +1,7 @@
-//! The file that says that a process serves, so that scripts needn't poll its ports.
+//! The ready file, which exists while a process serves, so that scripts need not poll its ports.
 //!
-//! Its folder may be one that others can write to, such as `/tmp`. So the file is made under a name that nobody can
-//! guess, never through a link, and renamed; and nothing is removed that this user's processes did not make.
+//! Others may be able to write to its folder, such as `/tmp`. So the file is created under a name that nobody can
+//! guess, never through a link, and then renamed; and only files that this user's processes created are removed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -14,19 +14,20 @@ use serde_json::Value;
 
 use crate::error::{CliError, Result};
 
-/// Written once the process serves, removed when it no longer does.
+/// A file that is written once the process serves, and removed when it stops.
 pub struct ReadyFile {
     path: PathBuf,
-    /// What was written, and nothing else is removed. Open, so that no other file has its inode.
+    /// The file that was written: only this one is removed. It stays open, so that no other file gets its inode.
     written: Option<File>,
 }
 
 impl ReadyFile {
-    /// Removes what an earlier process left, so that it can't be taken for this one's, and tries
-    /// whether a file can be made there: a process that can't say that it serves needn't begin to.
+    /// Removes the file of an earlier process, so that it can't be taken for this one's, and checks that a file can be
+    /// created there, so that a bad path is reported before the process serves.
     ///
     /// # Errors
-    /// Also if anything but a regular file of this user is in its place: somebody else's file, a link, a folder.
+    /// Fails if no file can be created, or if anything but a regular file of this user is in its place: somebody
+    /// else's file, a link, a folder.
     pub fn prepare(path: &Path) -> Result<Self> {
         remove_earlier(path).map_err(|error| fault(path, &error))?;
         let (file, unfinished) = create_beside(path).map_err(|error| fault(path, &error))?;
@@ -35,7 +36,7 @@ impl ReadyFile {
         Ok(Self { path: path.to_owned(), written: None })
     }
 
-    /// Whoever sees the file sees all of it.
+    /// Writes the file. It is complete as soon as it is visible.
     pub fn write(&mut self, state: &Value) -> Result<()> {
         self.written = Some(replace(&self.path, state).map_err(|error| fault(&self.path, &error))?);
         Ok(())
@@ -63,13 +64,13 @@ fn remove_earlier(path: &Path) -> io::Result<()> {
         return Err(ErrorKind::IsADirectory.into());
     }
     if !found.is_file() || found.uid() != geteuid().as_raw() {
-        let what = "something else than a file of this user is in its place";
+        let what = "something other than a file of this user is in its place";
         return Err(io::Error::new(ErrorKind::AlreadyExists, what));
     }
     std::fs::remove_file(path)
 }
 
-/// Writes `state` to a new file, and gives that the name `path`.
+/// Writes `state` to a new file and renames it to `path`.
 fn replace(path: &Path, state: &Value) -> io::Result<File> {
     let (mut file, unfinished) = create_beside(path)?;
     let written = writeln!(file, "{state}").and_then(|()| std::fs::rename(&unfinished, path));
@@ -79,7 +80,7 @@ fn replace(path: &Path, state: &Value) -> io::Result<File> {
     written.map(|()| file)
 }
 
-/// A new file, in the folder of `path`, that only this user can read.
+/// Creates a file in the folder of `path` that only this user can read.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:016x}.new", rand::random::<u64>()));
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_there_while_the_process_serves() {
+    fn the_file_exists_while_the_process_serves() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         std::fs::write(&path, "old").unwrap();
@@ -128,7 +129,7 @@ mod tests {
         for to in [&target, &folder.path().join("nothing")] {
             symlink(to, &path).unwrap();
             let error = ReadyFile::prepare(&path).err().unwrap();
-            assert!(error.message().contains("something else"), "{error:?}");
+            assert!(error.message().contains("something other"), "{error:?}");
             assert!(path.symlink_metadata().unwrap().is_symlink());
             std::fs::remove_file(&path).unwrap();
         }
@@ -146,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn a_place_where_it_cant_be_is_told_before_the_process_serves() {
+    fn a_path_that_cant_be_written_is_reported_before_the_process_serves() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let within_a_file = file.path().join("ready");
+        let path_in_a_file = file.path().join("ready");
         for (path, exit) in
-            [(Path::new("/nonexistent/ready"), 3), (&within_a_file, 2), (Path::new("/proc"), 2)]
+            [(Path::new("/nonexistent/ready"), 3), (&path_in_a_file, 2), (Path::new("/proc"), 2)]
         {
             let error = ReadyFile::prepare(path).err().unwrap();
             assert!(error.message().contains("--ready-file"), "{error:?}");

@@ -4,17 +4,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Result};
 
-/// How a shell sees a process that was interrupted.
+/// The exit code that shells report for an interrupted process.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Listens for both.
+/// A listener for both signals.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// From now on signals don't end the process. Must be called within a runtime.
+    /// Listens from now on, so that the signals do not end the process. Must be called in a runtime.
     pub fn listen() -> Result<Self> {
         let on = |kind| signal(kind).map_err(|e| CliError::os("signals can't be caught", &e, ""));
         Ok(Self {
@@ -23,7 +23,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one, and says which.
+    /// Waits for a signal and returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -32,9 +32,9 @@ impl Signals {
     }
 }
 
-/// Whoever signals twice doesn't want to wait.
+/// Ends the process at the next signal: whoever sends a second one does not want to wait.
 pub async fn exit_at_second_signal(mut signals: Signals) {
     let signal = signals.next().await;
-    tracing::warn!(signal, "a second signal: what was still running is dropped");
+    tracing::warn!(signal, "second signal: exiting without waiting for running work");
     std::process::exit(EXIT_INTERRUPTED);
 }

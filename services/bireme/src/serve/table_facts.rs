@@ -1,21 +1,21 @@
-//! What a table can be asked, found by looking at one of its rows.
+//! Finds out what commands to try on a table, by reading one of its rows.
 
 use address::RowAddr;
 use lake::Table;
 
 use super::next_steps::TableFacts;
-use crate::output::typed;
+use crate::output::key_text;
 
-/// Rows that are looked at for one that is not deleted.
+/// Rows that are tried to find one that is not deleted.
 const ROWS_TRIED: u32 = 64;
 
 /// Words of a text that are suggested.
 const WORDS: usize = 2;
 
-/// Shorter ones are mostly those that a text index leaves out.
+/// Shorter words are mostly stop words, which a text index leaves out.
 const WORD_BYTES_MIN: usize = 5;
 
-/// What can be told of the table; nothing is lost where it can't.
+/// Returns what could be found out. Errors are ignored: without facts, other commands are suggested.
 pub async fn table_facts(name: &str, table: &Table) -> TableFacts {
     let indexes = table.indexes().await.unwrap_or_default();
     let text = indexes.iter().find(|index| index.is_text()).and_then(|index| index.columns.first());
@@ -35,7 +35,7 @@ pub async fn table_facts(name: &str, table: &Table) -> TableFacts {
     }
 }
 
-/// A value of the column that is there.
+/// Returns the column's value in a row that is not deleted.
 async fn value(table: &Table, column: &str) -> Option<String> {
     let fragment = table.fragments().iter().find(|it| it.deleted_rows < it.physical_rows)?;
     let offsets = 0..fragment.physical_rows.min(ROWS_TRIED);
@@ -44,7 +44,7 @@ async fn value(table: &Table, column: &str) -> Option<String> {
     let live = (0..tried.len()).find(|at| !missing.contains(at))?;
     let row = table.take(&[tried[live]], &[column.to_owned()]).await.ok()?;
     let array = row.columns().first().filter(|array| !array.is_empty())?;
-    typed(array, 0)
+    key_text(array, 0)
 }
 
 fn first_words(text: &str) -> String {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_taken_from_the_beginning() {
+    fn the_first_long_words_are_taken() {
         assert_eq!(first_words("[that which a small boat, for rowing]"), "which small");
         assert_eq!(first_words("a b"), "");
     }

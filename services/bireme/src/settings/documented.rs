@@ -1,6 +1,6 @@
-//! `docs/operating/settings.md`, made of the settings' own definitions: texts and types are those of the forms that
-//! files are read into, defaults what the forms have when nothing is said, flags and variables what can be typed.
-//! `BIREME_WRITE_DOCS=1` writes it anew.
+//! Generates the tables of `docs/operating/settings.md` from the code: texts and types from the structs that files are
+//! read into, defaults from those structs without any settings, flags and variables from the commands.
+//! `BIREME_WRITE_DOCS=1` writes the file; otherwise the test compares it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -21,7 +21,7 @@ use super::scalar::{Scalar, io_scalars, query_scalars};
 use crate::cli::Cli;
 use crate::commands::{io, query};
 
-/// Flags that are not called what their setting is.
+/// Flags with another name than their setting.
 const RENAMED: [(&str, &str); 5] = [
     ("no-pin", "pin"),
     ("drive", "drives"),
@@ -30,28 +30,28 @@ const RENAMED: [(&str, &str); 5] = [
     ("metrics", "telemetry.metrics_listen"),
 ];
 
-/// Forms that nodes of both tiers have; they are told of once.
+/// Structs that nodes of both tiers have; they are documented once.
 const SHARED: [&str; 3] = ["ServerTlsConfig", "StoreLimits", "TelemetryConfig"];
 
-/// Where nothing is to be said.
+/// An empty cell.
 const NOTHING: &str = "–";
 
-/// A node's settings, or a part of them.
+/// A struct of a node's settings.
 struct Form {
     fields: Vec<Field>,
-    /// What a form has of which only the required fields are given.
+    /// The values if only the required fields are given.
     defaults: Value,
     required: Vec<String>,
 }
 
 struct Field {
     name: String,
-    /// As in Rust.
+    /// The type in Rust.
     kind: String,
     text: String,
 }
 
-/// How a field holds what it holds, and what that is.
+/// Whether a field holds one value, a list or a map, and the values' type.
 enum Holds<'a> {
     One(&'a str),
     Many(&'a str),
@@ -60,21 +60,21 @@ enum Holds<'a> {
 
 impl Form {
     fn of<T: DeserializeOwned + Serialize>(name: &str, source: &str) -> Self {
-        let (mut said, mut required) = (toml::Table::new(), Vec::new());
+        let (mut given, mut required) = (toml::Table::new(), Vec::new());
         let form: T = loop {
-            let error = match toml::Value::Table(said.clone()).try_into::<T>() {
+            let error = match toml::Value::Table(given.clone()).try_into::<T>() {
                 Ok(form) => break form,
                 Err(error) => error.message().to_owned(),
             };
             let field = error.strip_prefix("missing field `").and_then(|it| it.strip_suffix('`'));
             let field = field.unwrap_or_else(|| panic!("{name}: {error}")).to_owned();
-            said.insert(field.clone(), "x".into());
+            given.insert(field.clone(), "x".into());
             required.push(field);
         };
         let (fields, defaults) = (fields(name, source), serde_json::to_value(form).unwrap());
         let found: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
         let held = defaults.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(found, held, "what {name} is read to have, and has");
+        assert_eq!(found, held, "fields of {name} in its source, and when serialized");
         Self { fields, defaults, required }
     }
 
@@ -95,7 +95,7 @@ impl Form {
     }
 }
 
-/// What stands in the definition of a form, which rustfmt keeps to one field a line.
+/// Reads the fields from a struct's definition, which rustfmt keeps to one field per line.
 fn fields(form: &str, source: &str) -> Vec<Field> {
     let begin = format!("pub struct {form} {{\n");
     let (_, after) = source.split_once(&begin).unwrap_or_else(|| panic!("no {form}"));
@@ -116,20 +116,20 @@ fn fields(form: &str, source: &str) -> Vec<Field> {
 
 impl Field {
     fn holds(&self) -> Holds<'_> {
-        let within = |begin: &str| self.kind.strip_prefix(begin)?.strip_suffix('>');
-        if let Some(kind) = within("Vec<") {
+        let argument = |begin: &str| self.kind.strip_prefix(begin)?.strip_suffix('>');
+        if let Some(kind) = argument("Vec<") {
             Holds::Many(kind)
         } else if let Some(kind) =
-            within("BTreeMap<String, ").or_else(|| within("HashMap<String, "))
+            argument("BTreeMap<String, ").or_else(|| argument("HashMap<String, "))
         {
             Holds::Named(kind)
         } else {
-            Holds::One(within("Option<").unwrap_or(&self.kind))
+            Holds::One(argument("Option<").unwrap_or(&self.kind))
         }
     }
 }
 
-/// How a value of a Rust type is written.
+/// Returns how a value of a Rust type is written in a file.
 fn written(kind: &str) -> String {
     match kind {
         "ByteSize" => "size: `64GiB`".into(),
@@ -143,11 +143,11 @@ fn written(kind: &str) -> String {
         "EngineChoice" => choices::<EngineChoice>(),
         "Admission" => choices::<Admission>(),
         "LogFormat" => choices::<LogFormat>(),
-        _ => panic!("it is not known how a {kind} is written"),
+        _ => panic!("no text says how a {kind} is written"),
     }
 }
 
-/// What the form itself says that it takes.
+/// Returns the names that an enum accepts, as serde's error lists them.
 fn choices<T: DeserializeOwned>() -> String {
     let unknown = toml::Value::String("?".into()).try_into::<T>().err().unwrap();
     let (_, expected) = unknown.message().split_once("expected ").unwrap();
@@ -155,10 +155,10 @@ fn choices<T: DeserializeOwned>() -> String {
     format!("`{}`", names.join("`, `"))
 }
 
-/// Every setting of some forms.
+/// A table of the settings of some structs.
 struct Table<'a> {
     forms: &'a BTreeMap<&'static str, Form>,
-    /// What variables begin with, and which settings have one.
+    /// The prefix of the variables, and the settings that have one.
     variables: (String, Vec<Scalar>),
     flags: BTreeMap<String, String>,
     out: String,
@@ -206,7 +206,7 @@ impl Table<'_> {
 const HEAD: &str =
     "| key | flag | variable | default | written as | |\n|---|---|---|---|---|---|\n";
 
-/// The command's flags that are settings, by the setting; and those that are none.
+/// Returns the command's flags that set a setting, by the setting, and its other flags.
 fn flags(command: &Command, keys: &[String]) -> (BTreeMap<String, String>, Vec<Arg>) {
     let (mut flags, mut others) = (BTreeMap::new(), Vec::new());
     for arg in command.get_arguments() {
@@ -221,7 +221,7 @@ fn flags(command: &Command, keys: &[String]) -> (BTreeMap<String, String>, Vec<A
     (flags, others)
 }
 
-/// Flags that are no settings of a file, with the commands that take them.
+/// Flags that set no setting, with the commands that take them.
 #[derive(Default)]
 struct Others(Vec<(String, Vec<String>)>);
 
@@ -285,7 +285,7 @@ fn forms() -> BTreeMap<&'static str, Form> {
     ])
 }
 
-/// The tables by the names that they have in the document.
+/// Returns the tables by their names in the document.
 fn tables() -> [(&'static str, String); 4] {
     let forms = forms();
     let cli = Cli::command();
@@ -318,7 +318,7 @@ fn tables() -> [(&'static str, String); 4] {
     {
         both.add(section, form);
     }
-    assert!(both.flags.is_empty(), "flags of no setting: {:?}", both.flags);
+    assert!(both.flags.is_empty(), "flags without a setting: {:?}", both.flags);
 
     command("up")
         .get_arguments()
@@ -354,6 +354,6 @@ fn every_setting_is_documented() {
     }
     assert!(
         document == text,
-        "docs/operating/settings.md is not what the code says; write it anew with BIREME_WRITE_DOCS=1"
+        "docs/operating/settings.md differs from the code; run this test with BIREME_WRITE_DOCS=1"
     );
 }

@@ -1,5 +1,5 @@
-//! The environment over the file. Where they come to no configuration together, each layer is checked on its own, so
-//! that an error names the file and line, or the variable.
+//! Merges the environment over the file. If the result is not valid, each layer is checked on its own, so that the
+//! error names the file and line, or the variable.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::scalar::Scalar;
 use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
 use crate::error::{CliError, Result};
 
-/// The variables whose name begins with `prefix`, without those that say where the file is.
+/// Returns the variables whose names begin with `prefix`, under the rest of their names, except the one for the file.
 pub fn environment(prefix: &str) -> Vec<(String, String)> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.to_str()?.strip_prefix(prefix)?.to_owned();
@@ -22,7 +22,7 @@ pub fn environment(prefix: &str) -> Vec<(String, String)> {
     variables
 }
 
-/// The configuration in `file`, under what `variables` (their names without `prefix`) say.
+/// Returns the configuration in `file`, overridden by `variables` (with their names without `prefix`).
 pub fn layered<T: DeserializeOwned>(
     file: Option<&Path>,
     prefix: &str,
@@ -44,30 +44,30 @@ pub fn layered<T: DeserializeOwned>(
         alone.push((name, scalar.field, one));
         put(&mut settings, scalar.field, value);
     }
-    let whole = match typed(settings.clone()) {
+    let merged = match typed(settings.clone()) {
         Ok(configuration) => return Ok(configuration),
-        Err(error) => said(&error),
+        Err(error) => message_of(&error),
     };
     for (name, field, one) in alone {
-        // A setting may be nothing without others of its section, where the file may be at fault.
+        // A setting may be invalid without others of its section, and these may be the file's fault.
         if typed::<T>(one).is_err()
             && let Err(error) = typed::<T>(section_of(&settings, field))
-            && misfit.as_ref().is_none_or(|misfit| misfit.said != said(&error))
+            && misfit.as_ref().is_none_or(|misfit| misfit.why != message_of(&error))
         {
-            return Err(CliError::usage(format!("{prefix}{name}: {}", said(&error))));
+            return Err(CliError::usage(format!("{prefix}{name}: {}", message_of(&error))));
         }
     }
-    Err(CliError::usage(misfit.map_or(whole, |Misfit { at, said }| format!("{at}: {said}"))))
+    Err(CliError::usage(misfit.map_or(merged, |Misfit { at, why }| format!("{at}: {why}"))))
 }
 
-/// Why a file is no configuration by itself, which what is over it may mend.
+/// Why the file alone is not a valid configuration. Variables may correct that.
 struct Misfit {
     /// File and line.
     at: String,
-    said: String,
+    why: String,
 }
 
-/// The settings of the section that a field is in; of one that is in none, it alone.
+/// Returns the settings of the field's section, or the field alone if it is in none.
 fn section_of(settings: &Table, field: &str) -> Table {
     let first = field.split('.').next().unwrap_or(field);
     settings
@@ -81,26 +81,26 @@ fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::d
     Value::Table(settings).try_into()
 }
 
-/// What is wrong, with an example of what is right where the library that read it gives none, and with the key that is
-/// likely meant in place of all that there are.
-fn said(error: &toml::de::Error) -> String {
+/// Returns the error's message. An example is added where the library gives none, and the list of all keys is replaced
+/// by the one that was likely meant.
+fn message_of(error: &toml::de::Error) -> String {
     let examples = [
         ("expected parsable string", SIZE_EXPECTED),
         ("expected a duration", DURATION_EXPECTED),
         ("invalid socket address syntax", ADDRESS_EXPECTED),
     ];
-    let said = error.message().to_owned();
-    if let Some((unknown, known)) = unknown_field(&said)
+    let message = error.message().to_owned();
+    if let Some((unknown, known)) = unknown_field(&message)
         && let Some(meant) = nearest(unknown, known)
     {
         return format!("unknown field `{unknown}`; did you mean `{meant}`?");
     }
-    examples.iter().fold(said, |said, (vague, clear)| said.replace(vague, clear))
+    examples.iter().fold(message, |message, (vague, clear)| message.replace(vague, clear))
 }
 
-/// The key that there is none of, and those that there are.
-fn unknown_field(said: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
-    let (unknown, known) = said.strip_prefix("unknown field `")?.split_once("`, ")?;
+/// Returns the unknown key and the known keys in a message about an unknown field.
+fn unknown_field(message: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
+    let (unknown, known) = message.strip_prefix("unknown field `")?.split_once("`, ")?;
     Some((unknown, known.split('`').skip(1).step_by(2)))
 }
 
@@ -112,11 +112,11 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<(Table, Option<Misfit>)> {
     })?;
     let misfit = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        Misfit { at: format!("{shown}:{line}"), said: said(&error) }
+        Misfit { at: format!("{shown}:{line}"), why: message_of(&error) }
     };
     let settings = text.parse().map_err(|error| {
-        let Misfit { at, said } = misfit(error);
-        CliError::usage(format!("{at}: {said}"))
+        let Misfit { at, why } = misfit(error);
+        CliError::usage(format!("{at}: {why}"))
     })?;
     Ok((settings, toml::from_str::<T>(&text).err().map(misfit)))
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_reached() {
+    fn variables_set_fields_of_sections() {
         let variables = variables(&[("LIMITS_K_MAX", "7"), ("TIMEOUT", "5s")]);
         let config: QueryConfig =
             layered(None, "BIREME_QUERY_", &query_scalars(), &variables).unwrap();
@@ -202,17 +202,17 @@ mod tests {
         }
         let said = io(None, &[cert]).unwrap_err();
         assert_eq!(said, "BIREME_IO_TLS_CERT: missing field `key`");
-        // What the variables don't mend stays the file's fault, and theirs stays theirs.
+        // A fault of the file that no variable corrects names the file; a fault of a variable names the variable.
         let half = "slots = 8\n[tls]\ncert = \"/tls.crt\"\n";
-        for mends_nothing in [&[] as &[_], &[cert], &[("SLOTS", "9")]] {
-            let said = io(Some(half), mends_nothing).unwrap_err();
+        for corrects_nothing in [&[] as &[_], &[cert], &[("SLOTS", "9")]] {
+            let said = io(Some(half), corrects_nothing).unwrap_err();
             assert!(said.contains("io.toml:2: missing field `key`"), "{said}");
         }
         let said = io(Some("[tls]\ncrt = \"/tls.crt\"\n"), &[key]).unwrap_err();
         assert!(said.contains("io.toml:2: unknown field `crt`"), "{said}");
         let said = io(Some(half), &[key, ("SLOTS", "-1")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
-        // Who is at fault is named, not who is in the same section.
+        // The variable at fault is named, not another one of its section.
         let said =
             io(None, &[("TELEMETRY_LOG_FORMAT", "json"), ("TELEMETRY_OTLP_INTERVAL", "soon")]);
         assert!(said.unwrap_err().starts_with("BIREME_IO_TELEMETRY_OTLP_INTERVAL: "));

@@ -1,48 +1,50 @@
-//! The settings that have one value, and so a variable of the environment: `BIREME_IO_RAM_TIER` is
-//! `ram_tier` of an I/O node, `BIREME_QUERY_LIMITS_K_MAX` is `limits.k_max` of a query node.
+//! The settings that have a single value, which an environment variable can set: `BIREME_IO_RAM_TIER` is `ram_tier` of
+//! an I/O node, `BIREME_QUERY_LIMITS_K_MAX` is `limits.k_max` of a query node.
 
 use toml::Value;
 
-/// What a variable's text stands for.
+/// The type of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Text, also of sizes, durations and addresses.
+enum ScalarType {
+    /// Text, which may be a size, a duration or an address.
     Text,
     /// A whole number.
-    Number,
+    Integer,
     /// A number, whole or not.
-    Share,
+    Float,
     /// true or false.
     Flag,
 }
 
-/// A setting with one value.
+/// A setting with a single value.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar {
-    /// Its name in the file; a dot leads into a section.
+    /// The setting's name in the file; `limits.k_max` is `k_max` in the section `limits`.
     pub field: &'static str,
-    kind: Kind,
+    scalar_type: ScalarType,
 }
 
 impl Scalar {
-    /// The variable's name after the prefix.
+    /// Returns the variable's name without the prefix.
     pub fn variable(&self) -> String {
         self.field.replace('.', "_").to_ascii_uppercase()
     }
 
-    /// The value that a variable's text stands for.
+    /// Converts a variable's text to the setting's value.
     pub fn value(&self, text: &str) -> Result<Value, String> {
-        match self.kind {
-            Kind::Text => Ok(Value::String(text.to_owned())),
-            Kind::Number => text
+        match self.scalar_type {
+            ScalarType::Text => Ok(Value::String(text.to_owned())),
+            ScalarType::Integer => text
                 .trim()
                 .parse()
                 .map(Value::Integer)
-                .map_err(|_| format!("`{text}` is no whole number")),
-            Kind::Share => {
-                text.trim().parse().map(Value::Float).map_err(|_| format!("`{text}` is no number"))
-            }
-            Kind::Flag => text
+                .map_err(|_| format!("`{text}` is not a whole number")),
+            ScalarType::Float => text
+                .trim()
+                .parse()
+                .map(Value::Float)
+                .map_err(|_| format!("`{text}` is not a number")),
+            ScalarType::Flag => text
                 .trim()
                 .parse()
                 .map(Value::Boolean)
@@ -52,54 +54,54 @@ impl Scalar {
 }
 
 const fn text(field: &'static str) -> Scalar {
-    Scalar { field, kind: Kind::Text }
+    Scalar { field, scalar_type: ScalarType::Text }
 }
 
-const fn number(field: &'static str) -> Scalar {
-    Scalar { field, kind: Kind::Number }
+const fn integer(field: &'static str) -> Scalar {
+    Scalar { field, scalar_type: ScalarType::Integer }
 }
 
-const fn share(field: &'static str) -> Scalar {
-    Scalar { field, kind: Kind::Share }
+const fn float(field: &'static str) -> Scalar {
+    Scalar { field, scalar_type: ScalarType::Float }
 }
 
 const fn flag(field: &'static str) -> Scalar {
-    Scalar { field, kind: Kind::Flag }
+    Scalar { field, scalar_type: ScalarType::Flag }
 }
 
-/// Those of an I/O node.
+/// Returns the settings of an I/O node.
 pub fn io_scalars() -> Vec<Scalar> {
     [IO, STORE, TELEMETRY, TLS].concat()
 }
 
-/// Those of a query node.
+/// Returns the settings of a query node.
 pub fn query_scalars() -> Vec<Scalar> {
     [QUERY, STORE, TELEMETRY, TLS, IO_TLS].concat()
 }
 
-/// How object stores are used, by both.
+/// Settings of both tiers for object stores.
 const STORE: &[Scalar] = &[
-    number("store.requests_max"),
+    integer("store.requests_max"),
     text("store.wait_max"),
     text("store.stall_max"),
     flag("store.hedge"),
-    number("store.breaker_failures"),
+    integer("store.breaker_failures"),
     text("store.breaker_pause"),
 ];
 
-/// How clients connect, to both.
+/// Settings of both tiers for connections of clients.
 const TLS: &[Scalar] = &[text("tls.cert"), text("tls.key"), text("tls.client_ca")];
 
-/// How query nodes connect to I/O nodes.
+/// Settings of query nodes for connections to I/O nodes.
 const IO_TLS: &[Scalar] =
     &[text("io_tls.ca"), text("io_tls.cert"), text("io_tls.key"), text("io_tls.server_name")];
 
-/// What is told of a node, by both.
+/// Settings of both tiers for metrics, traces and logs.
 const TELEMETRY: &[Scalar] = &[
     text("telemetry.metrics_listen"),
     text("telemetry.otlp_endpoint"),
     text("telemetry.otlp_interval"),
-    share("telemetry.trace_ratio"),
+    float("telemetry.trace_ratio"),
     text("telemetry.trace_slow"),
     text("telemetry.log_format"),
 ];
@@ -107,66 +109,66 @@ const TELEMETRY: &[Scalar] = &[
 const IO: &[Scalar] = &[
     text("listen"),
     text("name"),
-    number("cores"),
+    integer("cores"),
     flag("pin"),
     text("idle_poll"),
     text("engine"),
     flag("allow_buffered"),
     flag("overwrite"),
     text("ram_tier"),
-    number("slots"),
+    integer("slots"),
     text("read_max"),
     text("read_timeout"),
     text("segment"),
-    number("credit_rows"),
-    number("batch_rows_max"),
-    number("queue_rows_max"),
+    integer("credit_rows"),
+    integer("batch_rows_max"),
+    integer("queue_rows_max"),
     text("memory"),
     text("traffic_memory"),
-    number("fills"),
+    integer("fills"),
     text("admission"),
     text("warm_at_start_max"),
-    share("hit_ratio_at_start"),
+    float("hit_ratio_at_start"),
     text("hit_ratio_at_start_max"),
     text("fill_rate"),
     text("scrub_rate"),
-    number("fill_queue_max"),
-    number("table_reads"),
-    number("table_queue_max"),
-    number("tables_max"),
-    number("background_threads"),
+    integer("fill_queue_max"),
+    integer("table_reads"),
+    integer("table_queue_max"),
+    integer("tables_max"),
+    integer("background_threads"),
     text("lake_cache"),
 ];
 
 const QUERY: &[Scalar] = &[
     text("listen"),
     text("name"),
-    number("cores"),
+    integer("cores"),
     text("idle_poll"),
     text("memory"),
     text("index_cache"),
     text("metadata_cache"),
-    number("versions_max"),
-    number("search_concurrency"),
-    number("search_queue_max"),
+    integer("versions_max"),
+    integer("search_concurrency"),
+    integer("search_queue_max"),
     text("refresh_interval"),
     text("timeout"),
     text("io_nodes_from"),
     text("member_refresh"),
     text("member_hold"),
     text("slow_start"),
-    number("ejection_failures"),
+    integer("ejection_failures"),
     text("ejection_time"),
     text("ejection_time_max"),
-    number("streams_per_io_node"),
-    number("fetch_queue_max"),
-    number("gets_in_flight"),
-    number("nprobes"),
-    number("refine_factor"),
-    number("limits.k_max"),
-    number("limits.keys_max"),
-    number("limits.take_rows_max"),
-    number("limits.candidates_max"),
+    integer("streams_per_io_node"),
+    integer("fetch_queue_max"),
+    integer("gets_in_flight"),
+    integer("nprobes"),
+    integer("refine_factor"),
+    integer("limits.k_max"),
+    integer("limits.keys_max"),
+    integer("limits.take_rows_max"),
+    integer("limits.candidates_max"),
 ];
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// What the form itself says that its fields are.
+    /// Returns the fields of a configuration, as serde's error about an unknown field lists them.
     fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
         let unknown = toml::from_str::<T>("unknown_field = 1").err().unwrap();
         let (_, expected) = unknown.message().split_once("expected").unwrap();
@@ -221,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_become_values() {
-        assert_eq!(number("cores").value(" 4"), Ok(Value::Integer(4)));
+    fn texts_are_converted_to_values() {
+        assert_eq!(integer("cores").value(" 4"), Ok(Value::Integer(4)));
         assert_eq!(flag("pin").value("false"), Ok(Value::Boolean(false)));
         assert_eq!(text("name").value("12"), Ok(Value::String("12".into())));
-        assert_eq!(share("x").value("0.05"), Ok(Value::Float(0.05)));
-        assert_eq!(share("x").value("1"), Ok(Value::Float(1.0)));
-        assert!(number("cores").value("four").unwrap_err().contains("four"));
+        assert_eq!(float("x").value("0.05"), Ok(Value::Float(0.05)));
+        assert_eq!(float("x").value("1"), Ok(Value::Float(1.0)));
+        assert!(integer("cores").value("four").unwrap_err().contains("four"));
         assert!(flag("pin").value("yes").unwrap_err().contains("neither"));
-        assert_eq!(number("limits.k_max").variable(), "LIMITS_K_MAX");
+        assert_eq!(integer("limits.k_max").variable(), "LIMITS_K_MAX");
     }
 }

@@ -14,15 +14,15 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{binary, folder, text, words_table};
 
-/// How long a probe, a start or a recovery may take before a test fails. Not a goal: the machine is shared, and every
+/// The time that a probe, a start or a recovery has before a test fails. Not a goal: the machine is shared, and every
 /// process on it may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a [`Cluster`] is to be.
+/// The settings of a [`Cluster`].
 pub struct Settings {
     /// Settings of the I/O node by the names of their variables, without `BIREME_IO_`.
     pub io: Vec<(&'static str, String)>,
-    /// The same of the query node, without `BIREME_QUERY_`.
+    /// Settings of the query node, without `BIREME_QUERY_`.
     pub query: Vec<(&'static str, String)>,
     /// Further arguments of the I/O node and the query node.
     pub io_arguments: Vec<String>,
@@ -65,7 +65,7 @@ impl Default for Settings {
 pub struct Cluster {
     pub io: Node,
     pub query: Node,
-    /// Where the table is.
+    /// The table's folder.
     pub table: PathBuf,
     folder: TempDir,
 }
@@ -112,7 +112,7 @@ pub struct Node {
     pid: u32,
     /// `http://127.0.0.1:PORT`, of its gRPC service.
     pub endpoint: String,
-    /// Of `/metrics`, `/live` and `/ready`.
+    /// The address of `/metrics`, `/live` and `/ready`.
     pub metrics: SocketAddr,
     log: PathBuf,
 }
@@ -159,12 +159,12 @@ impl Node {
         }
     }
 
-    /// Where its gRPC service listens.
+    /// Returns the address of its gRPC service.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.trim_start_matches("http://").parse().unwrap()
     }
 
-    /// What it wrote to stderr so far.
+    /// Returns its stderr so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
@@ -197,7 +197,7 @@ impl Node {
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
     }
 
-    /// Its file descriptors now.
+    /// Returns the number of its file descriptors now.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().count()
     }

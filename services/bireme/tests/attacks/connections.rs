@@ -17,10 +17,10 @@ use super::cluster::{Cluster, Node, PATIENCE, Settings};
 use super::good_caller::GoodCaller;
 use super::report::held;
 
-/// What a client of HTTP/2 sends first: the preface, and SETTINGS without any.
+/// The first bytes of an HTTP/2 client: the preface and an empty SETTINGS frame.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// What each node may take of memory here, in MiB. Of a query node's, callers get 128 at most.
+/// The limits on each node's memory, in MiB. Callers of the query node get 128 of it at most.
 const QUERY_MEMORY_MIB: u64 = 640;
 const IO_MEMORY_MIB: u64 = 768;
 
@@ -30,7 +30,7 @@ fn settings() -> Settings {
     settings
 }
 
-/// Connects `count` times and sends `first` each time; those that are refused are counted as done.
+/// Connects `count` times and sends `first` each time. Returns the connections that were accepted.
 fn connections(to: SocketAddr, count: usize, first: &[u8]) -> Vec<TcpStream> {
     process::raise_descriptors();
     let connect = |_| {
@@ -49,7 +49,7 @@ fn metric(node: &Node, name: &str) -> u64 {
     value.split(' ').next().unwrap().parse::<f64>().unwrap() as u64
 }
 
-/// A caller that comes anew is answered.
+/// Asserts that a new caller is answered.
 fn assert_newcomer_is_answered(cluster: &Cluster) {
     let found = super::run(&["get", "words", "n02503517", "--endpoint", &cluster.query.endpoint]);
     assert!(found.contains("elephant"), "{found}");
@@ -138,7 +138,7 @@ fn idle_connections_leave_descriptors_for_others() {
     held(14, "1,100 idle connections on 1,024 descriptors", "newcomers and probes are answered");
 }
 
-/// A message that is announced with `announced` bytes, of which `sent` come, and no more.
+/// A message that announces `announced` bytes, of which only `sent` are sent.
 struct Unfinished {
     prefix: Option<Bytes>,
     left: usize,
@@ -203,7 +203,7 @@ async fn connect(node: &Node) -> Channel {
     endpoint.initial_stream_window_size(64 << 10).connect().await.unwrap()
 }
 
-/// Sends unfinished messages of `bytes` on `count` streams of `calls`, ten a connection.
+/// Sends unfinished messages of `bytes` on `count` streams of `calls`, ten per connection.
 async fn send_unfinished(
     node: &Node,
     calls: &[&'static str],
@@ -248,7 +248,7 @@ fn unfinished_messages_are_held_within_the_memory_for_them() {
         let grown = node.peak_mib().saturating_sub(before);
         assert!(node.peak_mib() <= memory_mib, "{} MiB of {memory_mib}", node.peak_mib());
         seen.push(grown);
-        // Who stalls makes room for others.
+        // Stalled messages are dropped to make room for others.
         node.assert_answers_probes();
         assert_soon_answered(&cluster);
         sending.iter().for_each(|it| it.abort());
@@ -268,7 +268,7 @@ fn of_query(call: &str) -> &'static str {
     }
 }
 
-/// A caller that tries again is answered before long.
+/// Asserts that a caller that retries is answered.
 fn assert_soon_answered(cluster: &Cluster) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -290,7 +290,7 @@ fn assert_soon_answered(cluster: &Cluster) {
     assert!(seen.answered > 0, "{seen:?}");
 }
 
-/// A Search for `k` rows with all of their columns, as it stands on the wire.
+/// Returns a Search for `k` rows with three columns, encoded for the wire.
 fn search(k: u32) -> Bytes {
     use wire::query::{SearchRequest, Text, search_request::By};
     let words = Text { words: "a of the or".into(), ..Text::default() };
@@ -337,7 +337,7 @@ fn slow_readers_hold_no_more_than_the_memory_for_them() {
                 let body = Body::new(Whole(Some(search(1000))));
                 call(channel.clone(), of_query("Search"), body, None)
             });
-            // What is answered is kept, and never read.
+            // Answers are kept and never read.
             readers.extend(futures::future::join_all(calls).await);
         }
         readers
@@ -380,7 +380,7 @@ fn a_flood_of_streams_and_resets_leaves_others_answered() {
                 let calls = (0..100).map(|_| {
                     let body = Body::new(Unfinished::new(8, 4));
                     let path = "/grpc.health.v1.Health/Check";
-                    // Dropped, it is reset.
+                    // A dropped call resets its stream.
                     tokio::time::timeout(
                         Duration::from_millis(1),
                         call(channel.clone(), path, body, None),
@@ -395,7 +395,7 @@ fn a_flood_of_streams_and_resets_leaves_others_answered() {
     cluster.assert_healthy();
 }
 
-/// Opens `count` streams on each of `connections` that send their headers and nothing else.
+/// Opens `count` streams on each of `connections`, which send their headers and nothing else.
 async fn open_silent(
     node: &Node,
     calls: &[&'static str],
@@ -408,7 +408,7 @@ async fn open_silent(
             let (channel, path) = (channel.clone(), calls[stream % calls.len()]);
             let body = Body::new(Unfinished { prefix: None, left: 0 });
             opened.push(tokio::spawn(async move {
-                // What is answered is kept until the test ends.
+                // Answers are kept until the test ends.
                 let _answer = call(channel, path, body, None).await;
                 std::future::pending::<()>().await;
             }));
@@ -458,7 +458,7 @@ fn streams_that_send_nothing_close_no_core_to_others() {
     held(7, "8,192 streams that send nothing, on one connection per core", "all are answered");
 }
 
-/// PEM files of a certificate for `localhost` that vouches for itself: the certificate and its key.
+/// Writes PEM files of a self-signed certificate for `localhost`. Returns the paths of the certificate and its key.
 fn certificate(folder: &std::path::Path) -> [String; 2] {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();

@@ -11,11 +11,11 @@ use super::good_caller::GoodCaller;
 use super::report::held;
 use super::{binary, folder, text, words_table};
 
-/// What a node may take of memory while it is asked for damaged tables: a fifth of the address space that it has, so
-/// that no length was believed that is only announced.
+/// The limit on a node's memory while damaged tables are requested, in MiB: a fifth of its address space, which shows
+/// that no announced length was believed.
 const PEAK_MIB_MAX: u64 = 1024;
 
-/// How often each damaged table is asked for.
+/// The number of times that each damaged table is requested.
 const ROUNDS: usize = 3;
 
 fn command(arguments: &[&str]) -> Output {
@@ -46,7 +46,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Has the footer of each of Lance's files in `folder` count 4,294,967,295 global buffers: 64 GiB for whoever believes it.
+/// Makes the footer of each Lance file in `folder` announce 4,294,967,295 global buffers, whose list would take 64 GiB.
 fn count_too_many(folder: &Path) {
     for file in files(folder) {
         let mut bytes = fs::read(&file).unwrap();
@@ -65,7 +65,7 @@ fn cut_in_half(folder: &Path) {
     }
 }
 
-/// Numbers near the begin of pages, where their lengths are, replaced.
+/// Replaces numbers near the beginning of pages, where their lengths are.
 fn lengthen(folder: &Path) {
     for file in files(folder) {
         let mut bytes = fs::read(&file).unwrap();
@@ -87,7 +87,7 @@ fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A next version whose schema nests 100,000 deep: the stack ends before, of whoever walks it.
+/// Adds a version whose schema nests 100,000 deep, which overflows the stack of a recursive walk.
 fn nest(table: &Path) {
     let mut message = Vec::new();
     for id in 0..100_000u64 {
@@ -180,13 +180,13 @@ fn nobody_else_reads_what_a_node_writes() {
     let mode = fs::metadata(&slab).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o600);
     assert!(cluster.io.log().contains("0644"), "{}", cluster.io.log());
-    // Nobody is told where it is.
+    // Its path is not exposed.
     let metrics = cluster.io.scrape();
     let status = command(&["status", "--json", "--endpoint", &cluster.query.endpoint]);
     let status = String::from_utf8(status.stdout).unwrap();
     assert!(metrics.contains("drive=\"0:slab\""), "{metrics}");
-    for told in [&metrics, &status] {
-        assert!(!told.contains(text(&slab)), "{told}");
+    for output in [&metrics, &status] {
+        assert!(!output.contains(text(&slab)), "{output}");
     }
     held(14, "a slab that others could read", "0600 once it is opened; named 0:slab");
 }
@@ -205,9 +205,9 @@ fn a_planted_ready_file_is_not_followed() {
     symlink(&precious, &ready).unwrap();
     let refused = command(&[&up[..], &files].concat());
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && said.contains("something else"), "{said}");
+    assert!(!refused.status.success() && said.contains("something other"), "{said}");
     fs::remove_file(&ready).unwrap();
-    // Under the name that its unfinished file once had.
+    // A link under the name that earlier versions gave the unfinished file.
     let planted = folder.path().join("ready.new");
     symlink(&precious, &planted).unwrap();
     let mut up = Command::new(binary()).args(up).args(files).spawn().unwrap();
@@ -227,11 +227,11 @@ fn a_planted_ready_file_is_not_followed() {
 }
 
 #[test]
-fn what_is_told_is_one_line_whatever_is_in_it() {
+fn an_error_is_one_line_whatever_the_uri_contains() {
     let uri = "/nowhere/t\n2026-01-01T00:00:00Z  INFO forged: \u{1b}[2J\u{7}";
-    let told = command(&["describe", "--table", uri]);
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    assert!(!told.status.success());
+    let output = command(&["describe", "--table", uri]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
     let is_clean =
         |text: &str| text.lines().count() == 1 && !text.trim_end().contains(char::is_control);
     assert!(is_clean(&stderr), "{stderr:?}");

@@ -22,7 +22,7 @@ pub struct GoodCaller {
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a good caller saw while the node was attacked.
+/// The answers that a good caller got while the node was attacked.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Requests answered with the right row.
@@ -60,7 +60,7 @@ impl GoodCaller {
         Self { stop, thread }
     }
 
-    /// What it saw meanwhile.
+    /// Stops, and returns what it saw.
     pub fn stop(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("a good caller got a wrong row")

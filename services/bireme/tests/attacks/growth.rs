@@ -1,9 +1,9 @@
 //! Makes an attack larger until it is refused.
 
-/// What came of an attack of some size.
+/// The outcome of an attack of some size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was answered as a question that may be asked.
+    /// It was answered like any other request.
     Answered,
     /// It was refused, with this text.
     Refused(String),
@@ -33,7 +33,7 @@ pub fn until_refused(
         let middle = answered + (smallest - answered) / 2;
         match attack(middle) {
             Outcome::Answered => answered = middle,
-            Outcome::Refused(said) => (smallest, why) = (middle, said),
+            Outcome::Refused(text) => (smallest, why) = (middle, text),
         }
     }
     (smallest, why)

@@ -1,4 +1,4 @@
-//! Which tables and files a node can be made to read.
+//! Attempts to make a node read other tables and files than its own.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ use super::cluster::{Cluster, Node, PATIENCE, Settings};
 use super::report::held;
 use super::{binary, folder, run, text, words_table};
 
-/// What a file has that no table may bring out.
+/// The content of a file that no table may expose.
 const SECRET: &str = "5ecret-of-the-node";
 
 fn soon() -> Instant {
@@ -38,13 +38,13 @@ fn connected(node: &Node) -> FetchClient {
     FetchClient::new(node.endpoint.parse().unwrap(), FetchOptions::default()).unwrap()
 }
 
-/// How a node refuses to open a table at `uri`, if it does.
+/// Opens a table at `uri` on a node.
 async fn open(client: &FetchClient, uri: &str) -> Result<(), Fault> {
     let table = TableVersion { uri, version: 1, identity: "" };
     client.open(table, &["synset".into()], soon()).await.map(drop)
 }
 
-/// The same of a Warm.
+/// Warms a table at `uri` on a node.
 async fn warm(client: &FetchClient, uri: &str) -> Result<(), Fault> {
     let request = WarmRequest { table_uri: uri.into(), version: 1, ..Default::default() };
     let mut steps = client.warm(request).await?;
@@ -58,7 +58,7 @@ async fn described(client: &FetchClient) -> DescribeResponse {
     client.describe(Duration::from_secs(30)).await.unwrap()
 }
 
-/// A listener on loopback, and how many have connected to it.
+/// Starts a listener on loopback. Returns its port and the count of connections to it.
 fn listener() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, seen) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
@@ -71,7 +71,7 @@ fn listener() -> (u16, Arc<AtomicUsize>) {
     (port, seen)
 }
 
-/// Settings of a cluster whose I/O node has credentials for the stores at `port`.
+/// Returns settings of a cluster whose nodes have credentials for the stores at `port`.
 fn with_stores(port: u16) -> Settings {
     let endpoint = format!("http://127.0.0.1:{port}");
     let options = [
@@ -137,7 +137,7 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
             *refusals.entry(format!("{} {:?}", fault.message, fault.metadata)).or_insert(0) += 1;
         }
     }
-    assert_eq!(refusals.len(), 1, "what is there can be told from what is not: {refusals:#?}");
+    assert_eq!(refusals.len(), 1, "refusals differ by whether a table exists: {refusals:#?}");
     assert_eq!(seen.load(Ordering::SeqCst), 0, "the node asked a store");
     let now = runtime.block_on(described(&client));
     assert!(now.extents == 0 && now.tables.is_empty(), "{:?}", now.tables);
@@ -149,7 +149,7 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
     held(14, "probing of paths", "existing, absent and forbidden paths have one refusal");
 }
 
-/// A table at `uri` with rows 0, 1, …, and a column of blobs at these URIs.
+/// Creates a table at `uri` with rows 0, 1, …, and a column of blobs at these URIs.
 fn external_blobs(uri: &Path, blobs: &[String]) {
     let mut array = BlobArrayBuilder::new(blobs.len());
     blobs.iter().for_each(|blob| array.push_uri(blob).unwrap());
@@ -216,7 +216,7 @@ fn external_blobs_bring_nothing_out_that_is_not_the_tables() {
         let id = fetch("id", row as u32).unwrap().into_rows().unwrap();
         assert_eq!(id.num_rows(), 1);
     }
-    // As a fill reads it, by the I/O node and as the query node asks for it.
+    // Fills read the blobs as well, and so do requests of the query node.
     let _ = runtime.block_on(warm(&client, text(&table)));
     let queried = runtime.block_on(async {
         let query = QueryClient::connect(&cluster.query.endpoint.parse().unwrap()).await.unwrap();
@@ -292,9 +292,9 @@ fn every_spelling_of_a_table_has_its_quota_or_none() {
     runtime.block_on(warm(&client, &uri)).unwrap();
     let now = runtime.block_on(described(&client));
     assert_eq!(now.tables.len(), 1, "{:?}", now.tables);
-    let of = &now.tables[0];
-    assert!(of.extents > 0 && of.bytes <= of.maximum_bytes, "{of:?}");
-    assert_eq!(of.maximum_bytes, 16 << 20);
+    let used = &now.tables[0];
+    assert!(used.extents > 0 && used.bytes <= used.maximum_bytes, "{used:?}");
+    assert_eq!(used.maximum_bytes, 16 << 20);
     cluster.assert_healthy();
     let count = spellings.len();
     held(
@@ -305,7 +305,7 @@ fn every_spelling_of_a_table_has_its_quota_or_none() {
 }
 
 #[test]
-fn nobody_is_told_where_tables_are_and_no_name_forges_a_log_line() {
+fn paths_of_tables_are_not_exposed_and_no_name_forges_a_log_line() {
     let folder = folder();
     let table = words_table(folder.path());
     let cluster = Cluster::start_over(&with_stores(9), folder, table.clone());
@@ -336,7 +336,7 @@ fn nobody_is_told_where_tables_are_and_no_name_forges_a_log_line() {
         let log = node.log();
         assert!(!log.contains(SECRET) && !log.contains("forged"), "{log}");
     }
-    // A secret that somebody put into a URI is refused at the start, and not repeated.
+    // A URI with a secret in it is refused at the start, and the error does not repeat it.
     for uri in ["s3://key:5ecret-of-the-node@b/t", "az://c/t?sig=5ecret-of-the-node"] {
         let named = format!("words={uri}");
         for command in [

@@ -1,4 +1,4 @@
-//! What a filter, words or a request may cost.
+//! Filters, words and requests that cost too much.
 //!
 //! Rows 4, 5 and 6 of the table, and that a bad filter is shown once (row 14).
 
@@ -14,7 +14,7 @@ use super::good_caller::GoodCaller;
 use super::growth::{Outcome, until_refused};
 use super::report::held;
 
-/// What a query node over the sample may have resident at most, in MiB: its caches, Lance's buffers, and what a
+/// The limit on a query node's resident memory with the sample, in MiB: its caches, Lance's buffers, and what a
 /// development build adds to both. The attacks took gigabytes.
 const RESIDENT_MIB_MAX: u64 = 1024;
 
@@ -40,7 +40,7 @@ impl Attack {
         Ok(found.rows.num_rows())
     }
 
-    /// The node is alive, within its memory, answers probes, and answered those who behave with what they asked for.
+    /// Checks that the node is alive, within its memory, answers probes, and answered the good caller.
     fn end(self) -> u64 {
         let seen = self.good.stop();
         assert!(seen.answered > 0 && seen.refused.is_empty(), "{seen:?}");
@@ -87,7 +87,7 @@ fn list(n: usize, join: &str, item: impl Fn(usize) -> String) -> String {
     (0..n).map(item).collect::<Vec<_>>().join(join)
 }
 
-/// Each is answered while it is small. `lake` grows more of them, with what they need of the stack.
+/// Constructs that are answered while they are small. `lake` tests more of them, and how much stack they need.
 const CONSTRUCTS: &[(&str, Construct)] = &[
     ("domain < 1 + 1 + …", |n| chain(n, "domain < 1", " + 1")),
     ("NOT NOT …", |n| nested(n, "NOT ", "domain = 1", "")),
@@ -217,7 +217,7 @@ fn row_6_costly_functions_are_refused_and_late_work_does_not_pile_up() {
         let found = outcome(attack.search(by_filter(filter)));
         assert!(matches!(found, Outcome::Refused(_)), "{filter}");
     }
-    // What may be asked, as costly as may be, by callers who don't wait for the answer.
+    // The costliest allowed filters, by callers who don't wait for the answer.
     let costly =
         list(40, " OR ", |k| format!("lower(upper(gloss)) = '{k}' OR gloss LIKE '%a_{k}%b_%'"));
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a test found, for the table of attacks in `docs/security.md`.
+//! Reports results of tests for the table of attacks in `docs/security.md`.
 
 use std::io::Write;
 

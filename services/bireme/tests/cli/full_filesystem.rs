@@ -1,8 +1,8 @@
-//! A slab that is sparse on a filesystem that fills up: the node stays up, rows are right, and it says so.
+//! A sparse slab on a filesystem that fills up: the node stays up, rows are right, and the fault is reported.
 //!
-//! The filesystem is an ext4 image in a mount namespace of the node's own: nothing of it is left, however the test
-//! ends. Where the kernel doesn't allow that the test says so, past the harness; BIREME_REQUIRE_MOUNT makes that a
-//! failure.
+//! The filesystem is an ext4 image in a mount namespace of the node's own, so nothing of it is left, however the test
+//! ends. If the kernel doesn't allow that, the test is skipped and says so on stderr; with BIREME_REQUIRE_MOUNT it
+//! fails.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use rand::{RngCore, SeedableRng};
 use serde_json::Value;
 use wire::fetch::{DriveState, WarmRequest};
 
-use super::{bireme, folder, json, names, said, text};
+use super::{bireme, folder, json, names, run, text};
 
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
@@ -34,7 +34,7 @@ const SCRIPT: &str = r#"
     truncate -s "$4" "$2/slab" && exec "$3" io --listen 127.0.0.1:0 --no-pin --json --drive "$2/slab" --serve "$5"
 "#;
 
-/// What the script ends with where mounting is not allowed.
+/// The exit code of the script if mounting is not allowed.
 const NO_MOUNT: i32 = 77;
 
 struct Node(Child);
@@ -63,12 +63,12 @@ fn make_table(folder: &Path) -> String {
         }
         file.into_inner().unwrap();
         let mode = if fragment == 0 { "create" } else { "append" };
-        said(&["ingest", text(&path), "--table", text(&table), "--mode", mode]);
+        run(&["ingest", text(&path), "--table", text(&table), "--mode", mode]);
     }
     text(&table).to_owned()
 }
 
-/// The node with its endpoint; `None` where it can't have its filesystem.
+/// Starts the node. Returns it with its endpoint; `None` if its filesystem can't be mounted.
 fn start(folder: &Path, log: &Path) -> Option<(Node, String)> {
     let image = folder.join("image");
     File::create(&image).unwrap().set_len(FILESYSTEM_BYTES).unwrap();
@@ -93,7 +93,7 @@ fn start(folder: &Path, log: &Path) -> Option<(Node, String)> {
     if line.is_empty() {
         let status = process.0.wait().unwrap();
         let log = std::fs::read_to_string(log).unwrap();
-        // 1 is what `unshare` itself says.
+        // `unshare` itself exits with 1.
         assert!(
             matches!(status.code(), Some(NO_MOUNT | 1)),
             "the node does not start: {status}: {log}"
@@ -104,12 +104,12 @@ fn start(folder: &Path, log: &Path) -> Option<(Node, String)> {
     Some((process, serving["endpoint"].as_str().unwrap().to_owned()))
 }
 
-/// Said where the harness doesn't catch it.
+/// Writes to stderr directly, which the test harness doesn't capture.
 fn skipped<T>(why: &str) -> Option<T> {
     assert!(std::env::var_os("BIREME_REQUIRE_MOUNT").is_none(), "no small filesystem: {why}");
-    let said =
+    let text =
         format!("\nSKIPPED full_filesystem: this kernel mounts nothing for the test: {why}\n");
-    std::io::stderr().write_all(said.as_bytes()).unwrap();
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
     None
 }
 
@@ -130,7 +130,7 @@ async fn check(client: &FetchClient, uri: &str) {
 }
 
 #[test]
-fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
+fn a_full_filesystem_is_reported_and_rows_stay_right() {
     let folder = folder();
     let log = folder.path().join("log");
     let Some((mut node, endpoint)) = start(folder.path(), &log) else { return };
@@ -147,7 +147,7 @@ fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
         let described = client.describe(Duration::from_secs(10)).await.unwrap();
         assert_eq!(described.drives[0].state(), DriveState::ReadOnly);
         assert!(described.extents > 0);
-        // Those from the drive, and those from the table.
+        // Some rows come from the drive, the others from the table.
         check(&client, &uri).await;
         let after = client.describe(Duration::from_secs(10)).await.unwrap();
         let table_rows: u64 = after.cores.iter().map(|core| core.table_rows).sum();
@@ -161,7 +161,7 @@ fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
     let line = line.unwrap_or_else(|| panic!("{log}"));
     assert!(line.to_lowercase().contains("no space"), "{line}");
 
-    // As the query tier's status has it.
+    // The status of the query tier shows it.
     let mut query = Command::new(env!("CARGO_BIN_EXE_bireme"))
         .args(["query", "--listen", "127.0.0.1:0", "--json", "--io-node", &endpoint])
         .args(["--table", &format!("t={uri}")])
@@ -178,10 +178,10 @@ fn a_filesystem_that_fills_up_leaves_the_node_up_its_rows_right_and_is_told() {
     let drives = status["io_nodes"][0]["read_only_drives"].as_array().unwrap();
     assert_eq!(drives[0], "0:slab", "{status}");
     let status = bireme(&["status", "--endpoint", endpoint]);
-    let told = String::from_utf8(status.stdout).unwrap();
-    assert!(told.contains("takes no more writes"), "{told}");
+    let printed = String::from_utf8(status.stdout).unwrap();
+    assert!(printed.contains("takes no more writes"), "{printed}");
 
-    // A node that is gone is told by the exit code as well.
+    // The exit code shows a node that is gone.
     drop(node);
-    names(&["status", "--endpoint", endpoint], 4, "1 of 1 I/O node without an answer");
+    names(&["status", "--endpoint", endpoint], 4, "1 of 1 I/O node did not answer");
 }

@@ -1,4 +1,4 @@
-//! Everything at once that costs an I/O node memory: it stays within its bound, and serves who behaves.
+//! Everything at once that costs an I/O node memory: it stays within its limit, and serves callers who behave.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -22,9 +22,9 @@ use wire::fetch::{Batch, Batches, FetchRequest, Open};
 use wire::{FETCH_PATH, Reason};
 
 use super::io_process::IoProcess;
-use super::{folder, said, text};
+use super::{folder, run, text};
 
-/// What the node may take of memory, and its traffic.
+/// The node's limit on memory, and the part of it for traffic.
 const MEMORY_MIB: u64 = 768;
 const TRAFFIC: &str = "192MiB";
 
@@ -48,20 +48,20 @@ fn words(id: u32) -> String {
     words
 }
 
-/// The most memory of a node that was ever resident.
+/// Returns the most resident memory that a node has had.
 fn peak_mib(io: &IoProcess) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", io.process.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// With little room for what it has not read.
+/// Connects with a small receive window.
 async fn connect(io: &IoProcess) -> Channel {
     let endpoint = Endpoint::from_shared(io.endpoint.clone()).unwrap();
     endpoint.initial_stream_window_size(4096).connect().await.unwrap()
 }
 
-/// Asks for more than it has room for, and reads nothing.
+/// Requests more than its window has room for, and reads nothing.
 async fn slow_reader(channel: Channel, uri: String, number: u64) -> Option<impl Sized> {
     let kind = |kind| FetchRequest { kind: Some(kind) };
     let columns = vec!["words".into()];
@@ -104,7 +104,7 @@ async fn unfinished(mut channel: Channel, endpoint: &str) -> Option<http::Respon
     GrpcService::call(&mut channel, request).await.ok()
 }
 
-/// Rows, right, once the node has room for this.
+/// Fetches rows as soon as the node has room for the request, and checks them.
 async fn behaves(io: &IoProcess, uri: &str) {
     let client = FetchClient::new(io.endpoint.parse().unwrap(), FetchOptions::default()).unwrap();
     let soon = || Instant::now() + Duration::from_secs(60);
@@ -139,7 +139,7 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
     let mut file = std::io::BufWriter::new(std::fs::File::create(&rows).unwrap());
     (0..ROWS).for_each(|id| writeln!(file, r#"{{"words":"{}"}}"#, words(id)).unwrap());
     file.into_inner().unwrap();
-    said(&["ingest", text(&rows), "--table", text(&table)]);
+    run(&["ingest", text(&rows), "--table", text(&table)]);
     let io = IoProcess::start(
         &format!("{}:256MiB", text(&folder.path().join("slab"))),
         &[
@@ -150,7 +150,7 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
             ("SEGMENT", "16MiB"),
         ],
     );
-    // A runtime of their own, which hangs up for all of them at once.
+    // On a runtime of their own, whose shutdown closes all connections at once.
     let hostile = tokio::runtime::Runtime::new().unwrap();
     let streams = hostile.block_on(async {
         let mut held = Vec::new();
@@ -165,7 +165,7 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
         let channel = connect(&io).await;
         let begun = (0..UNFINISHED).map(|_| unfinished(channel.clone(), &io.endpoint));
         let begun = futures::future::join_all(begun).await;
-        // For what they send to arrive.
+        // Until what they send has arrived.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let streams = held.iter().flatten().flatten().count();
         println!("{streams} streams, {} unfinished, {} MiB", begun.len(), peak_mib(&io));

@@ -8,13 +8,13 @@ use serde_json::Value;
 pub struct IoProcess {
     pub process: Child,
     pub endpoint: String,
-    /// What it found on its drive.
+    /// The extents that it found on its drive.
     pub extents: u64,
 }
 
 impl IoProcess {
-    /// On one drive, as `--drive` names it, with settings by the names of their variables. It serves the tables of all
-    /// tests.
+    /// Starts a node on one drive, as `--drive` names it, with settings by the names of their variables. It serves the
+    /// tables of all tests.
     pub fn start(drive: &str, settings: &[(&str, &str)]) -> Self {
         let variable =
             |(name, value): &(&str, &str)| (format!("BIREME_IO_{name}"), (*value).to_owned());

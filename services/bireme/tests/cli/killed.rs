@@ -1,5 +1,5 @@
-//! An I/O node that is killed under load, again and again: it finds what it cached, whole, and never serves a
-//! wrong row. BIREME_KILLS says how often; a soak takes a thousand.
+//! An I/O node that is killed under load, again and again: it recovers what it cached and never serves a wrong row.
+//! BIREME_KILLS sets the number of kills; a soak uses a thousand.
 
 use std::io::Write;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use super::io_process::IoProcess;
-use super::{folder, json, said, text};
+use super::{folder, json, run, text};
 
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 const CALLERS: u64 = 4;
-/// So many lives on end that cache nothing, each longer than the one before, are a failure.
+/// The test fails after so many lives in a row that cache nothing, each longer than the one before.
 const LIFETIME_MAX: u32 = 10;
 
-/// What the row holds: bytes that don't compress, so that a chunk is as large as it looks.
+/// Returns the content of a row: bytes that don't compress, so that a chunk is as large as it looks.
 fn words(id: u32) -> String {
     let mut bytes = [0; 300];
     StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Asks for random rows until the node is gone; how many came, all of them right.
+/// Requests random rows until the node is gone, and checks them. Returns how many came.
 async fn ask(client: FetchClient, uri: String, seed: u64) -> usize {
     let (mut random, mut rows) = (StdRng::seed_from_u64(seed), 0);
     let soon = || Instant::now() + Duration::from_secs(20);
@@ -47,7 +47,7 @@ async fn ask(client: FetchClient, uri: String, seed: u64) -> usize {
 }
 
 #[test]
-fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
+fn a_killed_node_recovers_its_cache_and_never_serves_a_wrong_row() {
     let kills = std::env::var("BIREME_KILLS").map_or(6, |kills| kills.parse().unwrap());
     let folder = folder();
     let table = folder.path().join("table");
@@ -59,11 +59,11 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
         }
         file.into_inner().unwrap();
         let mode = if fragment == 0 { "create" } else { "append" };
-        said(&["ingest", text(&path), "--table", text(&table), "--mode", mode]);
+        run(&["ingest", text(&path), "--table", text(&table), "--mode", mode]);
     }
     let drive = folder.path().join("slab");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let _within = runtime.enter();
+    let _entered = runtime.enter();
     let mut random = StdRng::seed_from_u64(1);
     let (mut rows, mut found) = (0, 0);
     // On a busy machine a life may be too short to cache anything: the next is longer then.
@@ -77,7 +77,7 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
         let mut io = IoProcess::start(&format!("{}:19MiB", text(&drive)), &settings);
         let endpoint = io.endpoint.parse().unwrap();
         let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
-        // One that was on its way to the main log may be in two journals, and counts once.
+        // An extent that was on its way to the main log may be in two journals, and counts once.
         let expected = found.min(1)..=found;
         assert!(expected.contains(&io.extents), "{} of {found} after {kill} kills", io.extents);
         let callers: Vec<_> = (0..CALLERS)
@@ -93,7 +93,7 @@ fn a_node_that_is_killed_finds_what_it_cached_and_never_serves_a_wrong_row() {
         let segments = inspected["segments"].as_array().unwrap();
         found = segments.iter().map(|segment| segment["extents"].as_u64().unwrap()).sum();
         lifetime = if found == 0 { lifetime + 1 } else { 1 };
-        assert!(lifetime <= LIFETIME_MAX, "nothing was cached in {LIFETIME_MAX} lives on end");
+        assert!(lifetime <= LIFETIME_MAX, "nothing was cached in {LIFETIME_MAX} lives in a row");
     }
     assert!(rows > 0 && found > 0, "{rows} rows, {found} extents");
 }

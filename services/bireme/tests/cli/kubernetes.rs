@@ -1,4 +1,4 @@
-//! Where there is no Kubernetes to ask for I/O nodes.
+//! A list of I/O nodes from Kubernetes, without a Kubernetes API.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::{folder, text};
 
 #[test]
-fn without_a_kubernetes_api_it_is_said_how_else_to_go_on() {
+fn without_a_kubernetes_api_the_log_names_the_alternatives() {
     let folder = folder();
     let nowhere = folder.path().join("kubeconfig");
     let mut query = Command::new(env!("CARGO_BIN_EXE_bireme"))
@@ -25,11 +25,11 @@ fn without_a_kubernetes_api_it_is_said_how_else_to_go_on() {
     let patience = Instant::now() + Duration::from_secs(60);
     let left = || patience.saturating_duration_since(Instant::now());
     let mut logged = std::iter::from_fn(|| logged.recv_timeout(left()).ok());
-    let told = logged.find(|line| line.contains("kubernetes:a/b"));
+    let line = logged.find(|line| line.contains("kubernetes:a/b"));
     query.kill().unwrap();
     query.wait().unwrap();
-    let told = told.expect("it is not logged");
+    let line = line.expect("it is not logged");
     let expected = "from kubernetes:a/b: no Kubernetes API is known here: run in a pod with a \
                     service account, set KUBECONFIG, or name the I/O nodes by dns: or file: (";
-    assert!(told.contains(expected), "{told}");
+    assert!(line.contains(expected), "{line}");
 }

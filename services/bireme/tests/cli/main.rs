@@ -1,4 +1,4 @@
-//! The binary, as a user runs it: files in, both tiers up, rows out; and what it says when it can't.
+//! The binary as a user runs it: files in, both tiers up, rows out; and its errors.
 
 mod full_filesystem;
 mod hostile;
@@ -22,21 +22,21 @@ fn bireme(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bireme")).args(arguments).output().unwrap()
 }
 
-/// Runs a command that works; what it printed.
-fn said(arguments: &[&str]) -> String {
+/// Runs a command that must succeed. Returns what it printed.
+fn run(arguments: &[&str]) -> String {
     let output = bireme(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The lines of `--json` output.
+/// Runs a command with `--json`. Returns the lines that it printed.
 fn json(arguments: &[&str]) -> Vec<Value> {
-    let text = said(&[arguments, &["--json"]].concat());
+    let text = run(&[arguments, &["--json"]].concat());
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Runs a command that can't work: its exit code, and the one line that says why.
+/// Runs a command that must fail. Returns its exit code and the one line that says why.
 fn refused(arguments: &[&str]) -> (i32, String) {
     let output = bireme(arguments);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -45,6 +45,7 @@ fn refused(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), lines[0].to_owned())
 }
 
+/// Asserts that a command fails with this exit code, and that its error contains `name`.
 fn names(arguments: &[&str], exit: i32, name: &str) {
     let (code, line) = refused(arguments);
     assert!(line.contains(name), "{arguments:?}: `{line}` does not name `{name}`");
@@ -74,9 +75,9 @@ impl Up {
     fn start(more: &[&str]) -> Self {
         let folder = folder();
         let table = folder.path().join("words");
-        said(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+        run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
         let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss"];
-        said(&[&["index", "--table", text(&table)], &index[..], &["--key", "synset"]].concat());
+        run(&[&["index", "--table", text(&table)], &index[..], &["--key", "synset"]].concat());
         let ready = folder.path().join("ready.json");
         let named = format!("words={}", text(&table));
         let cache = folder.path().join("cache");
@@ -209,7 +210,7 @@ fn rows_that_are_there_are_printed_beside_those_that_are_not() {
 }
 
 #[test]
-fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
+fn an_endpoint_of_the_wrong_tier_or_of_a_web_server_is_named() {
     let up = Up::start(&[]);
     let io = up.json(&["status"])[0]["io_nodes"][0]["endpoint"].as_str().unwrap().to_owned();
     names(&["tables", "--endpoint", &io], 4, "is an I/O node; give a query node's endpoint");
@@ -231,10 +232,10 @@ fn a_port_of_the_wrong_tier_or_of_a_web_server_is_told_as_such() {
 }
 
 #[test]
-fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
+fn what_the_machine_or_a_folder_lacks_is_reported_before_anything_starts() {
     let folder = folder();
     let table = folder.path().join("words");
-    said(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+    run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
     let named = format!("words={}", text(&table));
     let file = folder.path().join("a-file");
     std::fs::write(&file, "").unwrap();
@@ -242,8 +243,8 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
     let up = |more: &[&str], exit, name| {
         names(&[&["up", "--table", &named], &ports[..], more].concat(), exit, name);
     };
-    let within_a_file = file.join("cache");
-    up(&["--cache-dir", text(&within_a_file)], 2, text(&within_a_file));
+    let path_in_a_file = file.join("cache");
+    up(&["--cache-dir", text(&path_in_a_file)], 2, text(&path_in_a_file));
     up(&["--cache-dir", text(&file)], 2, "a file is in its place; name another with --cache-dir");
     up(&["--cache-dir", "/proc/foo"], 6, "the cache folder /proc/foo");
     up(&["--cache-dir", "/proc"], 6, "/proc has 0 B free");
@@ -279,7 +280,7 @@ fn what_the_machine_or_a_folder_has_not_is_told_before_anything_starts() {
 }
 
 #[test]
-fn the_same_without_io_uring() {
+fn a_table_is_searched_without_io_uring() {
     let up = Up::start(&["--engine", "pread"]);
     up.json(&["warm", "words"]);
     let found = up.json(&["search", "words", "--like", "n02503517", "-k", "3"]);
@@ -289,7 +290,7 @@ fn the_same_without_io_uring() {
 }
 
 #[test]
-fn an_interrupted_server_drains_and_ends_well() {
+fn an_interrupted_server_drains_and_exits_with_0() {
     let mut up = Up::start(&[]);
     let id = up.process.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
@@ -302,7 +303,7 @@ fn an_interrupted_server_drains_and_ends_well() {
 }
 
 #[test]
-fn files_that_are_not_what_they_say_leave_nothing_behind() {
+fn damaged_files_leave_no_table_behind() {
     let folder = folder();
     let table = folder.path().join("table");
     let file = |name: &str, contents: &[u8]| {
@@ -324,7 +325,7 @@ fn files_that_are_not_what_they_say_leave_nothing_behind() {
     let good = file("good.csv", b"a,b\n1,2\n3,4\n");
     names(&["ingest", text(&good), "--table", text(&table), "--key", "c"], 2, "c");
     assert!(!table.exists());
-    said(&["ingest", text(&good), "--table", text(&table)]);
+    run(&["ingest", text(&good), "--table", text(&table)]);
     names(&["ingest", text(&good), "--table", text(&table)], 2, "append");
     let other = file("other.csv", b"a,c\n1,2\n");
     let append = ["ingest", text(&other), "--table", text(&table), "--mode", "append"];
@@ -340,7 +341,7 @@ fn keys_that_are_not_unique_are_reported() {
     let folder = folder();
     let (file, table) = (folder.path().join("rows.csv"), folder.path().join("table"));
     std::fs::write(&file, "sku,n\na,1\nb,2\na,3\nb,4\nc,5\n").unwrap();
-    said(&["ingest", text(&file), "--table", text(&table), "--key", "sku"]);
+    run(&["ingest", text(&file), "--table", text(&table), "--key", "sku"]);
     let index = ["index", "--table", text(&table), "--key", "sku"];
     let output = bireme(&[&index[..], &["--json"]].concat());
     assert!(output.status.success());
@@ -354,22 +355,22 @@ fn keys_that_are_not_unique_are_reported() {
 }
 
 #[test]
-fn overwriting_says_which_indexes_are_gone() {
+fn overwriting_reports_dropped_indexes() {
     let folder = folder();
     let (file, table) = (folder.path().join("rows.csv"), folder.path().join("table"));
     std::fs::write(&file, "sku,words\na,red shoes\n").unwrap();
     let ingest = ["ingest", text(&file), "--table", text(&table), "--mode", "overwrite"];
     assert_eq!(json(&ingest)[0]["dropped_indexes"], serde_json::json!([]));
-    said(&["index", "--table", text(&table), "--text", "words", "--key", "sku"]);
+    run(&["index", "--table", text(&table), "--text", "words", "--key", "sku"]);
     let made = json(&ingest)[0].clone();
     let again = made["index_commands"][0].as_str().unwrap().to_owned();
     assert_eq!(again, format!("bireme index --table {} --text words --key sku", text(&table)));
     assert_eq!(made["dropped_indexes"][0]["columns"], serde_json::json!(["sku"]));
     let words: Vec<_> = again.split(' ').skip(1).collect();
-    said(&words);
-    let told = said(&ingest);
-    assert!(told.contains(&format!("to make them again: {again}")), "{told}");
-    assert!(told.starts_with("1 row ("), "{told}");
+    run(&words);
+    let printed = run(&ingest);
+    assert!(printed.contains(&format!("to build them again: {again}")), "{printed}");
+    assert!(printed.starts_with("1 row ("), "{printed}");
 }
 
 #[test]
@@ -394,15 +395,15 @@ fn an_interrupted_ingest_leaves_nothing_behind() {
         let id = ingest.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
         let output = ingest.wait_with_output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(told, "bireme: interrupted: nothing was committed\n");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr, "bireme: interrupted: nothing was committed\n");
         assert_eq!(output.status.code(), Some(130));
-        assert!(!made.exists(), "its folders are gone");
+        assert!(!made.exists(), "its folders are still there");
     }
 }
 
 #[test]
-fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
+fn impossible_ingests_and_indexes_are_bad_arguments() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);
     let (file, table) = (path("rows.csv"), path("table"));
@@ -426,7 +427,7 @@ fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
     let (code, line) = ingest(&file, Path::new("/proc/x.lance"), ["--mode", "create"]);
     assert!(code == 6 && line.contains("/proc/x.lance"), "{code} {line}");
     std::fs::write(&vectors, vector("1.5")).unwrap();
-    said(&["ingest", text(&vectors), "--table", text(&table)]);
+    run(&["ingest", text(&vectors), "--table", text(&table)]);
     for (options, name) in [
         (&["--vector", "v"][..], "the index can't be built: column \"v\" has 10 dimensions"),
         (&["--vector", "v"], "exact and quick for so few, or choose ivf-hnsw-sq"),
@@ -445,7 +446,7 @@ fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
         names(&[&["index", "--table", text(&table)], options].concat(), 2, name);
     }
     let table = path("keyed");
-    said(&["ingest", text(&file), "--table", text(&table), "--key", "id"]);
+    run(&["ingest", text(&file), "--table", text(&table), "--key", "id"]);
     let index = ["index", "--table", text(&table)];
     let other = [&index[..], &["--text", "words", "--key", "words"]].concat();
     names(&other, 2, "is \"id\", which rows are found by");
@@ -458,7 +459,7 @@ fn what_ingest_and_index_cannot_do_is_a_bad_argument() {
 }
 
 #[test]
-fn missing_credentials_are_said_with_what_to_do() {
+fn missing_credentials_are_reported_with_what_to_do() {
     let folder = folder();
     let file = folder.path().join("rows.csv");
     std::fs::write(&file, "id\n1\n").unwrap();
@@ -468,15 +469,15 @@ fn missing_credentials_are_said_with_what_to_do() {
         .envs([("AWS_REGION", "us-east-1"), ("AWS_EC2_METADATA_DISABLED", "true")])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let expected =
         "bireme: no credentials for the store of s3://bucket/table: set AWS_ACCESS_KEY_ID";
-    assert!(told.starts_with(expected), "{told}");
-    assert_eq!((told.lines().count(), output.status.code()), (1, Some(6)));
+    assert!(stderr.starts_with(expected), "{stderr}");
+    assert_eq!((stderr.lines().count(), output.status.code()), (1, Some(6)));
 }
 
 #[test]
-fn what_cannot_start_or_be_reached_is_named() {
+fn bad_arguments_and_unreachable_endpoints_are_named() {
     let nobody = ["tables", "--endpoint", "http://127.0.0.1:9"];
     names(&nobody, 4, "127.0.0.1:9");
     names(&["tables", "--endpoint", "ftp://x"], 2, "ftp");
@@ -495,7 +496,7 @@ fn what_cannot_start_or_be_reached_is_named() {
 }
 
 #[test]
-fn a_list_of_io_nodes_that_is_bad_or_missing_is_told_before_anything_starts() {
+fn a_bad_or_missing_list_of_io_nodes_is_reported_before_anything_starts() {
     let folder = folder();
     let (bad, missing) = (folder.path().join("bad.toml"), folder.path().join("missing.toml"));
     let node = |name: &str, port: u16| {
@@ -512,14 +513,14 @@ fn a_list_of_io_nodes_that_is_bad_or_missing_is_told_before_anything_starts() {
         names(&query, exit, what);
     }
     let output = bireme(&["query", "--listen", "127.0.0.1:0", "--io-nodes-from", &from(&missing)]);
-    let told = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let expected =
         format!("from file:{}: No such file or directory; this node does not", text(&missing));
-    assert!(told.contains(&expected) && told.lines().count() == 1, "{told}");
+    assert!(stderr.contains(&expected) && stderr.lines().count() == 1, "{stderr}");
 }
 
 #[test]
-fn where_the_log_is_json_so_is_what_ends_a_node() {
+fn the_error_that_ends_a_node_is_json_if_its_log_is() {
     let folder = folder();
     let drive = format!("{}:64MiB", text(&folder.path().join("slab")));
     let io = ["io", "--listen", "127.0.0.1:0", "--drive", &drive];
@@ -529,14 +530,14 @@ fn where_the_log_is_json_so_is_what_ends_a_node() {
     {
         let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"));
         let output = process.args(command).env(variable, "json").output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         let lines: Vec<Value> =
-            told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let last = lines.last().unwrap();
         assert_eq!(
             (&last["level"], &last["fields"]["exit"]),
             (&"ERROR".into(), &2.into()),
-            "{told}"
+            "{stderr}"
         );
         assert_eq!(output.status.code(), Some(2));
     }
@@ -553,7 +554,7 @@ fn a_drive_with_something_else_on_it_is_left_alone() {
     names(&io, 6, "did not write");
     let table = folder.path().join("words");
     let sample = sample();
-    said(&["ingest", text(&sample), "--table", text(&table)]);
+    run(&["ingest", text(&sample), "--table", text(&table)]);
     let words = format!("words={}", text(&table));
     let up =
         ["up", "--table", &words, "--cache-dir", text(folder.path()), "--listen", "127.0.0.1:0"];
@@ -588,12 +589,12 @@ fn every_command_explains_itself() {
         "inspect",
         "completions",
     ];
-    let help = said(&["--help"]);
+    let help = run(&["--help"]);
     for command in commands {
         assert!(help.contains(command));
-        assert!(said(&[command, "--help"]).contains("Usage:"), "{command}");
+        assert!(run(&[command, "--help"]).contains("Usage:"), "{command}");
     }
     for shell in ["bash", "zsh", "fish"] {
-        assert!(said(&["completions", shell]).contains("bireme"), "{shell}");
+        assert!(run(&["completions", shell]).contains("bireme"), "{shell}");
     }
 }

@@ -1,12 +1,12 @@
-//! A file that isn't there ends every command alike.
+//! Every command reports a missing file in the same way.
 
 use crate::{folder, names, text};
 
-/// How a command ends that misses a file.
+/// The exit code of a command that misses a file.
 const NOT_FOUND: i32 = 3;
 
 #[test]
-fn a_missing_file_ends_every_command_alike() {
+fn every_command_reports_a_missing_file_alike() {
     let folder = folder();
     let (missing, rows) = (folder.path().join("missing"), folder.path().join("missing.csv"));
     let (missing, rows, cache) = (text(&missing), text(&rows), folder.path().join("cache"));

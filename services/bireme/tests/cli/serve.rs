@@ -1,8 +1,8 @@
-//! Which tables an I/O node serves has to be said.
+//! The tables that an I/O node serves must be configured.
 
 use crate::names;
 
-/// A command that starts an I/O node of some table.
+/// Returns a command that starts an I/O node for some table.
 pub fn io<'a>(listen: &'a str, drive: &'a str) -> [&'a str; 7] {
     ["io", "--listen", listen, "--serve", "/t", "--drive", drive]
 }
@@ -10,19 +10,19 @@ pub fn io<'a>(listen: &'a str, drive: &'a str) -> [&'a str; 7] {
 const IO: [&str; 5] = ["io", "--listen", "127.0.0.1:0", "--drive", "/nowhere/slab:96MiB"];
 
 #[test]
-fn a_node_that_serves_nothing_ends_with_the_line_to_add() {
+fn a_node_without_tables_ends_with_the_line_to_add() {
     names(&IO, 2, "add the line `serve = [\"s3://bucket/tables/\"]`");
 }
 
 #[test]
 fn a_uri_that_is_not_plain_is_refused_with_what_is_wrong() {
-    for (uri, said) in [
+    for (uri, why) in [
         ("s3://key:hidden@bucket/", "credentials belong into the storage options"),
         ("/data/../tables/", "`.` or `..`"),
         ("http://host/table", "its scheme is not file, s3, gs or az"),
     ] {
-        names(&[&IO[..], &["--serve", uri]].concat(), 2, said);
+        names(&[&IO[..], &["--serve", uri]].concat(), 2, why);
         let table = format!("t={}", uri.trim_end_matches('/'));
-        names(&["query", "--io-node", "127.0.0.1:9", "--table", &table], 2, said);
+        names(&["query", "--io-node", "127.0.0.1:9", "--table", &table], 2, why);
     }
 }

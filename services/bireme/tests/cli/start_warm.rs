@@ -1,4 +1,4 @@
-//! A node that is warmed before its health says that it serves, as whoever balances by it sees it.
+//! A node that is warmed before its health says that it serves, as load balancers see it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::io_process::IoProcess;
-use super::{folder, said, sample, text};
+use super::{folder, run, sample, text};
 
 const SERVICE: &str = "bireme.fetch.v1.FetchService";
 
@@ -20,13 +20,13 @@ async fn health(io: &IoProcess, service: &str) -> ServingStatus {
 }
 
 #[test]
-fn a_process_is_ready_once_its_start_is_warm() {
+fn a_node_is_ready_once_it_has_warmed() {
     let folder = folder();
     let table = folder.path().join("words");
-    said(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+    run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
     let config = folder.path().join("io.toml");
     let uri = text(&table);
-    // Slow enough to be seen.
+    // Slow enough that the test sees the node before it is ready.
     let settings = format!(
         "fill_rate = \"8MiB\"\nwarm_at_start_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
          [[shares]]\nuri = \"{uri}\"\nminimum = \"16MiB\"\n"
@@ -41,7 +41,7 @@ fn a_process_is_ready_once_its_start_is_warm() {
         runtime.block_on(async {
             let first = health(&io, SERVICE).await;
             before.get_or_insert(first);
-            // The process lives, whatever its service is ready for.
+            // The process lives, even if its service is not ready.
             assert_eq!(health(&io, "").await, ServingStatus::Serving);
             let patience = Instant::now() + Duration::from_secs(60);
             while health(&io, SERVICE).await != ServingStatus::Serving {
@@ -57,7 +57,7 @@ fn a_process_is_ready_once_its_start_is_warm() {
             assert!(described.extents > 0);
             let table = &described.tables[0];
             assert!(table.held_bytes == table.bytes && table.bytes > 0, "{table:?}");
-            // After a restart it is there already, but for what was not recorded yet.
+            // After a restart the extents are found, except those that were not recorded yet.
             assert!(start == 0 || progress.extents_found > 0, "{progress:?}");
             extents = described.extents;
         });

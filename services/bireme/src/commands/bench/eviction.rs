@@ -1,4 +1,4 @@
-//! `bireme bench eviction`: which share of reads a full drive has, by the policy that nodes run and by others.
+//! `bireme bench eviction`: the hit ratio of a full drive, with the eviction policy of nodes and with others.
 
 use clap::Args;
 use io_node::simulate::{Capacity, Outcome, bireme, fifo, lru, optimum};
@@ -16,15 +16,15 @@ Examples:
   bireme bench eviction
   bireme bench eviction --segments 400 --chunks 60000 --reads 2000000 --json
 
-Nothing is read or written: the node's own bookkeeping is run over traces of
-reads of chunks. Zipf traces read the chunk of rank r in proportion to 1/r^a;
-the scan reads new chunks once each beside them; the loop reads more chunks than
-fit in the same order again and again; the shifting trace has five hot sets, one
-after another. The optimum knows what will be read. LRU and FIFO evict single
-extents, which a log of segments can't. `written` is bytes written for each byte
-filled.";
+No drive is read or written: the node's own bookkeeping runs over traces of
+chunk reads. Zipf traces read the chunk of rank r in proportion to 1/r^a; the
+scan reads new chunks beside them, each once; the loop reads more chunks than
+fit, in the same order again and again; the shifting trace has five hot sets,
+one after another. The optimum knows what will be read. LRU and FIFO evict
+single extents, which a log of segments can't. `written_ratio`, in parentheses,
+is bytes written for each byte filled.";
 
-/// How large, and how long.
+/// Arguments of `bireme bench eviction`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct EvictionArgs {
@@ -40,7 +40,7 @@ pub struct EvictionArgs {
     /// Extents that fit a segment
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     extents_per_segment: u32,
-    /// What the traces are drawn by
+    /// The seed of the traces
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -117,7 +117,7 @@ fn traces(args: &EvictionArgs) -> Vec<(&'static str, Vec<u32>)> {
     let mut scanned = chunks;
     let with_scan =
         zipf(random, chunks, 0.9, reads).into_iter().enumerate().flat_map(|(at, chunk)| {
-            // A tenth of the time somebody reads as much again, once each.
+            // A tenth of the time a scan reads as many new chunks, once each.
             let scans = at % 10_000 < 1000;
             scanned += u32::from(scans);
             [Some(chunk), scans.then_some(scanned)].into_iter().flatten()
@@ -133,7 +133,7 @@ fn traces(args: &EvictionArgs) -> Vec<(&'static str, Vec<u32>)> {
     ]
 }
 
-/// Reads of chunks by rank, each rank's chunk drawn by lot.
+/// Returns reads of chunks by rank. Which chunk has which rank is random.
 fn zipf(random: &mut StdRng, chunks: u32, exponent: f64, reads: usize) -> Vec<u32> {
     let mut sum = 0.0;
     let weights = (1..=chunks).map(|rank| {

@@ -1,4 +1,4 @@
-//! `bireme bench`: load on a running endpoint, measured; and parts of an I/O node by themselves.
+//! `bireme bench`: measures a running endpoint under load, or parts of an I/O node by themselves.
 
 mod eviction;
 mod recovery;
@@ -17,20 +17,21 @@ use self::write::WriteArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
     Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
-    SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, at_least_1, put, report_text,
+    SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, apply_load, at_least_1,
+    report_text,
 };
 use crate::error::{CliError, Result};
 use crate::output::Output;
 use crate::runtime::runtime;
 
 const ABOUT_NUMBERS: &str = "\
-A closed loop (the default) has --concurrency callers that ask again once they
-are answered. At a fixed --rate requests start on time, and latency counts from
-when a request was to start, so that a stall shows in every request it delayed.
-Percentiles come from an HDR histogram. CPU, reads and bytes are what the nodes
-counted meanwhile, whoever asked them. Nothing is warmed or dropped: `bireme
-warm TABLE` fills the cache first, and the RAM tier keeps what the last run
-left.";
+A closed loop (the default) has --concurrency callers, each of which sends its
+next request once the last is answered. At a fixed --rate requests start on
+schedule, and latency counts from the scheduled start, so that a stall shows in
+every request that it delayed. Percentiles come from an HDR histogram. CPU,
+reads and bytes are the nodes' counters, which include other callers' requests.
+No cache is warmed or dropped: `bireme warm TABLE` fills it first, and the RAM
+tier keeps what the last run left.";
 
 const FETCH_EXAMPLES: &str = "\
 Examples:
@@ -54,30 +55,30 @@ Examples:
   bireme bench get words --concurrency 32
   bireme bench get words --keys 10 --rate 5000 --format json";
 
-/// What to measure.
+/// Arguments of `bireme bench`.
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT_NUMBERS)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    what: What,
+    benchmark: Benchmark,
 }
 
-/// What to measure.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Random rows from an I/O node, over the streams that query nodes use
+enum Benchmark {
+    /// Fetch random rows from an I/O node, over the streams that query nodes use
     Fetch(Box<FetchArgs>),
-    /// Random rows by address, through both tiers
+    /// Take random rows by address, through both tiers
     Take(Box<TakeArgs>),
-    /// Vector searches on the query node
+    /// Search by vector on the query node
     Search(Box<SearchArgs>),
-    /// Look-ups by key on the query node
+    /// Look up keys on the query node
     Get(Box<GetArgs>),
-    /// How long an I/O node takes to find what its drives hold
+    /// Measure how long an I/O node takes to recover what its drives hold
     Recovery(RecoveryArgs),
-    /// How fast extents that are ready get onto a drive
+    /// Measure how fast encoded extents are written to a drive
     Write(WriteArgs),
-    /// Which share of reads a full drive has, by several policies
+    /// Compare the hit ratios of eviction policies on a full drive
     Eviction(EvictionArgs),
 }
 
@@ -86,7 +87,7 @@ enum What {
 struct FetchArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// Where the table is, as the I/O node's `serve` has it
+    /// The table's URI, as in the I/O node's `serve`
     #[arg(long, value_name = "URI", value_hint = ValueHint::AnyPath)]
     uri: String,
     /// Addresses in a batch, drawn at random over the table
@@ -95,13 +96,13 @@ struct FetchArgs {
     /// Columns to fetch [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// Score the rows where they are, and send the K nearest back
+    /// Score the rows on the I/O node, and return the K nearest
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     rerank: Option<u32>,
-    /// The I/O node [default: the one that the query node has]
+    /// The I/O node [default: the query node's only one]
     #[arg(long, value_name = "URL")]
     io_endpoint: Option<Endpoint>,
-    /// Streams to it, each on a connection of its own [default: one a core of the node]
+    /// Streams to the I/O node, each on a connection of its own [default: one per core of the node]
     #[arg(long, value_name = "N", value_parser = at_least_1)]
     streams: Option<usize>,
     #[command(flatten)]
@@ -110,7 +111,7 @@ struct FetchArgs {
     connection: Connection,
 }
 
-/// What every load on the query node has.
+/// Arguments of every load on the query node.
 #[derive(Debug, Args)]
 struct QueryNodeArgs {
     /// Connections to the query node
@@ -127,7 +128,7 @@ struct QueryNodeArgs {
 struct TakeArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// Addresses of a request, drawn at random over the table
+    /// Addresses in a request, drawn at random over the table
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_1)]
     rows: usize,
     /// Columns of the rows [default: all but vectors and blobs]
@@ -142,10 +143,10 @@ struct TakeArgs {
 struct SearchArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// How many rows
+    /// The number of rows to return
     #[arg(short, value_name = "ROWS", default_value_t = 10)]
     k: u32,
-    /// The vector column, where the table has several
+    /// The vector column, if the table has several
     #[arg(long, value_name = "COLUMN")]
     column: Option<String>,
     /// Index partitions to search [default: the node's]
@@ -154,7 +155,7 @@ struct SearchArgs {
     /// Candidates scored exactly per row; 0 for none [default: the node's]
     #[arg(long, value_name = "FACTOR")]
     refine: Option<u32>,
-    /// A SQL predicate that rows must pass
+    /// A SQL predicate that rows must match
     #[arg(long, value_name = "SQL", value_parser = parse_filter)]
     filter: Option<String>,
     /// Columns of the rows [default: all but vectors and blobs]
@@ -169,7 +170,7 @@ struct SearchArgs {
 struct GetArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// Keys of a request
+    /// Keys in a request
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_1)]
     keys: usize,
     /// The key column [default: the table's own]
@@ -178,14 +179,14 @@ struct GetArgs {
     /// Columns of the rows [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// The form that rows come back in
+    /// The format in which rows are returned
     #[arg(long, value_enum, default_value = "arrow")]
     format: Format,
     #[command(flatten)]
     on: QueryNodeArgs,
 }
 
-/// The form of rows.
+/// The format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// An Arrow IPC stream.
@@ -194,16 +195,16 @@ enum Format {
     Json,
 }
 
-/// Measures, and tells.
+/// Measures and prints the report.
 pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
-    let report = match args.what {
-        What::Fetch(args) => loaded(args.load.threads, fetch(*args)),
-        What::Take(args) => loaded(args.on.load.threads, take(*args)),
-        What::Search(args) => loaded(args.on.load.threads, search(*args)),
-        What::Get(args) => loaded(args.on.load.threads, get(*args)),
-        What::Recovery(args) => return recovery::run(&args, out),
-        What::Write(args) => return write::run(&args, out),
-        What::Eviction(args) => return eviction::run(&args, out),
+    let report = match args.benchmark {
+        Benchmark::Fetch(args) => run_load(args.load.threads, fetch(*args)),
+        Benchmark::Take(args) => run_load(args.on.load.threads, take(*args)),
+        Benchmark::Search(args) => run_load(args.on.load.threads, search(*args)),
+        Benchmark::Get(args) => run_load(args.on.load.threads, get(*args)),
+        Benchmark::Recovery(args) => return recovery::run(&args, out),
+        Benchmark::Write(args) => return write::run(&args, out),
+        Benchmark::Eviction(args) => return eviction::run(&args, out),
     }?;
     if out.json() {
         return out.document(&report);
@@ -211,7 +212,7 @@ pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
     out.bytes(report_text(&report).as_bytes())
 }
 
-fn loaded(threads: Option<usize>, load: impl Future<Output = Result<Report>>) -> Result<Report> {
+fn run_load(threads: Option<usize>, load: impl Future<Output = Result<Report>>) -> Result<Report> {
     let runtime = runtime(threads)?;
     let report = runtime.block_on(load);
     runtime.shutdown_background();
@@ -245,7 +246,7 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
     });
     let client = load.client();
     let before = FetchLoad::describe(&client).await?;
-    let measured = put(&args.load, Watch::IoNode(client.clone()), load).await?;
+    let measured = apply_load(&args.load, Watch::IoNode(client.clone()), load).await?;
     let after = FetchLoad::describe(&client).await?;
     let run = Counters::of_node(&after).since(&Counters::of_node(&before));
     let subject = subject("fetch", &target, request);
@@ -307,14 +308,14 @@ async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
     Target::find(connection, &table.table, table.table_version).await
 }
 
-/// Puts `load` on the query node, and what the nodes counted meanwhile.
+/// Puts `load` on the query node. Returns what was measured, and what the nodes counted meanwhile.
 async fn measured(
     client: &QueryClient,
     args: &LoadArgs,
     load: impl Workload,
 ) -> Result<(Measured, Counters)> {
     let before = Counters::of_status(&client.status().await?);
-    let measured = put(args, Watch::QueryNode(Box::new(client.clone())), load).await?;
+    let measured = apply_load(args, Watch::QueryNode(Box::new(client.clone())), load).await?;
     let after = Counters::of_status(&client.status().await?);
     Ok((measured, after.since(&before)))
 }
@@ -347,29 +348,30 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn what(line: &str) -> What {
+    fn parse(line: &str) -> Benchmark {
         match Cli::try_parse_from(line.split_whitespace()) {
-            Ok(Cli { command: Command::Bench(args), .. }) => args.what,
+            Ok(Cli { command: Command::Bench(args), .. }) => args.benchmark,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn load_is_closed_unless_a_rate_is_given() {
-        let What::Fetch(args) = what("bireme bench fetch t --uri /t --rows 7 --rerank 3 --seed 9")
+        let Benchmark::Fetch(args) =
+            parse("bireme bench fetch t --uri /t --rows 7 --rerank 3 --seed 9")
         else {
             panic!("not a fetch");
         };
         assert_eq!((args.rows, args.rerank, args.load.seed), (7, Some(3), 9));
         assert_eq!((args.load.rate, args.load.concurrency()), (None, 16));
-        let What::Get(args) = what("bireme bench get t --rate 0.5 --seconds 2") else {
+        let Benchmark::Get(args) = parse("bireme bench get t --rate 0.5 --seconds 2") else {
             panic!("not a get");
         };
         assert_eq!(
             (args.on.load.rate, args.on.load.concurrency(), args.on.load.seconds),
             (Some(0.5), 1024, 2.0)
         );
-        let What::Search(args) = what("bireme bench search t -k 50 --concurrency 3") else {
+        let Benchmark::Search(args) = parse("bireme bench search t -k 50 --concurrency 3") else {
             panic!("not a search");
         };
         assert_eq!((args.k, args.on.load.concurrency()), (50, 3));

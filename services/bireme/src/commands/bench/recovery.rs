@@ -1,4 +1,4 @@
-//! `bireme bench recovery`: how long a node takes to find what its drives hold.
+//! `bireme bench recovery`: the time that a node takes to recover what its drives hold.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,37 +22,37 @@ Examples:
   bireme bench recovery --drive /mnt/nvme0/trial --extents 50000 \\
       --sectors 1024 --json
 
-Makes a new file with the journals of so many extents, and no more: the extents
-themselves are holes. Then starts a node on it, with O_DIRECT, and stops it
-again; the file is removed. An extent of 1,024 sectors is a full chunk of 4 MiB,
-so a million of them are 4 TB.";
+Creates a file with the journals of so many extents; the extents themselves are
+holes. Then starts a node on it, with O_DIRECT, and stops it again; the file is
+removed. An extent of 1,024 sectors is a full chunk of 4 MiB, so a million of
+them are 4 TB.";
 
-/// Of how many extents.
+/// Arguments of `bireme bench recovery`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecoveryArgs {
-    /// A file that is not there yet, on the drive to measure
+    /// A new file on the drive to measure
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     drive: PathBuf,
-    /// How many extents
+    /// The number of extents
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     extents: u32,
-    /// Sectors of each
+    /// Sectors in each extent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
     sectors: u32,
-    /// How often the node is started
+    /// The number of times that the node is started
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
 }
 
 /// One start of a node.
 struct Start {
-    whole: Duration,
+    total: Duration,
     recovery: Recovery,
     directory_bytes: u64,
 }
 
-/// Measures, and tells.
+/// Measures and prints the results.
 pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
     let (journal_bytes, slab_bytes, starts) = measure(args)?;
     let ms = |of: fn(&Start) -> Duration| -> Vec<f64> {
@@ -68,7 +68,7 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
             "sectors": args.sectors,
             "slab_bytes": slab_bytes,
             "journal_bytes": journal_bytes,
-            "start_ms": ms(|start| start.whole),
+            "start_ms": ms(|start| start.total),
             "read_ms": ms(|start| start.recovery.reading),
             "place_ms": ms(|start| start.recovery.placing),
             "directory_bytes": directory,
@@ -76,7 +76,7 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
         }));
     }
     out.line(format_args!(
-        "{} extents of {} found again, from {} of journals",
+        "{} extents of {} recovered, from {} of journals",
         count(args.extents.into()),
         bytes(u64::from(args.sectors) * address::SECTOR_BYTES as u64),
         bytes(journal_bytes),
@@ -84,13 +84,13 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
     for start in &starts {
         out.line(format_args!(
             "  start {:.0} ms: reading and decoding {:.0}, directory {:.0}",
-            start.whole.as_secs_f64() * 1e3,
+            start.total.as_secs_f64() * 1e3,
             start.recovery.reading.as_secs_f64() * 1e3,
             start.recovery.placing.as_secs_f64() * 1e3,
         ))?;
     }
     out.line(format_args!(
-        "directory {}: {:.0} bytes an extent, {} a TB cached",
+        "directory {}: {:.0} bytes per extent, {} per TB cached",
         bytes(directory),
         directory as f64 / f64::from(args.extents),
         bytes(per_tb as u64),
@@ -106,11 +106,11 @@ fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
     for _ in 0..args.starts {
         let began = Instant::now();
         let node = start_io_node(config.clone())?;
-        let whole = began.elapsed();
+        let total = began.elapsed();
         let recovery = node.recovery();
         if recovery.extents != args.extents as usize {
             return Err(CliError::damaged(format!(
-                "{} of {} extents were found",
+                "{} of {} extents were recovered",
                 recovery.extents, args.extents
             )));
         }
@@ -122,7 +122,7 @@ fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
             let client = FetchClient::new(endpoint, FetchOptions::default())?;
             Ok(client.describe(Duration::from_secs(10)).await?.directory_bytes)
         })?;
-        starts.push(Start { whole, recovery, directory_bytes });
+        starts.push(Start { total, recovery, directory_bytes });
         node.stop(Duration::from_secs(5));
     }
     Ok((laid.journal_bytes, laid.slab_bytes, starts))

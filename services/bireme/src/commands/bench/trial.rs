@@ -1,4 +1,4 @@
-//! A file on the drive that is measured, and a node on it.
+//! A file on the drive that is measured, and the configuration of a node on it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -9,25 +9,25 @@ use lake::UriPrefix;
 
 use crate::error::{CliError, Result};
 
-/// A file that was not there before, and is removed when this is dropped, whatever came of it.
+/// A file that did not exist before, and is removed on drop, whether the trial succeeded or not.
 pub struct TrialFile<'a>(&'a Path);
 
 impl<'a> TrialFile<'a> {
-    /// Makes nothing yet.
+    /// Checks that the path is free. The file is not created yet.
     pub fn new(path: &'a Path) -> Result<Self> {
         if path.exists() {
             let path = path.display();
-            let message = format!("{path} is there already; name a file that is not");
+            let message = format!("{path} exists already; name a new file");
             return Err(CliError::usage(message));
         }
         Ok(Self(path))
     }
 
-    /// A node whose one drive it is, without a RAM tier, on a port of its own.
+    /// Returns the configuration of a node with this file as its only drive, without a RAM tier, on a free port.
     pub fn node(&self, size: Option<ByteSize>) -> IoConfig {
         IoConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            // Which nobody asks it for.
+            // A node must serve something; nobody requests this table.
             serve: UriPrefix::of_config("/no-table").into_iter().collect(),
             drives: vec![DriveConfig { path: self.0.to_owned(), size }],
             ram_tier: ByteSize::b(0),

@@ -1,4 +1,4 @@
-//! `bireme bench write`: how fast extents that are ready get onto a drive.
+//! `bireme bench write`: the speed at which encoded extents are written to a drive.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,30 +23,30 @@ Examples:
   bireme bench write --drive /mnt/nvme0/trial
   bireme bench write --drive /mnt/nvme0/trial --size 16GiB --json
 
-Starts a node on a new file with room for so much, has it fill extents of 4 MiB
-that are ready, all recorded in the journal as they always are, and then writes
-as many bytes to another file as programs on tokio do, in pieces of 4 MiB,
-synced at the end. Both files are removed.";
+Starts a node on a new file of this size, which writes encoded extents of 4 MiB
+and records them in the journal as usual. Then writes as many bytes to another
+file as programs on tokio do, in pieces of 4 MiB, synced at the end. Both files
+are removed.";
 
-/// What a full chunk comes to, in sectors.
+/// Sectors of a full chunk.
 const EXTENT_SECTORS: u32 = 1024;
 
-/// Extents under way at the same time.
+/// Extents that are written at the same time.
 const AT_ONCE: usize = 8;
 
-/// Where, and how much.
+/// Arguments of `bireme bench write`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WriteArgs {
-    /// A file that is not there yet, on the drive to measure
+    /// A new file on the drive to measure
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     drive: PathBuf,
-    /// How much is written, each way
+    /// Bytes to write, each way
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_size)]
     size: ByteSize,
 }
 
-/// Measures, and tells.
+/// Measures and prints the results.
 pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
     let extent = u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
     let extents = u32::try_from(args.size.as_u64() / extent).unwrap_or(u32::MAX);
@@ -66,7 +66,7 @@ pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
         }));
     }
     out.line(format_args!(
-        "{} of extents: {:.0} MB/s; the same by tokio's file: {:.0} MB/s",
+        "{} of extents: {:.0} MB/s; as many bytes by tokio's file: {:.0} MB/s",
         bytes(written),
         mb_per_s(node),
         mb_per_s(tokio),
@@ -75,7 +75,7 @@ pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
 
 fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
     let trial = TrialFile::new(drive)?;
-    // A twentieth more: for journals, and so that nothing is reclaimed.
+    // A twentieth more, for journals, and so that no segment is reclaimed.
     let bytes = u64::from(extents) * u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
     let spare = 4 * IoConfig::default().segment.as_u64();
     let size = ByteSize::b((bytes + bytes / 20 + spare) >> 20 << 20);
@@ -90,7 +90,7 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
 async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
     let _trial = TrialFile::new(path)?;
     let failed = |error| CliError::os("writing failed", &error, "name another file with --drive");
-    // As an extent of the node has them.
+    // The same bytes as in the node's extents.
     let piece: Vec<u8> = (0..extent as u64 / 8).flat_map(u64::to_le_bytes).collect();
     let began = Instant::now();
     let mut file = File::options()

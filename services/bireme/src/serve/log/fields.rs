@@ -1,4 +1,4 @@
-//! Fields of log lines in text, without anything that would forge a line or that a terminal would obey.
+//! Formats the fields of log lines in text, with escapes, so that no field can forge a line or control a terminal.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
 use crate::escape::one_line;
 
-/// Formats fields, messages among them, as `tracing_subscriber` does, on one line. All that a line has of others is in
-/// its fields and in those of its spans, and all of these come through here.
+/// Formats fields, of which the message is one, as `tracing_subscriber` does, but on one line. Untrusted text occurs
+/// only in the fields of an event and of its spans, and all of these are formatted here.
 #[derive(Default)]
 pub struct EscapedFields(DefaultFields);
 
@@ -19,7 +19,7 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
         mut writer: Writer<'writer>,
         fields: R,
     ) -> fmt::Result {
-        // Into a text of its own, without colours: it has no escape sequences but those of its fields.
+        // A text of its own has no colours, so that its only escape sequences are those of its fields.
         let mut text = String::new();
         self.0.format_fields(Writer::new(&mut text), fields)?;
         writer.write_str(&one_line(&text))

@@ -1,7 +1,7 @@
-//! At most so many lines a place in the code: a fault that every request meets must not fill a disk with itself.
+//! Limits the log lines of each callsite, so that a fault of every request can't fill a disk.
 //!
-//! What is left out is told within the next line of the same place that is written: whatever reads a log finds its time,
-//! level and place where it finds those of others.
+//! The number of lines that were left out is a field of the callsite's next line, and no line of its own: programs that
+//! read the log find its time, level and target as in all other lines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,29 +14,29 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines of one place that may come at once.
+/// Lines that a callsite may write at once.
 const BURST: u32 = 20;
 
-/// After so long there is room for one more.
+/// The interval after which a callsite may write one more line.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// Formats events as another does, but for those that come too often; the next one that is written says how many were
-/// left out.
+/// Formats events with another formatter, except those that come too often. The next one that is written says how many
+/// were left out.
 pub struct Limited<F> {
     format: F,
     json: bool,
     clock: fn() -> Instant,
-    places: Mutex<HashMap<Identifier, Place>>,
+    budgets: Mutex<HashMap<Identifier, LineBudget>>,
 }
 
 impl<F> Limited<F> {
-    /// `format` writes a line an event, which is an object with `json`.
+    /// Limits `format`, which writes one line per event; with `json`, the line is an object.
     pub fn new(format: F, json: bool) -> Self {
-        Self { format, json, clock: Instant::now, places: Mutex::default() }
+        Self { format, json, clock: Instant::now, budgets: Mutex::default() }
     }
 }
 
-/// A line that says how many like it were left out before.
+/// Writes `line` with the number of lines that were left out before it.
 fn write_with(writer: &mut Writer<'_>, line: &str, left_out: u64, json: bool) -> fmt::Result {
     let line = line.trim_end();
     match line.strip_suffix('}').filter(|_| json) {
@@ -58,9 +58,9 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let admitted = {
-            let mut places = self.places.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut budgets = self.budgets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let now = (self.clock)();
-            places.entry(event.metadata().callsite()).or_insert(Place::new(now)).admit(now)
+            budgets.entry(event.metadata().callsite()).or_insert(LineBudget::new(now)).admit(now)
         };
         let Some(left_out) = admitted else { return Ok(()) };
         if left_out == 0 {
@@ -72,30 +72,30 @@ where
     }
 }
 
-/// What a place in the code has said lately.
+/// The lines that a callsite may still write.
 #[derive(Debug)]
-struct Place {
-    room: u32,
-    /// When `room` was right.
+struct LineBudget {
+    lines: u32,
+    /// When `lines` was last brought up to date.
     at: Instant,
     left_out: u64,
 }
 
-impl Place {
+impl LineBudget {
     fn new(now: Instant) -> Self {
-        Self { room: BURST, at: now, left_out: 0 }
+        Self { lines: BURST, at: now, left_out: 0 }
     }
 
-    /// How many were left out since the last one, if there is room for one more.
+    /// Takes one line from the budget and returns how many were left out before it; `None` if the budget is empty.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let refills = (now - self.at).as_nanos() / REFILL.as_nanos();
         let refills = u32::try_from(refills).unwrap_or(u32::MAX);
-        self.room = self.room.saturating_add(refills).min(BURST);
-        // Full, it has no more time to its credit.
-        self.at = if self.room == BURST { now } else { self.at + REFILL * refills };
-        match self.room.checked_sub(1) {
-            Some(room) => {
-                self.room = room;
+        self.lines = self.lines.saturating_add(refills).min(BURST);
+        // A full budget does not save up time for later.
+        self.at = if self.lines == BURST { now } else { self.at + REFILL * refills };
+        match self.lines.checked_sub(1) {
+            Some(lines) => {
+                self.lines = lines;
                 Some(std::mem::take(&mut self.left_out))
             }
             None => {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::serve::log::fields::EscapedFields;
 
-    /// What was written.
+    /// A writer into memory.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -152,28 +152,28 @@ mod tests {
         static NOW: Cell<Instant> = Cell::new(Instant::now());
     }
 
-    /// By a clock that stands still unless it is moved.
+    /// Limits with a clock that stands still unless it is moved.
     fn limited<F>(format: F, json: bool) -> Limited<F> {
         Limited { clock: || NOW.get(), ..Limited::new(format, json) }
     }
 
-    /// Says the same until a line was written after three that were left out.
-    fn say_too_much() {
-        let say = || tracing::warn!(trace_id = "5eed", "too much");
-        (0..BURST + 3).for_each(|_| say());
+    /// Logs the same event until a line is written after three that were left out.
+    fn log_too_much() {
+        let log = || tracing::warn!(trace_id = "5eed", "too much");
+        (0..BURST + 3).for_each(|_| log());
         NOW.set(NOW.get() + REFILL);
-        say();
+        log();
     }
 
     #[test]
-    fn what_was_left_out_is_told_in_a_line_with_all_that_others_have() {
+    fn a_line_says_how_many_were_left_out_and_is_otherwise_like_all_others() {
         let written = Written::default();
         let log = tracing_subscriber::fmt().with_writer(written.clone());
         let json = log
             .fmt_fields(JsonFields::new())
             .event_format(limited(format::format().json(), true))
             .finish();
-        tracing::subscriber::with_default(json, say_too_much);
+        tracing::subscriber::with_default(json, log_too_much);
         let lines = written.lines();
         let objects: Vec<Value> =
             lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -191,24 +191,24 @@ mod tests {
             .fmt_fields(EscapedFields::default())
             .event_format(limited(format::format(), false))
             .finish();
-        tracing::subscriber::with_default(text, say_too_much);
+        tracing::subscriber::with_default(text, log_too_much);
         let lines = written.lines();
         let last = lines.last().unwrap();
         assert!(last.contains(" WARN ") && last.contains("too much"), "{last}");
         assert!(last.ends_with("left_out=3"), "{last}");
     }
 
-    /// What somebody may have named a table, in a span's field, an event's, and its message.
+    /// A table's name as an attacker may choose it, which is logged in fields of a span and an event, and in a message.
     const FORGED: &str = "t\n2026-01-01T00:00:00Z  INFO forged: \u{1b}[2J\u{9b}0m\r\u{2028}";
 
-    fn say_what_others_said() {
-        let _within = tracing::info_span!("open", uri = FORGED).entered();
+    fn log_a_forged_name() {
+        let _entered = tracing::info_span!("open", uri = FORGED).entered();
         let error = std::io::Error::other(FORGED);
         tracing::warn!(uri = %FORGED, ?error, "no table at {FORGED}");
     }
 
     #[test]
-    fn an_event_is_a_line_whatever_is_in_it() {
+    fn an_event_is_one_line_whatever_it_contains() {
         for ansi in [false, true] {
             let written = Written::default();
             let text = tracing_subscriber::fmt()
@@ -217,7 +217,7 @@ mod tests {
                 .fmt_fields(EscapedFields::default())
                 .event_format(limited(format::format().with_ansi(false), false))
                 .finish();
-            tracing::subscriber::with_default(text, say_what_others_said);
+            tracing::subscriber::with_default(text, log_a_forged_name);
             let lines = written.lines();
             assert_eq!(lines.len(), 1, "{lines:?}");
             assert!(!lines[0].chars().any(char::is_control), "{lines:?}");
@@ -230,25 +230,25 @@ mod tests {
             .fmt_fields(JsonFields::new())
             .event_format(limited(format::format().json(), true))
             .finish();
-        tracing::subscriber::with_default(json, say_what_others_said);
+        tracing::subscriber::with_default(json, log_a_forged_name);
         let [line] = &written.lines()[..] else { panic!("{:?}", written.lines()) };
         let line: Value = serde_json::from_str(line).unwrap();
         assert_eq!(line["fields"]["uri"], FORGED);
     }
 
     #[test]
-    fn a_burst_is_written_then_one_a_second_and_the_rest_counted() {
+    fn a_burst_is_written_then_one_line_a_second_and_others_are_counted() {
         let start = Instant::now();
-        let mut place = Place::new(start);
-        let burst: Vec<_> = (0..25).map(|_| place.admit(start)).collect();
+        let mut budget = LineBudget::new(start);
+        let burst: Vec<_> = (0..25).map(|_| budget.admit(start)).collect();
         assert_eq!(burst.iter().flatten().count(), BURST as usize);
-        assert_eq!(place.admit(start + REFILL), Some(5));
-        assert_eq!(place.admit(start + REFILL), None);
-        assert_eq!(place.admit(start + REFILL * 3), Some(1));
-        assert_eq!(place.admit(start + REFILL * 3), Some(0));
-        // Quiet for an hour: room for a burst again, and no more.
+        assert_eq!(budget.admit(start + REFILL), Some(5));
+        assert_eq!(budget.admit(start + REFILL), None);
+        assert_eq!(budget.admit(start + REFILL * 3), Some(1));
+        assert_eq!(budget.admit(start + REFILL * 3), Some(0));
+        // After a quiet hour the budget is one burst, and no more.
         let later = start + Duration::from_secs(3600);
-        let burst: Vec<_> = (0..25).map(|_| place.admit(later)).collect();
+        let burst: Vec<_> = (0..25).map(|_| budget.admit(later)).collect();
         assert_eq!(burst.iter().flatten().count(), BURST as usize);
     }
 }

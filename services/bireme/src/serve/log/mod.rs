@@ -1,4 +1,4 @@
-//! Logs on stderr. Whatever is logged, an event is one line: in JSON, or in text by `fields.rs`.
+//! Logs to stderr. Every event is one line: in JSON, or in text by `fields.rs`.
 
 mod fields;
 mod limit;
@@ -14,13 +14,13 @@ use self::fields::EscapedFields;
 use self::limit::Limited;
 use crate::error::{CliError, Result};
 
-/// The variable that says what is logged, such as `debug` or `info,io_node=trace`.
+/// The variable that sets the level, such as `debug` or `info,io_node=trace`.
 const VARIABLE: &str = "BIREME_LOG";
 
-/// What is logged of a node unless the variable says it.
+/// The default level of a node.
 pub const NODE_LOG_LEVEL: &str = "info";
 
-/// What is logged of both tiers in one process, beside what the command itself tells.
+/// The default level of `bireme up`, which prints the important messages itself.
 pub const UP_LOG_LEVEL: &str = "warn";
 
 /// Characters of a panic's message that are logged.
@@ -29,12 +29,12 @@ const PANIC_MAX: usize = 500;
 /// Whether the log was started as JSON lines.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Whether what goes to stderr is to be JSON lines.
+/// Returns whether stderr gets JSON lines.
 pub fn log_is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Libraries that say too much at the level of the others.
+/// Levels of libraries that log too much at the default level.
 const QUIETER: [&str; 10] = [
     "lance=warn",
     "lance::object_store=error",
@@ -43,18 +43,18 @@ const QUIETER: [&str; 10] = [
     "hyper=warn",
     "tower=warn",
     "object_store=warn",
-    // What they find is told by who asked.
+    // Whoever calls them logs what they find.
     "kube_client=error",
     "kube_runtime=error",
     "aws_config=error",
 ];
 
-/// Refuses a word that is no level: it would be taken for a module, of which nothing is ever logged.
-fn misspelt(wanted: &str) -> Result<()> {
+/// Refuses a word that is not a level. It would be taken for the name of a module, and nothing would be logged.
+fn check_levels(wanted: &str) -> Result<()> {
     let mut words = wanted.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
     match words.find(|word| word.parse::<LevelFilter>().is_err()) {
         Some(word) => Err(CliError::usage(format!(
-            "{VARIABLE}: `{word}` is no level; write it like info, or info,io_node=debug"
+            "{VARIABLE}: `{word}` is not a level; write it like info, or info,io_node=debug"
         ))),
         None => Ok(()),
     }
@@ -64,8 +64,8 @@ fn misspelt(wanted: &str) -> Result<()> {
 pub fn start_log(level: &str, json: bool) -> Result<()> {
     let wanted = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
     let wanted = wanted.as_deref().unwrap_or(level);
-    misspelt(wanted)?;
-    // What is said of one of them comes later, and wins.
+    check_levels(wanted)?;
+    // A level that the user sets for one of these libraries comes later, and has precedence.
     let filter = EnvFilter::try_new(format!("{},{wanted}", QUIETER.join(",")))
         .map_err(|error| CliError::usage(format!("{VARIABLE}: {error}; write it like info")))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -81,14 +81,14 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
             .try_init(),
     };
     IS_JSON.store(json, Ordering::Relaxed);
-    // Somebody else's subscriber is as good.
+    // It fails only if a subscriber is set already, which is as good.
     drop(started);
     log_panics();
     Ok(())
 }
 
-/// Has panics logged as events, which are one line and limited in number: a damaged table may cause one at each read,
-/// with a text that its writer chose. With a backtrace, where one is asked for, they stay as they were.
+/// Logs panics as events, which are one line and limited in number: a damaged table may cause a panic at each read,
+/// with a text that its writer chose. If RUST_BACKTRACE asks for backtraces, panics are printed as usual.
 fn log_panics() {
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted != "0") {
         return;
@@ -110,12 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn a_word_that_is_not_a_level_is_refused() {
         for good in ["info", "debug,io_node=trace", "OFF", "warn, lake=debug", "[span]=info"] {
-            assert!(misspelt(good).is_ok(), "{good}");
+            assert!(check_levels(good).is_ok(), "{good}");
         }
         for bad in ["loud", "info,io_node"] {
-            assert!(misspelt(bad).unwrap_err().message().contains("is no level"), "{bad}");
+            assert!(check_levels(bad).unwrap_err().message().contains("not a level"), "{bad}");
         }
     }
 }
