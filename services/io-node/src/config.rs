@@ -254,7 +254,7 @@ impl IoConfig {
         if !(0.0..=1.0).contains(&self.hit_ratio_at_start) {
             return bad("hit_ratio_at_start", "is a share of rows; write it like 0.9".into());
         }
-        if let Some(name) = twice(&self.warm_members) {
+        if let Some(name) = duplicate(&self.warm_members) {
             return bad("warm_members", format!("names `{name}` twice"));
         }
         if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
@@ -281,7 +281,7 @@ impl IoConfig {
 }
 
 /// The first name that is there twice.
-fn twice(names: &[String]) -> Option<&String> {
+fn duplicate(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 

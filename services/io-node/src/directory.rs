@@ -3,7 +3,7 @@
 //! The heavy part of an entry (row starts, checksums) is shared by the replicas through an `Arc`
 //! and never changes. Requests name extents by their place in the replica ([`ExtentNo`]) instead
 //! of counting references a row; a place is reused only after every request that was under way
-//! when its extent was forgotten has ended (see `core/grace.rs`), so a place never names another
+//! when its extent was forgotten has ended (see `shard/grace.rs`), so a place never names another
 //! extent than the one it was taken for.
 
 use std::cell::Cell;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use wire::Fault;
 use wire::fetch::Batch;
 
-use crate::core::{Core, HeldBytes, RequestNo, SessionNo};
+use crate::shard::{Core, HeldBytes, RequestNo, SessionNo};
 use crate::stages::{assemble, decode, locate, read, reply};
 use crate::table::Projection;
 use crate::table_rows;
@@ -29,7 +29,7 @@ pub fn fetch(
     held: HeldBytes,
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
-    core.stats.came.add(1);
+    core.stats.received.add(1);
     core.stirs.add();
     match decode::decode(core, session, projection, batch) {
         Ok(mut request) => {
@@ -65,10 +65,10 @@ pub fn image(
 
 /// Goes on with a request whose sources are known: first what only the table has, then the rest.
 fn proceed(core: &Core, no: RequestNo) {
-    let started = table_rows::ask(core, no).and_then(|waits| {
+    let started = table_rows::request_rows(core, no).and_then(|waits| {
         if !waits {
             assemble::prepare(core, no)?;
-            read::want(core, no)?;
+            read::enqueue(core, no)?;
         }
         Ok(waits)
     });

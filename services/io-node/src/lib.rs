@@ -15,7 +15,6 @@
 //! mailboxes; nothing on the way of a fetch takes a lock.
 
 mod config;
-mod core;
 mod directory;
 mod error;
 mod fetch;
@@ -25,6 +24,7 @@ mod metrics;
 mod node;
 mod readiness;
 mod serve;
+mod shard;
 mod slab;
 mod stages;
 mod stepped;

@@ -11,9 +11,9 @@ use telemetry::{Buckets, Samples, Source, process_samples, tls_samples};
 use wire::BATCH_STAGES;
 
 use crate::config;
-use crate::core::CoreSnapshot;
 use crate::fill::DriveState;
-use crate::node::Shared;
+use crate::node::NodeState;
+use crate::shard::CoreSnapshot;
 use crate::slab::drive_name;
 
 telemetry::metrics! {
@@ -84,7 +84,7 @@ telemetry::metrics! {
 }
 
 /// A node, to be asked for its metrics.
-pub struct NodeMetrics(pub Arc<Shared>);
+pub struct NodeMetrics(pub Arc<NodeState>);
 
 impl Source for NodeMetrics {
     async fn collect(&self) -> Samples {
@@ -143,7 +143,7 @@ pub fn directory_bytes(cores: &[CoreSnapshot]) -> u64 {
     sum(cores, |core| core.replica_bytes as u64) + shared_bytes
 }
 
-fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn traffic(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     samples.add(&ROWS, &[], sum(cores, |core| core.rows));
     samples.add(&BATCHES, &[], sum(cores, |core| core.batches));
     let rows = together(cores.iter().map(|core| &core.histograms.batch_rows));
@@ -180,7 +180,7 @@ fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
     }
 }
 
-fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn drives(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     for (at, slab) in shared.slabs.iter().enumerate() {
         let drive = &drive_name(DriveNo(at as u16), slab.path());
         samples.add(&DRIVE_READS, &[drive], sum(cores, |core| core.drives[at].reads));
@@ -212,7 +212,7 @@ fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&LATE, &[], sum(cores, |core| core.late_reads));
 }
 
-fn ram(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn ram(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     samples.add(&RAM_HITS, &[], sum(cores, |core| core.ram_hits));
     samples.add(&RAM_MISSES, &[], sum(cores, |core| core.ram_misses));
     samples.add(&RAM_ADMITTED, &[], sum(cores, |core| core.ram_admitted));
@@ -222,7 +222,7 @@ fn ram(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&RAM_LIMIT, &[], shared.config.ram_tier.as_u64());
 }
 
-fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn fills(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     let stats = shared.fills.stats();
     let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
     samples.add(&EXTENTS, &[], now(&stats.extents));
@@ -247,7 +247,7 @@ fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
 }
 
 /// Of tables that the configuration names, so that there are no more series than it has entries.
-async fn shares(samples: &mut Samples, shared: &Shared) {
+async fn shares(samples: &mut Samples, shared: &NodeState) {
     let configs = &shared.config.shares;
     if configs.is_empty() {
         return;
@@ -268,7 +268,7 @@ async fn shares(samples: &mut Samples, shared: &Shared) {
     }
 }
 
-fn readiness(samples: &mut Samples, shared: &Shared) {
+fn readiness(samples: &mut Samples, shared: &NodeState) {
     samples.add(&READY, &[], u64::from(shared.readiness.is_ready()));
     let warms = shared.start_warms.warms();
     if warms.is_empty() {

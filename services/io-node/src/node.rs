@@ -18,16 +18,16 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{self, IoConfig, check_promised, shares};
-use crate::core::mailbox::{Mailbox, Message};
-use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, FillLane, FillLimits, FillThreads, Filler, Shares};
 use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
 use crate::readiness::{Readiness, become_ready};
 use crate::serve::Accepted;
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::shard::{CoreSnapshot, CoreStart, run};
 use crate::slab::{self, Claim, Drives};
-use crate::table::{Registry, Served};
+use crate::table::{Registry, ServedTables};
 use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
 
@@ -40,7 +40,7 @@ pub struct Threads {
 }
 
 /// What all cores of a node share. Nothing of it is locked on the way of a fetch.
-pub struct Shared {
+pub struct NodeState {
     /// The configuration, validated.
     pub config: IoConfig,
     /// Threads for what isn't the read path, and somebody may wait for.
@@ -75,7 +75,7 @@ pub struct Shared {
     pub places: Arc<Places>,
 }
 
-impl Shared {
+impl NodeState {
     /// How many cores serve.
     pub fn cores(&self) -> usize {
         self.mailboxes.len()
@@ -106,9 +106,9 @@ impl Shared {
 }
 
 /// A node that is put together, of which nothing runs yet.
-pub struct Parts {
+pub struct NodeParts {
     /// What its cores share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<NodeState>,
     /// Of each core.
     pub mails: Vec<mpsc::UnboundedReceiver<Message>>,
     /// Its filler.
@@ -117,7 +117,7 @@ pub struct Parts {
     pub claims: Vec<Claim>,
 }
 
-impl Parts {
+impl NodeParts {
     /// Of `cores` cores, that serve the tables of `served`, with what isn't the read path on `threads`; spans go to `tracer`; `epoch_min` as
     /// [`Filler::new`] has it.
     ///
@@ -127,7 +127,7 @@ impl Parts {
     pub fn new(
         config: IoConfig,
         drives: Drives,
-        (tables, served): (Arc<dyn Tables>, Served),
+        (tables, served): (Arc<dyn Tables>, ServedTables),
         cores: usize,
         threads: Threads,
         tracer: Tracer,
@@ -160,7 +160,7 @@ impl Parts {
         let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
         let connections = connections_by_memory(cores, memory.traffic / cores.max(1) as u64);
         let places = Places::new(Caps::new(connections, process::descriptors()), cores);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeState {
             tls,
             places,
             tables: Registry::new(tables, served, config.tables_max),
@@ -196,17 +196,17 @@ impl Parts {
 pub struct IoNode {
     local_addr: SocketAddr,
     engine: String,
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     cores: Vec<JoinHandle<()>>,
     acceptor: Option<Acceptor>,
-    running: Running,
+    running: RunningTasks,
     recovery: Recovery,
     telemetry: Telemetry,
 }
 
 /// What of a node runs: its cores and its background. Dropped, nothing of it goes on, also where the node could not
 /// be started.
-struct Running {
+struct RunningTasks {
     fills: Vec<FillLane>,
     /// Until it is shut down.
     background: Option<Runtime>,
@@ -214,16 +214,16 @@ struct Running {
     mailboxes: Arc<[Mailbox]>,
 }
 
-impl Running {
-    fn tell_cores(&self, message: fn() -> Message) {
+impl RunningTasks {
+    fn send_to_cores(&self, message: fn() -> Message) {
         self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(message())));
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTasks {
     fn drop(&mut self) {
         // What they have under way may wait for the background, so nobody could finish it.
-        self.tell_cores(|| Message::End);
+        self.send_to_cores(|| Message::End);
         self.fills.clear();
         // Whoever has a node may be within another runtime, where none may be waited for.
         if let Some(background) = self.background.take() {
@@ -299,7 +299,7 @@ impl IoNode {
         // Fewer: the kernel doesn't take a CPU away from a thread that is within a long call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
-        let fills = fills.map_err(os("starting the threads of fills"))?;
+        let fills = fills.map_err(os_error("starting the threads of fills"))?;
         let identity = Identity {
             service: "bireme-io",
             node: config.name.clone(),
@@ -308,15 +308,15 @@ impl IoNode {
         let handle = background.handle().clone();
         let threads = Threads { background: handle.clone(), fills: FillThreads::of(&fills) };
         let background = Some(background);
-        let mut running = Running { fills, background, mailboxes: Arc::new([]) };
+        let mut running = RunningTasks { fills, background, mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
         // By the clock no epoch comes twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let (config, served) = resolved(config, Arc::clone(&tables), &handle)?;
         let tables = (tables, served);
-        let Parts { shared, mails, mut filler, claims } =
-            Parts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
+        let NodeParts { shared, mails, mut filler, claims } =
+            NodeParts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
         running.mailboxes = Arc::clone(&shared.mailboxes);
         let (cores, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
@@ -328,8 +328,8 @@ impl IoNode {
         handle.spawn(filler.run());
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
-        let local_addr = listener.local_addr().map_err(os("listening"))?;
-        let acceptor = accept(&shared, listener, lifetimes).map_err(os("listening"))?;
+        let local_addr = listener.local_addr().map_err(os_error("listening"))?;
+        let acceptor = accept(&shared, listener, lifetimes).map_err(os_error("listening"))?;
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
         let telemetry = Telemetry::start(
             &shared.config.telemetry,
@@ -409,7 +409,7 @@ impl IoNode {
         while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
             std::thread::sleep(POLL);
         }
-        self.running.tell_cores(|| Message::Stop);
+        self.running.send_to_cores(|| Message::Stop);
         for thread in self.cores.drain(..) {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(POLL);
@@ -426,7 +426,7 @@ impl IoNode {
 const POLL: Duration = Duration::from_millis(2);
 
 /// What the system refused.
-pub fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
+pub fn os_error(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
 }
 
@@ -443,7 +443,7 @@ fn background(threads: usize) -> Result<Runtime, NodeError> {
         .thread_name("bireme-io-background")
         .enable_all()
         .build()
-        .map_err(os("starting the background's threads"))
+        .map_err(os_error("starting the background's threads"))
 }
 
 /// The configuration with its tables' URIs resolved, and what is served. May be called within a runtime, as tests do,
@@ -452,18 +452,19 @@ fn resolved(
     mut config: IoConfig,
     tables: Arc<dyn Tables>,
     background: &Handle,
-) -> Result<(IoConfig, Served), NodeError> {
+) -> Result<(IoConfig, ServedTables), NodeError> {
     let (done, resolved) = std::sync::mpsc::channel();
     background.spawn(async move {
         let served = config::resolve(&mut config, tables.as_ref()).await;
         let _ = done.send((config, served));
     });
-    let ended = |_| os("resolving the URIs of tables")(std::io::Error::other("its task ended"));
+    let ended =
+        |_| os_error("resolving the URIs of tables")(std::io::Error::other("its task ended"));
     resolved.recv().map_err(ended)
 }
 
 fn accept(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     listener: std::net::TcpListener,
     lifetimes: Lifetimes,
 ) -> std::io::Result<Acceptor> {
@@ -478,7 +479,8 @@ fn accept(
 
 /// A CPU for each core's thread; none where they aren't to be pinned.
 fn cpus(config: &IoConfig) -> Result<Vec<Option<usize>>, NodeError> {
-    let allowed = ring::affinity::allowed_cores().map_err(os("asking for the affinity mask"))?;
+    let allowed =
+        ring::affinity::allowed_cores().map_err(os_error("asking for the affinity mask"))?;
     let count = if config.cores == 0 { allowed.len() } else { config.cores };
     if config.pin && count > allowed.len() {
         let problem = format!(
@@ -493,7 +495,7 @@ fn cpus(config: &IoConfig) -> Result<Vec<Option<usize>>, NodeError> {
 type Started = (Vec<JoinHandle<()>>, String);
 
 fn start_cores(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     cpus: &[Option<usize>],
     mails: Vec<mpsc::UnboundedReceiver<Message>>,
 ) -> Result<Started, NodeError> {
@@ -506,7 +508,7 @@ fn start_cores(
         let thread = std::thread::Builder::new()
             .name(format!("bireme-io-{number}"))
             .spawn(move || run(start))
-            .map_err(os("starting a core's thread"))?;
+            .map_err(os_error("starting a core's thread"))?;
         threads.push(thread);
         // A thread that panics drops its end.
         engine = match outcome.recv() {

@@ -14,20 +14,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::IoConfig;
-use crate::node::Shared;
+use crate::node::NodeState;
 
 /// Between two looks at what was asked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Over how many looks the ratio is taken.
-const LOOKS: usize = 10;
+const RATIO_SAMPLES: usize = 10;
 
 /// So many looks without a batch, and nobody asks: there is no ratio to wait for.
-const IDLE_LOOKS: usize = 30;
+const IDLE_SAMPLES: usize = 30;
 
 /// How far a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ReadinessState {
     /// It answers, and is not to be counted on yet.
     Starting,
     /// Its health says that it serves.
@@ -37,35 +37,36 @@ pub enum State {
 }
 
 /// How far the node is, for its cores and probes to see.
-pub struct Readiness(watch::Sender<State>);
+pub struct Readiness(watch::Sender<ReadinessState>);
 
 impl Readiness {
     /// That of a node that has yet to start; where there is nothing to wait for, it is ready.
     pub fn new(config: &IoConfig) -> Self {
         let waits = !config.warm_at_start.is_empty() || config.hit_ratio_at_start > 0.0;
-        Self(watch::Sender::new(if waits { State::Starting } else { State::Ready }))
+        let state = if waits { ReadinessState::Starting } else { ReadinessState::Ready };
+        Self(watch::Sender::new(state))
     }
 
     /// How far it is, now and later.
-    pub fn states(&self) -> watch::Receiver<State> {
+    pub fn states(&self) -> watch::Receiver<ReadinessState> {
         self.0.subscribe()
     }
 
     /// Whether its health says that it serves.
     pub fn is_ready(&self) -> bool {
-        *self.0.borrow() == State::Ready
+        *self.0.borrow() == ReadinessState::Ready
     }
 
     /// It stops, and is not ready again.
     pub fn end(&self) {
-        self.0.send_replace(State::Ended);
+        self.0.send_replace(ReadinessState::Ended);
     }
 
     fn begin(&self) {
         self.0.send_if_modified(|state| {
-            let begins = *state == State::Starting;
+            let begins = *state == ReadinessState::Starting;
             if begins {
-                *state = State::Ready;
+                *state = ReadinessState::Ready;
             }
             begins
         });
@@ -73,7 +74,7 @@ impl Readiness {
 }
 
 /// Waits for what is filled at the start, then for the ratio, and lets the node say that it serves.
-pub async fn become_ready(shared: Arc<Shared>) {
+pub async fn become_ready(shared: Arc<NodeState>) {
     let mut warm = shared.start_warms.ready();
     if warm.wait_for(|&warm| warm).await.is_err() {
         return;
@@ -84,23 +85,23 @@ pub async fn become_ready(shared: Arc<Shared>) {
     shared.readiness.begin();
 }
 
-async fn wait_for_hits(shared: &Shared) {
+async fn wait_for_hits(shared: &NodeState) {
     let (wanted, limit) = (shared.config.hit_ratio_at_start, shared.config.hit_ratio_at_start_max);
     tracing::info!(wanted, "the node says that it serves once so much comes from its drives");
     let began = Instant::now();
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut hits = Hits::new(wanted);
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hits = HitRatio::new(wanted);
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         let cores = shared.snapshots().await;
         let count = Counts {
             rows: cores.iter().map(|core| core.rows).sum(),
             table_rows: cores.iter().map(|core| core.table_rows).sum(),
-            batches: cores.iter().map(|core| core.came).sum(),
+            batches: cores.iter().map(|core| core.received).sum(),
         };
         let took = began.elapsed();
-        match hits.look(count) {
+        match hits.observe(count) {
             Verdict::Enough(ratio) => {
                 let ratio = format_args!("{ratio:.3}");
                 tracing::info!(%ratio, ?took, "enough comes from the drives: the node is ready");
@@ -147,32 +148,32 @@ enum Verdict {
 }
 
 /// The last looks, the latest at the end. Pure.
-struct Hits {
+struct HitRatio {
     wanted: f64,
-    looks: VecDeque<Counts>,
+    samples: VecDeque<Counts>,
 }
 
-impl Hits {
+impl HitRatio {
     fn new(wanted: f64) -> Self {
-        Self { wanted, looks: VecDeque::new() }
+        Self { wanted, samples: VecDeque::new() }
     }
 
-    fn look(&mut self, now: Counts) -> Verdict {
-        self.looks.push_back(now);
-        if self.looks.len() > IDLE_LOOKS + 1 {
-            self.looks.pop_front();
+    fn observe(&mut self, now: Counts) -> Verdict {
+        self.samples.push_back(now);
+        if self.samples.len() > IDLE_SAMPLES + 1 {
+            self.samples.pop_front();
         }
-        let last = self.looks.len() - 1;
-        let since = self.looks[last.saturating_sub(LOOKS)];
+        let last = self.samples.len() - 1;
+        let since = self.samples[last.saturating_sub(RATIO_SAMPLES)];
         let rows = now.rows.saturating_sub(since.rows);
         let table_rows = now.table_rows.saturating_sub(since.table_rows);
         let ratio = match rows {
             0 => 0.0,
             rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
         };
-        if last >= IDLE_LOOKS && self.looks[0].batches == now.batches {
+        if last >= IDLE_SAMPLES && self.samples[0].batches == now.batches {
             Verdict::Idle
-        } else if last >= LOOKS && rows > 0 && ratio >= self.wanted {
+        } else if last >= RATIO_SAMPLES && rows > 0 && ratio >= self.wanted {
             Verdict::Enough(ratio)
         } else {
             Verdict::Wait(ratio)
@@ -186,13 +187,13 @@ mod tests {
 
     /// What each look brings, of rows a look and how many of them come from the table.
     fn verdicts(wanted: f64, looks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Verdict> {
-        let mut hits = Hits::new(wanted);
+        let mut hits = HitRatio::new(wanted);
         let mut count = Counts { rows: 0, table_rows: 0, batches: 0 };
         let look = |(rows, table_rows)| {
             count.rows += rows;
             count.table_rows += table_rows;
             count.batches += u64::from(rows > 0);
-            hits.look(count)
+            hits.observe(count)
         };
         looks.into_iter().map(look).collect()
     }
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn a_node_that_kept_its_cache_is_looked_at_for_ten_seconds() {
         let all = verdicts(0.9, [(100, 0); 20]);
-        assert_eq!(first(&all), Some((LOOKS, Verdict::Enough(1.0))));
+        assert_eq!(first(&all), Some((RATIO_SAMPLES, Verdict::Enough(1.0))));
     }
 
     #[test]
@@ -226,18 +227,18 @@ mod tests {
     #[test]
     fn who_is_not_asked_is_ready_after_half_a_minute() {
         let all = verdicts(0.9, [(0, 0); 40]);
-        assert_eq!(first(&all), Some((IDLE_LOOKS, Verdict::Idle)));
+        assert_eq!(first(&all), Some((IDLE_SAMPLES, Verdict::Idle)));
         // Those who ask come late: a row in the first half minute begins it anew.
         let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
         let all = verdicts(0.9, looks);
-        assert_eq!(first(&all), Some((25 + IDLE_LOOKS, Verdict::Idle)));
+        assert_eq!(first(&all), Some((25 + IDLE_SAMPLES, Verdict::Idle)));
     }
 
     #[test]
     fn who_is_asked_and_cannot_answer_is_not_idle() {
-        let mut hits = Hits::new(0.9);
+        let mut hits = HitRatio::new(0.9);
         for batches in 0..200 {
-            let verdict = hits.look(Counts { rows: 0, table_rows: 0, batches });
+            let verdict = hits.observe(Counts { rows: 0, table_rows: 0, batches });
             assert_eq!(verdict, Verdict::Wait(0.0));
         }
     }

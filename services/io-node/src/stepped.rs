@@ -30,16 +30,16 @@ use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
 use crate::config::IoConfig;
-use crate::core::mailbox::Message;
-use crate::core::{Core, CoreSnapshot, begin, live, settle_in, snapshot};
 use crate::directory::Extent;
 use crate::error::NodeError;
 use crate::fill::{DriveState, FillThreads};
-use crate::node::{Parts, Shared, Threads, os};
+use crate::node::{NodeParts, NodeState, Threads, os_error};
 use crate::readiness::become_ready;
 use crate::serve::Accepted;
+use crate::shard::mailbox::Message;
+use crate::shard::{Core, CoreSnapshot, build_core, event_loop, set_here, snapshot};
 use crate::slab::{self, Drives};
-use crate::table::Served;
+use crate::table::ServedTables;
 use crate::warm::run_at_start;
 
 /// How long a step takes, by the node's own clocks.
@@ -47,9 +47,9 @@ const STEP: Duration = Duration::from_millis(1);
 
 /// A node whose every step is somebody's wish. Dropping it is a crash: nothing more is recorded.
 pub struct SteppedNode {
-    shared: Arc<Shared>,
-    cores: Vec<Stepped>,
-    background: Stepped,
+    shared: Arc<NodeState>,
+    cores: Vec<SteppedRuntime>,
+    background: SteppedRuntime,
     /// Brings how many extents were found.
     restored: oneshot::Receiver<usize>,
     extents_found: Option<usize>,
@@ -65,12 +65,12 @@ enum Stopping {
 }
 
 /// One runtime, and whose it is.
-struct Stepped {
+struct SteppedRuntime {
     /// `None` for the background.
     core: Option<Rc<Core>>,
     local: Option<LocalSet>,
     /// The core's life.
-    life: Option<JoinHandle<()>>,
+    event_loop: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
     /// Up to when it has run.
     now: Instant,
@@ -127,7 +127,7 @@ impl SteppedNode {
         let drives = Drives::simulated(&config, disk)?;
         config.drives = drives.configured();
         config.validate()?;
-        let mut runtimes = in_step(config.cores.max(1) + 1, runtime)?;
+        let mut runtimes = runtimes_in_step(config.cores.max(1) + 1, runtime)?;
         let Some(mut background) = runtimes.pop() else { unreachable!("one more than cores") };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
@@ -136,8 +136,8 @@ impl SteppedNode {
         // What the parts have of a clock is to be this one.
         let entered = handle.enter();
         // Simulated tables have no symbolic links.
-        let served = Served::new(&config.serve);
-        let parts = Parts::new(
+        let served = ServedTables::new(&config.serve);
+        let parts = NodeParts::new(
             config,
             drives,
             (tables, served),
@@ -147,13 +147,13 @@ impl SteppedNode {
             epoch_min,
         )?;
         drop(entered);
-        let Parts { shared, mails, mut filler, claims } = parts;
+        let NodeParts { shared, mails, mut filler, claims } = parts;
         let mut cores = Vec::with_capacity(count);
         for ((number, mail), mut stepped) in mails.into_iter().enumerate().zip(runtimes) {
             let shared = Arc::clone(&shared);
-            let core = stepped.run(async move { begin(number, None, shared) })?;
+            let core = stepped.run(async move { build_core(number, None, shared) })?;
             stepped.core = Some(core);
-            stepped.life = Some(stepped.local().spawn_local(live(mail)));
+            stepped.event_loop = Some(stepped.local().spawn_local(event_loop(mail)));
             cores.push(stepped);
         }
         let found = slab::take(&shared.slabs, &claims)?;
@@ -214,8 +214,8 @@ impl SteppedNode {
                 false
             }
             Some(Stopping::Draining) => {
-                let mut lives = self.cores.iter().filter_map(|core| core.life.as_ref());
-                lives.all(JoinHandle::is_finished)
+                let mut loops = self.cores.iter().filter_map(|core| core.event_loop.as_ref());
+                loops.all(JoinHandle::is_finished)
             }
             None => false,
         }
@@ -286,14 +286,17 @@ fn credit_rows(core: &Core) -> Vec<u32> {
 }
 
 /// Runtimes whose clocks differ by less than a step, the last one's being the earliest.
-fn in_step(count: usize, runtime: fn() -> io::Result<Runtime>) -> Result<Vec<Stepped>, NodeError> {
+fn runtimes_in_step(
+    count: usize,
+    runtime: fn() -> io::Result<Runtime>,
+) -> Result<Vec<SteppedRuntime>, NodeError> {
     loop {
         let mut made = Vec::with_capacity(count);
         for _ in 0..count {
-            let runtime = runtime().map_err(os("making a runtime"))?;
+            let runtime = runtime().map_err(os_error("making a runtime"))?;
             let now = runtime.block_on(async { Instant::now() });
             let (local, runtime) = (Some(LocalSet::new()), Some(runtime));
-            made.push(Stepped { core: None, local, life: None, runtime, now });
+            made.push(SteppedRuntime { core: None, local, event_loop: None, runtime, now });
         }
         made.reverse();
         if made[0].now - made[count - 1].now < STEP {
@@ -302,7 +305,7 @@ fn in_step(count: usize, runtime: fn() -> io::Result<Runtime>) -> Result<Vec<Ste
     }
 }
 
-impl Stepped {
+impl SteppedRuntime {
     fn local(&self) -> &LocalSet {
         self.local.as_ref().expect("it is there until it is dropped")
     }
@@ -313,9 +316,9 @@ impl Stepped {
 
     /// Runs until `until` is over.
     fn run<T>(&mut self, until: impl Future<Output = T>) -> T {
-        settle_in(self.core.clone());
+        set_here(self.core.clone());
         let done = self.local().block_on(self.runtime(), until);
-        settle_in(None);
+        set_here(None);
         done
     }
 
@@ -326,12 +329,12 @@ impl Stepped {
     }
 }
 
-impl Drop for Stepped {
+impl Drop for SteppedRuntime {
     /// As the core that it is: what its tasks hold is the core's.
     fn drop(&mut self) {
-        settle_in(self.core.clone());
+        set_here(self.core.clone());
         self.local = None;
         self.runtime = None;
-        settle_in(None);
+        set_here(None);
     }
 }

@@ -1,4 +1,4 @@
-//! Rows that no drive has, from the table itself: slow, right, and counted.
+//! PartRows that no drive has, from the table itself: slow, right, and counted.
 //!
 //! The taken rows are encoded like a chunk, so that one way of assembling serves rows of both kinds.
 
@@ -14,11 +14,11 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use wire::{Fault, Reason};
 
-use crate::core::mailbox::{Mailbox, Message};
-use crate::core::{Core, HeldBytes, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::shard::{Core, HeldBytes, RequestNo, RowSource};
 use crate::stages::assemble::REPLY_BYTES_MAX;
-use crate::table::{BoundedRows, Part, Projection};
+use crate::table::{BoundedRows, PackProjection, Projection};
 
 /// Takes rows from tables for all cores, a bounded number of batches at a time.
 pub struct TableReader {
@@ -28,16 +28,16 @@ pub struct TableReader {
     waiting_max: usize,
 }
 
-/// Rows of one part of a request.
-struct Rows {
+/// PartRows of one part of a request.
+struct PartRows {
     projection: Arc<Projection>,
     part: usize,
     addrs: Vec<RowAddr>,
 }
 
 /// The same, and what is needed to read them.
-struct Wanted {
-    rows: Rows,
+struct TableRead {
+    rows: PartRows,
     deadline: Instant,
     /// Given back on the core that took it, whatever became of the request meanwhile.
     held: HeldBytes,
@@ -56,7 +56,7 @@ impl TableReader {
     }
 
     /// Takes rows, and sends their image to a core.
-    fn take(&self, wanted: Wanted, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
+    fn take(&self, wanted: TableRead, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             let what = format!(
@@ -69,7 +69,7 @@ impl TableReader {
         self.runtime.spawn(async move {
             let permit = running.acquire().await;
             waiting.fetch_sub(1, Ordering::Relaxed);
-            let Wanted { rows, held, deadline } = wanted;
+            let TableRead { rows, held, deadline } = wanted;
             let part = rows.part;
             let send = |image, held| {
                 // A core that is gone has no use for it.
@@ -119,7 +119,7 @@ async fn run_to_end<T: Send + 'static>(
     }
 }
 
-impl Rows {
+impl PartRows {
     async fn take(self) -> Result<Extent, Fault> {
         self.read().await.map_err(|error| fault_of(&error))
     }
@@ -157,13 +157,13 @@ fn widened(taken: &[usize], rows: &RecordBatch, pack: &crate::table::Pack) -> Ve
 ///
 /// # Errors
 /// When too many batches wait for the table.
-pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
+pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(true) };
     // Of other parts, which are not back yet.
     let mut asked = 0;
     for part in 0..request.sources.len() {
-        let is_table = |s: &Source| matches!(s, Source::Table(_));
+        let is_table = |s: &RowSource| matches!(s, RowSource::Table(_));
         if request.images[part].is_some() || !request.sources[part].iter().any(is_table) {
             continue;
         }
@@ -182,10 +182,10 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let held = core
             .traffic_memory
             .hold(bytes, asked + request.held_bytes())
-            .ok_or_else(|| no_room(core, bytes))?;
+            .ok_or_else(|| out_of_memory(core, bytes))?;
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
         asked += bytes;
-        let wanted = Wanted { rows: Rows { projection, part, addrs }, deadline, held };
+        let wanted = TableRead { rows: PartRows { projection, part, addrs }, deadline, held };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;
     }
@@ -193,7 +193,7 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
 }
 
 /// What reading a row of a part from its table takes in memory, about: Lance's columns, and the image.
-fn read_bytes(projection: &Projection, part: &Part, addr: RowAddr) -> u64 {
+fn read_bytes(projection: &Projection, part: &PackProjection, addr: RowAddr) -> u64 {
     let variable = match part.is_variable {
         true => projection.table.variable_bytes(addr.fragment()),
         false => 0,
@@ -201,7 +201,7 @@ fn read_bytes(projection: &Projection, part: &Part, addr: RowAddr) -> u64 {
     2 * (part.fixed_bytes + variable)
 }
 
-fn no_room(core: &Core, bytes: u64) -> Fault {
+fn out_of_memory(core: &Core, bytes: u64) -> Fault {
     core.stats.shed.add(1);
     let what = format!(
         "there is no memory left to read {bytes} bytes from the table; try again later, or ask for fewer rows a batch"

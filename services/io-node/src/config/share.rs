@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::IoConfig;
-use super::serve::table;
+use super::serve::table_uri;
 use crate::error::NodeError;
 use crate::fill::{OTHERS_MIN, Share, held_max_sectors};
 use crate::table::{label, table_tag};
@@ -43,7 +43,7 @@ impl ShareConfig {
             let problem = format!("of {}: {what}", self.uri);
             Err(NodeError::Config { field: "shares", problem })
         };
-        let uri = table("shares", &self.uri)?;
+        let uri = table_uri("shares", &self.uri)?;
         let minimum = match (self.pinned, self.maximum, self.minimum.as_u64()) {
             (true, Some(maximum), 0) => maximum,
             (true, None, _) => {

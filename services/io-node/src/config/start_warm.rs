@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tables::TableUri;
 
-use super::serve::table;
-use super::twice;
+use super::duplicate;
+use super::serve::table_uri;
 use crate::error::NodeError;
 use crate::table::label;
 
@@ -32,8 +32,8 @@ impl StartWarmConfig {
     /// [`NodeError::Config`] for no URI, or a column that is there twice.
     pub fn check(&self) -> Result<(), NodeError> {
         let bad = |problem| Err(NodeError::Config { field: "warm_at_start", problem });
-        table("warm_at_start", &self.uri)?;
-        match twice(&self.columns) {
+        table_uri("warm_at_start", &self.uri)?;
+        match duplicate(&self.columns) {
             Some(column) => bad(format!("of {} names column `{column}` twice", self.uri)),
             None => Ok(()),
         }

@@ -39,8 +39,8 @@ use super::transfers::Transfers;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
 use crate::config::Admission;
-use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
+use crate::shard::mailbox::Mailbox;
 use crate::slab::{Found, Superblock};
 
 /// How many segments' worth of allowance for keeping can be saved up.

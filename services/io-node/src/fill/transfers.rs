@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::{DriveGauges, Word};
 use super::health::DriveState;
 use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
-use crate::core::mailbox::{Mailbox, Message};
+use crate::shard::mailbox::{Mailbox, Message};
 
 /// How long what a core's ring had no room for waits before it is asked for again.
 const RETRY: Duration = Duration::from_millis(5);

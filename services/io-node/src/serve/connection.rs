@@ -2,7 +2,7 @@
 
 use connections::{Carrier, Connection, Lifetimes, Served};
 
-use crate::core::here;
+use crate::shard::here;
 
 /// A connection that was accepted.
 pub enum Accepted {

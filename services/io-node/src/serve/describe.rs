@@ -7,14 +7,14 @@ use address::{DriveNo, SECTOR_BYTES, TableTag};
 use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 
 use crate::config::shares;
-use crate::core::CoreSnapshot;
 use crate::fill::{DriveState, Holding};
 use crate::metrics::{batch_times, directory_bytes, read_times};
-use crate::node::Shared;
+use crate::node::NodeState;
+use crate::shard::CoreSnapshot;
 use crate::slab::drive_name;
 
 /// Asks every core and adds up.
-pub async fn describe(shared: &Shared) -> DescribeResponse {
+pub async fn describe(shared: &NodeState) -> DescribeResponse {
     let cores = shared.snapshots().await;
     // Before what drives and fills say: of a loss that tables show the reason is then told too.
     let tables = tables(shared).await;
@@ -51,7 +51,7 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
 }
 
 /// Those with extents or a share, the largest first.
-async fn tables(shared: &Shared) -> Vec<TableUse> {
+async fn tables(shared: &NodeState) -> Vec<TableUse> {
     let mut holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
     let mut tables = Vec::with_capacity(holdings.len());
     // Checked when the node started.
@@ -88,7 +88,7 @@ fn table(tag: TableTag, holding: Holding) -> TableUse {
 
 /// The engine in use, and why it is not io_uring if it isn't.
 fn engine() -> (String, String) {
-    let core = crate::core::here();
+    let core = crate::shard::here();
     let engine = &core.ring.describe().engine;
     let why = match engine {
         ring::EngineInUse::Pread { instead_of_io_uring: Some(why), .. } => why.to_string(),
@@ -99,8 +99,8 @@ fn engine() -> (String, String) {
     (engine.name().into(), why)
 }
 
-fn drives(shared: &Shared) -> Vec<Drive> {
-    let core = crate::core::here();
+fn drives(shared: &NodeState) -> Vec<Drive> {
+    let core = crate::shard::here();
     let transfers = &core.ring.describe().transfers_in_flight_max;
     let drive = |(at, slab): (usize, &ring::SlabFile)| Drive {
         path: drive_name(DriveNo(at as u16), slab.path()),

@@ -2,7 +2,7 @@
 
 mod connection;
 mod describe;
-mod edge;
+mod other_calls;
 mod reply_body;
 mod server;
 mod stream;
@@ -14,14 +14,14 @@ use connections::{ServeOptions, Served};
 use tokio::sync::{mpsc, watch};
 use tonic::service::Routes;
 
-use crate::core::here;
-use crate::readiness::State;
+use crate::readiness::ReadinessState;
+use crate::shard::here;
 
 pub use stream::{Opening, opened};
 
 pub use connection::Accepted;
 
-use server::{FetchServer, rule};
+use server::{FetchServer, call_rule};
 
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
@@ -46,7 +46,8 @@ pub async fn serve(
     }
     let (gate, mut end) = (health.clone(), stopping.clone());
     tokio::spawn(async move {
-        let is_ready = async { states.wait_for(|&state| state == State::Ready).await.is_ok() };
+        let is_ready =
+            async { states.wait_for(|&state| state == ReadinessState::Ready).await.is_ok() };
         let ends = async { end.wait_for(|&stop| stop).await.is_ok() };
         tokio::select! {
             biased;
@@ -81,7 +82,7 @@ pub async fn serve(
     }
     let options = ServeOptions {
         memory: Arc::clone(&here().traffic_memory),
-        rules: Arc::new(rule),
+        rules: Arc::new(call_rule),
         frame_bytes: Some(FRAME_BYTES),
         streams_max: STREAMS_A_CONNECTION,
         give_back,

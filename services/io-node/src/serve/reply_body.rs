@@ -13,7 +13,7 @@ use tonic::Status;
 use wire::grpc_pieces;
 
 use super::stream::has_left;
-use crate::core::{HeldBytes, Outgoing, SessionNo, here};
+use crate::shard::{HeldBytes, Outgoing, SessionNo, here};
 
 /// The messages of one stream, each in pieces; then its status.
 pub struct ReplyBody {

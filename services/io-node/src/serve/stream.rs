@@ -15,11 +15,13 @@ use wire::fetch::{Batch, FetchRequest, Open, Opened, Retire, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
-use crate::core::mailbox::Message;
-use crate::core::{Core, Handle, HeldBytes, HeldProjection, Outgoing, Session, SessionNo, here};
 use crate::error::fault_of;
 use crate::fetch::fetch;
-use crate::node::Shared;
+use crate::node::NodeState;
+use crate::shard::mailbox::Message;
+use crate::shard::{
+    Core, HeldBytes, HeldProjection, Outgoing, ProjectionHandle, Session, SessionNo, here,
+};
 use crate::stages::reply;
 use crate::table::Projection;
 
@@ -49,7 +51,7 @@ pub struct Opening {
 
 /// Opens a stream on this core: what it answers.
 pub fn begin(
-    shared: &Shared,
+    shared: &NodeState,
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
     connection: &Connection,
@@ -75,7 +77,7 @@ pub fn begin(
 
 /// A message of the stream leaves: its rows may be asked for again.
 pub fn has_left(no: SessionNo, credit_rows: u32, is_counted: bool) {
-    with(&here(), no, |session| session.has_left(credit_rows, is_counted));
+    with_session(&here(), no, |session| session.has_left(credit_rows, is_counted));
 }
 
 /// Takes what the client asks for until it hangs up; then nothing of the stream is left.
@@ -95,7 +97,9 @@ async fn listen(
             _ = stopping.wait_for(|&stop| stop) => break Ok(()),
             _ = retires.wait_for(|&retires| retires), if !is_retired => {
                 is_retired = true;
-                with(&here(), no, |session| session.send(Answer::Retire(Retire {}), 0, None));
+                with_session(&here(), no, |session| {
+                    session.send(Answer::Retire(Retire {}), 0, None)
+                });
                 continue;
             }
             message = asked.message() => message,
@@ -103,7 +107,7 @@ async fn listen(
         match message {
             Ok(Some(request)) => {
                 arriving.taken();
-                let obeyed = obey(&here(), no, request.kind);
+                let obeyed = handle_request(&here(), no, request.kind);
                 if let Err(fault) = obeyed {
                     break Err(Status::from(fault));
                 }
@@ -152,14 +156,14 @@ fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
 const FINISH_POLL: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// Does what one message asks for. An error ends the stream.
-fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
+fn handle_request(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
     match kind {
         Some(Asked::Open(open)) => begin_open(core, no, open),
         Some(Asked::Batches(batches)) => {
             batches.batches.into_iter().try_for_each(|batch| take_batch(core, no, batch))
         }
         Some(Asked::Close(close)) => {
-            let waiting = with(core, no, |session| session.close(close.handle));
+            let waiting = with_session(core, no, |session| session.close(close.handle));
             let closed = Fault::new(Reason::BadProtocol, "its projection was closed");
             for (batch, held) in waiting.unwrap_or_default() {
                 let rows = batch.row_addrs.len();
@@ -177,18 +181,20 @@ fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
 
 fn cancel_batch(core: &Core, no: SessionNo, id: u64) {
     let cancelled = Fault::new(Reason::Cancelled, "the caller cancelled the batch");
-    let request = with(core, no, |session| session.batches.get(&id).copied()).flatten();
+    let request = with_session(core, no, |session| session.batches.get(&id).copied()).flatten();
     if let Some(request) = request {
         core.stats.dropped.add(1);
         reply::fail(core, request, cancelled);
-    } else if let Some(waited) = with(core, no, |session| session.stop_waiting(id)).flatten() {
+    } else if let Some(waited) =
+        with_session(core, no, |session| session.stop_waiting(id)).flatten()
+    {
         let (batch, held) = waited;
         core.stats.dropped.add(1);
         reply::refuse(core, no, id, batch.row_addrs.len(), cancelled, Some(held));
     }
 }
 
-fn with<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+fn with_session<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     core.sessions.borrow_mut().get_mut(no).map(work)
 }
 
@@ -224,7 +230,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
             return Ok(());
         };
         match session.handle_mut(batch.handle) {
-            Some(Handle::Opening { waiting, .. }) => {
+            Some(ProjectionHandle::Opening { waiting, .. }) => {
                 if let Some(rerank) = &mut batch.rerank {
                     // It is a part of its message, which would be kept whole.
                     rerank.vector = Bytes::copy_from_slice(&rerank.vector);
@@ -232,8 +238,10 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
                 waiting.push((batch, held));
                 return Ok(());
             }
-            Some(Handle::Open { projection, .. }) => Ok((Arc::clone(projection), batch, held)),
-            Some(Handle::Failed { fault, .. }) => Err((fault.clone(), held)),
+            Some(ProjectionHandle::Open { projection, .. }) => {
+                Ok((Arc::clone(projection), batch, held))
+            }
+            Some(ProjectionHandle::Failed { fault, .. }) => Err((fault.clone(), held)),
             None => {
                 let what = format!("handle {} is not open on this stream", batch.handle);
                 Err((Fault::new(Reason::BadProtocol, what), held))
@@ -256,7 +264,7 @@ fn batch_bytes(batch: &Batch) -> u64 {
 
 /// Has a projection opened in the background; the core's mailbox brings it back.
 fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
-    let Some(opening) = with(core, no, |session| session.open(open.handle)) else {
+    let Some(opening) = with_session(core, no, |session| session.open(open.handle)) else {
         return Ok(());
     };
     let serial = opening?;
@@ -316,10 +324,12 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
         }
     };
     let state = match &projection {
-        Ok(projection) => Handle::Open { projection: Arc::clone(projection), _held: held },
-        Err(fault) => Handle::Failed { fault: fault.clone(), _held: held },
+        Ok(projection) => {
+            ProjectionHandle::Open { projection: Arc::clone(projection), _held: held }
+        }
+        Err(fault) => ProjectionHandle::Failed { fault: fault.clone(), _held: held },
     };
-    let waiting = with(core, no, |session| {
+    let waiting = with_session(core, no, |session| {
         let waiting = session.opened(handle, serial, state)?;
         session.send(Answer::Opened(answer), 0, Some(answer_held.and(room)));
         Some(waiting)

@@ -11,7 +11,7 @@ use wire::{Fault, Reason};
 
 use crate::error::fault_of;
 use crate::fill::Pace;
-use crate::node::Shared;
+use crate::node::NodeState;
 use crate::warm::{Which, Work};
 
 /// Starts to fill; progress comes over the stream, the last message when all is done.
@@ -19,7 +19,7 @@ use crate::warm::{Which, Work};
 /// # Errors
 /// A table, version or column that isn't there; a chunk or row that isn't.
 pub async fn begin(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     request: WarmRequest,
     stopping: watch::Receiver<bool>,
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
@@ -32,7 +32,7 @@ pub async fn begin(
     Ok(ReceiverStream::new(stream))
 }
 
-async fn work(shared: Arc<Shared>, request: WarmRequest) -> Result<Work, Fault> {
+async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<Work, Fault> {
     let WarmRequest { table_uri, version, columns, chunks, identity, rows, .. } = request;
     let which = match (chunks.is_empty(), rows.is_empty()) {
         (true, true) => Which::All,
@@ -49,7 +49,7 @@ async fn work(shared: Arc<Shared>, request: WarmRequest) -> Result<Work, Fault> 
 
 /// Fills all and tells how far it is; stops when nobody listens any more.
 async fn fill(
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     work: Work,
     pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use super::read::Priority;
-use crate::core::Core;
+use crate::shard::Core;
 
 /// The share of a batch's time that it may wait for its turn, in tenths; what is left is for its reads,
 /// its way back, and a drive that turns slower than it was: reads for a batch that is late are lost to the others.

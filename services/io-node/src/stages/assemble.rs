@@ -10,8 +10,8 @@ use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
 use wire::{Fault, Reason};
 
 use super::rerank::{Scorer, score_columns};
-use crate::core::{Core, Gather, HeldBytes, Request, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
+use crate::shard::{Core, Gather, HeldBytes, Request, RequestNo, RowSource};
 
 /// Makes room for a request's rows, now that each one's source is known.
 ///
@@ -21,10 +21,10 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(()) };
     let directory = core.directory.borrow();
-    let index = |part: usize, source: Source| -> Option<(&ExtentIndex, u32)> {
+    let index = |part: usize, source: RowSource| -> Option<(&ExtentIndex, u32)> {
         match source {
-            Source::Extent(extent, row) => Some((&directory.extent(extent)?.index, row)),
-            Source::Table(row) => Some((&request.images[part].as_ref()?.index, row)),
+            RowSource::Extent(extent, row) => Some((&directory.extent(extent)?.index, row)),
+            RowSource::Table(row) => Some((&request.images[part].as_ref()?.index, row)),
         }
     };
     let rows = |part: usize| request.sources[part].iter().filter_map(move |&s| index(part, s));
@@ -47,7 +47,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
         Some(by) => Gather::Score(Scorer::new(by, request.rows())),
         None => {
             let parts = request.projection.parts.iter().enumerate();
-            let assembler = |(at, part): (usize, &crate::table::Part)| {
+            let assembler = |(at, part): (usize, &crate::table::PackProjection)| {
                 let layout = &request.projection.pack(part).layout;
                 let mut used = |len| core.spares.take(len);
                 Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
@@ -109,10 +109,10 @@ impl Gather {
         &mut self,
         part: usize,
         image: &Extent,
-        sources: &[Source],
+        sources: &[RowSource],
     ) -> Result<(), PackError> {
         for (position, source) in sources.iter().enumerate() {
-            let Source::Table(row) = *source else { continue };
+            let RowSource::Table(row) = *source else { continue };
             if image.index.is_null(row) {
                 continue;
             }

@@ -13,7 +13,7 @@ use wire::{DEADLINE_MAX, Fault, ParentSpan, Reason};
 use super::admit::admit;
 use super::read::Priority;
 use super::rerank::QueryVector;
-use crate::core::{Core, HeldBytes, Request, SessionNo, Times};
+use crate::shard::{Core, HeldBytes, Request, RequestTimes, SessionNo};
 use crate::table::{OpenTable, Projection};
 
 /// What to score rows by.
@@ -85,7 +85,7 @@ pub fn decode(
         reply_held: None,
         pieces_left: 0,
         images_left: 0,
-        times: Times::new(arrived),
+        times: RequestTimes::new(arrived),
         projection,
     })
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use address::RowAddr;
 
-use crate::core::{Core, Request, Source};
 use crate::fill::FillKey;
+use crate::shard::{Core, Request, RowSource};
 
 /// Finds the source of every row. Chunks that no drive has are asked to be filled; meanwhile their
 /// rows come from the table.
@@ -25,7 +25,9 @@ pub fn locate(core: &Core, request: &mut Request) {
             let found = directory.find(fragment.extent_of(part.pack, addr));
             let refused = request.refused[at].contains(&(position as u32));
             sources.push(match found {
-                Some(no) if !refused => Source::Extent(no, fragment.chunk_rows.row_in_chunk(addr)),
+                Some(no) if !refused => {
+                    RowSource::Extent(no, fragment.chunk_rows.row_in_chunk(addr))
+                }
                 _ => {
                     let chunk = fragment.chunk_rows.chunk_of(addr);
                     let key = FillKey { pack: part.pack, chunk };
@@ -33,7 +35,7 @@ pub fn locate(core: &Core, request: &mut Request) {
                         unfilled.push(key);
                     }
                     from_table += 1;
-                    Source::Table(from_table - 1)
+                    RowSource::Table(from_table - 1)
                 }
             });
         }
@@ -57,6 +59,6 @@ pub fn locate(core: &Core, request: &mut Request) {
 /// Whether drives have failed to deliver rows that still count on them.
 pub fn is_refused(request: &Request) -> bool {
     request.refused.iter().zip(&request.sources).any(|(refused, sources)| {
-        refused.iter().any(|&p| matches!(sources[p as usize], Source::Extent(..)))
+        refused.iter().any(|&p| matches!(sources[p as usize], RowSource::Extent(..)))
     })
 }

@@ -4,14 +4,14 @@
 //! Sectors are admitted after their checksum was found right.
 //!
 //! A look-up waits for memory: where the sector is, what it is called, its bytes. A batch asks for all of its sectors
-//! ahead (`near`, `nearer`), so that it waits once for many. A library's cache, whose hash table and entries can only
+//! ahead (`prefetch_entry`, `prefetch_bytes`), so that it waits once for many. A library's cache, whose hash table and entries can only
 //! be asked one after the other, made that 0.8 µs a sector, more than scoring it (`docs/performance.md`).
-//! So a sector's place (`places.rs`) is one line of the CPU's cache, its bytes (`frames.rs`) lie in huge pages, and
+//! So a sector's place (`sector_index.rs`) is one line of the CPU's cache, its bytes (`frames.rs`) lie in huge pages, and
 //! a hit changes two bits of the place alone. What goes when there is no room is S3-FIFO's choice (`queues.rs`).
 
 mod frames;
-mod places;
 mod queues;
+mod sector_index;
 
 use std::cell::RefCell;
 use std::io;
@@ -20,11 +20,11 @@ use std::ops::Range;
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 
 use self::frames::Frames;
-use self::places::{PLACE_BYTES, Places};
 use self::queues::{QUEUED_BYTES, Queues};
+use self::sector_index::{INDEX_BYTES, SectorIndex};
 
 /// What a sector costs beside its bytes.
-const ENTRY_BYTES: usize = size_of::<SectorName>() + PLACE_BYTES + QUEUED_BYTES;
+const ENTRY_BYTES: usize = size_of::<SectorName>() + INDEX_BYTES + QUEUED_BYTES;
 
 /// A sector of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum Admitted {
 pub struct RamTier(Option<RefCell<Sectors>>);
 
 struct Sectors {
-    places: Places,
+    index: SectorIndex,
     frames: Frames,
     queues: Queues,
 }
@@ -88,7 +88,7 @@ fn fold(word: u64) -> u64 {
 }
 
 /// One of `count` numbers from 0, by the upper bits of a hash.
-fn one_of(hash: u64, count: usize) -> usize {
+fn bucket_of(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> u64::BITS) as usize
 }
 
@@ -118,22 +118,22 @@ impl RamTier {
     }
 
     /// Has the CPU bring near where a sector would be.
-    pub fn near(&self, name: SectorName) {
+    pub fn prefetch_entry(&self, name: SectorName) {
         if let Some(sectors) = &self.0 {
-            sectors.borrow().places.near(name.hash());
+            sectors.borrow().index.prefetch(name.hash());
         }
     }
 
     /// Has the CPU bring near some bytes of a sector whose place is near, if it is here.
-    pub fn nearer(&self, name: SectorName, bytes: Range<usize>) {
+    pub fn prefetch_bytes(&self, name: SectorName, bytes: Range<usize>) {
         if let Some(sectors) = &self.0 {
-            let Sectors { places, frames, .. } = &*sectors.borrow();
-            places.likely(name.hash()).for_each(|frame| frames.near(frame, bytes.clone()));
+            let Sectors { index, frames, .. } = &*sectors.borrow();
+            index.candidates(name.hash()).for_each(|frame| frames.prefetch(frame, bytes.clone()));
         }
     }
 
     /// What `see` makes of a sector, if it is here.
-    pub fn look<T>(&self, name: SectorName, see: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn with_sector<T>(&self, name: SectorName, see: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let sectors = self.0.as_ref()?.borrow();
         let frame = sectors.find(name)?;
         Some(see(sectors.frames.bytes(frame)))
@@ -148,13 +148,13 @@ impl RamTier {
 
 impl Sectors {
     fn new(room: usize) -> io::Result<Self> {
-        let (places, queues) = (Places::new(room), Queues::new(room));
-        Ok(Self { places, frames: Frames::new(room)?, queues })
+        let (index, queues) = (SectorIndex::new(room), Queues::new(room));
+        Ok(Self { index, frames: Frames::new(room)?, queues })
     }
 
     /// Where a sector is, which counts as a use of it.
     fn find(&self, name: SectorName) -> Option<FrameNo> {
-        self.places.find(name.hash(), |frame| self.frames.name(frame) == name)
+        self.index.find(name.hash(), |frame| self.frames.name(frame) == name)
     }
 
     fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admitted {
@@ -165,15 +165,15 @@ impl Sectors {
         }
         let (frame, admitted) = self.room_for(hash);
         self.frames.put(frame, name, bytes);
-        self.places.put(hash, frame);
+        self.index.put(hash, frame);
         admitted
     }
 
     /// A frame for a sector of this hash, in whose set there is a way then.
     fn room_for(&mut self, hash: u64) -> (FrameNo, Admitted) {
-        if let Some(frame) = self.places.least_used_of_full(hash) {
+        if let Some(frame) = self.index.least_used_of_full(hash) {
             // It keeps its turn in the queue, under another name.
-            self.places.remove(hash, frame);
+            self.index.remove(hash, frame);
             return (frame, Admitted::Replaced);
         }
         let (frame, admitted) = match self.frames.add() {
@@ -186,10 +186,10 @@ impl Sectors {
 
     /// Lets a sector go.
     fn free(&mut self) -> FrameNo {
-        let Self { places, frames, queues } = self;
+        let Self { index, frames, queues } = self;
         let hash = |frame| frames.name(frame).hash();
-        let frame = queues.pop(|frame| places.take_use(hash(frame), frame), hash);
-        places.remove(hash(frame), frame);
+        let frame = queues.pop(|frame| index.take_use(hash(frame), frame), hash);
+        index.remove(hash(frame), frame);
         frame
     }
 }
@@ -219,16 +219,16 @@ mod tests {
 
     /// Whether a sector is here, with its own bytes.
     fn has(tier: &RamTier, number: u32) -> bool {
-        tier.near(name(number));
-        tier.nearer(name(number), 0..SECTOR_BYTES);
-        tier.look(name(number), |it| assert_eq!(it, bytes(number))).is_some()
+        tier.prefetch_entry(name(number));
+        tier.prefetch_bytes(name(number), 0..SECTOR_BYTES);
+        tier.with_sector(name(number), |it| assert_eq!(it, bytes(number))).is_some()
     }
 
     /// Asks for sectors as batches do; the share that was here.
     fn hits(room: usize, asked: &[u32]) -> f64 {
         let tier = tier(room);
         let is_hit = |&&number: &&u32| {
-            let is_here = tier.look(name(number), |_| ()).is_some();
+            let is_here = tier.with_sector(name(number), |_| ()).is_some();
             if !is_here {
                 tier.admit(name(number), &[0; SECTOR_BYTES]);
             }

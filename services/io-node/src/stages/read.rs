@@ -6,9 +6,9 @@
 //! gone or late by then costs no read.
 
 mod checks;
-mod late;
 mod queue;
-mod usual;
+mod slow_drives;
+mod timeouts;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -24,18 +24,18 @@ use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use self::checks::Checks;
-pub use self::late::watch;
 pub use self::queue::Priority;
 use self::queue::Queue;
-pub use self::usual::judge;
+pub use self::slow_drives::watch_slow_drives;
+pub use self::timeouts::watch_timeouts;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::ram_tier::SectorName;
 use super::reply;
-use crate::core::{Core, DriveCounts, Gather, Request, RequestNo, Source, here};
 use crate::directory::{Directory, ExtentNo};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::settle;
 use crate::fill::Trouble;
+use crate::shard::{Core, DriveCounts, Gather, Request, RequestNo, RowSource, here};
 
 /// How many pieces ahead of the one that is put the RAM tier is asked to bring bytes near: what one takes to be scored
 /// is a tenth of what memory takes to answer.
@@ -74,7 +74,7 @@ pub struct Reader {
     slots: u32,
     sectors_max: u32,
     sink: Rc<dyn ReadSink>,
-    /// Wakes [`drive`] when pieces wait and slots may be free.
+    /// Wakes [`submit_loop`] when pieces wait and slots may be free.
     work: Arc<Notify>,
     /// Whether it was woken already, and hasn't run yet.
     woken: Cell<bool>,
@@ -116,7 +116,7 @@ impl ReadSink for Completions {
 
 /// Submits what waits on this core, for as long as the core lives: after each wake it runs behind
 /// the tasks that are ready, so that their pieces go along, and behind a whole batch of completions.
-pub async fn drive() {
+pub async fn submit_loop() {
     let work = Arc::clone(&here().reader.work);
     loop {
         submit_here();
@@ -135,17 +135,17 @@ fn submit_here() {
 ///
 /// # Errors
 /// Rows that can't be decoded.
-pub fn want(core: &Core, no: RequestNo) -> Result<(), Fault> {
+pub fn enqueue(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(()) };
     let Some(mut gather) = request.gather.take() else { return Ok(()) };
-    let wanted = want_parts(core, no, request, &mut gather);
+    let wanted = enqueue_parts(core, no, request, &mut gather);
     request.gather = Some(gather);
     request.times.located = Some(Instant::now());
     wanted.map_err(|error| fault_of(&NodeError::from(error)))
 }
 
-fn want_parts(
+fn enqueue_parts(
     core: &Core,
     no: RequestNo,
     request: &mut Request,
@@ -160,7 +160,7 @@ fn want_parts(
             gather.put_image(part, image, sources)?;
         }
         for (position, source) in sources.iter().enumerate() {
-            let Source::Extent(extent_no, row) = *source else { continue };
+            let RowSource::Extent(extent_no, row) = *source else { continue };
             let Some(extent) = directory.read_by(extent_no, no.serial()) else { continue };
             if extent.index.is_null(row) {
                 continue;
@@ -186,14 +186,14 @@ fn want_parts(
                     continue;
                 }
                 let name = SectorName::new(extent.key, piece.first_sector());
-                core.ram.near(name);
+                core.ram.prefetch_entry(name);
                 pieces.push((piece, name));
             }
         }
     }
     for (at, (piece, name)) in pieces.iter().enumerate() {
         if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
-            core.ram.nearer(*name, later.in_first_sector());
+            core.ram.prefetch_bytes(*name, later.in_first_sector());
         }
         match put_from_ram(core, *name, piece, gather)? {
             true => request.times.ram_hits += piece.sectors(),
@@ -224,7 +224,7 @@ fn put_from_ram(
     let start = piece.offset as usize % SECTOR_BYTES;
     let row = start..start + piece.len as usize;
     if sectors == 1 {
-        let Some(placed) = core.ram.look(first, |sector| put(&sector[row])) else {
+        let Some(placed) = core.ram.with_sector(first, |sector| put(&sector[row])) else {
             core.stats.ram_misses.add(1);
             return Ok(false);
         };
@@ -235,7 +235,7 @@ fn put_from_ram(
     let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
     for sector in 0..sectors {
         let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
-        if core.ram.look(first.plus(sector), joins).is_none() {
+        if core.ram.with_sector(first.plus(sector), joins).is_none() {
             core.stats.ram_misses.add(u64::from(sectors));
             return Ok(false);
         }
@@ -382,7 +382,7 @@ impl Reader {
         core.stats.shared_pieces.add(wants.len() as u64 - 1);
         core.stats.duplicate_pieces.add(read.duplicates.into());
         self.busy.set(self.busy.get() + 1);
-        self.drives.borrow_mut()[usize::from(read.drive.0)].asked(since);
+        self.drives.borrow_mut()[usize::from(read.drive.0)].read_started(since);
         let len = read.sectors as usize * SECTOR_BYTES;
         let asked =
             core.ring.read(&self.sink, read.drive, read.first.byte_offset(), len, tag.into());
@@ -400,7 +400,7 @@ impl Reader {
     ) {
         let at = usize::from(drive.0);
         let counts = &mut self.drives.borrow_mut()[at];
-        counts.ended(ended);
+        counts.read_ended(ended);
         match outcome {
             Ok(bytes) => {
                 counts.reads += 1;
@@ -469,7 +469,7 @@ fn deliver(
         let Some(request) = requests.get_mut(piece.request) else { continue };
         let Some(extent) = directory.extent(piece.extent) else { continue };
         let skipped = (want.first.0 - first.0) as usize;
-        if !checks.hold(core, extent, piece, skipped, bytes) {
+        if !checks.verify(core, extent, piece, skipped, bytes) {
             request.refused[usize::from(piece.part)].insert(piece.position);
         } else if let Some(gather) = &mut request.gather {
             let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;

@@ -7,10 +7,10 @@ use wire::fetch::{Error, Neighbors, Reply};
 use wire::{ArrowBatch, Fault, Reason};
 
 use super::assemble::{Assembled, finish};
-use super::timed::Timed;
+use super::timeline::BatchTimeline;
 use super::trace;
-use crate::core::{Core, HeldBytes, Request, RequestNo, SessionNo};
 use crate::error::fault_of;
+use crate::shard::{Core, HeldBytes, Request, RequestNo, SessionNo};
 
 /// What a batch takes beside its rows, and then its reply: their structures, and a fault's text.
 pub const BATCH_BYTES: u64 = 1 << 10;
@@ -25,14 +25,14 @@ pub fn reply(core: &Core, no: RequestNo) {
     let outcome = outcome(&mut request);
     core.stats.rows.add(request.rows() as u64);
     core.stats.batches.add(1);
-    let timed = Timed::new(&request.times, began, Instant::now());
-    timed.record(&core.histograms);
-    let told = trace::answered(core, &request, &timed, outcome.as_ref().err());
+    let timeline = BatchTimeline::new(&request.times, began, Instant::now());
+    timeline.record(&core.histograms);
+    let exported = trace::answered(core, &request, &timeline, outcome.as_ref().err());
     let reply = Reply {
         id: request.batch_id,
         outcome: Some(outcome.unwrap_or_else(|fault| Outcome::Error(fault.into()))),
         missing: std::mem::take(&mut request.missing),
-        times: Some(timed.to_wire(&request.times, told)),
+        times: Some(timeline.to_wire(&request.times, exported)),
     };
     let rows = request.addrs.len();
     let own = shrunk(std::mem::take(&mut request.held), BATCH_BYTES + rows as u64 * ROW_BYTES);

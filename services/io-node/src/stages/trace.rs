@@ -4,18 +4,23 @@ use telemetry::Span;
 use tokio::time::Instant;
 use wire::{BATCH_STAGES, Fault, Reason};
 
-use super::timed::Timed;
-use crate::core::{Core, Request};
+use super::timeline::BatchTimeline;
+use crate::shard::{Core, Request};
 
 /// A batch as OpenTelemetry names calls.
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
 
 /// Tells of a batch that was answered, if its caller traces it, or it was slow, or it failed; whether it was told of.
-pub fn answered(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) -> bool {
+pub fn answered(
+    core: &Core,
+    request: &Request,
+    timeline: &BatchTimeline,
+    fault: Option<&Fault>,
+) -> bool {
     if let Some(fault) = fault {
         log(request, fault);
     }
-    tell(core, request, timed, fault).is_some()
+    export_spans(core, request, timeline, fault).is_some()
 }
 
 /// Tells of a batch that was not.
@@ -23,7 +28,7 @@ pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
     // The caller's own doing is no failure of the node.
     let fault = Some(fault).filter(|fault| fault.reason != Reason::Cancelled);
-    answered(core, request, &Timed::new(&request.times, now, now), fault);
+    answered(core, request, &BatchTimeline::new(&request.times, now, now), fault);
 }
 
 /// Whoever asked is told, and says so in its own log: here it is worth a line where this node is to blame.
@@ -38,15 +43,20 @@ fn log(request: &Request, fault: &Fault) {
     }
 }
 
-fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) -> Option<()> {
+fn export_spans(
+    core: &Core,
+    request: &Request,
+    timeline: &BatchTimeline,
+    fault: Option<&Fault>,
+) -> Option<()> {
     let parent = request.span?;
     let tracer = &core.shared.tracer;
-    let took = timed.replied - timed.arrived;
+    let took = timeline.replied - timeline.arrived;
     if !tracer.is_told(parent.is_sampled, took, fault.is_some()) {
         return None;
     }
-    let mut recording = tracer.begin_at(NAME, parent, timed.arrived.into_std())?;
-    for (name, (began, ended)) in BATCH_STAGES.into_iter().zip(timed.stages()) {
+    let mut recording = tracer.begin_at(NAME, parent, timeline.arrived.into_std())?;
+    for (name, (began, ended)) in BATCH_STAGES.into_iter().zip(timeline.stages()) {
         recording.add(Span::new(name, began.into_std(), ended.into_std()), Vec::new());
     }
     let times = &request.times;

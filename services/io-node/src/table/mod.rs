@@ -8,6 +8,6 @@ mod served;
 
 pub use bounded::BoundedRows;
 pub use opened::{OpenFragment, OpenTable, Pack, label, table_tag};
-pub use projection::{Part, Projection};
+pub use projection::{PackProjection, Projection};
 pub use registry::Registry;
-pub use served::Served;
+pub use served::ServedTables;

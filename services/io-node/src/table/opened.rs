@@ -15,7 +15,7 @@ use crate::error::NodeError;
 /// Deletion vectors that are read at the same time when a table is opened.
 const DELETIONS_LOADING_MAX: usize = 16;
 
-/// One version of a table. Shared by all cores; never changes.
+/// One version of a table. NodeState by all cores; never changes.
 pub struct OpenTable {
     table: Arc<dyn Table>,
     packs: Vec<Pack>,

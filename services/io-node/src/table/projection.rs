@@ -14,13 +14,13 @@ pub struct Projection {
     /// The table.
     pub table: Arc<OpenTable>,
     /// What to read of each pack.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PackProjection>,
     /// The columns in the types in which they leave, in the order asked for.
     pub schema: SchemaRef,
 }
 
 /// What a projection takes from one pack.
-pub struct Part {
+pub struct PackProjection {
     /// The pack's number in the table.
     pub pack: usize,
     /// Columns, as places in the pack's layout.
@@ -40,7 +40,7 @@ impl Projection {
     /// A column that the table doesn't have, or that is asked for twice.
     pub fn new(table: Arc<OpenTable>, columns: &[String]) -> Result<Self, NodeError> {
         let source = table.table().schema();
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<PackProjection> = Vec::new();
         let mut fields = Vec::with_capacity(columns.len());
         for (output, column) in columns.iter().enumerate() {
             if columns[..output].contains(column) {
@@ -58,7 +58,7 @@ impl Projection {
                     part.fixed_bytes += width.unwrap_or(0);
                     part.is_variable |= width.is_none();
                 }
-                None => parts.push(Part {
+                None => parts.push(PackProjection {
                     pack,
                     columns: vec![place],
                     outputs: vec![output],
@@ -72,7 +72,7 @@ impl Projection {
     }
 
     /// The pack that `part` reads.
-    pub fn pack(&self, part: &Part) -> &Pack {
+    pub fn pack(&self, part: &PackProjection) -> &Pack {
         &self.table.packs()[part.pack]
     }
 }

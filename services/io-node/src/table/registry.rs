@@ -7,7 +7,7 @@ use moka::future::Cache;
 use tables::{CacheUse, TableUri, Tables};
 use wire::fetch::StoreUse;
 
-use super::{OpenTable, Served, label, table_tag};
+use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;
 
 /// URI, version, and identity as asked for; so a table that was made anew under the same name is not
@@ -18,7 +18,7 @@ type Key = (TableUri, u64, String);
 #[derive(Clone)]
 pub struct Registry {
     source: Arc<dyn Tables>,
-    served: Arc<Served>,
+    served: Arc<ServedTables>,
     tables: Cache<Key, Arc<OpenTable>>,
     /// Labels of tables that were opened: what is on the drives has but their tags.
     labels: Cache<TableTag, Arc<str>>,
@@ -30,7 +30,7 @@ const LABELS_MAX: u64 = 4096;
 impl Registry {
     /// A registry of the tables that are served, which keeps at most `tables_max` versions; those in use live on past
     /// that.
-    pub fn new(source: Arc<dyn Tables>, served: Served, tables_max: u64) -> Self {
+    pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
         let (tables, labels) = (Cache::new(tables_max), Cache::new(LABELS_MAX));
         Self { source, served: Arc::new(served), tables, labels }
     }

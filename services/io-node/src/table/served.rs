@@ -6,14 +6,14 @@ use crate::error::NodeError;
 
 /// The tables of the setting `serve`. Nothing else is opened, looked up or told of.
 #[derive(Clone, Debug, Default)]
-pub struct Served {
+pub struct ServedTables {
     /// As configured, and without symbolic links.
     prefixes: Vec<UriPrefix>,
     /// Those without symbolic links alone.
     real: Vec<UriPrefix>,
 }
 
-impl Served {
+impl ServedTables {
     /// What is configured, as it is. Its symbolic links are not resolved.
     pub fn new(serve: &[UriPrefix]) -> Self {
         Self { prefixes: serve.to_vec(), real: serve.to_vec() }
@@ -120,7 +120,7 @@ mod tests {
         ]));
         let serve = ["/link", "/data/", "s3://bucket/", "s3://other/t"];
         let serve = serve.map(|text| UriPrefix::of_config(text).unwrap());
-        let served = block_on(Served::resolved(&serve, &links));
+        let served = block_on(ServedTables::resolved(&serve, &links));
         let admit = |text: &str| block_on(served.admit(text, &links));
         for (text, real) in [
             ("/link", "/real/words"),
@@ -165,7 +165,10 @@ mod tests {
         // Below what is served its operator may hear why.
         let error = admit("/mnt/data/forbidden").unwrap_err();
         assert_ne!(fault_text(&error), refused);
-        assert!(block_on(Served::default().admit("/data/t", &links)).is_err(), "deny by default");
+        assert!(
+            block_on(ServedTables::default().admit("/data/t", &links)).is_err(),
+            "deny by default"
+        );
     }
 
     fn fault_text(error: &NodeError) -> (Reason, String) {

@@ -13,7 +13,7 @@ use super::{Which, Work};
 use crate::config::StartWarmConfig;
 use crate::error::fault_of;
 use crate::fill::Pace;
-use crate::node::Shared;
+use crate::node::NodeState;
 
 /// Between two lines of the log about how far it is.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ impl StartWarms {
 
 /// Fills what is configured, and lets the node say that it serves: when all is there, or after as long as that
 /// may take.
-pub async fn run(shared: Arc<Shared>) {
+pub async fn run(shared: Arc<NodeState>) {
     let configs = &shared.config.warm_at_start;
     if configs.is_empty() {
         return;
@@ -100,7 +100,7 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
+async fn warm(shared: &NodeState, at: usize, config: &StartWarmConfig) {
     let work = opened(shared, at, config).await;
     let table = &config.uri;
     tracing::info!(%table, extents = work.extents(), "warming before the node says that it serves");
@@ -124,7 +124,7 @@ async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
 }
 
 /// What there is to fill, once the table can be opened.
-async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> Work {
+async fn opened(shared: &NodeState, at: usize, config: &StartWarmConfig) -> Work {
     let mut pause = RETRY_MIN;
     let mut said = String::new();
     loop {
@@ -148,7 +148,7 @@ async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> Work {
     }
 }
 
-async fn open(shared: &Shared, config: &StartWarmConfig) -> Result<(u64, Work), Fault> {
+async fn open(shared: &NodeState, config: &StartWarmConfig) -> Result<(u64, Work), Fault> {
     let said = |error| fault_of(&error);
     let version = match config.version {
         0 => shared.tables.latest_version(&config.uri).await.map_err(said)?,

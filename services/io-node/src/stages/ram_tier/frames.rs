@@ -56,7 +56,7 @@ impl Frames {
     }
 
     /// Has the CPU bring near its name, and some of its bytes.
-    pub fn near(&self, frame: FrameNo, bytes: Range<usize>) {
+    pub fn prefetch(&self, frame: FrameNo, bytes: Range<usize>) {
         process::prefetch(std::slice::from_ref(&self.names[frame.0 as usize]));
         process::prefetch(&self.bytes(frame)[bytes]);
     }

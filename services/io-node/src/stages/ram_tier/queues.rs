@@ -7,13 +7,13 @@
 
 use std::collections::VecDeque;
 
-use super::{FrameNo, one_of};
+use super::{FrameNo, bucket_of};
 
 /// A tenth of the frames are the small queue's.
 const SMALL_PART: usize = 10;
 
 /// Frames that are looked at for one that goes.
-const LOOKS: usize = 32;
+const EXAMINED_MAX: usize = 32;
 
 /// What a frame costs here, in bytes: its place in either queue, which may have just grown, and what is remembered.
 pub const QUEUED_BYTES: usize = 3 * size_of::<FrameNo>() + size_of::<u32>();
@@ -24,20 +24,20 @@ pub struct Queues {
     small_max: usize,
     large: VecDeque<FrameNo>,
     /// A part of the hash of what went unused, at a place by the hash; 0 where nothing is.
-    gone: Box<[u32]>,
+    ghosts: Box<[u32]>,
 }
 
 impl Queues {
     /// For so many frames.
     pub fn new(room: usize) -> Self {
-        let gone = vec![0; room].into();
+        let ghosts = vec![0; room].into();
         let small_max = room.div_ceil(SMALL_PART);
-        Self { small: VecDeque::new(), small_max, large: VecDeque::new(), gone }
+        Self { small: VecDeque::new(), small_max, large: VecDeque::new(), ghosts }
     }
 
     /// Queues a frame that was given to a sector of this hash.
     pub fn push(&mut self, frame: FrameNo, hash: u64) {
-        let remembered = &mut self.gone[one_of(hash, self.gone.len())];
+        let remembered = &mut self.ghosts[bucket_of(hash, self.ghosts.len())];
         match *remembered == mark(hash) {
             true => {
                 *remembered = 0;
@@ -57,13 +57,13 @@ impl Queues {
         take_use: impl Fn(FrameNo) -> bool,
         hash: impl Fn(FrameNo) -> u64,
     ) -> FrameNo {
-        for _ in 1..LOOKS {
+        for _ in 1..EXAMINED_MAX {
             let (frame, is_new) = self.next();
             match (take_use(frame), is_new) {
                 (true, _) => self.large.push_back(frame),
                 (false, true) => {
                     let hash = hash(frame);
-                    self.gone[one_of(hash, self.gone.len())] = mark(hash);
+                    self.ghosts[bucket_of(hash, self.ghosts.len())] = mark(hash);
                     return frame;
                 }
                 (false, false) => return frame,
@@ -129,8 +129,8 @@ mod tests {
             looks.set(looks.get() + 1);
             true
         };
-        assert_eq!(queues.pop(used, hash), FrameNo(LOOKS as u32 - 1));
-        assert_eq!(looks.get(), LOOKS - 1);
+        assert_eq!(queues.pop(used, hash), FrameNo(EXAMINED_MAX as u32 - 1));
+        assert_eq!(looks.get(), EXAMINED_MAX - 1);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use address::SECTOR_BYTES;
 
 use super::Piece;
-use crate::core::Core;
 use crate::directory::Extent;
 use crate::fill::Trouble;
+use crate::shard::Core;
 use crate::stages::ram_tier::{Admitted, SectorName};
 
 /// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
@@ -20,7 +20,7 @@ pub struct Checks {
 impl Checks {
     /// Whether all of a piece's sectors, the first of them `skipped` into the read, are right. Each
     /// is checked once, and admitted to RAM if it is.
-    pub fn hold(
+    pub fn verify(
         &mut self,
         core: &Core,
         extent: &Arc<Extent>,

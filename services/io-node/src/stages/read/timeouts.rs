@@ -6,14 +6,14 @@ use address::DriveNo;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Reader, refuse, refuse_piece};
-use crate::core::{Core, here};
 use crate::fetch::settle;
+use crate::shard::{Core, here};
 
 /// The share of the slots that a drive may hold without answering before it is asked for no more.
 const STUCK_SHARE: u32 = 8;
 
 /// Looks after reads that a drive does not answer, for as long as the core lives.
-pub async fn watch(limit: Duration) {
+pub async fn watch_timeouts(limit: Duration) {
     let mut looks = tokio::time::interval(limit / 2);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

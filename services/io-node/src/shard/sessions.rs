@@ -48,7 +48,7 @@ pub struct Session {
     pub credit_rows: u32,
     /// Batches under way, by the client's name.
     pub batches: HashMap<u64, RequestNo>,
-    handles: HashMap<u32, Handle>,
+    handles: HashMap<u32, ProjectionHandle>,
     openings: u64,
     holder: Arc<Holder>,
     /// Messages that hold no memory and have not left.
@@ -58,7 +58,7 @@ pub struct Session {
 }
 
 /// A projection that the client named.
-pub enum Handle {
+pub enum ProjectionHandle {
     /// Being opened.
     Opening {
         /// Which opening it is: a handle may be closed and taken again meanwhile.
@@ -137,7 +137,7 @@ impl Session {
         self.openings += 1;
         self.opening += 1;
         let (serial, waiting) = (self.openings, Vec::new());
-        self.handles.insert(handle, Handle::Opening { serial, waiting });
+        self.handles.insert(handle, ProjectionHandle::Opening { serial, waiting });
         Ok(serial)
     }
 
@@ -146,11 +146,11 @@ impl Session {
         &mut self,
         handle: u32,
         opening: u64,
-        state: Handle,
+        state: ProjectionHandle,
     ) -> Option<Vec<(Batch, HeldBytes)>> {
         self.opening -= 1;
         match self.handles.get_mut(&handle) {
-            Some(Handle::Opening { serial, waiting }) if *serial == opening => {
+            Some(ProjectionHandle::Opening { serial, waiting }) if *serial == opening => {
                 let waiting = std::mem::take(waiting);
                 self.handles.insert(handle, state);
                 Some(waiting)
@@ -162,22 +162,25 @@ impl Session {
     /// Forgets a projection; the batches that still waited for it.
     pub fn close(&mut self, handle: u32) -> Vec<(Batch, HeldBytes)> {
         match self.handles.remove(&handle) {
-            Some(Handle::Opening { waiting, .. }) => waiting,
+            Some(ProjectionHandle::Opening { waiting, .. }) => waiting,
             _ => Vec::new(),
         }
     }
 
     /// Whether the client still waits for something.
     pub fn is_busy(&self) -> bool {
-        let opening = |handle: &Handle| matches!(handle, Handle::Opening { .. });
+        let opening =
+            |handle: &ProjectionHandle| matches!(handle, ProjectionHandle::Opening { .. });
         !self.batches.is_empty() || self.handles.values().any(opening)
     }
 
     /// Whether a batch of this id waits for its projection.
     pub fn waits(&self, id: u64) -> bool {
-        let waits = |handle: &Handle| match handle {
-            Handle::Opening { waiting, .. } => waiting.iter().any(|(batch, _)| batch.id == id),
-            Handle::Open { .. } | Handle::Failed { .. } => false,
+        let waits = |handle: &ProjectionHandle| match handle {
+            ProjectionHandle::Opening { waiting, .. } => {
+                waiting.iter().any(|(batch, _)| batch.id == id)
+            }
+            ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => false,
         };
         self.handles.values().any(waits)
     }
@@ -185,16 +188,16 @@ impl Session {
     /// Takes back a batch that waits for its projection.
     pub fn stop_waiting(&mut self, id: u64) -> Option<(Batch, HeldBytes)> {
         self.handles.values_mut().find_map(|handle| match handle {
-            Handle::Opening { waiting, .. } => {
+            ProjectionHandle::Opening { waiting, .. } => {
                 let place = waiting.iter().position(|(batch, _)| batch.id == id)?;
                 Some(waiting.remove(place))
             }
-            Handle::Open { .. } | Handle::Failed { .. } => None,
+            ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => None,
         })
     }
 
     /// The handle's state.
-    pub fn handle_mut(&mut self, handle: u32) -> Option<&mut Handle> {
+    pub fn handle_mut(&mut self, handle: u32) -> Option<&mut ProjectionHandle> {
         self.handles.get_mut(&handle)
     }
 }
@@ -242,7 +245,7 @@ mod tests {
     use wire::fetch::fetch_response::Kind;
 
     use super::*;
-    use crate::core::TrafficMemory;
+    use crate::shard::TrafficMemory;
 
     #[test]
     fn unread_messages_count_until_they_leave() {

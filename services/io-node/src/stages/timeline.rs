@@ -6,11 +6,11 @@ use tokio::time::Instant;
 use wire::BATCH_STAGES;
 use wire::fetch::StageTimes;
 
-use crate::core::{CoreHistograms, Times};
+use crate::shard::{CoreHistograms, RequestTimes};
 
 /// The moments between a batch's stages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timed {
+pub struct BatchTimeline {
     /// It came.
     pub arrived: Instant,
     /// Its rows were located.
@@ -23,9 +23,9 @@ pub struct Timed {
     pub replied: Instant,
 }
 
-impl Timed {
+impl BatchTimeline {
     /// Of a batch that is assembled from `assembling` to `replied`.
-    pub fn new(times: &Times, assembling: Instant, replied: Instant) -> Self {
+    pub fn new(times: &RequestTimes, assembling: Instant, replied: Instant) -> Self {
         let located = times.located.unwrap_or(assembling);
         // Rows that come from the table after all are located once more, after the reads.
         let reading = times.reading.unwrap_or(located).max(located);
@@ -47,7 +47,7 @@ impl Timed {
     }
 
     /// As the client is told, with what the batch cost, and whether its trace is `told` of the stages.
-    pub fn to_wire(self, times: &Times, told: bool) -> StageTimes {
+    pub fn to_wire(self, times: &RequestTimes, exported: bool) -> StageTimes {
         let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         StageTimes {
             locate_us: us(self.located - self.arrived),
@@ -58,7 +58,7 @@ impl Timed {
             drive_bytes: times.drive_bytes,
             ram_hits: times.ram_hits,
             table_rows: times.table_rows,
-            told,
+            told: exported,
         }
     }
 }
@@ -71,16 +71,20 @@ mod tests {
     fn the_stages_follow_each_other() {
         let arrived = Instant::now();
         let at = |ms| arrived + Duration::from_millis(ms);
-        let times = Times { located: Some(at(2)), reading: Some(at(5)), ..Times::new(arrived) };
-        let timed = Timed::new(&times, at(9), at(10));
-        let wire = timed.to_wire(&times, false);
+        let times = RequestTimes {
+            located: Some(at(2)),
+            reading: Some(at(5)),
+            ..RequestTimes::new(arrived)
+        };
+        let timeline = BatchTimeline::new(&times, at(9), at(10));
+        let wire = timeline.to_wire(&times, false);
         assert_eq!((wire.locate_us, wire.read_us, wire.assemble_us), (2000, 7000, 1000));
         assert_eq!(wire.queue_us, 3000);
         // Located once more, after its reads: nothing goes backwards.
-        let times = Times { located: Some(at(7)), ..times };
-        assert_eq!(Timed::new(&times, at(9), at(10)).reading, at(7));
+        let times = RequestTimes { located: Some(at(7)), ..times };
+        assert_eq!(BatchTimeline::new(&times, at(9), at(10)).reading, at(7));
         // From RAM alone.
-        let times = Times { located: Some(at(2)), ..Times::new(arrived) };
-        assert_eq!(Timed::new(&times, at(2), at(3)).reading, at(2));
+        let times = RequestTimes { located: Some(at(2)), ..RequestTimes::new(arrived) };
+        assert_eq!(BatchTimeline::new(&times, at(2), at(3)).reading, at(2));
     }
 }

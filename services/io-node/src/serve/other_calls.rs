@@ -12,18 +12,18 @@ use wire::fetch::{
 };
 
 use super::{describe, warm};
-use crate::node::Shared;
+use crate::node::NodeState;
 
 /// The service.
-pub struct Edge {
+pub struct OtherCalls {
     /// What all cores share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<NodeState>,
     /// Turns true when the node is to stop.
     pub stopping: watch::Receiver<bool>,
 }
 
 #[tonic::async_trait]
-impl FetchService for Edge {
+impl FetchService for OtherCalls {
     type FetchStream = Pending<Result<FetchResponse, Status>>;
     type WarmStream = ReceiverStream<Result<WarmProgress, Status>>;
 

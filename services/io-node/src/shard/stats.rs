@@ -62,7 +62,7 @@ counters! {
     /// Batches served.
     batches,
     /// Batches that came, whatever came of them.
-    came,
+    received,
     /// Sectors found in the RAM tier.
     ram_hits,
     /// Sectors not found there.
@@ -110,13 +110,13 @@ pub struct DriveCounts {
 
 impl DriveCounts {
     /// A read is asked of it.
-    pub fn asked(&mut self, now: Instant) {
+    pub fn read_started(&mut self, now: Instant) {
         self.in_flight += 1;
         self.busy_since.get_or_insert(now);
     }
 
     /// A read has ended.
-    pub fn ended(&mut self, now: Instant) {
+    pub fn read_ended(&mut self, now: Instant) {
         self.in_flight -= 1;
         if self.in_flight == 0 {
             self.busy = self.busy_until(now);

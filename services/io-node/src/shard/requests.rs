@@ -31,7 +31,7 @@ impl RequestNo {
 
 /// Where a row of a part comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum RowSource {
     /// A row of an extent on a drive.
     Extent(ExtentNo, u32),
     /// The table itself; a row of the part's image, once that has come.
@@ -69,8 +69,8 @@ pub struct Request {
     /// When the answer is of no use any more.
     pub deadline: Instant,
     /// Where each row comes from, by part and position.
-    pub sources: Vec<Vec<Source>>,
-    /// Rows from the table, by part, in the order of their `Source::Table` numbers.
+    pub sources: Vec<Vec<RowSource>>,
+    /// Rows from the table, by part, in the order of their `RowSource::Table` numbers.
     pub images: Vec<Option<pack::Extent>>,
     /// Positions that drives have failed to deliver, by part: they come from the table.
     pub refused: Vec<BTreeSet<u32>>,
@@ -87,12 +87,12 @@ pub struct Request {
     /// Images that have not come yet.
     pub images_left: u32,
     /// Where the time went.
-    pub times: Times,
+    pub times: RequestTimes,
 }
 
 /// Where a request's time went, and what it cost.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub struct RequestTimes {
     /// When it arrived.
     pub arrived: Instant,
     /// When its rows were located, and its pieces began to wait.
@@ -109,7 +109,7 @@ pub struct Times {
     pub table_rows: u32,
 }
 
-impl Times {
+impl RequestTimes {
     /// The clock starts.
     pub fn new(arrived: Instant) -> Self {
         let (located, reading) = (None, None);

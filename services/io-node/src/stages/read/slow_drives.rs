@@ -1,6 +1,6 @@
 //! How long a drive's reads usually take, and whether all of a second's took many times that.
 //!
-//! A drive that answers late is one thing (`late.rs`), one that answers in ten milliseconds what took it a tenth of one
+//! A drive that answers late is one thing (`timeouts.rs`), one that answers in ten milliseconds what took it a tenth of one
 //! is another: no read is late, and all of them are slow. It is judged by the fastest read of a second, so that neither a
 //! core that had no CPU nor a queue that was long for a while is held against the drive.
 
@@ -10,7 +10,7 @@ use address::DriveNo;
 use telemetry::Buckets;
 use tokio::time::Instant;
 
-use crate::core::here;
+use crate::shard::here;
 
 /// How often a drive is judged.
 const JUDGED_EVERY: Duration = Duration::from_secs(1);
@@ -19,21 +19,22 @@ const JUDGED_EVERY: Duration = Duration::from_secs(1);
 const READS_MIN: u64 = 16;
 
 /// How many times what is usual the fastest read has to take.
-const TIMES: f64 = 30.0;
+const SLOW_FACTOR: f64 = 30.0;
 
 /// What is never slow, in seconds: less than what a read of object storage takes.
 const SLOW_MIN_S: f64 = 0.005;
 
 /// Tells the filler of drives that are slow, for as long as the core lives.
-pub async fn judge() {
-    let mut drives: Vec<_> = here().histograms.reads.iter().map(|_| Usual::default()).collect();
+pub async fn watch_slow_drives() {
+    let mut drives: Vec<_> =
+        here().histograms.reads.iter().map(|_| DriveBaseline::default()).collect();
     loop {
         tokio::time::sleep(JUDGED_EVERY).await;
         let (core, now) = (here(), Instant::now());
         let counts = core.reader.drives();
         let times = core.histograms.reads.iter().zip(&counts);
-        for ((drive, usual), (times, counts)) in (0..).zip(&mut drives).zip(times) {
-            if usual.was_slow(times.buckets(), counts.busy_until(now)) {
+        for ((drive, baseline), (times, counts)) in (0..).zip(&mut drives).zip(times) {
+            if baseline.was_slow(times.buckets(), counts.busy_until(now)) {
                 core.shared.fills.slow(DriveNo(drive));
             }
         }
@@ -42,7 +43,7 @@ pub async fn judge() {
 
 /// What one drive does, as one core sees it.
 #[derive(Default)]
-struct Usual {
+struct DriveBaseline {
     before: Buckets,
     busy_before: Duration,
     /// The fastest read of all seconds that were not slow, in seconds.
@@ -51,7 +52,7 @@ struct Usual {
     most: f64,
 }
 
-impl Usual {
+impl DriveBaseline {
     /// Whether all reads since the last time were slow; `now` are the times of all reads since the start, in seconds, and
     /// for `busy` of them something was asked of the drive.
     fn was_slow(&mut self, now: Buckets, busy: Duration) -> bool {
@@ -66,7 +67,7 @@ impl Usual {
         if let Some(usual) = self.fastest {
             // By Little's law; as many may have to be read before one, as fast as was ever seen.
             let in_flight = reads.sum / busy_s;
-            if fastest > SLOW_MIN_S.max(TIMES * usual.max(in_flight / self.most)) {
+            if fastest > SLOW_MIN_S.max(SLOW_FACTOR * usual.max(in_flight / self.most)) {
                 return true;
             }
         }
@@ -83,11 +84,11 @@ mod tests {
     use super::*;
 
     /// A drive, what is known of it, and how long it was busy.
-    struct Drive(Histogram, Usual, Duration);
+    struct Drive(Histogram, DriveBaseline, Duration);
 
     impl Drive {
         fn new() -> Self {
-            Self(Histogram::new(Scale::Seconds), Usual::default(), Duration::ZERO)
+            Self(Histogram::new(Scale::Seconds), DriveBaseline::default(), Duration::ZERO)
         }
 
         /// So many reads, of so many µs each, so many of them at a time.

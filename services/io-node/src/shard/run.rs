@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
 use super::{
-    Core, CoreHistograms, CoreSnapshot, CoreStats, ProjectionMemory, TrafficMemory, here, settle_in,
+    Core, CoreHistograms, CoreSnapshot, CoreStats, ProjectionMemory, TrafficMemory, here, set_here,
 };
 use crate::error::NodeError;
 use crate::fetch;
-use crate::node::Shared;
+use crate::node::NodeState;
 use crate::serve;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::{self, Reader};
@@ -28,7 +28,7 @@ pub struct CoreStart {
     /// The CPU to stay on.
     pub cpu: Option<usize>,
     /// What all cores share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<NodeState>,
     /// Its mail.
     pub mail: mpsc::UnboundedReceiver<Message>,
     /// Told once whether the core could start, and how its ring works.
@@ -43,28 +43,28 @@ pub fn run(start: CoreStart) {
         Err(error) => return drop(started.send(Err(error))),
     };
     runtime.block_on(async move {
-        match begin(number, cpu, shared) {
+        match build_core(number, cpu, shared) {
             Ok(core) => {
                 let _ = started.send(Ok(core.ring.describe().to_string()));
-                settle_in(Some(core));
-                live(mail).await;
+                set_here(Some(core));
+                event_loop(mail).await;
             }
             Err(error) => drop(started.send(Err(error))),
         }
     });
     // What is left of its tasks still finds its core.
     drop(runtime);
-    settle_in(None);
+    set_here(None);
 }
 
 /// Starts a core's ring, within the runtime that is to be the core's.
 ///
 /// # Errors
 /// [`NodeError::Ring`].
-pub fn begin(
+pub fn build_core(
     number: usize,
     cpu: Option<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
 ) -> Result<Rc<Core>, NodeError> {
     let config = shared.ring_config();
     let ring = Ring::start(&config, &shared.slabs)
@@ -108,10 +108,10 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
 }
 
 /// Serves connections and obeys the mailbox, as the core of this thread, until told to stop and drained, or told to end.
-pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
-    tokio::spawn(read::drive());
-    tokio::spawn(read::watch(here().shared.config.read_timeout));
-    tokio::spawn(read::judge());
+pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
+    tokio::spawn(read::submit_loop());
+    tokio::spawn(read::watch_timeouts(here().shared.config.read_timeout));
+    tokio::spawn(read::watch_slow_drives());
     tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().stirs)));
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
@@ -148,7 +148,7 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
             }
             // Callers who go on asking may keep a ring from ever being drained: with the thread's runtime their streams end.
             Some(Message::End) => return,
-            Some(other) => obey(&core, other),
+            Some(other) => handle_message(&core, other),
         }
     }
     while transfers.next().await.is_some() {}
@@ -161,7 +161,7 @@ async fn answer<T>(outcome: impl Future<Output = T>, done: oneshot::Sender<T>) {
     let _ = done.send(outcome.await);
 }
 
-fn obey(core: &Core, message: Message) {
+fn handle_message(core: &Core, message: Message) {
     match message {
         Message::Opened { session, handle, serial, opening } => {
             serve::opened(core, session, handle, serial, opening);
@@ -172,14 +172,14 @@ fn obey(core: &Core, message: Message) {
         Message::Held(held) => drop(held),
         Message::Filled { extent, done } => {
             let replaced = core.directory.borrow_mut().insert(extent);
-            hold(core, replaced.into_iter().collect(), None);
+            hold_places(core, replaced.into_iter().collect(), None);
             drop(done);
         }
         Message::Forget { keys, done } => {
             let mut directory = core.directory.borrow_mut();
             let places = keys.iter().filter_map(|&key| directory.forget(key)).collect();
             drop(directory);
-            hold(core, places, Some(done));
+            hold_places(core, places, Some(done));
         }
         Message::Describe(to) => drop(to.send(snapshot(core))),
         Message::Restored { extents, done } => {
@@ -201,7 +201,11 @@ fn obey(core: &Core, message: Message) {
 }
 
 /// Frees places once no request holds them; at once if none is under way.
-fn hold(core: &Core, places: Vec<crate::directory::ExtentNo>, done: Option<mpsc::Sender<()>>) {
+fn hold_places(
+    core: &Core,
+    places: Vec<crate::directory::ExtentNo>,
+    done: Option<mpsc::Sender<()>>,
+) {
     let requests = core.requests.borrow();
     let mut grace = core.grace.borrow_mut();
     grace.hold(requests.next_serial(), places, done);

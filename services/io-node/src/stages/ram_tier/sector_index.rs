@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use super::{FrameNo, one_of};
+use super::{FrameNo, bucket_of};
 
 const WAYS: usize = 10;
 
@@ -14,7 +14,7 @@ const WAYS: usize = 10;
 const SECTORS_A_SET: usize = 4;
 
 /// What a place costs a sector, in bytes.
-pub const PLACE_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
+pub const INDEX_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
 
 /// A way without a sector.
 const NONE: FrameNo = FrameNo(u32::MAX);
@@ -33,9 +33,9 @@ struct Set {
 }
 
 /// The sets.
-pub struct Places(Box<[Set]>);
+pub struct SectorIndex(Box<[Set]>);
 
-impl Places {
+impl SectorIndex {
     /// For so many sectors.
     pub fn new(sectors: usize) -> Self {
         let empty = Set { frames: [NONE; WAYS], tags: [0; WAYS], uses: Cell::new(0) };
@@ -43,21 +43,21 @@ impl Places {
     }
 
     fn set(&self, hash: u64) -> &Set {
-        &self.0[one_of(hash, self.0.len())]
+        &self.0[bucket_of(hash, self.0.len())]
     }
 
     fn set_mut(&mut self, hash: u64) -> &mut Set {
-        let at = one_of(hash, self.0.len());
+        let at = bucket_of(hash, self.0.len());
         &mut self.0[at]
     }
 
     /// Has the CPU bring a hash's set near.
-    pub fn near(&self, hash: u64) {
+    pub fn prefetch(&self, hash: u64) {
         process::prefetch(std::slice::from_ref(self.set(hash)));
     }
 
     /// Where a sector of this hash may be.
-    pub fn likely(&self, hash: u64) -> impl Iterator<Item = FrameNo> {
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = FrameNo> {
         let set = self.set(hash);
         set.ways(tag(hash)).map(|way| set.frames[way])
     }
@@ -155,36 +155,36 @@ mod tests {
 
     #[test]
     fn sectors_of_one_set_and_tag_are_told_apart() {
-        let mut places = Places::new(1);
+        let mut index = SectorIndex::new(1);
         for number in 0..WAYS as u32 {
-            assert_eq!(places.least_used_of_full(7), None);
-            places.put(7, FrameNo(number));
+            assert_eq!(index.least_used_of_full(7), None);
+            index.put(7, FrameNo(number));
         }
         for number in 0..WAYS as u32 {
-            assert_eq!(places.find(7, |it| it == FrameNo(number)), Some(FrameNo(number)));
+            assert_eq!(index.find(7, |it| it == FrameNo(number)), Some(FrameNo(number)));
         }
-        assert_eq!(places.find(8, |_| true), None);
-        places.find(7, |it| it != FrameNo(4));
-        assert_eq!(places.likely(7).count(), WAYS);
-        assert!(places.take_use(7, FrameNo(3)) && !places.take_use(7, FrameNo(3)));
-        assert_eq!(places.least_used_of_full(7), Some(FrameNo(3)));
-        places.remove(7, FrameNo(3));
-        assert_eq!(places.find(7, |it| it == FrameNo(3)), None);
-        assert_eq!(places.least_used_of_full(7), None);
+        assert_eq!(index.find(8, |_| true), None);
+        index.find(7, |it| it != FrameNo(4));
+        assert_eq!(index.candidates(7).count(), WAYS);
+        assert!(index.take_use(7, FrameNo(3)) && !index.take_use(7, FrameNo(3)));
+        assert_eq!(index.least_used_of_full(7), Some(FrameNo(3)));
+        index.remove(7, FrameNo(3));
+        assert_eq!(index.find(7, |it| it == FrameNo(3)), None);
+        assert_eq!(index.least_used_of_full(7), None);
     }
 
     #[test]
     fn uses_are_counted_up_to_three_and_not_inherited() {
-        let mut places = Places::new(1);
-        places.put(1, FrameNo(0));
-        places.put(2, FrameNo(1));
-        (0..9).for_each(|_| assert!(places.find(1, |_| true).is_some()));
-        let taken = (0..9).filter(|_| places.take_use(1, FrameNo(0))).count();
+        let mut index = SectorIndex::new(1);
+        index.put(1, FrameNo(0));
+        index.put(2, FrameNo(1));
+        (0..9).for_each(|_| assert!(index.find(1, |_| true).is_some()));
+        let taken = (0..9).filter(|_| index.take_use(1, FrameNo(0))).count();
         assert_eq!(taken, 3);
-        assert!(!places.take_use(2, FrameNo(1)));
-        places.find(1, |_| true);
-        places.remove(1, FrameNo(0));
-        places.put(3, FrameNo(5));
-        assert!(!places.take_use(3, FrameNo(5)));
+        assert!(!index.take_use(2, FrameNo(1)));
+        index.find(1, |_| true);
+        index.remove(1, FrameNo(0));
+        index.put(3, FrameNo(5));
+        assert!(!index.take_use(3, FrameNo(5)));
     }
 }

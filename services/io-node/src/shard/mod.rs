@@ -22,14 +22,14 @@ use ring::Ring;
 use wire::Spares;
 
 use crate::directory::Directory;
-use crate::node::Shared;
+use crate::node::NodeState;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::Reader;
 
 pub use projection_memory::{HeldProjection, ProjectionMemory};
-pub use requests::{Gather, Request, RequestNo, Requests, Source, Times};
-pub use run::{CoreStart, begin, live, run, snapshot};
-pub use sessions::{Handle, Outgoing, Session, SessionNo, Sessions};
+pub use requests::{Gather, Request, RequestNo, RequestTimes, Requests, RowSource};
+pub use run::{CoreStart, build_core, event_loop, run, snapshot};
+pub use sessions::{Outgoing, ProjectionHandle, Session, SessionNo, Sessions};
 pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts};
 pub use traffic::{HeldBytes, TrafficMemory};
 
@@ -38,7 +38,7 @@ pub struct Core {
     /// Its place among the node's cores.
     pub number: usize,
     /// What all cores share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<NodeState>,
     /// The core's ring.
     pub ring: Ring,
     /// Its replica of the directory.
@@ -76,7 +76,7 @@ thread_local! {
 }
 
 /// Makes `core` the core of this thread, for ever or until the cores that share the thread take turns.
-pub fn settle_in(core: Option<Rc<Core>>) {
+pub fn set_here(core: Option<Rc<Core>>) {
     // The one before is dropped once the place is free.
     drop(CORE.replace(core));
 }
