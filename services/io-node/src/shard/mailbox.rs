@@ -1,4 +1,4 @@
-//! What other threads ask of a core.
+//! Messages that other threads send to a core.
 
 use std::sync::Arc;
 
@@ -11,99 +11,99 @@ use super::{CoreSnapshot, HeldBytes, RequestNo, SessionNo};
 use crate::directory::Extent;
 use crate::serve::{Accepted, Opening};
 
-/// A core's address for other threads. What arrives is bounded by its senders: connections by their
-/// places, images by the table queue, writes by the fills.
+/// A core's address for other threads. The channel is unbounded, but each sender is bounded: connections by their
+/// maximum number, images by the table queue, writes by the fills.
 pub type Mailbox = mpsc::UnboundedSender<Message>;
 
-/// Something for a core to do.
+/// A task or a result for a core.
 pub enum Message {
     /// Serve this connection.
     Connection(Accepted),
-    /// A projection is open, or can't be.
+    /// A projection was opened, or failed to open.
     Opened {
-        /// The stream that asked.
+        /// The stream that requested it.
         session: SessionNo,
-        /// The client's name for it.
+        /// The client's handle.
         handle: u32,
-        /// Which opening it is.
+        /// The serial number of the opening.
         serial: u64,
-        /// What came of it.
+        /// The projection, or the fault.
         opening: Opening,
     },
-    /// Rows have come from the table.
+    /// Rows arrived from the table.
     Image {
-        /// The batch that asked.
+        /// The batch that requested them.
         request: RequestNo,
-        /// The part of its projection.
+        /// The part of its projection that they belong to.
         part: usize,
         /// The rows, encoded like a chunk.
         image: Result<pack::Extent, Fault>,
-        /// The memory that reading them took.
+        /// The memory reserved for reading them.
         held: HeldBytes,
     },
-    /// Memory that work for a batch held beyond its answer, to be given back here.
+    /// Memory that work for a batch held after the batch was answered. It is released on this core.
     Held(HeldBytes),
-    /// An extent is on a drive; find it from now on.
+    /// An extent was written to a drive: add it to the directory.
     Filled {
         /// The extent.
         extent: Arc<Extent>,
-        /// Dropped once that is so.
+        /// Dropped once the extent is in the directory.
         done: mpsc::Sender<()>,
     },
-    /// These extents are going away; don't find them any more.
+    /// Extents are about to be removed: delete them from the directory.
     Forget {
         /// Their names.
         keys: Arc<Vec<ExtentKey>>,
-        /// Dropped once no request holds one of them.
+        /// Dropped once no request holds any of them.
         done: mpsc::Sender<()>,
     },
-    /// These extents were on the drives when the node started; find them.
+    /// Extents were found on the drives at the start: add them to the directory.
     Restored {
         /// The extents.
         extents: Arc<[Arc<Extent>]>,
-        /// Gets how many are found then.
+        /// Receives the number of extents in the directory afterwards.
         done: oneshot::Sender<usize>,
     },
-    /// Say how many batches have read each of these extents.
+    /// Report how many batches have read each of these extents.
     Heat {
         /// Their names.
         keys: Arc<Vec<ExtentKey>>,
-        /// Gets a number for each.
+        /// Receives one number per extent.
         heats: oneshot::Sender<Vec<u8>>,
     },
-    /// Read a whole piece of a drive through the core's ring, beside the reads of requests.
+    /// Read a range of a drive through the core's ring, in addition to the reads of requests.
     Read {
         /// The drive.
         drive: DriveNo,
-        /// Where.
+        /// The offset on the drive.
         offset: ByteOffset,
-        /// Filled.
+        /// The buffer to fill; its length is the length of the read.
         buf: AlignedBuf,
-        /// Gets the outcome, and the buffer back.
+        /// Receives the outcome and the buffer.
         done: oneshot::Sender<Result<AlignedBuf, Returned<ReadError>>>,
     },
-    /// Have what was written to a drive stay there.
+    /// Flush a drive, so that everything written to it is durable.
     Sync {
         /// The drive.
         drive: DriveNo,
-        /// Gets the outcome.
+        /// Receives the outcome.
         done: oneshot::Sender<Result<(), WriteError>>,
     },
-    /// Write this through the core's ring.
+    /// Write a buffer through the core's ring.
     Write {
         /// The drive.
         drive: DriveNo,
-        /// Where.
+        /// The offset on the drive.
         offset: ByteOffset,
-        /// What.
+        /// The bytes to write.
         buf: AlignedBuf,
-        /// Gets the outcome, and the buffer back.
+        /// Receives the outcome and the buffer.
         done: oneshot::Sender<Result<AlignedBuf, Returned<WriteError>>>,
     },
-    /// Say how it is.
+    /// Report the core's counters and gauges.
     Describe(oneshot::Sender<CoreSnapshot>),
-    /// Finish what is under way, take nothing new.
+    /// Finish what is under way, and accept nothing new.
     Stop,
-    /// Give up what is under way, and go: nobody is left who would finish it.
+    /// Abandon what is under way and end: the background threads that it may wait for are gone.
     End,
 }

@@ -1,9 +1,9 @@
-//! One core: its ring, its replica of the directory, its RAM tier, and the requests on it.
+//! A shard: one core's share of the node, with its ring, its replica of the directory, its RAM tier, and its
+//! requests.
 //!
-//! A request stays on the core whose connection it came over. Everything here belongs to the
-//! core's thread and is reached through [`here`]; other threads talk to it through its
-//! [`mailbox`]. Tasks find it by [`here`] instead of holding it, because a spawned task has to be
-//! `Send` and nothing of a core is.
+//! A request stays on the core whose connection it arrived on. Everything here belongs to the core's thread and
+//! is reached through [`here`]; other threads send messages to its [`mailbox`]. Tasks call [`here`] instead of
+//! holding a [`Core`], because a spawned task must be `Send` and a core is not.
 
 pub mod grace;
 pub mod mailbox;
@@ -33,41 +33,41 @@ pub use sessions::{Outgoing, ProjectionHandle, Session, SessionNo, Sessions};
 pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts};
 pub use traffic::{HeldBytes, TrafficMemory};
 
-/// One core's state.
+/// The state of one core.
 pub struct Core {
-    /// Its place among the node's cores.
+    /// The core's number in the node, from 0.
     pub number: usize,
-    /// What all cores share.
+    /// The state that all cores share.
     pub shared: Arc<NodeState>,
     /// The core's ring.
     pub ring: Ring,
     /// Its replica of the directory.
     pub directory: RefCell<Directory>,
-    /// Places in the directory that wait for older requests to end.
+    /// Places in the directory that are freed once older requests have ended.
     pub grace: RefCell<grace::Grace>,
-    /// Sectors in RAM.
+    /// Cached sectors.
     pub ram: RamTier,
     /// Fetch streams that are open on this core.
     pub sessions: RefCell<Sessions>,
     /// Batches under way.
     pub requests: RefCell<Requests>,
-    /// Memory of traffic.
+    /// The core's memory for traffic.
     pub traffic_memory: Arc<TrafficMemory>,
-    /// The part of it that projections may take.
+    /// The part of `traffic_memory` that projections may use.
     pub projection_memory: ProjectionMemory,
-    /// Large buffers of replies that were sent.
+    /// Large buffers of sent replies, kept for reuse.
     pub spares: Arc<Spares>,
-    /// Connections over a simulated network that it took.
+    /// The number of connections accepted over a simulated network.
     pub simulated: Cell<u64>,
     /// Pieces that wait for a read, and the reads in flight.
     pub reader: Rc<Reader>,
     /// Counters.
     pub stats: CoreStats,
-    /// How long things took.
+    /// Histograms of durations and sizes.
     pub histograms: CoreHistograms,
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
-    /// Batches that came and were answered, for a thread that polls.
+    /// Counts batches that arrive or are answered, so that an idle thread knows how long to poll.
     pub stirs: Arc<Stirs>,
 }
 
@@ -75,16 +75,16 @@ thread_local! {
     static CORE: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
 }
 
-/// Makes `core` the core of this thread, for ever or until the cores that share the thread take turns.
+/// Sets the core of this thread. A thread that runs several cores in turn (a simulation) calls it before each.
 pub fn set_here(core: Option<Rc<Core>>) {
-    // The one before is dropped once the place is free.
+    // The previous core is dropped only after `CORE` is no longer borrowed, as its drop may call `here`.
     drop(CORE.replace(core));
 }
 
-/// The core of this thread.
+/// Returns the core of this thread.
 ///
 /// # Panics
-/// On a thread that isn't a core's: a defect.
+/// If the thread has no core, which is a defect.
 pub fn here() -> Rc<Core> {
     CORE.with_borrow(Option::clone).expect("called on a core's thread")
 }

@@ -1,4 +1,4 @@
-//! The life of a core's thread: start, serve, obey the mailbox, drain.
+//! A core's thread: it starts the core, serves, handles messages, and drains at the end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,17 +21,17 @@ use crate::serve;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::{self, Reader};
 
-/// What a core's thread is started with.
+/// The arguments of a core's thread.
 pub struct CoreStart {
-    /// Its place among the node's cores.
+    /// The core's number in the node, from 0.
     pub number: usize,
-    /// The CPU to stay on.
+    /// The CPU to pin the thread to.
     pub cpu: Option<usize>,
-    /// What all cores share.
+    /// The state that all cores share.
     pub shared: Arc<NodeState>,
-    /// Its mail.
+    /// The receiving end of its mailbox.
     pub mail: mpsc::UnboundedReceiver<Message>,
-    /// Told once whether the core could start, and how its ring works.
+    /// Receives, once, a description of the core's ring or the reason why the core failed to start.
     pub started: std::sync::mpsc::Sender<Result<String, NodeError>>,
 }
 
@@ -52,12 +52,12 @@ pub fn run(start: CoreStart) {
             Err(error) => drop(started.send(Err(error))),
         }
     });
-    // What is left of its tasks still finds its core.
+    // Dropping the remaining tasks may still call `here`.
     drop(runtime);
     set_here(None);
 }
 
-/// Starts a core's ring, within the runtime that is to be the core's.
+/// Creates a core and starts its ring. Must be called within the core's runtime.
 ///
 /// # Errors
 /// [`NodeError::Ring`].
@@ -107,7 +107,8 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
         .map_err(|source| NodeError::Os { doing: "starting a core's runtime", source })
 }
 
-/// Serves connections and obeys the mailbox, as the core of this thread, until told to stop and drained, or told to end.
+/// Serves connections and handles messages for the core of this thread, until it has drained after [`Message::Stop`], or
+/// receives [`Message::End`].
 pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::submit_loop());
     tokio::spawn(read::watch_timeouts(here().shared.config.read_timeout));
@@ -123,7 +124,7 @@ pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
             biased;
             Some(()) = transfers.next() => continue,
             message = mail.recv() => message,
-            // What is under way may still need its mail.
+            // Keep receiving while streams end: batches under way may still wait for messages.
             _ = &mut server, if is_stopping => break,
         };
         let core = here();
@@ -146,7 +147,8 @@ pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
                 is_stopping = true;
                 let _ = stop.send(true);
             }
-            // Callers who go on asking may keep a ring from ever being drained: with the thread's runtime their streams end.
+            // Return without draining: callers that keep sending could delay it for ever. Their streams end when the
+            // thread's runtime is dropped.
             Some(Message::End) => return,
             Some(other) => handle_message(&core, other),
         }
@@ -156,7 +158,7 @@ pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
     ring.drain().await;
 }
 
-/// Who asked may be gone.
+/// Sends the outcome of a transfer. The receiver may be gone.
 async fn answer<T>(outcome: impl Future<Output = T>, done: oneshot::Sender<T>) {
     let _ = done.send(outcome.await);
 }
@@ -200,7 +202,7 @@ fn handle_message(core: &Core, message: Message) {
     }
 }
 
-/// Frees places once no request holds them; at once if none is under way.
+/// Frees places once no request can hold them, which is at once if no request is under way.
 fn hold_places(
     core: &Core,
     places: Vec<crate::directory::ExtentNo>,
@@ -213,7 +215,7 @@ fn hold_places(
     core.directory.borrow_mut().vacate(&over);
 }
 
-/// What a core says of itself.
+/// Returns the core's counters and gauges.
 pub fn snapshot(core: &Core) -> CoreSnapshot {
     let directory = core.directory.borrow();
     let counted = core.stats.snapshot();
