@@ -1,4 +1,4 @@
-//! A batch's spans, for the trace of the request that it is part of, and its line in the log, with that trace's name.
+//! Exports a batch's spans to the trace of its caller's request, and logs failed batches with that trace's id.
 
 use telemetry::Span;
 use tokio::time::Instant;
@@ -7,10 +7,10 @@ use wire::{BATCH_STAGES, Fault, Reason};
 use super::timeline::BatchTimeline;
 use crate::shard::{Core, Request};
 
-/// A batch as OpenTelemetry names calls.
+/// The name of a batch's span, by OpenTelemetry's convention for RPCs.
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
 
-/// Tells of a batch that was answered, if its caller traces it, or it was slow, or it failed; whether it was told of.
+/// Logs a batch's fault, and exports its spans if it was sampled, slow or failed. Returns whether it exported them.
 pub fn answered(
     core: &Core,
     request: &Request,
@@ -23,15 +23,15 @@ pub fn answered(
     export_spans(core, request, timeline, fault).is_some()
 }
 
-/// Tells of a batch that was not.
+/// Logs a batch that ended early with a fault, and exports its spans by the same rule.
 pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
-    // The caller's own doing is no failure of the node.
+    // A cancellation by the caller is not a failure.
     let fault = Some(fault).filter(|fault| fault.reason != Reason::Cancelled);
     answered(core, request, &BatchTimeline::new(&request.times, now, now), fault);
 }
 
-/// Whoever asked is told, and says so in its own log: here it is worth a line where this node is to blame.
+/// Logs a fault. The caller gets it and logs it as well, so only faults of this node are errors here.
 fn log(request: &Request, fault: &Fault) {
     let (rows, table) = (request.addrs.len(), request.projection.table.table().uri().as_str());
     let trace = || request.span.map(|span| span.trace_id());

@@ -1,8 +1,8 @@
-//! How long a drive's reads usually take, and whether all of a second's took many times that.
+//! Detects slow drives: those for which all reads of a second take many times as long as usual.
 //!
-//! A drive that answers late is one thing (`timeouts.rs`), one that answers in ten milliseconds what took it a tenth of one
-//! is another: no read is late, and all of them are slow. It is judged by the fastest read of a second, so that neither a
-//! core that had no CPU nor a queue that was long for a while is held against the drive.
+//! Such a drive misses no deadline (`timeouts.rs` handles those), but answers, say, in ten milliseconds instead of a tenth
+//! of one. It is judged by the fastest read of a second, so that neither a core without CPU time nor a long queue counts
+//! against the drive.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use tokio::time::Instant;
 
 use crate::shard::here;
 
-/// How often a drive is judged.
+/// The interval at which each drive is judged.
 const JUDGED_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads of a second that are enough to judge by.
+/// The minimum number of reads within an interval to judge a drive by.
 const READS_MIN: u64 = 16;
 
-/// How many times what is usual the fastest read has to take.
+/// How many times the usual duration the fastest read must take for a drive to count as slow.
 const SLOW_FACTOR: f64 = 30.0;
 
-/// What is never slow, in seconds: less than what a read of object storage takes.
+/// A duration that never counts as slow, in seconds: it is shorter than a read from object storage.
 const SLOW_MIN_S: f64 = 0.005;
 
-/// Tells the filler of drives that are slow, for as long as the core lives.
+/// Reports slow drives to the filler, for as long as the core runs.
 pub async fn watch_slow_drives() {
     let mut drives: Vec<_> =
         here().histograms.reads.iter().map(|_| DriveBaseline::default()).collect();
@@ -41,20 +41,20 @@ pub async fn watch_slow_drives() {
     }
 }
 
-/// What one drive does, as one core sees it.
+/// The usual speed of one drive, as one core measures it.
 #[derive(Default)]
 struct DriveBaseline {
     before: Buckets,
     busy_before: Duration,
-    /// The fastest read of all seconds that were not slow, in seconds.
+    /// The duration of the fastest read, in seconds, leaving out intervals in which the drive was slow.
     fastest: Option<f64>,
-    /// Most reads a second of time in which it was busy.
+    /// The maximum number of reads per second of busy time.
     most: f64,
 }
 
 impl DriveBaseline {
-    /// Whether all reads since the last time were slow; `now` are the times of all reads since the start, in seconds, and
-    /// for `busy` of them something was asked of the drive.
+    /// Returns whether all reads since the last call were slow. `now` has the durations of all reads since the start, in
+    /// seconds; `busy` is the time in which the drive had reads in flight.
     fn was_slow(&mut self, now: Buckets, busy: Duration) -> bool {
         let (reads, busy_for) = (now.since(&self.before), busy.saturating_sub(self.busy_before));
         (self.before, self.busy_before) = (now, busy);
@@ -65,7 +65,8 @@ impl DriveBaseline {
         let (first, _) = reads.filled();
         let fastest = if reads.zeros > 0 { 0.0 } else { Buckets::bound(first) };
         if let Some(usual) = self.fastest {
-            // By Little's law; as many may have to be read before one, as fast as was ever seen.
+            // The number of reads in flight follows from Little's law. A read may have to wait for that many others, at
+            // the highest rate seen so far.
             let in_flight = reads.sum / busy_s;
             if fastest > SLOW_MIN_S.max(SLOW_FACTOR * usual.max(in_flight / self.most)) {
                 return true;
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A drive, what is known of it, and how long it was busy.
+    /// A drive's durations, its baseline, and its busy time.
     struct Drive(Histogram, DriveBaseline, Duration);
 
     impl Drive {
@@ -91,7 +92,7 @@ mod tests {
             Self(Histogram::new(Scale::Seconds), DriveBaseline::default(), Duration::ZERO)
         }
 
-        /// So many reads, of so many µs each, so many of them at a time.
+        /// Adds `reads` reads of `us` µs each, `at_a_time` of them in parallel. Returns whether the drive was slow.
         fn second(&mut self, reads: u64, us: u64, at_a_time: u64) -> bool {
             (0..reads).for_each(|_| self.0.record_time(Duration::from_micros(us)));
             self.2 += Duration::from_micros(reads.div_ceil(at_a_time) * us);
@@ -100,31 +101,31 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_times_slower_is_slow_one_by_one_in_bursts_and_in_long_queues() {
-        // What it can do is 8 at a time, each in 80 µs; more have to wait.
+    fn a_drive_that_is_a_hundred_times_slower_is_slow_at_any_queue_depth() {
+        // The drive serves 8 reads in parallel, each in 80 µs; others wait.
         for (us, at_a_time) in [(80, 1), (80, 8), (880, 88), (2_560, 256)] {
             let mut drive = Drive::new();
             assert!(!drive.second(1000, 80, 8) && !drive.second(1000, us, at_a_time));
             for _ in 0..100 {
                 assert!(drive.second(100, us * 100, at_a_time), "{at_a_time} at a time");
             }
-            assert!(!drive.second(1000, us, at_a_time), "it is as it was");
+            assert!(!drive.second(1000, us, at_a_time), "it is as fast as before");
         }
     }
 
     #[test]
-    fn longer_queues_busy_cores_and_what_is_too_little_to_say_are_not() {
+    fn longer_queues_busy_cores_and_too_few_reads_do_not_count_as_slow() {
         let mut drive = Drive::new();
         assert!(!drive.second(1000, 80, 1));
-        // As it was never asked for: twelve times as long is what one after the other would take.
+        // A queue far longer than any before: reading one after the other at the known rate would take as long.
         assert!(!drive.second(100_000, 10_000, 1000));
-        // One that was quick, of a core that had no CPU else.
+        // One fast read is enough; the core had no CPU time for the others.
         (0..99).for_each(|_| drive.0.record_time(Duration::from_millis(60)));
         assert!(!drive.second(1, 90, 1));
         assert!(!drive.second(15, 60_000, 1));
-        // No slower than 5 ms.
+        // Faster than 5 ms, which never counts as slow.
         assert!(!drive.second(50, 4_500, 1));
-        // What was slow from the start is what is usual.
+        // A drive that was slow from the start sets its own baseline.
         let mut other = Drive::new();
         assert!(!other.second(100, 8_000, 1) && !other.second(100, 8_000, 1));
     }
