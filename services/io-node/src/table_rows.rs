@@ -1,6 +1,6 @@
-//! PartRows that no drive has, from the table itself: slow, right, and counted.
+//! Reads rows that no drive has from the table itself, which is slow but correct, and counted.
 //!
-//! The taken rows are encoded like a chunk, so that one way of assembling serves rows of both kinds.
+//! The rows are encoded like a chunk, so that the same code assembles rows from drives and tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ pub struct TableReader {
     waiting_max: usize,
 }
 
-/// PartRows of one part of a request.
+/// The rows of one part of a request.
 struct PartRows {
     projection: Arc<Projection>,
     part: usize,

@@ -1,4 +1,4 @@
-//! Describe: the node's shape and counters.
+//! The Describe call: the node's configuration, counters and gauges.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::node::NodeState;
 use crate::shard::CoreSnapshot;
 use crate::slab::drive_name;
 
-/// Asks every core and adds up.
+/// Collects the description from all cores and the filler.
 pub async fn describe(shared: &NodeState) -> DescribeResponse {
     let cores = shared.snapshots().await;
-    // Before what drives and fills say: of a loss that tables show the reason is then told too.
+    // Read before the state of drives and fills, so that the reason for a loss that tables show is included.
     let tables = tables(shared).await;
     let fills = shared.fills.stats();
     let process = (shared.usage)();
@@ -50,11 +50,11 @@ pub async fn describe(shared: &NodeState) -> DescribeResponse {
     }
 }
 
-/// Those with extents or a share, the largest first.
+/// Returns the tables that have extents or a share, the largest first.
 async fn tables(shared: &NodeState) -> Vec<TableUse> {
     let mut holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
     let mut tables = Vec::with_capacity(holdings.len());
-    // Checked when the node started.
+    // The shares were checked when the node started.
     for (config, (tag, _)) in
         shared.config.shares.iter().zip(shares(&shared.config).unwrap_or_default())
     {
@@ -86,7 +86,7 @@ fn table(tag: TableTag, holding: Holding) -> TableUse {
     }
 }
 
-/// The engine in use, and why it is not io_uring if it isn't.
+/// Returns the engine in use, and the reason if it is not io_uring.
 fn engine() -> (String, String) {
     let core = crate::shard::here();
     let engine = &core.ring.describe().engine;

@@ -1,4 +1,4 @@
-//! The edge: `bireme.fetch.v1` over gRPC, one server a core.
+//! Serves `bireme.fetch.v1` over gRPC, with one server per core.
 
 mod connection;
 mod describe;
@@ -26,13 +26,13 @@ use server::{FetchServer, call_rule};
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// Calls at the same time on one connection.
+/// The maximum number of concurrent calls on one connection.
 const STREAMS_A_CONNECTION: u32 = 1024;
 
 /// The service's full name.
 const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
-/// Serves the connections dealt to this core, until told to stop and all streams have ended.
+/// Serves the connections dealt to this core. Returns after `stopping` became true and all streams have ended.
 pub async fn serve(
     connections: mpsc::UnboundedReceiver<Served>,
     mut stopping: watch::Receiver<bool>,
@@ -59,7 +59,7 @@ pub async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The descriptors hold both tiers' services.
+        // The descriptors contain the services of both tiers.
         .with_service_name(FETCH_SERVICE)
         .with_service_name("grpc.health.v1.Health")
         .build_v1();
@@ -86,7 +86,7 @@ pub async fn serve(
         frame_bytes: Some(FRAME_BYTES),
         streams_max: STREAMS_A_CONNECTION,
         give_back,
-        // Clients ask often enough.
+        // Clients send keep-alives themselves.
         keep_alive: None,
     };
     connections::serve(connections, routes, options, stopped).await;

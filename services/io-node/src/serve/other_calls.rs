@@ -1,4 +1,4 @@
-//! The calls of `bireme.fetch.v1` that tonic answers by itself: all but Fetch (`server.rs`).
+//! The calls of `bireme.fetch.v1` that tonic encodes: all but Fetch (`server.rs`).
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use wire::fetch::{
 use super::{describe, warm};
 use crate::node::NodeState;
 
-/// The service.
+/// The service without Fetch.
 pub struct OtherCalls {
-    /// What all cores share.
+    /// The state that all cores share.
     pub shared: Arc<NodeState>,
-    /// Turns true when the node is to stop.
+    /// Becomes true when the node stops.
     pub stopping: watch::Receiver<bool>,
 }
 

@@ -1,7 +1,7 @@
-//! The gRPC server of a core: tonic's own, but for what Fetch streams send.
+//! The gRPC server of a core: tonic's, except for the responses of Fetch streams.
 //!
-//! tonic encodes each message into a buffer of its own before it becomes HTTP/2 frames; the rows of a reply
-//! go into frames as they are ([`ReplyBody`]).
+//! tonic copies each message into a buffer before it becomes HTTP/2 frames. The rows of a reply go into frames without
+//! that copy ([`ReplyBody`]).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use super::reply_body::ReplyBody;
 use super::stream;
 use crate::node::NodeState;
 
-/// The largest Warm, in bytes: very many ranges.
+/// The largest Warm request, in bytes: it may list very many chunks or rows.
 const WARM_BYTES_MAX: usize = 1 << 20;
 
-/// What holds for the call at `path`.
+/// Returns the rule for the call at `path`.
 pub fn call_rule(path: &str) -> CallRule {
     match path {
         FETCH_PATH => CallRule::of(REQUEST_BYTES_MAX).talking(),
-        // A Warm of all of a large table takes hours.
+        // A Warm of a large table may take hours.
         WARM_PATH => CallRule::of(WARM_BYTES_MAX).outlasting(),
         _ => CallRule::of_path(path),
     }
@@ -52,7 +52,7 @@ pub struct FetchServer {
 }
 
 impl FetchServer {
-    /// Serves until told to stop.
+    /// Creates the server. Its streams end after `stopping` becomes true.
     pub fn new(shared: Arc<NodeState>, stopping: watch::Receiver<bool>) -> Self {
         let calls = OtherCalls { shared: Arc::clone(&shared), stopping: stopping.clone() };
         let other_calls = FetchServiceServer::new(calls)

@@ -1,4 +1,4 @@
-//! Tables as an I/O node sees them: opened versions, their packs, and projections of them.
+//! Tables on an I/O node: opened versions, their packs, and projections.
 
 mod bounded;
 mod opened;
