@@ -48,8 +48,8 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Divides the memory of a node with `cores` cores and drives of `capacity` bytes, on a machine or in a control group
-    /// with `available` bytes, if that is known.
+    /// Divides the memory of a node with `cores` cores and drives of `capacity` bytes, on a machine or in a control
+    /// group with `available` bytes, if that is known.
     ///
     /// # Errors
     /// [`NodeError::Config`] if a configured bound is less than the sum of the parts.

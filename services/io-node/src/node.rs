@@ -63,8 +63,8 @@ pub struct NodeState {
     engine: Engine,
     /// How memory is divided.
     pub memory: MemoryPlan,
-    /// Returns the CPU time and memory of the process. For a simulated node, zeros: its process runs several nodes, and its
-    /// runs must repeat exactly.
+    /// Returns the CPU time and memory of the process. For a simulated node, zeros: its process runs several nodes, and
+    /// its runs must repeat exactly.
     pub usage: fn() -> process::Usage,
     /// Returns freed memory to the operating system. `None` for a simulated node, whose process runs others.
     pub give_back: Option<fn()>,
@@ -123,8 +123,8 @@ impl NodeParts {
     /// `threads`, and spans go to `tracer`; [`Filler::new`] explains `epoch_min`.
     ///
     /// # Errors
-    /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives; [`NodeError::Tls`] if
-    /// the certificates are invalid.
+    /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;
+    /// [`NodeError::Tls`] if the certificates are invalid.
     pub fn new(
         config: IoConfig,
         drives: Drives,

@@ -112,8 +112,8 @@ pub struct SteppedState {
 impl SteppedNode {
     /// Creates a node on simulated drives. It serves after enough steps.
     ///
-    /// `runtime` creates current-thread runtimes with paused time and without I/O. `epoch_min` must exceed all epochs that
-    /// these drives have used before.
+    /// `runtime` creates current-thread runtimes with paused time and without I/O. `epoch_min` must exceed all epochs
+    /// that these drives have used before.
     ///
     /// # Errors
     /// The configuration contradicts itself, a drive is too small, or a runtime cannot be created.
@@ -202,8 +202,8 @@ impl SteppedNode {
         self.stopped.get_or_insert_with(|| Stopping::Recording(self.shared.fills.stop()));
     }
 
-    /// Returns whether the node has stopped: after [`stop`](Self::stop) it has recorded what was written, and ended each
-    /// stream once its batches were answered. Must be called after each step.
+    /// Returns whether the node has stopped: after [`stop`](Self::stop) it has recorded what was written, and ended
+    /// each stream once its batches were answered. Must be called after each step.
     pub fn has_stopped(&mut self) -> bool {
         match &mut self.stopped {
             Some(Stopping::Recording(recorded)) => {
@@ -231,8 +231,8 @@ impl SteppedNode {
         self.shared.readiness.is_ready()
     }
 
-    /// Returns the names of extents in the directory whose bytes on the drives are damaged. Reads the drives directly, not
-    /// through the rings; sectors that cannot be read do not count.
+    /// Returns the names of extents in the directory whose bytes on the drives are damaged. Reads the drives directly,
+    /// not through the rings; sectors that cannot be read do not count.
     pub fn damaged(&self) -> Vec<String> {
         let directories = self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let mut damaged: Vec<_> = directories

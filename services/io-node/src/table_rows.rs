@@ -100,9 +100,9 @@ impl TableReader {
     }
 }
 
-/// Runs `work` on its own task, because a long computation would delay a timer on the same task. Calls `answer` with the
-/// outcome, or with `None` at `deadline`. Returns once the work has ended; after the deadline it is aborted, which takes
-/// effect when it next waits. The memory that it uses stays reserved until then.
+/// Runs `work` on its own task, because a long computation would delay a timer on the same task. Calls `answer` with
+/// the outcome, or with `None` at `deadline`. Returns once the work has ended; after the deadline it is aborted, which
+/// takes effect when it next waits. The memory that it uses stays reserved until then.
 async fn run_to_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
     deadline: Instant,

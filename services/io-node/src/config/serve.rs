@@ -1,4 +1,4 @@
-//! Which tables a node serves, as it is configured.
+//! The configuration of the tables that a node serves.
 
 use serde::{Deserialize, Serialize};
 use tables::{TableUri, Tables, UriPrefix, shown};
@@ -7,7 +7,7 @@ use super::IoConfig;
 use crate::error::NodeError;
 use crate::table::ServedTables;
 
-/// What one table may read beside its own folder.
+/// What one table may read in addition to its own folder.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlsoReadsConfig {
@@ -19,16 +19,16 @@ pub struct AlsoReadsConfig {
 }
 
 impl AlsoReadsConfig {
-    /// The table's URI.
+    /// Returns the table's URI.
     ///
     /// # Errors
-    /// [`NodeError::Config`] for one that names no table.
+    /// [`NodeError::Config`] if it names no table.
     pub fn table(&self) -> Result<TableUri, NodeError> {
         table_uri("also_reads", &self.uri)
     }
 }
 
-/// The table that an entry of the list `field` names.
+/// Parses the URI of an entry of the list `field`.
 ///
 /// # Errors
 /// [`NodeError::Config`] with what is wrong with its URI.
@@ -39,10 +39,10 @@ pub fn table_uri(field: &'static str, uri: &str) -> Result<TableUri, NodeError> 
     })
 }
 
-/// Whether the node serves something, and all tables that its other settings name.
+/// Checks that the node serves at least one table, and every table that its other settings name.
 ///
 /// # Errors
-/// [`NodeError::Config`] with the line that is missing.
+/// [`NodeError::Config`] with the missing line.
 pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     let bad = |problem| Err(NodeError::Config { field: "serve", problem });
     let mut named = Vec::new();
@@ -74,8 +74,8 @@ pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     }
 }
 
-/// Has every table named as caches and quotas know it, without symbolic links, and returns what is served. A path that
-/// can't be looked up now stays as it is.
+/// Replaces the URI of each configured table by its canonical form, without symbolic links, and returns the served
+/// tables. A path that cannot be looked up now is left unchanged.
 pub async fn resolve(config: &mut IoConfig, tables: &dyn Tables) -> ServedTables {
     let served = ServedTables::resolved(&config.serve, tables).await;
     let uris = config.shares.iter_mut().map(|share| &mut share.uri);

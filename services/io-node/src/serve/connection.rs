@@ -13,7 +13,8 @@ pub enum Accepted {
 }
 
 impl Accepted {
-    /// Registers the connection with the runtime of this thread, which is a core's. Returns `None` if it cannot be served.
+    /// Registers the connection with the runtime of this thread, which is a core's. Returns `None` if it cannot be
+    /// served.
     pub fn adopt(self) -> Option<Served> {
         match self {
             Self::Socket(accepted) => accepted.adopt(),

@@ -107,8 +107,8 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
         .map_err(|source| NodeError::Os { doing: "starting a core's runtime", source })
 }
 
-/// Serves connections and handles messages for the core of this thread, until it has drained after [`Message::Stop`], or
-/// receives [`Message::End`].
+/// Serves connections and handles messages for the core of this thread, until it has drained after [`Message::Stop`],
+/// or receives [`Message::End`].
 pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::submit_loop());
     tokio::spawn(read::watch_timeouts(here().shared.config.read_timeout));

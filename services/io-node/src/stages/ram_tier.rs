@@ -1,14 +1,14 @@
 //! RAM tier: each core's cache of recently read sectors.
 //!
-//! Sectors are keyed by extent, not by place on the drive, so a reused place cannot return old bytes. A sector is admitted
-//! after its checksum was found right.
+//! Sectors are keyed by extent, not by place on the drive, so a reused place cannot return old bytes. A sector is
+//! admitted after its checksum was found right.
 //!
-//! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. A batch prefetches all
-//! of its sectors first (`prefetch_entry`, `prefetch_bytes`), so that these waits overlap. With a library's cache, whose
-//! hash table and entries can only be read one after the other, a look-up took 0.8 µs per sector, more than scoring it
-//! (`docs/performance.md`). A sector's index entry (`sector_index.rs`) is therefore within one cache line of the CPU, its
-//! bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. S3-FIFO selects the sector to evict
-//! (`queues.rs`).
+//! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. A batch prefetches
+//! all of its sectors first (`prefetch_entry`, `prefetch_bytes`), so that these waits overlap. With a library's cache,
+//! whose hash table and entries can only be read one after the other, a look-up took 0.8 µs per sector, more than
+//! scoring it (`docs/performance.md`). A sector's index entry (`sector_index.rs`) is therefore within one cache line of
+//! the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. S3-FIFO selects
+//! the sector to evict (`queues.rs`).
 
 mod frames;
 mod queues;

@@ -36,8 +36,8 @@ use crate::fetch::settle;
 use crate::fill::Trouble;
 use crate::shard::{Core, DriveCounts, Gather, Request, RequestNo, RowSource, here};
 
-/// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory takes
-/// to answer.
+/// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory
+/// takes to answer.
 const RAM_AHEAD: usize = 8;
 
 /// Consecutive bytes of one row, within one read.
@@ -260,8 +260,8 @@ impl Piece {
 }
 
 impl Reader {
-    /// Creates a reader of `drives` drives, with at most `slots` reads in flight of at most `read_max` bytes, which is a
-    /// multiple of the sector size.
+    /// Creates a reader of `drives` drives, with at most `slots` reads in flight of at most `read_max` bytes, which is
+    /// a multiple of the sector size.
     pub fn new(slots: u32, read_max: usize, drives: usize) -> Self {
         Self {
             waiting: RefCell::default(),

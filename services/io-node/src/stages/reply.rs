@@ -49,8 +49,8 @@ pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
     refuse(core, request.session, id, rows, fault, Some(held));
 }
 
-/// Answers a batch that has no request, or whose request has ended, with a fault. The reply keeps as much of the batch's
-/// memory as it needs.
+/// Answers a batch that has no request, or whose request has ended, with a fault. The reply keeps as much of the
+/// batch's memory as it needs.
 pub fn refuse(
     core: &Core,
     session: SessionNo,
@@ -110,8 +110,8 @@ fn end_graces(core: &Core) {
     }
 }
 
-/// Returns the credits that a batch takes and its reply returns. An empty batch, which is always refused, takes one too,
-/// so that credits bound their number.
+/// Returns the credits that a batch takes and its reply returns. An empty batch, which is always refused, takes one
+/// too, so that credits bound their number.
 pub fn credits_for(rows: usize) -> u32 {
     u32::try_from(rows.max(1)).unwrap_or(u32::MAX)
 }

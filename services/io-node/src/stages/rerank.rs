@@ -55,8 +55,8 @@ impl Scorer {
         Self { query: by.query.clone(), k: by.k, scored: Vec::with_capacity(rows) }
     }
 
-    /// Scores the row at `position`, given as little-endian elements. Vectors whose distance is undefined (a zero vector
-    /// by cosine, or one with NaN) are left out.
+    /// Scores the row at `position`, given as little-endian elements. Vectors whose distance is undefined (a zero
+    /// vector by cosine, or one with NaN) are left out.
     pub fn score(&mut self, position: usize, vector: &[u8]) {
         self.scored.extend(self.query.distance(vector).map(|distance| (position, distance)));
     }

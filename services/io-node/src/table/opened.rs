@@ -129,8 +129,8 @@ impl OpenTable {
         &self.fragments
     }
 
-    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its file; 0 if
-    /// unknown.
+    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its file; 0
+    /// if unknown.
     pub fn variable_bytes(&self, fragment: u32) -> u64 {
         let row_bytes = self.fragment(fragment).map_or(0, |fragment| fragment.row_bytes);
         row_bytes.saturating_sub(self.fixed_bytes)

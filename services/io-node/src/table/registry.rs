@@ -28,8 +28,8 @@ pub struct Registry {
 const LABELS_MAX: u64 = 4096;
 
 impl Registry {
-    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version remains valid
-    /// while it is in use.
+    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version remains
+    /// valid while it is in use.
     pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
         let (tables, labels) = (Cache::new(tables_max), Cache::new(LABELS_MAX));
         Self { source, served: Arc::new(served), tables, labels }
@@ -62,8 +62,8 @@ impl Registry {
     /// Returns a version of the table at `uri`, and opens it if necessary. Failures are not cached.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; errors of the store; [`NodeError::AnotherTable`] if the version has another identity than
-    /// requested (an empty one matches any).
+    /// [`NodeError::NotServed`]; errors of the store; [`NodeError::AnotherTable`] if the version has another identity
+    /// than requested (an empty one matches any).
     pub async fn open(
         &self,
         uri: &str,

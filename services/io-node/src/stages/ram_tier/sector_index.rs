@@ -1,8 +1,8 @@
 //! The index from sectors to frames: sets of ten ways, each set one cache line of the CPU.
 //!
-//! A way stores 16 bits of its sector's hash, so that all but one look-up in 6,000 find the frame, or that there is none,
-//! with this line alone. There are two and a half times as many ways as sectors, so that only one sector in a thousand
-//! meets a full set.
+//! A way stores 16 bits of its sector's hash, so that all but one look-up in 6,000 find the frame, or that there is
+//! none, with this line alone. There are two and a half times as many ways as sectors, so that only one sector in a
+//! thousand meets a full set.
 
 use std::cell::Cell;
 

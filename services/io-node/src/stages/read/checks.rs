@@ -18,8 +18,8 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Returns whether all of a piece's sectors are right; the first is sector number `skipped` of the read. Each sector is
-    /// checked once, and admitted to RAM if it is right.
+    /// Returns whether all of a piece's sectors are right; the first is sector number `skipped` of the read. Each
+    /// sector is checked once, and admitted to RAM if it is right.
     pub fn verify(
         &mut self,
         core: &Core,

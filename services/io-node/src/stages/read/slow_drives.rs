@@ -1,8 +1,8 @@
 //! Detects slow drives: those for which all reads of a second take many times as long as usual.
 //!
-//! Such a drive misses no deadline (`timeouts.rs` handles those), but answers, say, in ten milliseconds instead of a tenth
-//! of one. It is judged by the fastest read of a second, so that neither a core without CPU time nor a long queue counts
-//! against the drive.
+//! Such a drive misses no deadline (`timeouts.rs` handles those), but answers, say, in ten milliseconds instead of a
+//! tenth of one. It is judged by the fastest read of a second, so that neither a core without CPU time nor a long queue
+//! counts against the drive.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ struct DriveBaseline {
 }
 
 impl DriveBaseline {
-    /// Returns whether all reads since the last call were slow. `now` has the durations of all reads since the start, in
-    /// seconds; `busy` is the time in which the drive had reads in flight.
+    /// Returns whether all reads since the last call were slow. `now` has the durations of all reads since the start,
+    /// in seconds; `busy` is the time in which the drive had reads in flight.
     fn was_slow(&mut self, now: Buckets, busy: Duration) -> bool {
         let (reads, busy_for) = (now.since(&self.before), busy.saturating_sub(self.busy_before));
         (self.before, self.busy_before) = (now, busy);

@@ -24,11 +24,11 @@ pub async fn watch_timeouts(limit: Duration) {
 }
 
 impl Reader {
-    /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the drive's late answer is
-    /// discarded. The slot stays occupied until the drive answers.
+    /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the drive's late answer
+    /// is discarded. The slot stays occupied until the drive answers.
     ///
-    /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken for
-    /// one of the drive.
+    /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken
+    /// for one of the drive.
     fn give_up(&self, core: &Core, limit: Duration) {
         if self.busy.get() == 0 {
             return;
