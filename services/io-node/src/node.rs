@@ -296,7 +296,7 @@ impl IoNode {
         let cpus = cpus(&config)?;
         let count = config.background_threads;
         let background = background(count)?;
-        // Half as many, because a fill thread in a long computation would keep a CPU from the cores.
+        // Half as many, because the kernel does not take the CPU from a thread within a long system call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
         let fills = fills.map_err(os_error("starting the threads of fills"))?;
@@ -324,7 +324,7 @@ impl IoNode {
         let reading = began.elapsed();
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
-        tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
+        tracing::info!(extents, took = ?started.elapsed(), "extents on the drives are found again");
         handle.spawn(filler.run());
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));

@@ -86,7 +86,7 @@ pub async fn become_ready(shared: Arc<NodeState>) {
 
 async fn wait_for_hits(shared: &NodeState) {
     let (wanted, limit) = (shared.config.hit_ratio_at_start, shared.config.hit_ratio_at_start_max);
-    tracing::info!(wanted, "the node says that it serves once so much comes from its drives");
+    tracing::info!(wanted, "waiting for the hit ratio before the node is ready");
     let began = Instant::now();
     let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -103,11 +103,11 @@ async fn wait_for_hits(shared: &NodeState) {
         match hits.observe(count) {
             Verdict::Enough(ratio) => {
                 let ratio = format_args!("{ratio:.3}");
-                tracing::info!(%ratio, ?took, "enough comes from the drives: the node is ready");
+                tracing::info!(%ratio, ?took, "the hit ratio is reached: the node is ready");
                 return;
             }
             Verdict::Idle => {
-                tracing::info!(?took, "nobody asks for rows: the node is ready");
+                tracing::info!(?took, "no rows are requested: the node is ready");
                 return;
             }
             Verdict::Wait(ratio) if took >= limit => {
@@ -116,7 +116,7 @@ async fn wait_for_hits(shared: &NodeState) {
                     ?limit,
                     %ratio,
                     wanted,
-                    "too little comes from the drives within `hit_ratio_at_start_max`: the node is ready all the same"
+                    "the hit ratio was not reached within `hit_ratio_at_start_max`: the node is ready nevertheless"
                 );
                 return;
             }

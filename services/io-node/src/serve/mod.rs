@@ -66,7 +66,7 @@ pub async fn serve(
     let reflection = match reflection {
         Ok(reflection) => Some(reflection),
         Err(error) => {
-            tracing::error!(%error, "no server reflection");
+            tracing::error!(%error, "server reflection is unavailable");
             None
         }
     };

@@ -59,7 +59,7 @@ async fn resolved_prefix(prefix: &UriPrefix, tables: &dyn Tables) -> UriPrefix {
         Ok(real) if is_below => UriPrefix::below(&real),
         Ok(real) => UriPrefix::Table(real),
         Err(error) => {
-            tracing::warn!(serve = %prefix, %error, "can't be looked up, and is served as it is written");
+            tracing::warn!(serve = %prefix, %error, "cannot be looked up; served as configured");
             prefix.clone()
         }
     }
