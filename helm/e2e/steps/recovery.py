@@ -29,7 +29,7 @@ def before_the_next(release) -> None:
         check(f"{pod} was not ready while they came from the table", found["table_rows"] > 0,
               f"{found['table_rows']} of them")
         log = release.kubectl("logs", pod)
-        said = next((line for line in log.splitlines() if "enough comes from the drives" in line), "")
+        said = next((line for line in log.splitlines() if "the hit ratio is reached" in line), "")
         check(f"{pod} says when it is ready", said, said[-120:])
     check("the next node was left alone until then", first["waited_for_the_last"])
     # The defaults again, without a wait.

@@ -1,4 +1,4 @@
-//! How an I/O node is to be: one typed form, checked before anything starts.
+//! The configuration of an I/O node: one typed form, checked before anything starts.
 
 mod serve;
 mod share;
@@ -37,7 +37,7 @@ pub struct IoConfig {
     /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
     /// refused, whether it exists or not; without any the node does not start.
     pub serve: Vec<UriPrefix>,
-    /// What some of them may read beside their own folders; all others read nothing else.
+    /// What some tables may read in addition to their own folders. All others read nothing else.
     pub also_reads: Vec<AlsoReadsConfig>,
     /// The drives; at least one.
     pub drives: Vec<DriveConfig>,
@@ -45,81 +45,81 @@ pub struct IoConfig {
     pub cores: usize,
     /// Whether each core's thread stays on its CPU.
     pub pin: bool,
-    /// How long a core goes on asking for work after its last batch came or was answered, before its thread sleeps; 0 for not at
-    /// all, at most a second. Waking takes longer than serving a small batch, and this spares it where batches come
-    /// close behind each other, for a CPU that is used meanwhile.
+    /// How long a core polls for work after its last batch arrived or was answered, before its thread sleeps; 0 for not
+    /// at all, at most a second. Waking a thread takes longer than serving a small batch. Polling avoids that if
+    /// batches follow each other closely, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
     pub idle_poll: Duration,
-    /// What carries reads and writes out.
+    /// How reads and writes are executed.
     pub engine: EngineChoice,
-    /// Whether a filesystem without O_DIRECT will do; its reads then go through the page cache.
+    /// Whether a filesystem without O_DIRECT may be used; reads then go through the page cache.
     pub allow_buffered: bool,
-    /// Whether a drive with something else on it than a slab is overwritten.
+    /// Whether a drive that holds anything else than a slab is overwritten.
     pub overwrite: bool,
     /// The RAM tier over all cores; 0 turns it off.
     pub ram_tier: ByteSize,
-    /// Reads in flight at most, a core.
+    /// The maximum number of reads in flight per core.
     pub slots: u32,
     /// The longest read; a multiple of 4 KiB, at most 256 KiB.
     pub read_max: ByteSize,
-    /// How long a drive may take to answer a read before the rows are taken from the table.
+    /// How long a drive may take to answer a read before the rows are read from the table instead.
     #[serde(with = "humantime_serde")]
     pub read_timeout: Duration,
-    /// A segment of the slab, reclaimed whole; also the longest extent.
+    /// The size of a segment of the slab, which is reclaimed whole; also the longest extent.
     pub segment: ByteSize,
-    /// Rows that one stream may have outstanding.
+    /// The maximum number of rows that one stream may have outstanding.
     pub credit_rows: u32,
-    /// Rows in one batch at most.
+    /// The maximum number of rows in one batch.
     pub batch_rows_max: u32,
-    /// Rows that wait for a read at most, a core; what is over it is shed.
+    /// The maximum number of rows that wait for a read, per core; batches beyond it are shed.
     pub queue_rows_max: usize,
-    /// What the node may take of memory, all of it: what the other settings leave of it is the directory's. 0
-    /// for 80 % of what the machine, or the control group, has.
+    /// The memory that the node may use in total. The directory gets what the other settings leave. 0 for 80 % of the
+    /// memory of the machine or the control group.
     pub memory: ByteSize,
-    /// Of that for connections, streams, and batches with their rows and replies, over all cores; what is over
-    /// it is refused. 0 for half of what the others leave, from 32 to 512 MiB a core.
+    /// The part of it for connections, streams, and batches with their rows and replies, over all cores; requests
+    /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
     pub traffic_memory: ByteSize,
-    /// Fills at the same time.
+    /// The maximum number of concurrent fills.
     pub fills: usize,
     /// Which misses fill their chunk.
     pub admission: Admission,
-    /// What tables may count on of the drives.
+    /// Guarantees and quotas of tables on the drives.
     pub shares: Vec<ShareConfig>,
-    /// What is filled before the node's health says that it serves.
+    /// Tables that are filled before the node's health reports serving.
     pub warm_at_start: Vec<StartWarmConfig>,
-    /// The longest that it waits for that.
+    /// The maximum time that it waits for these fills.
     #[serde(with = "humantime_serde")]
     pub warm_at_start_max: Duration,
-    /// The share of the rows that it is asked for, 0 to 1, that has to come from its own drives and memory before the
-    /// node's health says that it serves; 0 for no wait.
+    /// The share of requested rows, 0 to 1, that must come from its own drives and memory before the node's health
+    /// reports serving; 0 for no wait.
     pub hit_ratio_at_start: f64,
-    /// The longest that it waits for that.
+    /// The maximum time that it waits for this ratio.
     #[serde(with = "humantime_serde")]
     pub hit_ratio_at_start_max: Duration,
-    /// Names of the I/O nodes, all of the same weight: of what is filled at the start, only chunks that are this
-    /// node's among them. Empty for all chunks.
+    /// Names of the I/O nodes, all of the same weight. At the start, only the chunks that this node owns among them are
+    /// filled. Empty for all chunks.
     pub warm_members: Vec<String>,
-    /// Bytes that fills write a second, over all drives; 0 for as fast as it goes.
+    /// The maximum number of bytes that fills write per second, over all drives; 0 for no maximum.
     pub fill_rate: ByteSize,
-    /// Bytes a second that are read to find extents that the drives have lost; 0 for none.
+    /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
     pub scrub_rate: ByteSize,
-    /// Fills that wait at most; a miss over it is answered but fills nothing.
+    /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
     pub fill_queue_max: usize,
-    /// Batches answered from the table at the same time.
+    /// The maximum number of batches that are answered from tables at the same time.
     pub table_reads: usize,
-    /// Batches that wait for that at most; what is over it is shed.
+    /// The maximum number of batches that wait for that; batches beyond it are shed.
     pub table_queue_max: usize,
-    /// Versions of tables that are kept open.
+    /// The maximum number of versions of tables that are kept open.
     pub tables_max: u64,
-    /// Threads for what is not the read path: as many for tables, and half as many at work on fills.
+    /// Threads for work off the read path: this many for tables, and half as many for fills.
     pub background_threads: usize,
-    /// Memory for the table's own indexes and metadata.
+    /// Memory for the tables' own indexes and metadata.
     pub lake_cache: ByteSize,
     /// How object stores are used.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
-    /// What is told of the node, and to whom.
+    /// What the node exports, and where to.
     pub telemetry: TelemetryConfig,
 }
 
@@ -127,9 +127,9 @@ pub struct IoConfig {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveConfig {
-    /// A file, made if it isn't there, or a raw block device.
+    /// A file, which is created if it does not exist, or a raw block device.
     pub path: PathBuf,
-    /// The slab's size; left out, that of what is there, or 4 GiB where there is no file yet.
+    /// The slab's size. By default that of the existing file or device, or 4 GiB if there is no file.
     #[serde(default)]
     pub size: Option<ByteSize>,
 }
@@ -138,10 +138,10 @@ pub struct DriveConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineChoice {
-    /// io_uring where it may be used, else a pool of threads with pread.
+    /// io_uring if it is available, or else a pool of threads with pread.
     #[default]
     Auto,
-    /// io_uring, or the node doesn't start.
+    /// io_uring. The node does not start without it.
     #[serde(alias = "io-uring")]
     IoUring,
     /// A pool of threads with pread.
@@ -152,11 +152,11 @@ pub enum EngineChoice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Admission {
-    /// Each.
+    /// Every miss.
     #[default]
     Always,
-    /// The second of a chunk within about as many chunks as the drives hold: what is asked for once is never
-    /// written.
+    /// The second miss of a chunk within about as many chunks as the drives hold, so that chunks that are requested
+    /// only once are never written.
     SecondTouch,
 }
 
@@ -209,7 +209,7 @@ impl Default for IoConfig {
 }
 
 impl IoConfig {
-    /// Whether the values are sane and agree with each other.
+    /// Checks that the values are valid and agree with each other.
     ///
     /// # Errors
     /// [`NodeError::Config`], naming the first field that is wrong.
@@ -220,7 +220,7 @@ impl IoConfig {
             return bad("drives", problem.into());
         }
         for drive in &self.drives {
-            // Before a file is made of that size.
+            // Checked before a file of that size is created.
             if let Some(size) = drive.size {
                 check_size(&drive.path, size.as_u64(), self.segment)?;
             }
@@ -254,7 +254,7 @@ impl IoConfig {
         if !(0.0..=1.0).contains(&self.hit_ratio_at_start) {
             return bad("hit_ratio_at_start", "is a share of rows; write it like 0.9".into());
         }
-        if let Some(name) = twice(&self.warm_members) {
+        if let Some(name) = duplicate(&self.warm_members) {
             return bad("warm_members", format!("names `{name}` twice"));
         }
         if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
@@ -280,8 +280,8 @@ impl IoConfig {
     }
 }
 
-/// The first name that is there twice.
-fn twice(names: &[String]) -> Option<&String> {
+/// Returns the first name that occurs twice.
+fn duplicate(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 

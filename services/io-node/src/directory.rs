@@ -3,7 +3,7 @@
 //! The large parts of an extent (row starts, checksums) never change and are shared by the replicas through an `Arc`.
 //! Requests refer to an extent by the index of its entry in the replica ([`ExtentNo`]) instead of counting references
 //! per row. An entry is reused only after every request that was under way when its extent was forgotten has ended (see
-//! `core/grace.rs`), so an index never refers to another extent than the one it was taken for.
+//! `shard/grace.rs`), so an index never refers to another extent than the one it was taken for.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What goes wrong on an I/O node, and how it is said on the wire.
+//! The errors of an I/O node, and their form on the wire.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use wire::{Fault, Reason};
 
 use crate::slab::NotOurs;
 
-/// Why an I/O node can't start, or a request can't be answered.
+/// The reason why an I/O node cannot start, or a request cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// From the table.
+    /// An error of the table or its store.
     #[error(transparent)]
     Table(#[from] Fault),
-    /// From the rows' encoding.
+    /// An error of encoding or decoding rows.
     #[error(transparent)]
     Pack(#[from] PackError),
     /// A projection names a column twice.
@@ -26,7 +26,7 @@ pub enum NodeError {
         /// The column.
         column: String,
     },
-    /// The table was dropped and made anew since the client opened it.
+    /// The table was dropped and recreated since the client opened it.
     #[error(
         "version {version} of {uri} is not the one asked for: the table was made anew; open it again"
     )]
@@ -36,34 +36,34 @@ pub enum NodeError {
         /// The version.
         version: u64,
     },
-    /// A table that the node is not configured to serve, or a text that names none.
+    /// The node is not configured to serve the table, or the text is no table's URI.
     #[error(
         "this node does not serve that table, or its URI is not in canonical form; the node's setting `serve` lists \
          the tables that it serves, by absolute paths or s3://, gs:// and az:// URIs"
     )]
     NotServed,
-    /// Rows that together are larger than may be held at once.
+    /// The rows together exceed the memory for one read.
     #[error(
         "{rows} rows come to more than {bytes_max} bytes; ask for fewer, or raise `segment` to cache them"
     )]
     RowsTooLarge {
-        /// How many.
+        /// The number of rows.
         rows: usize,
-        /// The bound.
+        /// The maximum.
         bytes_max: u64,
     },
     /// The configuration contradicts itself.
     #[error("configuration: `{field}` {problem}")]
     Config {
-        /// The field, as it is written in the file.
+        /// The field, as written in the file.
         field: &'static str,
-        /// What is wrong with it and how to mend it.
+        /// What is wrong with it and how to fix it.
         problem: String,
     },
-    /// A drive's slab can't be used.
+    /// A drive's slab cannot be used.
     #[error(transparent)]
     Slab(#[from] SlabError),
-    /// A drive holds what is not to be overwritten.
+    /// A drive holds data that must not be overwritten.
     #[error(
         "the drive {} is left alone: {why}; name another, or give --overwrite to lose what is on it",
         path.display()
@@ -71,56 +71,56 @@ pub enum NodeError {
     NotOurs {
         /// The drive.
         path: PathBuf,
-        /// What is there.
+        /// What the drive holds.
         why: NotOurs,
     },
-    /// A drive that is to be looked at, and has no slab.
+    /// A drive to be inspected has no slab.
     #[error("{} is no I/O node's slab: {why}", path.display())]
     NoSlab {
         /// The drive.
         path: PathBuf,
-        /// What it has instead.
+        /// What the drive holds instead.
         why: String,
     },
-    /// A ring can't start.
+    /// A ring cannot start.
     #[error("the ring of core {core} can't start: {source}")]
     Ring {
-        /// The CPU.
+        /// The number of the core.
         core: usize,
-        /// Why.
+        /// The reason.
         source: StartError,
     },
-    /// The port can't be listened on.
+    /// The node cannot listen on its address.
     #[error("can't listen on {address}: {source}; choose another with --listen")]
     Listen {
-        /// As configured.
+        /// The configured address.
         address: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// TLS can't be spoken.
+    /// The TLS configuration is invalid.
     #[error("configuration: `tls`: {0}")]
     Tls(#[from] TlsError),
-    /// Metrics or traces can't be told.
+    /// Metrics or traces cannot be exported.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
-    /// An extent can't be written.
+    /// An extent cannot be filled.
     #[error("an extent can't be filled: {why}")]
     Fill {
-        /// Why.
+        /// The reason.
         why: Arc<str>,
     },
-    /// The operating system refuses something that a node needs.
+    /// A system call that the node needs has failed.
     #[error("{doing}: {source}")]
     Os {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
-/// Said to clients: who is at fault decides the reason.
+/// Converts an error to the fault for clients. The reason depends on whose mistake it is: the caller's or the node's.
 pub fn fault_of(error: &NodeError) -> Fault {
     match error {
         NodeError::Table(fault) => fault.clone(),

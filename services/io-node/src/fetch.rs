@@ -1,4 +1,4 @@
-//! One fetch, from a batch of row addresses to its reply, on one core.
+//! A fetch on one core, from a batch of row addresses to its reply.
 //!
 //! ```text
 //! decode ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
@@ -6,21 +6,20 @@
 //!                                                  reply ◄─ assemble or score ◄───────────┘
 //! ```
 //!
-//! No stage waits: each leaves the request where the next event finds it. The events are a batch
-//! ([`fetch`]), rows from the table ([`image`]) and completed reads (`stages/read.rs`, which ends
-//! in [`settle`]).
+//! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch
+//! ([`fetch`]), rows from the table ([`image`]) and completed reads (`stages/read.rs`, which ends in [`settle`]).
 
 use std::sync::Arc;
 
 use wire::Fault;
 use wire::fetch::Batch;
 
-use crate::core::{Core, HeldBytes, RequestNo, SessionNo};
+use crate::shard::{Core, HeldBytes, RequestNo, SessionNo};
 use crate::stages::{assemble, decode, locate, read, reply};
 use crate::table::Projection;
 use crate::table_rows;
 
-/// A batch has come.
+/// Starts a batch that has arrived.
 pub fn fetch(
     core: &Core,
     session: SessionNo,
@@ -29,7 +28,7 @@ pub fn fetch(
     held: HeldBytes,
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
-    core.stats.came.add(1);
+    core.stats.received.add(1);
     core.stirs.add();
     match decode::decode(core, session, projection, batch) {
         Ok(mut request) => {
@@ -45,7 +44,7 @@ pub fn fetch(
     }
 }
 
-/// Rows have come from the table.
+/// Continues a request whose rows arrived from the table.
 pub fn image(
     core: &Core,
     no: RequestNo,
@@ -63,12 +62,12 @@ pub fn image(
     }
 }
 
-/// Goes on with a request whose sources are known: first what only the table has, then the rest.
+/// Continues a request whose sources are known: requests the rows that only the table has, or else reads the others.
 fn proceed(core: &Core, no: RequestNo) {
-    let started = table_rows::ask(core, no).and_then(|waits| {
+    let started = table_rows::request_rows(core, no).and_then(|waits| {
         if !waits {
             assemble::prepare(core, no)?;
-            read::want(core, no)?;
+            read::enqueue(core, no)?;
         }
         Ok(waits)
     });
@@ -79,8 +78,8 @@ fn proceed(core: &Core, no: RequestNo) {
     }
 }
 
-/// Answers a request whose pieces have all come. If drives failed to deliver some of its rows, it
-/// begins again with those from the table.
+/// Answers a request whose pieces have all arrived. If drives failed to deliver some of its rows, the request starts
+/// again with these rows from the table.
 pub fn settle(core: &Core, no: RequestNo) {
     let refused = {
         let mut requests = core.requests.borrow_mut();

@@ -1,21 +1,20 @@
-//! The I/O tier: rows by address, from local NVMe drives, a ring a core.
+//! The I/O tier: serves rows by address from local NVMe drives, with one ring per core.
 //!
 //! ```text
-//! node.rs    threads, listener ─► core/   one core: ring, directory, requests, mailbox
+//! node.rs    threads, listener ─► shard/  one core: ring, directory, requests, mailbox
 //! serve/     gRPC, streams     ─► fetch.rs ─► stages/   decode, locate, RAM tier, coalesce, read,
 //!                                                       assemble, rerank, reply
-//! table/     opened versions, packs, projections        fill/   chunks onto the drives
-//! warm/      chunks filled ahead of their use
-//! slab/      whose a drive is, and what of it outlives the process
-//! memory.rs  where memory goes          metrics.rs  what is told of it all
-//! stepped.rs the same node without threads, for simulations
+//! table/     opened versions, packs, projections        fill/   writes chunks to the drives
+//! warm/      fills chunks before they are requested
+//! slab/      superblocks and journals: what a drive keeps across restarts
+//! memory.rs  divides memory             metrics.rs  exported metrics
+//! stepped.rs the node without threads, for simulations
 //! ```
 //!
-//! A batch is served whole on the core whose connection it came over. Between cores there are only
-//! mailboxes; nothing on the way of a fetch takes a lock.
+//! A batch is served entirely on the core whose connection it arrived on. Cores communicate only through
+//! mailboxes, and a fetch takes no lock.
 
 mod config;
-mod core;
 mod directory;
 mod error;
 mod fetch;
@@ -25,6 +24,7 @@ mod metrics;
 mod node;
 mod readiness;
 mod serve;
+mod shard;
 mod slab;
 mod stages;
 mod stepped;

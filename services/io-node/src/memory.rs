@@ -1,11 +1,11 @@
-//! Where a node's memory goes: one bound, and what each part may take of it.
+//! Divides a node's memory: one bound, and the part of it that each consumer may use.
 //!
 //! ```text
 //! memory = base + rings + traffic + spares + fills + writes + lake_cache + RAM tier + directory
 //! ```
 //!
-//! All but the directory have sizes of their own; the directory may have what they leave. When that is full,
-//! segments are reclaimed though drives have room.
+//! All parts but the directory have their own sizes; the directory may use the rest. When the directory is full,
+//! segments are reclaimed although the drives have room.
 
 use bytesize::ByteSize;
 
@@ -13,46 +13,46 @@ use crate::config::IoConfig;
 use crate::error::NodeError;
 use crate::fill::TRANSFERS_BYTES_MAX;
 
-/// The program, its threads, and what allocators keep.
+/// The program, its threads, and memory that the allocator retains.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Buffers of replies that a core keeps for the next ones (`wire::Spares`).
+/// Buffers of sent replies that a core keeps for reuse (`wire::Spares`).
 const SPARE_BYTES: u64 = 32 << 20;
 
-/// A fill has its chunk twice: as the table's columns, and encoded.
+/// A fill holds its chunk twice: as the table's columns, and encoded.
 const COPIES_A_FILL: u64 = 2;
 
-/// What is kept of a segment that is reclaimed is read before it is written, and may be all of it.
+/// The extents that are kept when a segment is reclaimed, which may be all of it, are read before they are written.
 const RECLAIMED: u64 = 1;
 
-/// Of what this process may use, in percent, where nothing is configured.
+/// The default of `memory`, in percent of what this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
-/// Of the bytes that drives hold, in thousandths, for the directory: what rows of 4 KiB take, thrice.
+/// The directory's memory in thousandths of the drives' capacity: three times what rows of 4 KiB need.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The most and the least that traffic gets where nothing is configured, a core.
+/// The bounds of the default of `traffic_memory`, per core.
 const TRAFFIC_DEFAULT_MAX: u64 = 512 << 20;
 const TRAFFIC_DEFAULT_MIN: u64 = 32 << 20;
 
-/// The least that a core can serve with: some connections and streams, and batches.
+/// The minimum with which a core can serve: a few connections, streams and batches.
 const TRAFFIC_MIN: u64 = 4 << 20;
 
-/// What the parts may take that have no fixed size, in bytes.
+/// The sizes, in bytes, of the parts that have no setting or fixed size of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// What clients can make the node hold, over all cores.
+    /// Memory for connections, requests and replies, over all cores.
     pub traffic: u64,
     /// The directory.
     pub directory: u64,
 }
 
 impl MemoryPlan {
-    /// Divides memory: of `cores` cores, with drives of `capacity` bytes, on a machine (or in a control group)
-    /// of `available` bytes, if it tells.
+    /// Divides the memory of a node with `cores` cores and drives of `capacity` bytes, on a machine or in a control
+    /// group with `available` bytes, if that is known.
     ///
     /// # Errors
-    /// [`NodeError::Config`] when a configured bound is less than the parts come to.
+    /// [`NodeError::Config`] if a configured bound is less than the sum of the parts.
     pub fn new(
         config: &IoConfig,
         cores: usize,
@@ -89,8 +89,8 @@ impl MemoryPlan {
             return Err(NodeError::Config { field: "traffic_memory", problem });
         }
         parts.push(("`traffic_memory`", traffic));
-        let rest = sum(&parts);
-        let directory = bound.saturating_sub(rest);
+        let others = sum(&parts);
+        let directory = bound.saturating_sub(others);
         if directory >= wanted {
             return Ok(Self { traffic, directory });
         }
@@ -98,19 +98,19 @@ impl MemoryPlan {
         if is_configured && directory == 0 {
             let parts = parts.iter().map(|(name, bytes)| format!("{name} {}", ByteSize::b(*bytes)));
             let problem = format!(
-                "is {}, and the other parts take {} already ({}): lower them, or give at least {}",
+                "is {}, but the other parts need {} ({}): lower them, or give at least {}",
                 config.memory,
-                ByteSize::b(rest),
+                ByteSize::b(others),
                 parts.collect::<Vec<_>>().join(", "),
-                ByteSize::b(rest + wanted),
+                ByteSize::b(others + wanted),
             );
             return Err(NodeError::Config { field: "memory", problem });
         }
-        // Without a bound of the operator's own a small machine is no reason not to start.
+        // A small machine does not prevent a start if the operator has configured no bound.
         let directory = if is_configured { directory } else { directory.max(wanted) };
         tracing::warn!(
             memory = %ByteSize::b(bound),
-            rest = %ByteSize::b(rest),
+            other_parts = %ByteSize::b(others),
             directory = %ByteSize::b(directory),
             wanted = %ByteSize::b(wanted),
             "memory is short: the directory may not have room for all that the drives can hold"
@@ -134,11 +134,11 @@ mod tests {
         MemoryPlan::new(&config, 2, capacity, available)
     }
 
-    /// 192 MiB + 2 × 256 × 32 KiB + 2 × 32 MiB + (2 × 2 + 1) × 64 MiB + 256 MiB + 256 MiB, and a drive's writes.
+    /// 192 MiB + 2 × 256 × 32 KiB + 2 × 32 MiB + (2 × 2 + 1) × 64 MiB + 256 MiB + 256 MiB, and the writes of one drive.
     const FIXED: u64 = 1104 * MIB + TRANSFERS_BYTES_MAX as u64;
 
     #[test]
-    fn the_directory_has_what_the_others_leave() {
+    fn the_directory_gets_what_the_other_parts_leave() {
         let large = plan(8 * GIB, 100 * GIB, None).unwrap();
         assert_eq!(large, MemoryPlan { traffic: GIB, directory: 7 * GIB - FIXED });
         let available = plan(0, 100 * GIB, Some(10 * GIB)).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_below_the_parts_is_refused_with_what_they_are() {
+    fn a_bound_below_the_sum_of_the_parts_is_refused_with_a_list_of_them() {
         let error = plan(GIB, 100 * GIB, None).unwrap_err().to_string();
         assert!(error.contains("`traffic_memory` 64.0 MiB"), "{error}");
         assert!(error.contains("`lake_cache` 256.0 MiB"), "{error}");
@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn a_small_machine_has_less_traffic_and_starts() {
-        // Half of what the rest leaves.
+        // Half of what the other parts leave.
         let small = plan(0, GIB, Some(2 * GIB)).unwrap();
         assert_eq!(small.traffic / MIB, (2 * 1024 * 80 / 100 - FIXED.div_ceil(MIB) - 3) / 2);
         let wanted = 100 * GIB / 1000 * 3;
         let tiny = plan(0, 100 * GIB, Some(GIB)).unwrap();
         assert_eq!(tiny, MemoryPlan { traffic: 64 * MIB, directory: wanted });
-        // A bound is a bound.
+        // A configured bound is not exceeded.
         let short = plan(FIXED + 64 * MIB + 1000, 100 * GIB, None).unwrap();
         assert_eq!(short, MemoryPlan { traffic: 64 * MIB, directory: 1000 });
     }

@@ -1,4 +1,4 @@
-//! The I/O node's metrics: what they are, and how they are collected.
+//! The I/O node's metrics: their definitions, and how they are collected.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,80 +11,80 @@ use telemetry::{Buckets, Samples, Source, process_samples, tls_samples};
 use wire::BATCH_STAGES;
 
 use crate::config;
-use crate::core::CoreSnapshot;
 use crate::fill::DriveState;
-use crate::node::Shared;
+use crate::node::NodeState;
+use crate::shard::CoreSnapshot;
 use crate::slab::drive_name;
 
 telemetry::metrics! {
     pub static METRICS;
     ROWS = Counter "bireme.io.rows" "{row}" [] "Rows served";
     BATCHES = Counter "bireme.io.batches" "{batch}" [] "Batches served";
-    BATCH_ROWS = Histogram "bireme.io.batch.rows" "{row}" [] "Rows of the batches that came";
+    BATCH_ROWS = Histogram "bireme.io.batch.rows" "{row}" [] "Rows per batch received";
     BATCH_DURATION = Histogram "bireme.io.batch.duration" "s" ["stage"]
-        "Where batches' time goes: `locate`, `queue` (until the first read is asked of a drive), `read`, `assemble`; `all` from arrival to reply";
+        "Duration of each stage of a batch: `locate`, `queue` (until the first read is submitted to a drive), `read`, `assemble`; `all` is from arrival to reply";
     SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, streams and connections refused because a queue or the memory for them was full, or a deadline could not be kept";
     DROPPED = Counter "bireme.io.batches.dropped" "{batch}" [] "Batches dropped because their deadline had passed or their caller had gone";
     TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered from the table itself, because no drive had them";
     TABLE_QUEUE = Gauge "bireme.io.table.queue" "{batch}" [] "Batches that wait for the table to be read";
     STREAMS = Gauge "bireme.io.streams" "{stream}" [] "Fetch streams that are open";
     UNDER_WAY = Gauge "bireme.io.batches.under_way" "{batch}" [] "Batches under way";
-    TRAFFIC_MEMORY = Gauge "bireme.io.traffic_memory.usage" "By" [] "Memory held for clients: connections, streams, batches, and replies until they are sent";
-    TRAFFIC_MEMORY_LIMIT = Gauge "bireme.io.traffic_memory.limit" "By" [] "What it may come to";
+    TRAFFIC_MEMORY = Gauge "bireme.io.traffic_memory.usage" "By" [] "Memory that connections, streams, batches and unsent replies hold";
+    TRAFFIC_MEMORY_LIMIT = Gauge "bireme.io.traffic_memory.limit" "By" [] "The maximum of `bireme.io.traffic_memory.usage`";
     CONNECTIONS = Gauge "bireme.io.connections" "{connection}" [] "Connections of clients";
-    CONNECTIONS_LIMIT = Gauge "bireme.io.connections.limit" "{connection}" [] "How many there may be; a newcomer has the place of one that is idle";
-    CONNECTIONS_EVICTED = Counter "bireme.io.connections.evicted" "{connection}" [] "Idle connections that were closed for newcomers";
-    CONNECTIONS_REFUSED = Counter "bireme.io.connections.refused" "{connection}" [] "Newcomers that were refused: all connections had streams, or half of them were their address's";
-    RING_READS = Counter "bireme.io.ring.reads" "{read}" ["core"] "Reads that a core's ring was given";
-    RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "Times that the kernel was entered to submit; reads by submits is the size of a batch";
+    CONNECTIONS_LIMIT = Gauge "bireme.io.connections.limit" "{connection}" [] "The maximum number of connections; beyond it a new connection replaces an idle one";
+    CONNECTIONS_EVICTED = Counter "bireme.io.connections.evicted" "{connection}" [] "Idle connections that were closed for new ones";
+    CONNECTIONS_REFUSED = Counter "bireme.io.connections.refused" "{connection}" [] "New connections that were refused, because all others had streams, or half of them came from the same address";
+    RING_READS = Counter "bireme.io.ring.reads" "{read}" ["core"] "Reads submitted to a core's ring";
+    RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "System calls that submitted operations; reads divided by submits is the size of a submission";
     RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
     RING_QUEUE = Gauge "bireme.io.ring.queue" "{piece}" ["core"] "Pieces of rows that wait for a read on a core";
-    RING_TRANSFERS = Gauge "bireme.io.ring.transfers.queue" "{operation}" ["core"] "Writes, flushes, and reads of extents to keep or check that wait for their turn on a core";
+    RING_TRANSFERS = Gauge "bireme.io.ring.transfers.queue" "{operation}" ["core"] "Writes, flushes, and reads for reclaiming and scrubbing that wait on a core";
     RING_DURATION = Histogram "bireme.io.ring.read.duration" "s" ["core"] "From a read's submission to its completion, by core";
-    RING_RETRIES = Counter "bireme.io.ring.retries" "{operation}" ["core"] "Operations submitted once more, after a short transfer or a shortage of the kernel's";
-    DRIVE_READS = Counter "bireme.io.drive.reads" "{read}" ["drive"] "Reads of a drive that ended well; rows by reads is what coalescing brings";
-    DRIVE_BYTES = Counter "bireme.io.drive.read" "By" ["drive"] "Bytes of those reads";
+    RING_RETRIES = Counter "bireme.io.ring.retries" "{operation}" ["core"] "Operations resubmitted after a short transfer or a shortage in the kernel";
+    DRIVE_READS = Counter "bireme.io.drive.reads" "{read}" ["drive"] "Reads of a drive that succeeded; rows divided by reads shows the effect of coalescing";
+    DRIVE_BYTES = Counter "bireme.io.drive.read" "By" ["drive"] "Bytes of the reads that succeeded";
     DRIVE_FAILED = Counter "bireme.io.drive.failures" "{read}" ["drive"] "Reads of a drive that failed";
-    DRIVE_IN_FLIGHT = Gauge "bireme.io.drive.in_flight" "{read}" ["drive"] "Reads asked of a drive and not answered yet";
+    DRIVE_IN_FLIGHT = Gauge "bireme.io.drive.in_flight" "{read}" ["drive"] "Reads of a drive in flight";
     DRIVE_DURATION = Histogram "bireme.io.drive.read.duration" "s" ["drive"] "From a read's submission to its completion, by drive";
     DRIVE_CAPACITY = Gauge "bireme.io.drive.capacity" "By" ["drive"] "Size of a drive's slab";
-    DRIVE_USAGE = Gauge "bireme.io.drive.usage" "By" ["drive"] "Bytes of it that hold extents and journals";
-    DRIVE_STATE = Gauge "bireme.io.drive.state" "{drive}" ["drive", "state"] "1 for the state that a drive is in: `serving`, `read_only`, `retired`";
+    DRIVE_USAGE = Gauge "bireme.io.drive.usage" "By" ["drive"] "Bytes of a drive's slab that hold extents and journals";
+    DRIVE_STATE = Gauge "bireme.io.drive.state" "{drive}" ["drive", "state"] "1 for the current state of a drive: `serving`, `read_only`, `retired`";
     WRITTEN = Counter "bireme.io.drives.written" "By" [] "Bytes written to the drives";
-    SHARED = Counter "bireme.io.coalesced" "{piece}" ["how"] "Pieces of rows that another piece's read brought along: `merged` with sectors of their own, next to its, `deduplicated` where all were read for others already";
-    BAD_SECTORS = Counter "bireme.io.sectors.bad" "{sector}" [] "Sectors whose checksum was wrong, and reads that failed";
-    LATE = Counter "bireme.io.reads.late" "{read}" [] "Reads given up because the drive did not answer in time";
+    SHARED = Counter "bireme.io.coalesced" "{piece}" ["how"] "Pieces of rows that shared a read with another piece: `merged` if they added neighbouring sectors to it, `deduplicated` if all their sectors were read anyway";
+    BAD_SECTORS = Counter "bireme.io.sectors.bad" "{sector}" [] "Sectors with a wrong checksum, and reads that failed";
+    LATE = Counter "bireme.io.reads.late" "{read}" [] "Reads abandoned because the drive did not answer in time";
     RAM_HITS = Counter "bireme.io.ram.hits" "{sector}" [] "Sectors found in the RAM tier";
-    RAM_MISSES = Counter "bireme.io.ram.misses" "{sector}" [] "Sectors not found there";
-    RAM_ADMITTED = Counter "bireme.io.ram.admitted" "{sector}" [] "Sectors let into the RAM tier";
-    RAM_EVICTED = Counter "bireme.io.ram.evicted" "{sector}" [] "Sectors of the RAM tier let go for others";
+    RAM_MISSES = Counter "bireme.io.ram.misses" "{sector}" [] "Sectors not found in the RAM tier";
+    RAM_ADMITTED = Counter "bireme.io.ram.admitted" "{sector}" [] "Sectors admitted to the RAM tier";
+    RAM_EVICTED = Counter "bireme.io.ram.evicted" "{sector}" [] "Sectors evicted from the RAM tier for others";
     RAM_USAGE = Gauge "bireme.io.ram.usage" "By" [] "Bytes of sectors in the RAM tier";
     RAM_LIMIT = Gauge "bireme.io.ram.limit" "By" [] "Size of the RAM tier";
     EXTENTS = Gauge "bireme.io.extents" "{extent}" [] "Extents on the drives";
-    EXTENT_HITS = Counter "bireme.io.extents.hits" "{row}" [] "Rows of batches that a drive had when they were located; of columns kept in several extents, once for each";
-    EXTENT_MISSES = Counter "bireme.io.extents.misses" "{row}" [] "The same that no drive had";
-    EXTENT_HEAT = Gauge "bireme.io.extents.heat" "{extent}" ["core", "heat"] "Extents by how many batches of a core have read them since they were placed, `3` for that many and more: what is kept when a segment is reclaimed goes by it";
-    EVICTED = Counter "bireme.io.extents.evicted" "{extent}" [] "Extents let go to make room";
+    EXTENT_HITS = Counter "bireme.io.extents.hits" "{row}" [] "Rows of batches that were on a drive when they were located; counted once per extent if their columns are in several";
+    EXTENT_MISSES = Counter "bireme.io.extents.misses" "{row}" [] "Rows of batches that were on no drive when they were located; counted in the same way";
+    EXTENT_HEAT = Gauge "bireme.io.extents.heat" "{extent}" ["core", "heat"] "Extents by the number of batches of a core that have read them since they were placed, `3` for three or more; it decides which extents are kept when a segment is reclaimed";
+    EVICTED = Counter "bireme.io.extents.evicted" "{extent}" [] "Extents evicted to make room";
     EXTENTS_BAD = Counter "bireme.io.extents.dropped" "{extent}" [] "Extents dropped because their bytes could not be served";
-    SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has looked at";
+    SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has read";
     DIRECTORY = Gauge "bireme.io.directory.usage" "By" [] "Memory of the directory, over all cores";
-    DIRECTORY_LIMIT = Gauge "bireme.io.directory.limit" "By" [] "What `memory` leaves the directory; when it is full, extents go though drives have room";
+    DIRECTORY_LIMIT = Gauge "bireme.io.directory.limit" "By" [] "Memory that `memory` leaves for the directory; when it is full, extents are evicted although drives have room";
     SHARE_USAGE = Gauge "bireme.io.share.usage" "By" ["table"] "Bytes of extents of a table that has a share in the configuration";
-    SHARE_HELD = Gauge "bireme.io.share.held" "By" ["table"] "Of those, the bytes that others' fills leave alone";
-    SHARE_MINIMUM = Gauge "bireme.io.share.minimum" "By" ["table"] "Bytes that the table may count on, once they are there; 0 for none";
-    SHARE_MAXIMUM = Gauge "bireme.io.share.maximum" "By" ["table"] "Bytes that it has at most; absent where there is no bound";
-    READY = Gauge "bireme.io.ready" "{node}" [] "1 while the node's health says that it serves: its start is warm and enough comes from its drives, or that took too long";
-    START_WARM = Gauge "bireme.io.start_warm.extents" "{extent}" ["state"] "Extents that the node fills before it is ready, of tables that are open: `done`, `failed`, `left`";
+    SHARE_HELD = Gauge "bireme.io.share.held" "By" ["table"] "Of the usage, the bytes that fills of other tables do not evict";
+    SHARE_MINIMUM = Gauge "bireme.io.share.minimum" "By" ["table"] "Bytes of the table's guarantee; 0 for none";
+    SHARE_MAXIMUM = Gauge "bireme.io.share.maximum" "By" ["table"] "Bytes of the table's quota; absent if it has none";
+    READY = Gauge "bireme.io.ready" "{node}" [] "1 while the node's health reports serving: its start warm has ended and its hit ratio is high enough, or the time for them is over";
+    START_WARM = Gauge "bireme.io.start_warm.extents" "{extent}" ["state"] "Extents of open tables that the node fills before it is ready: `done`, `failed`, `left`";
     FILLS = Gauge "bireme.io.fills.under_way" "{fill}" [] "Fills that wait or are under way";
-    FILLS_QUEUE = Gauge "bireme.io.fills.queue" "{fill}" [] "Those of them that wait for their turn";
+    FILLS_QUEUE = Gauge "bireme.io.fills.queue" "{fill}" [] "Fills that wait for their turn";
     FILLED = Counter "bireme.io.fills" "{fill}" ["outcome"] "Fills that ended, `done` or `failed`";
     BYTES_FILLED = Counter "bireme.io.fills.written" "By" [] "Bytes of extents filled";
-    BYTES_KEPT = Counter "bireme.io.fills.kept" "By" [] "Bytes written once more, because their segment was reclaimed and they had been read";
-    ENGINE = Gauge "bireme.io.engine" "{node}" ["engine"] "1 for what carries reads out: `io_uring`, `pread`, `in place`, `simulated`";
+    BYTES_KEPT = Counter "bireme.io.fills.kept" "By" [] "Bytes rewritten to keep extents that had been read when their segment was reclaimed";
+    ENGINE = Gauge "bireme.io.engine" "{node}" ["engine"] "1 for the engine in use: `io_uring`, `pread`, `in place`, `simulated`";
 }
 
-/// A node, to be asked for its metrics.
-pub struct NodeMetrics(pub Arc<Shared>);
+/// The source of a node's metrics.
+pub struct NodeMetrics(pub Arc<NodeState>);
 
 impl Source for NodeMetrics {
     async fn collect(&self) -> Samples {
@@ -110,7 +110,7 @@ impl Source for NodeMetrics {
     }
 
     async fn is_alive(&self) -> bool {
-        // A core that has ended says nothing.
+        // A core that has stopped does not answer.
         self.0.snapshots().await.len() == self.0.cores()
     }
 }
@@ -119,7 +119,7 @@ fn sum(cores: &[CoreSnapshot], count: impl Fn(&CoreSnapshot) -> u64) -> u64 {
     cores.iter().map(count).sum()
 }
 
-/// Those of all cores, or drives, as one.
+/// Merges the histograms of all cores or drives.
 fn together<'a>(all: impl Iterator<Item = &'a Buckets>) -> Buckets {
     all.fold(Buckets::default(), |mut sum, buckets| {
         sum.add(buckets);
@@ -127,23 +127,23 @@ fn together<'a>(all: impl Iterator<Item = &'a Buckets>) -> Buckets {
     })
 }
 
-/// From batches' arrival to their replies.
+/// Returns the durations of batches, from arrival to reply.
 pub fn batch_times(cores: &[CoreSnapshot]) -> Buckets {
     together(cores.iter().map(|core| &core.histograms.batch))
 }
 
-/// From reads' submission to their completion, over all drives.
+/// Returns the durations of reads, from submission to completion, over all drives.
 pub fn read_times(cores: &[CoreSnapshot]) -> Buckets {
     together(cores.iter().flat_map(|core| &core.histograms.reads))
 }
 
-/// Memory of the directory: each core's replica, and what they share.
+/// Returns the bytes of the directory: each core's replica, and the data that they share.
 pub fn directory_bytes(cores: &[CoreSnapshot]) -> u64 {
     let shared_bytes = cores.first().map_or(0, |core| core.directory_shared_bytes as u64);
     sum(cores, |core| core.replica_bytes as u64) + shared_bytes
 }
 
-fn traffic(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn traffic(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     samples.add(&ROWS, &[], sum(cores, |core| core.rows));
     samples.add(&BATCHES, &[], sum(cores, |core| core.batches));
     let rows = together(cores.iter().map(|core| &core.histograms.batch_rows));
@@ -180,7 +180,7 @@ fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
     }
 }
 
-fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn drives(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     for (at, slab) in shared.slabs.iter().enumerate() {
         let drive = &drive_name(DriveNo(at as u16), slab.path());
         samples.add(&DRIVE_READS, &[drive], sum(cores, |core| core.drives[at].reads));
@@ -212,7 +212,7 @@ fn drives(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&LATE, &[], sum(cores, |core| core.late_reads));
 }
 
-fn ram(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn ram(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     samples.add(&RAM_HITS, &[], sum(cores, |core| core.ram_hits));
     samples.add(&RAM_MISSES, &[], sum(cores, |core| core.ram_misses));
     samples.add(&RAM_ADMITTED, &[], sum(cores, |core| core.ram_admitted));
@@ -222,7 +222,7 @@ fn ram(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&RAM_LIMIT, &[], shared.config.ram_tier.as_u64());
 }
 
-fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
+fn fills(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     let stats = shared.fills.stats();
     let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
     samples.add(&EXTENTS, &[], now(&stats.extents));
@@ -246,14 +246,14 @@ fn fills(samples: &mut Samples, shared: &Shared, cores: &[CoreSnapshot]) {
     samples.add(&BYTES_KEPT, &[], now(&stats.bytes_kept));
 }
 
-/// Of tables that the configuration names, so that there are no more series than it has entries.
-async fn shares(samples: &mut Samples, shared: &Shared) {
+/// Adds series for the tables of the configuration only, so that its entries bound the number of series.
+async fn shares(samples: &mut Samples, shared: &NodeState) {
     let configs = &shared.config.shares;
     if configs.is_empty() {
         return;
     }
     let holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
-    // Checked when the node started.
+    // The shares were checked when the node started.
     for (config, (tag, _)) in configs.iter().zip(config::shares(&shared.config).unwrap_or_default())
     {
         let holding = holdings.get(&tag).copied().unwrap_or_default();
@@ -268,7 +268,7 @@ async fn shares(samples: &mut Samples, shared: &Shared) {
     }
 }
 
-fn readiness(samples: &mut Samples, shared: &Shared) {
+fn readiness(samples: &mut Samples, shared: &NodeState) {
     samples.add(&READY, &[], u64::from(shared.readiness.is_ready()));
     let warms = shared.start_warms.warms();
     if warms.is_empty() {

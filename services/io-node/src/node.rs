@@ -1,4 +1,4 @@
-//! An I/O node: its cores, what they share, and the listener that deals connections to them.
+//! An I/O node: its cores, the state that they share, and the listener that deals connections to them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,82 +18,83 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{self, IoConfig, check_promised, shares};
-use crate::core::mailbox::{Mailbox, Message};
-use crate::core::{CoreSnapshot, CoreStart, run};
 use crate::error::NodeError;
 use crate::fill::{FillHandle, FillLane, FillLimits, FillThreads, Filler, Shares};
 use crate::memory::MemoryPlan;
 use crate::metrics::NodeMetrics;
 use crate::readiness::{Readiness, become_ready};
 use crate::serve::Accepted;
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::shard::{CoreSnapshot, CoreStart, run};
 use crate::slab::{self, Claim, Drives};
-use crate::table::{Registry, Served};
+use crate::table::{Registry, ServedTables};
 use crate::table_rows::TableReader;
 use crate::warm::{StartWarms, run_at_start};
 
-/// Where what isn't the read path is done.
+/// Threads for work that is not on the read path.
 pub struct Threads {
-    /// What somebody may wait for: tables are opened, rows come from them, the books of what is cached are kept.
+    /// Short work that callers may wait for: opening tables, reading rows from them, and the filler's bookkeeping.
     pub background: Handle,
-    /// What nobody waits for, and takes long: scans, encoding, writes, the scrubber.
+    /// Long work that no caller waits for: scans, encoding, writes, and the scrubber.
     pub fills: FillThreads,
 }
 
-/// What all cores of a node share. Nothing of it is locked on the way of a fetch.
-pub struct Shared {
+/// State that all cores of a node share. A fetch locks none of it.
+pub struct NodeState {
     /// The configuration, validated.
     pub config: IoConfig,
-    /// Threads for what isn't the read path, and somebody may wait for.
+    /// Threads for short work that is not on the read path ([`Threads::background`]).
     pub background: Handle,
     /// Open versions of tables.
     pub tables: Registry,
     /// The filler.
     pub fills: FillHandle,
-    /// What is filled before the node says that it serves.
+    /// The fills that must end before the node reports ready.
     pub start_warms: StartWarms,
-    /// Whether it says so.
+    /// Whether the node reports ready.
     pub readiness: Readiness,
-    /// Rows from tables.
+    /// Reads rows from tables.
     pub table_reader: TableReader,
     /// Each core's mailbox.
     pub mailboxes: Arc<[Mailbox]>,
     /// The drives.
     pub slabs: Vec<SlabFile>,
-    /// What carries their reads and writes out.
+    /// The engine that executes reads and writes.
     engine: Engine,
-    /// What may take how much of memory.
+    /// How memory is divided.
     pub memory: MemoryPlan,
-    /// What the process has used. Of a simulated node nothing: it is one of several, and its runs are to repeat.
+    /// Returns the CPU time and memory of the process. For a simulated node, zeros: its process runs several nodes, and
+    /// its runs must repeat exactly.
     pub usage: fn() -> process::Usage,
-    /// Gives freed memory back to the system. A simulated node leaves that be: its process has others.
+    /// Returns freed memory to the operating system. `None` for a simulated node, whose process runs others.
     pub give_back: Option<fn()>,
-    /// Where batches' spans go.
+    /// Exports the spans of batches.
     pub tracer: Tracer,
-    /// How clients connect, if not in the clear.
+    /// TLS for clients; without it they connect in plain text.
     pub tls: Option<Arc<ServerTls>>,
-    /// Places for their connections.
+    /// Bounds the number of connections.
     pub places: Arc<Places>,
 }
 
-impl Shared {
-    /// How many cores serve.
+impl NodeState {
+    /// Returns the number of cores.
     pub fn cores(&self) -> usize {
         self.mailboxes.len()
     }
 
-    /// The cores' counters, as each of them says.
+    /// Collects a snapshot from each core.
     pub async fn snapshots(&self) -> Vec<CoreSnapshot> {
         let mut cores = Vec::with_capacity(self.cores());
         for mailbox in self.mailboxes.iter() {
             let (ask, snapshot) = oneshot::channel();
             let _ = mailbox.send(Message::Describe(ask));
-            // One that has stopped says nothing.
+            // A core that has stopped does not answer.
             cores.extend(snapshot.await.ok());
         }
         cores
     }
 
-    /// What each core's ring is to be.
+    /// Returns the configuration of each core's ring.
     pub fn ring_config(&self) -> RingConfig {
         RingConfig {
             slots: self.config.slots,
@@ -105,29 +106,29 @@ impl Shared {
     }
 }
 
-/// A node that is put together, of which nothing runs yet.
-pub struct Parts {
-    /// What its cores share.
-    pub shared: Arc<Shared>,
-    /// Of each core.
+/// The parts of a node before any of them runs.
+pub struct NodeParts {
+    /// The state that the cores share.
+    pub shared: Arc<NodeState>,
+    /// The receiving end of each core's mailbox.
     pub mails: Vec<mpsc::UnboundedReceiver<Message>>,
-    /// Its filler.
+    /// The filler.
     pub filler: Filler,
-    /// Of each slab.
+    /// The claim on each slab.
     pub claims: Vec<Claim>,
 }
 
-impl Parts {
-    /// Of `cores` cores, that serve the tables of `served`, with what isn't the read path on `threads`; spans go to `tracer`; `epoch_min` as
-    /// [`Filler::new`] has it.
+impl NodeParts {
+    /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work off the read path runs on
+    /// `threads`, and spans go to `tracer`; [`Filler::new`] explains `epoch_min`.
     ///
     /// # Errors
-    /// [`NodeError::Config`] for a bound of memory that is less than what it is to hold, and for shares that are
-    /// more than the drives have; [`NodeError::Tls`] for certificates that are no good.
+    /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;
+    /// [`NodeError::Tls`] if the certificates are invalid.
     pub fn new(
         config: IoConfig,
         drives: Drives,
-        (tables, served): (Arc<dyn Tables>, Served),
+        (tables, served): (Arc<dyn Tables>, ServedTables),
         cores: usize,
         threads: Threads,
         tracer: Tracer,
@@ -160,7 +161,7 @@ impl Parts {
         let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
         let connections = connections_by_memory(cores, memory.traffic / cores.max(1) as u64);
         let places = Places::new(Caps::new(connections, process::descriptors()), cores);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeState {
             tls,
             places,
             tables: Registry::new(tables, served, config.tables_max),
@@ -192,71 +193,70 @@ impl Parts {
     }
 }
 
-/// A node that is serving.
+/// A running node.
 pub struct IoNode {
     local_addr: SocketAddr,
     engine: String,
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     cores: Vec<JoinHandle<()>>,
     acceptor: Option<Acceptor>,
-    running: Running,
+    running: RunningTasks,
     recovery: Recovery,
     telemetry: Telemetry,
 }
 
-/// What of a node runs: its cores and its background. Dropped, nothing of it goes on, also where the node could not
-/// be started.
-struct Running {
+/// The running cores and background threads of a node. Dropping this ends them, also if the node fails to start.
+struct RunningTasks {
     fills: Vec<FillLane>,
-    /// Until it is shut down.
+    /// `None` after it was shut down.
     background: Option<Runtime>,
-    /// Of the cores that were started.
+    /// The mailboxes of the cores that were started.
     mailboxes: Arc<[Mailbox]>,
 }
 
-impl Running {
-    fn tell_cores(&self, message: fn() -> Message) {
+impl RunningTasks {
+    fn send_to_cores(&self, message: fn() -> Message) {
         self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(message())));
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTasks {
     fn drop(&mut self) {
-        // What they have under way may wait for the background, so nobody could finish it.
-        self.tell_cores(|| Message::End);
+        // Work under way may wait for the background threads, which end now, so the cores must not drain.
+        self.send_to_cores(|| Message::End);
         self.fills.clear();
-        // Whoever has a node may be within another runtime, where none may be waited for.
+        // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.
         if let Some(background) = self.background.take() {
             background.shutdown_background();
         }
     }
 }
 
-/// What was found on a node's drives when it started.
+/// What a node found on its drives when it started.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
-    /// How many extents.
+    /// The number of extents.
     pub extents: usize,
-    /// How long it took to read and decode the journals.
+    /// The time to read and decode the journals.
     pub reading: Duration,
-    /// How long it took to put them into the directory.
+    /// The time to add the extents to the directory.
     pub placing: Duration,
 }
 
 impl IoNode {
-    /// Opens the drives, starts a ring a core, finds what the drives hold, and listens. Returns once the
-    /// node serves, rows of `tables`.
+    /// Opens the drives, starts one ring per core, recovers the extents on the drives, and listens. Returns once the
+    /// node serves rows of `tables`.
     ///
     /// # Errors
-    /// A configuration that contradicts itself; a drive that can't be used; a ring that can't be
-    /// had; a port that is taken. Nothing is left running.
+    /// The configuration contradicts itself, a drive cannot be used, a ring cannot start, or the port is taken. Nothing
+    /// is left running.
     pub fn start(config: IoConfig, tables: Arc<dyn Tables>) -> Result<Self, NodeError> {
         config.validate()?;
         let drives = Drives::open(&config)?;
         Self::start_on(config, drives, tables, Lifetimes::default())
     }
 
-    /// The same with connections that last as a test wants.
+    /// Starts a node whose connections have the lifetimes that a test needs.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -270,7 +270,7 @@ impl IoNode {
         Self::start_on(config, drives, tables, lifetimes)
     }
 
-    /// The same on simulated drives, which go wrong as a test wants.
+    /// Starts a node on simulated drives, which fail as a test needs.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -296,10 +296,10 @@ impl IoNode {
         let cpus = cpus(&config)?;
         let count = config.background_threads;
         let background = background(count)?;
-        // Fewer: the kernel doesn't take a CPU away from a thread that is within a long call.
+        // Half as many, because the kernel does not take the CPU from a thread within a long system call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
-        let fills = fills.map_err(os("starting the threads of fills"))?;
+        let fills = fills.map_err(os_error("starting the threads of fills"))?;
         let identity = Identity {
             service: "bireme-io",
             node: config.name.clone(),
@@ -309,15 +309,15 @@ impl IoNode {
         let threads =
             Threads { background: handle.clone(), fills: FillThreads::from_lanes(&fills) };
         let background = Some(background);
-        let mut running = Running { fills, background, mailboxes: Arc::new([]) };
+        let mut running = RunningTasks { fills, background, mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
-        // By the clock no epoch comes twice.
+        // Derived from the clock, so that no epoch repeats.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let (config, served) = resolved(config, Arc::clone(&tables), &handle)?;
         let tables = (tables, served);
-        let Parts { shared, mails, mut filler, claims } =
-            Parts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
+        let NodeParts { shared, mails, mut filler, claims } =
+            NodeParts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
         running.mailboxes = Arc::clone(&shared.mailboxes);
         let (cores, engine) = start_cores(&shared, &cpus, mails)?;
         let began = Instant::now();
@@ -325,12 +325,12 @@ impl IoNode {
         let reading = began.elapsed();
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
-        tracing::info!(extents, took = ?started.elapsed(), "what the drives hold is found again");
+        tracing::info!(extents, took = ?started.elapsed(), "extents on the drives are found again");
         handle.spawn(filler.run());
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
-        let local_addr = listener.local_addr().map_err(os("listening"))?;
-        let acceptor = accept(&shared, listener, lifetimes).map_err(os("listening"))?;
+        let local_addr = listener.local_addr().map_err(os_error("listening"))?;
+        let acceptor = accept(&shared, listener, lifetimes).map_err(os_error("listening"))?;
         tracing::info!(%local_addr, %engine, name = shared.config.name, "I/O node serves");
         let telemetry = Telemetry::start(
             &shared.config.telemetry,
@@ -342,51 +342,51 @@ impl IoNode {
         Ok(Self { local_addr, engine, shared, cores, acceptor, running, recovery, telemetry })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// How its rings work, in words.
+    /// Describes how its rings work.
     pub fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// Its configuration.
+    /// Returns its configuration.
     pub fn config(&self) -> &IoConfig {
         &self.shared.config
     }
 
-    /// Its drives: where each slab is, and its size in bytes.
+    /// Returns the path of each drive's slab, and its size in bytes.
     pub fn drives(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.shared.slabs.iter().map(|slab| (slab.path(), slab.len()))
     }
 
-    /// Where its metrics are for Prometheus, if they are anywhere.
+    /// Returns the address at which Prometheus can read its metrics, if there is one.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.telemetry.metrics_addr()
     }
 
-    /// What was found on its drives at the start.
+    /// Returns what was found on its drives at the start.
     pub fn recovery(&self) -> Recovery {
         self.recovery
     }
 
-    /// Whether its health says that it serves: what is filled at the start is there, or took too long, and as many of
-    /// its rows as are asked for come from its drives.
+    /// Returns whether its health reports serving: the start warm has ended or timed out, and the hit ratio is high
+    /// enough or its wait timed out.
     pub fn is_ready(&self) -> bool {
         self.shared.readiness.is_ready()
     }
 
-    /// Extents on its drives.
+    /// Returns the number of extents on its drives.
     pub fn extents(&self) -> u64 {
         self.shared.fills.stats().extents.load(Ordering::Relaxed)
     }
 
-    /// Fills its drives with extents that are ready, to measure writing alone: how long that took.
+    /// Fills its drives with extents that are encoded already, to measure writing alone. Returns how long that took.
     ///
     /// # Errors
-    /// Why one could not be filled.
+    /// The reason why an extent could not be filled.
     pub fn fill_ready(
         &self,
         extents: u32,
@@ -398,19 +398,19 @@ impl IoNode {
         self.shared.background.block_on(filled)
     }
 
-    /// Takes no more connections, records what is cached, ends the streams once their batches are answered,
-    /// and drains the rings; what isn't done within `limit` is given up.
+    /// Stops the node: it accepts no more connections, records what is cached, ends the streams once their batches are
+    /// answered, and drains the rings. Whatever is not done within `limit` is abandoned.
     pub fn stop(mut self, limit: Duration) {
         drop(self.acceptor.take());
         self.shared.readiness.end();
         let deadline = Instant::now() + limit;
         let mut stopped = self.shared.fills.stop();
-        // The rings still run; half of the time is the streams'.
+        // The rings still run. Recording may use half of the time; the other half is for the streams.
         let until = Instant::now() + limit / 2;
         while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
             std::thread::sleep(POLL);
         }
-        self.running.tell_cores(|| Message::Stop);
+        self.running.send_to_cores(|| Message::Stop);
         for thread in self.cores.drain(..) {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(POLL);
@@ -423,11 +423,11 @@ impl IoNode {
     }
 }
 
-/// Between two looks whether something has stopped.
+/// How often [`IoNode::stop`] checks whether something has stopped.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What the system refused.
-pub fn os(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
+/// Returns a function that wraps an I/O error of what was being done.
+pub fn os_error(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
 }
 
@@ -444,27 +444,28 @@ fn background(threads: usize) -> Result<Runtime, NodeError> {
         .thread_name("bireme-io-background")
         .enable_all()
         .build()
-        .map_err(os("starting the background's threads"))
+        .map_err(os_error("starting the background's threads"))
 }
 
-/// The configuration with its tables' URIs resolved, and what is served. May be called within a runtime, as tests do,
-/// which therefore is not the one that resolves them.
+/// Returns the configuration with resolved table URIs, and the tables that are served. The work runs on `background`,
+/// because callers may be within a runtime of their own, as tests are.
 fn resolved(
     mut config: IoConfig,
     tables: Arc<dyn Tables>,
     background: &Handle,
-) -> Result<(IoConfig, Served), NodeError> {
+) -> Result<(IoConfig, ServedTables), NodeError> {
     let (done, resolved) = std::sync::mpsc::channel();
     background.spawn(async move {
         let served = config::resolve(&mut config, tables.as_ref()).await;
         let _ = done.send((config, served));
     });
-    let ended = |_| os("resolving the URIs of tables")(std::io::Error::other("its task ended"));
+    let ended =
+        |_| os_error("resolving the URIs of tables")(std::io::Error::other("its task ended"));
     resolved.recv().map_err(ended)
 }
 
 fn accept(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     listener: std::net::TcpListener,
     lifetimes: Lifetimes,
 ) -> std::io::Result<Acceptor> {
@@ -477,9 +478,10 @@ fn accept(
     })
 }
 
-/// A CPU for each core's thread; none where they aren't to be pinned.
+/// Returns a CPU for each core's thread, or `None` for each if threads are not pinned.
 fn cpus(config: &IoConfig) -> Result<Vec<Option<usize>>, NodeError> {
-    let allowed = ring::affinity::allowed_cores().map_err(os("asking for the affinity mask"))?;
+    let allowed =
+        ring::affinity::allowed_cores().map_err(os_error("asking for the affinity mask"))?;
     let count = if config.cores == 0 { allowed.len() } else { config.cores };
     if config.pin && count > allowed.len() {
         let problem = format!(
@@ -494,7 +496,7 @@ fn cpus(config: &IoConfig) -> Result<Vec<Option<usize>>, NodeError> {
 type Started = (Vec<JoinHandle<()>>, String);
 
 fn start_cores(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     cpus: &[Option<usize>],
     mails: Vec<mpsc::UnboundedReceiver<Message>>,
 ) -> Result<Started, NodeError> {
@@ -507,9 +509,9 @@ fn start_cores(
         let thread = std::thread::Builder::new()
             .name(format!("bireme-io-{number}"))
             .spawn(move || run(start))
-            .map_err(os("starting a core's thread"))?;
+            .map_err(os_error("starting a core's thread"))?;
         threads.push(thread);
-        // A thread that panics drops its end.
+        // A thread that panics drops its sender.
         engine = match outcome.recv() {
             Ok(outcome) => outcome?,
             Err(_) => {

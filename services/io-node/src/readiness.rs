@@ -1,10 +1,9 @@
-//! When the node's health says that it serves: once its start is warm, and its drives answer for as much of what it is
-//! asked as is wanted of them.
+//! Readiness: the node's health reports serving once its start warm has ended and its hit ratio is high enough.
 //!
-//! Whoever updates or drains nodes one after another (a StatefulSet, a disruption budget) waits for that before the
-//! next one. So a node that came back without its cache, or with too little of it, keeps the others from going; it
-//! answers whoever asks all the same, and query nodes do ask a member that is away and can be reached. How much it
-//! had before is not known to it: the ratio is the operator's word.
+//! Whatever updates or drains nodes one after another (a StatefulSet, a disruption budget) waits for readiness before
+//! the next one, so a node that came back without enough of its cache delays the others. It answers requests in the
+//! meantime, and query nodes do ask a member that is away but can be reached. A node does not know its hit ratio before
+//! the restart, so the operator sets the ratio to wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,66 +13,67 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::IoConfig;
-use crate::node::Shared;
+use crate::node::NodeState;
 
-/// Between two looks at what was asked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The interval at which the counters are sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Over how many looks the ratio is taken.
-const LOOKS: usize = 10;
+/// The number of intervals over which the ratio is computed.
+const RATIO_SAMPLES: usize = 10;
 
-/// So many looks without a batch, and nobody asks: there is no ratio to wait for.
-const IDLE_LOOKS: usize = 30;
+/// After this many intervals without a batch the node counts as idle, with no ratio to wait for.
+const IDLE_SAMPLES: usize = 30;
 
-/// How far a node is.
+/// The state of a node's readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It answers, and is not to be counted on yet.
+pub enum ReadinessState {
+    /// The node answers requests, but is not ready yet.
     Starting,
-    /// Its health says that it serves.
+    /// Its health reports serving.
     Ready,
-    /// It is stopping.
+    /// The node is stopping.
     Ended,
 }
 
-/// How far the node is, for its cores and probes to see.
-pub struct Readiness(watch::Sender<State>);
+/// The node's readiness, which its cores and probes read.
+pub struct Readiness(watch::Sender<ReadinessState>);
 
 impl Readiness {
-    /// That of a node that has yet to start; where there is nothing to wait for, it is ready.
+    /// Returns the readiness of a new node, which is ready at once if nothing is configured to wait for.
     pub fn new(config: &IoConfig) -> Self {
         let waits = !config.warm_at_start.is_empty() || config.hit_ratio_at_start > 0.0;
-        Self(watch::Sender::new(if waits { State::Starting } else { State::Ready }))
+        let state = if waits { ReadinessState::Starting } else { ReadinessState::Ready };
+        Self(watch::Sender::new(state))
     }
 
-    /// How far it is, now and later.
-    pub fn states(&self) -> watch::Receiver<State> {
+    /// Subscribes to the state.
+    pub fn states(&self) -> watch::Receiver<ReadinessState> {
         self.0.subscribe()
     }
 
-    /// Whether its health says that it serves.
+    /// Returns whether the node is ready.
     pub fn is_ready(&self) -> bool {
-        *self.0.borrow() == State::Ready
+        *self.0.borrow() == ReadinessState::Ready
     }
 
-    /// It stops, and is not ready again.
+    /// Notes that the node stops. It does not become ready again.
     pub fn end(&self) {
-        self.0.send_replace(State::Ended);
+        self.0.send_replace(ReadinessState::Ended);
     }
 
     fn begin(&self) {
         self.0.send_if_modified(|state| {
-            let begins = *state == State::Starting;
+            let begins = *state == ReadinessState::Starting;
             if begins {
-                *state = State::Ready;
+                *state = ReadinessState::Ready;
             }
             begins
         });
     }
 }
 
-/// Waits for what is filled at the start, then for the ratio, and lets the node say that it serves.
-pub async fn become_ready(shared: Arc<Shared>) {
+/// Waits for the start warm, then for the hit ratio, and makes the node ready.
+pub async fn become_ready(shared: Arc<NodeState>) {
     let mut warm = shared.start_warms.ready();
     if warm.wait_for(|&warm| warm).await.is_err() {
         return;
@@ -84,30 +84,30 @@ pub async fn become_ready(shared: Arc<Shared>) {
     shared.readiness.begin();
 }
 
-async fn wait_for_hits(shared: &Shared) {
+async fn wait_for_hits(shared: &NodeState) {
     let (wanted, limit) = (shared.config.hit_ratio_at_start, shared.config.hit_ratio_at_start_max);
-    tracing::info!(wanted, "the node says that it serves once so much comes from its drives");
+    tracing::info!(wanted, "waiting for the hit ratio before the node is ready");
     let began = Instant::now();
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut hits = Hits::new(wanted);
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hits = HitRatio::new(wanted);
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         let cores = shared.snapshots().await;
         let count = Counts {
             rows: cores.iter().map(|core| core.rows).sum(),
             table_rows: cores.iter().map(|core| core.table_rows).sum(),
-            batches: cores.iter().map(|core| core.came).sum(),
+            batches: cores.iter().map(|core| core.received).sum(),
         };
         let took = began.elapsed();
-        match hits.look(count) {
+        match hits.observe(count) {
             Verdict::Enough(ratio) => {
                 let ratio = format_args!("{ratio:.3}");
-                tracing::info!(%ratio, ?took, "enough comes from the drives: the node is ready");
+                tracing::info!(%ratio, ?took, "the hit ratio is reached: the node is ready");
                 return;
             }
             Verdict::Idle => {
-                tracing::info!(?took, "nobody asks for rows: the node is ready");
+                tracing::info!(?took, "no rows are requested: the node is ready");
                 return;
             }
             Verdict::Wait(ratio) if took >= limit => {
@@ -116,7 +116,7 @@ async fn wait_for_hits(shared: &Shared) {
                     ?limit,
                     %ratio,
                     wanted,
-                    "too little comes from the drives within `hit_ratio_at_start_max`: the node is ready all the same"
+                    "the hit ratio was not reached within `hit_ratio_at_start_max`: the node is ready nevertheless"
                 );
                 return;
             }
@@ -125,54 +125,54 @@ async fn wait_for_hits(shared: &Shared) {
     }
 }
 
-/// Rows since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     rows: u64,
-    /// Those of them that came from the table.
+    /// Of these, the rows that came from the table.
     table_rows: u64,
-    /// Batches that came, whatever came of them.
+    /// Batches received, whatever their outcome.
     batches: u64,
 }
 
-/// What a look brings.
+/// The result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
-    /// The ratio is there.
+    /// The ratio is reached.
     Enough(f64),
-    /// Nobody has asked for long.
+    /// No batch arrived for [`IDLE_SAMPLES`] intervals.
     Idle,
-    /// Neither; the ratio so far, 0 where nobody asked.
+    /// Neither; with the current ratio, or 0 if no rows were requested.
     Wait(f64),
 }
 
-/// The last looks, the latest at the end. Pure.
-struct Hits {
+/// The latest samples, the newest last. Pure.
+struct HitRatio {
     wanted: f64,
-    looks: VecDeque<Counts>,
+    samples: VecDeque<Counts>,
 }
 
-impl Hits {
+impl HitRatio {
     fn new(wanted: f64) -> Self {
-        Self { wanted, looks: VecDeque::new() }
+        Self { wanted, samples: VecDeque::new() }
     }
 
-    fn look(&mut self, now: Counts) -> Verdict {
-        self.looks.push_back(now);
-        if self.looks.len() > IDLE_LOOKS + 1 {
-            self.looks.pop_front();
+    fn observe(&mut self, now: Counts) -> Verdict {
+        self.samples.push_back(now);
+        if self.samples.len() > IDLE_SAMPLES + 1 {
+            self.samples.pop_front();
         }
-        let last = self.looks.len() - 1;
-        let since = self.looks[last.saturating_sub(LOOKS)];
+        let last = self.samples.len() - 1;
+        let since = self.samples[last.saturating_sub(RATIO_SAMPLES)];
         let rows = now.rows.saturating_sub(since.rows);
         let table_rows = now.table_rows.saturating_sub(since.table_rows);
         let ratio = match rows {
             0 => 0.0,
             rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
         };
-        if last >= IDLE_LOOKS && self.looks[0].batches == now.batches {
+        if last >= IDLE_SAMPLES && self.samples[0].batches == now.batches {
             Verdict::Idle
-        } else if last >= LOOKS && rows > 0 && ratio >= self.wanted {
+        } else if last >= RATIO_SAMPLES && rows > 0 && ratio >= self.wanted {
             Verdict::Enough(ratio)
         } else {
             Verdict::Wait(ratio)
@@ -184,34 +184,34 @@ impl Hits {
 mod tests {
     use super::*;
 
-    /// What each look brings, of rows a look and how many of them come from the table.
+    /// Returns the verdict after each interval, given its rows and how many of them came from the table.
     fn verdicts(wanted: f64, looks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Verdict> {
-        let mut hits = Hits::new(wanted);
+        let mut hits = HitRatio::new(wanted);
         let mut count = Counts { rows: 0, table_rows: 0, batches: 0 };
         let look = |(rows, table_rows)| {
             count.rows += rows;
             count.table_rows += table_rows;
             count.batches += u64::from(rows > 0);
-            hits.look(count)
+            hits.observe(count)
         };
         looks.into_iter().map(look).collect()
     }
 
-    /// How many looks it takes, and what is found then.
+    /// Returns the first verdict other than `Wait`, and its index.
     fn first(verdicts: &[Verdict]) -> Option<(usize, Verdict)> {
         let at = verdicts.iter().position(|verdict| !matches!(verdict, Verdict::Wait(_)))?;
         Some((at, verdicts[at]))
     }
 
     #[test]
-    fn a_node_that_kept_its_cache_is_looked_at_for_ten_seconds() {
+    fn a_node_that_kept_its_cache_is_ready_after_ten_seconds() {
         let all = verdicts(0.9, [(100, 0); 20]);
-        assert_eq!(first(&all), Some((LOOKS, Verdict::Enough(1.0))));
+        assert_eq!(first(&all), Some((RATIO_SAMPLES, Verdict::Enough(1.0))));
     }
 
     #[test]
     fn an_empty_node_waits_until_the_last_ten_seconds_are_good_enough() {
-        // Half from the table for a minute, then nothing: 9 of 10 looks have to be without.
+        // Half from the table for a minute, then none: 9 of 10 intervals must be without table rows.
         let looks = [(100, 50)].repeat(60).into_iter().chain([(100, 0)].repeat(20));
         let all = verdicts(0.95, looks);
         assert_eq!(first(&all), Some((60 + 8, Verdict::Enough(0.95))));
@@ -219,25 +219,25 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_good_enough_waits_on() {
+    fn a_node_below_the_ratio_keeps_waiting() {
         assert_eq!(first(&verdicts(0.9, [(10, 2); 500])), None);
     }
 
     #[test]
-    fn who_is_not_asked_is_ready_after_half_a_minute() {
+    fn an_idle_node_is_ready_after_half_a_minute() {
         let all = verdicts(0.9, [(0, 0); 40]);
-        assert_eq!(first(&all), Some((IDLE_LOOKS, Verdict::Idle)));
-        // Those who ask come late: a row in the first half minute begins it anew.
+        assert_eq!(first(&all), Some((IDLE_SAMPLES, Verdict::Idle)));
+        // A row within the first half minute restarts it.
         let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
         let all = verdicts(0.9, looks);
-        assert_eq!(first(&all), Some((25 + IDLE_LOOKS, Verdict::Idle)));
+        assert_eq!(first(&all), Some((25 + IDLE_SAMPLES, Verdict::Idle)));
     }
 
     #[test]
-    fn who_is_asked_and_cannot_answer_is_not_idle() {
-        let mut hits = Hits::new(0.9);
+    fn a_node_that_fails_all_batches_is_not_idle() {
+        let mut hits = HitRatio::new(0.9);
         for batches in 0..200 {
-            let verdict = hits.look(Counts { rows: 0, table_rows: 0, batches });
+            let verdict = hits.observe(Counts { rows: 0, table_rows: 0, batches });
             assert_eq!(verdict, Verdict::Wait(0.0));
         }
     }

@@ -1,15 +1,15 @@
-//! A node without threads: its cores, and what isn't the read path, take turns on the thread of who has it.
+//! A node without threads, for simulations: its cores and its background work run in turn on the caller's thread.
 //!
-//! It is the node itself, for simulations: serving, reading, filling and recovering are the code of
-//! [`IoNode`](crate::IoNode). What it lacks is threads, a listener, and a clock that goes by itself.
+//! Serving, reading, filling and recovering are the code of [`IoNode`](crate::IoNode). Only threads, a listener and a
+//! running clock are missing.
 //!
 //! ```text
 //! step(0) ─► core 0: its runtime runs, as the core of this thread, until all waits and 1 ms has passed
 //! step(1) ─► core 1 ...                       step(cores) ─► the background: tables, fills
 //! ```
 //!
-//! Each has a runtime with a paused clock of its own. Deadlines go from cores to the background as instants, so their
-//! clocks may differ by less than the millisecond that timers go by.
+//! Each has a runtime with its own paused clock. Cores send deadlines to the background as instants, so the clocks must
+//! differ by less than a millisecond, the resolution of timers.
 
 use std::io;
 use std::rc::Rc;
@@ -30,93 +30,93 @@ use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
 use crate::config::IoConfig;
-use crate::core::mailbox::Message;
-use crate::core::{Core, CoreSnapshot, begin, live, settle_in, snapshot};
 use crate::directory::Extent;
 use crate::error::NodeError;
 use crate::fill::{DriveState, FillThreads};
-use crate::node::{Parts, Shared, Threads, os};
+use crate::node::{NodeParts, NodeState, Threads, os_error};
 use crate::readiness::become_ready;
 use crate::serve::Accepted;
+use crate::shard::mailbox::Message;
+use crate::shard::{Core, CoreSnapshot, build_core, event_loop, set_here, snapshot};
 use crate::slab::{self, Drives};
-use crate::table::Served;
+use crate::table::ServedTables;
 use crate::warm::run_at_start;
 
-/// How long a step takes, by the node's own clocks.
+/// The duration of a step on the node's own clocks.
 const STEP: Duration = Duration::from_millis(1);
 
-/// A node whose every step is somebody's wish. Dropping it is a crash: nothing more is recorded.
+/// A node that only runs when it is stepped. Dropping it is a crash: nothing more is recorded.
 pub struct SteppedNode {
-    shared: Arc<Shared>,
-    cores: Vec<Stepped>,
-    background: Stepped,
-    /// Brings how many extents were found.
+    shared: Arc<NodeState>,
+    cores: Vec<SteppedRuntime>,
+    background: SteppedRuntime,
+    /// Receives the number of extents that were found.
     restored: oneshot::Receiver<usize>,
     extents_found: Option<usize>,
     stopped: Option<Stopping>,
 }
 
-/// How far a node is that was told to stop.
+/// The progress of a node that is stopping.
 enum Stopping {
-    /// Brings that what was written is recorded.
+    /// The filler records what was written. The receiver is told when that is done.
     Recording(oneshot::Receiver<()>),
     /// The cores end their streams.
     Draining,
 }
 
-/// One runtime, and whose it is.
-struct Stepped {
+/// A runtime of a core or of the background.
+struct SteppedRuntime {
     /// `None` for the background.
     core: Option<Rc<Core>>,
     local: Option<LocalSet>,
-    /// The core's life.
-    life: Option<JoinHandle<()>>,
+    /// The core's event loop.
+    event_loop: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
-    /// Up to when it has run.
+    /// The time up to which it has run.
     now: Instant,
 }
 
-/// What a node says of itself: counters since its start, and gauges.
+/// The state of a node: counters since its start, and gauges.
 #[derive(Clone, Debug)]
 pub struct SteppedState {
-    /// Of each core.
+    /// The counters and gauges of each core.
     pub cores: Vec<CoreSnapshot>,
-    /// Rows that the client of each open stream may still ask for, on each core, ascending.
+    /// Remaining credits of each open stream, by core, ascending.
     pub credit_rows: Vec<Vec<u32>>,
-    /// Batches under way, on each core.
+    /// Batches under way, by core.
     pub requests: Vec<usize>,
-    /// Places in the directory that wait for batches to end, on each core.
+    /// Whether places in the directory wait for batches to end, by core.
     pub graces: Vec<bool>,
-    /// Extents on the drives, by the filler's books.
+    /// Extents on the drives, as the filler counts them.
     pub extents: u64,
     /// Fills that wait or are under way.
     pub fills_running: u64,
-    /// Fills done.
+    /// Fills that succeeded.
     pub fills_done: u64,
-    /// Fills failed.
+    /// Fills that failed.
     pub fills_failed: u64,
-    /// Bytes of extents written once more, to keep them.
+    /// Bytes of extents that were rewritten to keep them when their segment was reclaimed.
     pub bytes_kept: u64,
-    /// Extents looked at by the scrubber.
+    /// Extents that the scrubber has read.
     pub extents_scrubbed: u64,
     /// Extents dropped because their bytes could not be served.
     pub extents_dropped: u64,
-    /// Extents that each core finds.
+    /// Extents in each core's directory.
     pub extents_found: Vec<usize>,
-    /// How each drive is used.
+    /// The state of each drive.
     pub drives: Vec<DriveState>,
     /// Batches that wait for the table.
     pub table_waiting: usize,
 }
 
 impl SteppedNode {
-    /// Puts a node on simulated drives together; it serves once enough steps have been made.
+    /// Creates a node on simulated drives. It serves after enough steps.
     ///
-    /// `runtime` makes runtimes of the current thread, of paused time and without I/O. `epoch_min` is more than in
-    /// any life of these drives before.
+    /// `runtime` creates current-thread runtimes with paused time and without I/O. `epoch_min` must exceed all epochs
+    /// that these drives have used before.
     ///
     /// # Errors
-    /// A configuration that contradicts itself; a drive that is too small; a runtime that can't be had.
+    /// The configuration contradicts itself, a drive is too small, or a runtime cannot be created.
     pub fn start(
         mut config: IoConfig,
         disk: &SimDisk,
@@ -127,17 +127,17 @@ impl SteppedNode {
         let drives = Drives::simulated(&config, disk)?;
         config.drives = drives.configured();
         config.validate()?;
-        let mut runtimes = in_step(config.cores.max(1) + 1, runtime)?;
+        let mut runtimes = runtimes_in_step(config.cores.max(1) + 1, runtime)?;
         let Some(mut background) = runtimes.pop() else { unreachable!("one more than cores") };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
         let threads =
             Threads { background: handle.clone(), fills: FillThreads::shared(handle.clone()) };
-        // What the parts have of a clock is to be this one.
+        // The parts read the clock of the current runtime, which must be this one.
         let entered = handle.enter();
         // Simulated tables have no symbolic links.
-        let served = Served::new(&config.serve);
-        let parts = Parts::new(
+        let served = ServedTables::new(&config.serve);
+        let parts = NodeParts::new(
             config,
             drives,
             (tables, served),
@@ -147,13 +147,13 @@ impl SteppedNode {
             epoch_min,
         )?;
         drop(entered);
-        let Parts { shared, mails, mut filler, claims } = parts;
+        let NodeParts { shared, mails, mut filler, claims } = parts;
         let mut cores = Vec::with_capacity(count);
         for ((number, mail), mut stepped) in mails.into_iter().enumerate().zip(runtimes) {
             let shared = Arc::clone(&shared);
-            let core = stepped.run(async move { begin(number, None, shared) })?;
+            let core = stepped.run(async move { build_core(number, None, shared) })?;
             stepped.core = Some(core);
-            stepped.life = Some(stepped.local().spawn_local(live(mail)));
+            stepped.event_loop = Some(stepped.local().spawn_local(event_loop(mail)));
             cores.push(stepped);
         }
         let found = slab::take(&shared.slabs, &claims)?;
@@ -171,12 +171,12 @@ impl SteppedNode {
         Ok(Self { shared, cores, background, restored, extents_found, stopped })
     }
 
-    /// How many things there are to step: cores, and the background.
+    /// Returns the number of parts to step: the cores and the background.
     pub fn parts(&self) -> usize {
         self.cores.len() + 1
     }
 
-    /// Runs one part for a millisecond of its clock.
+    /// Runs one part for a millisecond on its clock.
     pub fn step(&mut self, part: usize) {
         match self.cores.get_mut(part) {
             Some(core) => core.step(),
@@ -187,7 +187,7 @@ impl SteppedNode {
         }
     }
 
-    /// Extents that were found on the drives; `None` as long as the node does not serve.
+    /// Returns the number of extents that were found on the drives, or `None` until the node serves.
     pub fn found(&self) -> Option<usize> {
         self.extents_found
     }
@@ -197,13 +197,13 @@ impl SteppedNode {
         let _ = self.shared.mailboxes[core].send(Message::Connection(Accepted::Simulated(carrier)));
     }
 
-    /// Has what is written recorded, and then the streams ended, over further steps.
+    /// Begins to stop: in later steps the node records what was written and then ends its streams.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_with(|| Stopping::Recording(self.shared.fills.stop()));
     }
 
-    /// Whether it has recorded what was written and ended its streams, each once its batches were answered, after
-    /// [`stop`](Self::stop). To be asked after each step.
+    /// Returns whether the node has stopped: after [`stop`](Self::stop) it has recorded what was written, and ended
+    /// each stream once its batches were answered. Must be called after each step.
     pub fn has_stopped(&mut self) -> bool {
         match &mut self.stopped {
             Some(Stopping::Recording(recorded)) => {
@@ -214,25 +214,25 @@ impl SteppedNode {
                 false
             }
             Some(Stopping::Draining) => {
-                let mut lives = self.cores.iter().filter_map(|core| core.life.as_ref());
-                lives.all(JoinHandle::is_finished)
+                let mut loops = self.cores.iter().filter_map(|core| core.event_loop.as_ref());
+                loops.all(JoinHandle::is_finished)
             }
             None => false,
         }
     }
 
-    /// Whether it has recorded what was written; its streams may have to end still.
+    /// Returns whether the node has recorded what was written. Its streams may still be open.
     pub fn has_recorded(&self) -> bool {
         matches!(self.stopped, Some(Stopping::Draining))
     }
 
-    /// Whether its health says that it serves: what is filled at the start is there, or took too long.
+    /// Returns whether its health reports serving.
     pub fn is_ready(&self) -> bool {
         self.shared.readiness.is_ready()
     }
 
-    /// Extents that it would serve and that the drives do not hold whole, by name: all that can be read at all, past
-    /// the rings.
+    /// Returns the names of extents in the directory whose bytes on the drives are damaged. Reads the drives directly,
+    /// not through the rings; sectors that cannot be read do not count.
     pub fn damaged(&self) -> Vec<String> {
         let directories = self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let mut damaged: Vec<_> = directories
@@ -253,7 +253,7 @@ impl SteppedNode {
         read.is_err() || sectors.all(|(number, sector)| extent.index.check(number, sector).is_ok())
     }
 
-    /// What it says of itself now.
+    /// Returns its counters and gauges.
     pub fn state(&self) -> SteppedState {
         let cores = || self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let fills = self.shared.fills.stats();
@@ -285,15 +285,18 @@ fn credit_rows(core: &Core) -> Vec<u32> {
     rows
 }
 
-/// Runtimes whose clocks differ by less than a step, the last one's being the earliest.
-fn in_step(count: usize, runtime: fn() -> io::Result<Runtime>) -> Result<Vec<Stepped>, NodeError> {
+/// Creates runtimes whose clocks differ by less than a step. The last one has the earliest clock.
+fn runtimes_in_step(
+    count: usize,
+    runtime: fn() -> io::Result<Runtime>,
+) -> Result<Vec<SteppedRuntime>, NodeError> {
     loop {
         let mut made = Vec::with_capacity(count);
         for _ in 0..count {
-            let runtime = runtime().map_err(os("making a runtime"))?;
+            let runtime = runtime().map_err(os_error("making a runtime"))?;
             let now = runtime.block_on(async { Instant::now() });
             let (local, runtime) = (Some(LocalSet::new()), Some(runtime));
-            made.push(Stepped { core: None, local, life: None, runtime, now });
+            made.push(SteppedRuntime { core: None, local, event_loop: None, runtime, now });
         }
         made.reverse();
         if made[0].now - made[count - 1].now < STEP {
@@ -302,7 +305,7 @@ fn in_step(count: usize, runtime: fn() -> io::Result<Runtime>) -> Result<Vec<Ste
     }
 }
 
-impl Stepped {
+impl SteppedRuntime {
     fn local(&self) -> &LocalSet {
         self.local.as_ref().expect("it is there until it is dropped")
     }
@@ -311,11 +314,11 @@ impl Stepped {
         self.runtime.as_ref().expect("it is there until it is dropped")
     }
 
-    /// Runs until `until` is over.
+    /// Runs the runtime until `until` completes.
     fn run<T>(&mut self, until: impl Future<Output = T>) -> T {
-        settle_in(self.core.clone());
+        set_here(self.core.clone());
         let done = self.local().block_on(self.runtime(), until);
-        settle_in(None);
+        set_here(None);
         done
     }
 
@@ -326,12 +329,12 @@ impl Stepped {
     }
 }
 
-impl Drop for Stepped {
-    /// As the core that it is: what its tasks hold is the core's.
+impl Drop for SteppedRuntime {
+    /// Drops the tasks while the core is set, because dropping them may call `here`.
     fn drop(&mut self) {
-        settle_in(self.core.clone());
+        set_here(self.core.clone());
         self.local = None;
         self.runtime = None;
-        settle_in(None);
+        set_here(None);
     }
 }

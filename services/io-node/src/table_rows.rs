@@ -1,6 +1,6 @@
-//! Rows that no drive has, from the table itself: slow, right, and counted.
+//! Reads rows that no drive has from the table itself, which is slow but correct, and counted.
 //!
-//! The taken rows are encoded like a chunk, so that one way of assembling serves rows of both kinds.
+//! The rows are encoded like a chunk, so that the same code assembles rows from drives and tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use wire::{Fault, Reason};
 
-use crate::core::mailbox::{Mailbox, Message};
-use crate::core::{Core, HeldBytes, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::shard::{Core, HeldBytes, RequestNo, RowSource};
 use crate::stages::assemble::REPLY_BYTES_MAX;
-use crate::table::{BoundedRows, Part, Projection};
+use crate::table::{BoundedRows, PackProjection, Projection};
 
-/// Takes rows from tables for all cores, a bounded number of batches at a time.
+/// Reads rows from tables for all cores, for a bounded number of batches at a time.
 pub struct TableReader {
     runtime: Handle,
     running: Arc<Semaphore>,
@@ -28,35 +28,35 @@ pub struct TableReader {
     waiting_max: usize,
 }
 
-/// Rows of one part of a request.
-struct Rows {
+/// The rows of one part of a request.
+struct PartRows {
     projection: Arc<Projection>,
     part: usize,
     addrs: Vec<RowAddr>,
 }
 
-/// The same, and what is needed to read them.
-struct Wanted {
-    rows: Rows,
+/// A read of rows, with its deadline and memory.
+struct TableRead {
+    rows: PartRows,
     deadline: Instant,
-    /// Given back on the core that took it, whatever became of the request meanwhile.
+    /// Sent back to the core that reserved it, which releases it even if the request has ended.
     held: HeldBytes,
 }
 
 impl TableReader {
-    /// At most `running` batches at a time, and `waiting_max` that wait.
+    /// Creates a reader that serves at most `running` batches at a time, with at most `waiting_max` waiting.
     pub fn new(runtime: Handle, running: usize, waiting_max: usize) -> Self {
         let running = Arc::new(Semaphore::new(running));
         Self { runtime, running, waiting: Arc::default(), waiting_max }
     }
 
-    /// Batches that wait for their turn.
+    /// Returns the number of waiting batches.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Takes rows, and sends their image to a core.
-    fn take(&self, wanted: Wanted, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
+    /// Starts to read rows, and sends their image to a core.
+    fn take(&self, wanted: TableRead, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             let what = format!(
@@ -69,10 +69,10 @@ impl TableReader {
         self.runtime.spawn(async move {
             let permit = running.acquire().await;
             waiting.fetch_sub(1, Ordering::Relaxed);
-            let Wanted { rows, held, deadline } = wanted;
+            let TableRead { rows, held, deadline } = wanted;
             let part = rows.part;
             let send = |image, held| {
-                // A core that is gone has no use for it.
+                // Fails if the core has stopped.
                 let _ = to.send(Message::Image { request, part, image, held });
             };
             let late =
@@ -83,7 +83,7 @@ impl TableReader {
             let mut held = Some(held);
             run_to_end(rows.take(), deadline, |image| match image {
                 Some(image) => {
-                    // A panic in a library below is this batch's fault, not silence.
+                    // A panic in a library fails this batch, instead of leaving it unanswered.
                     let panicked =
                         |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
                     send(image.unwrap_or_else(panicked), held.take().unwrap_or_default());
@@ -100,9 +100,9 @@ impl TableReader {
     }
 }
 
-/// Runs `work` on a task of its own, since what computes doesn't look at the time, and gives `answer` what came of it,
-/// or `None` at `deadline`. Returns once the work has ended, which after the deadline is when it next waits: what it
-/// holds is to be held until then.
+/// Runs `work` on its own task, because a long computation would delay a timer on the same task. Calls `answer` with
+/// the outcome, or with `None` at `deadline`. Returns once the work has ended; after the deadline it is aborted, which
+/// takes effect when it next waits. The memory that it uses stays reserved until then.
 async fn run_to_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
     deadline: Instant,
@@ -114,12 +114,12 @@ async fn run_to_end<T: Send + 'static>(
     answer(done);
     if is_late {
         task.abort();
-        // An error says that it was aborted.
+        // The result is only that it was aborted.
         let _ = task.await;
     }
 }
 
-impl Rows {
+impl PartRows {
     async fn take(self) -> Result<Extent, Fault> {
         self.read().await.map_err(|error| fault_of(&error))
     }
@@ -142,7 +142,7 @@ impl Rows {
     }
 }
 
-/// All of a pack's columns, nulls in place of those that weren't taken and won't be looked at.
+/// Returns all of a pack's columns, with nulls for those that were not requested.
 fn widened(taken: &[usize], rows: &RecordBatch, pack: &crate::table::Pack) -> Vec<ArrayRef> {
     let fields = pack.layout.fields().iter().enumerate();
     let column =
@@ -153,17 +153,17 @@ fn widened(taken: &[usize], rows: &RecordBatch, pack: &crate::table::Pack) -> Ve
     fields.map(column).collect()
 }
 
-/// Asks the table for the rows of a request that have no other source. Whether there are any.
+/// Requests the rows whose source is the table. Returns whether the request waits for any.
 ///
 /// # Errors
-/// When too many batches wait for the table.
-pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
+/// Too many batches wait for the table, or there is no memory.
+pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(true) };
-    // Of other parts, which are not back yet.
+    // Bytes reserved for the images of earlier parts.
     let mut asked = 0;
     for part in 0..request.sources.len() {
-        let is_table = |s: &Source| matches!(s, Source::Table(_));
+        let is_table = |s: &RowSource| matches!(s, RowSource::Table(_));
         if request.images[part].is_some() || !request.sources[part].iter().any(is_table) {
             continue;
         }
@@ -177,23 +177,23 @@ pub fn ask(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let columns = &request.projection.parts[part];
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
-        // It is a guess, and a large one must not be refused for ever.
+        // The estimate is rough; without the bound, a large one would always be refused.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory
             .hold(bytes, asked + request.held_bytes())
-            .ok_or_else(|| no_room(core, bytes))?;
+            .ok_or_else(|| out_of_memory(core, bytes))?;
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
         asked += bytes;
-        let wanted = Wanted { rows: Rows { projection, part, addrs }, deadline, held };
+        let wanted = TableRead { rows: PartRows { projection, part, addrs }, deadline, held };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;
     }
     Ok(request.images_left > 0)
 }
 
-/// What reading a row of a part from its table takes in memory, about: Lance's columns, and the image.
-fn read_bytes(projection: &Projection, part: &Part, addr: RowAddr) -> u64 {
+/// Estimates the bytes of memory needed to read a row of a part from its table: Lance's columns, and the image.
+fn read_bytes(projection: &Projection, part: &PackProjection, addr: RowAddr) -> u64 {
     let variable = match part.is_variable {
         true => projection.table.variable_bytes(addr.fragment()),
         false => 0,
@@ -201,7 +201,7 @@ fn read_bytes(projection: &Projection, part: &Part, addr: RowAddr) -> u64 {
     2 * (part.fixed_bytes + variable)
 }
 
-fn no_room(core: &Core, bytes: u64) -> Fault {
+fn out_of_memory(core: &Core, bytes: u64) -> Fault {
     core.stats.shed.add(1);
     let what = format!(
         "there is no memory left to read {bytes} bytes from the table; try again later, or ask for fewer rows a batch"
@@ -209,7 +209,7 @@ fn no_room(core: &Core, bytes: u64) -> Fault {
     Fault::new(Reason::Overloaded, what)
 }
 
-/// Keeps an image. Whether it was the last that the request waited for.
+/// Stores an image. Returns whether the request waits for no other.
 pub fn arrived(core: &Core, no: RequestNo, part: usize, image: Extent, held: HeldBytes) -> bool {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return false };
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn late_work_is_answered_for_in_time_and_waited_for() {
+    async fn late_work_is_answered_at_the_deadline_and_then_awaited() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
         let computing = async move { held.recv().is_ok() };
@@ -239,7 +239,7 @@ mod tests {
         assert!(!work.is_finished(), "it still computes");
         hold.send(()).unwrap();
         work.await.unwrap();
-        // What ends in time is what is answered, and what waits is dropped.
+        // Work that ends in time is answered with its result; work that waits is dropped at the deadline.
         let mut done = None;
         let later = Instant::now() + Duration::from_secs(60);
         run_to_end(async { 7 }, later, |it| done = it.map(Result::unwrap)).await;

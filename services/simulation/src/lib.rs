@@ -1,1 +1,1 @@
-//! Nothing but tests: I/O nodes and their clients from one seed (`tests/seeds`).
+//! Tests only: I/O nodes and their clients, simulated from one seed (`tests/seeds`).

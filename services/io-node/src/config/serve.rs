@@ -1,13 +1,13 @@
-//! Which tables a node serves, as it is configured.
+//! The configuration of the tables that a node serves.
 
 use serde::{Deserialize, Serialize};
 use tables::{TableUri, Tables, UriPrefix, shown};
 
 use super::IoConfig;
 use crate::error::NodeError;
-use crate::table::Served;
+use crate::table::ServedTables;
 
-/// What one table may read beside its own folder.
+/// What one table may read in addition to its own folder.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlsoReadsConfig {
@@ -19,38 +19,38 @@ pub struct AlsoReadsConfig {
 }
 
 impl AlsoReadsConfig {
-    /// The table's URI.
+    /// Returns the table's URI.
     ///
     /// # Errors
-    /// [`NodeError::Config`] for one that names no table.
+    /// [`NodeError::Config`] if it names no table.
     pub fn table(&self) -> Result<TableUri, NodeError> {
-        table("also_reads", &self.uri)
+        table_uri("also_reads", &self.uri)
     }
 }
 
-/// The table that an entry of the list `field` names.
+/// Parses the URI of an entry of the list `field`.
 ///
 /// # Errors
 /// [`NodeError::Config`] with what is wrong with its URI.
-pub fn table(field: &'static str, uri: &str) -> Result<TableUri, NodeError> {
+pub fn table_uri(field: &'static str, uri: &str) -> Result<TableUri, NodeError> {
     TableUri::of_config(uri).map_err(|error| {
         let problem = format!("names no table by `{}`: {error}", shown(uri));
         NodeError::Config { field, problem }
     })
 }
 
-/// Whether the node serves something, and all tables that its other settings name.
+/// Checks that the node serves at least one table, and every table that its other settings name.
 ///
 /// # Errors
-/// [`NodeError::Config`] with the line that is missing.
+/// [`NodeError::Config`] with the missing line.
 pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     let bad = |problem| Err(NodeError::Config { field: "serve", problem });
     let mut named = Vec::new();
     for share in &config.shares {
-        named.push(table("shares", &share.uri)?);
+        named.push(table_uri("shares", &share.uri)?);
     }
     for warm in &config.warm_at_start {
-        named.push(table("warm_at_start", &warm.uri)?);
+        named.push(table_uri("warm_at_start", &warm.uri)?);
     }
     for also in &config.also_reads {
         named.push(also.table()?);
@@ -74,10 +74,10 @@ pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     }
 }
 
-/// Has every table named as caches and quotas know it, without symbolic links, and returns what is served. A path that
-/// can't be looked up now stays as it is.
-pub async fn resolve(config: &mut IoConfig, tables: &dyn Tables) -> Served {
-    let served = Served::resolved(&config.serve, tables).await;
+/// Replaces the URI of each configured table by its canonical form, without symbolic links, and returns the served
+/// tables. A path that cannot be looked up now is left unchanged.
+pub async fn resolve(config: &mut IoConfig, tables: &dyn Tables) -> ServedTables {
+    let served = ServedTables::resolved(&config.serve, tables).await;
     let uris = config.shares.iter_mut().map(|share| &mut share.uri);
     for uri in uris.chain(config.warm_at_start.iter_mut().map(|warm| &mut warm.uri)) {
         if let Ok(named) = TableUri::of_config(uri) {

@@ -1,11 +1,11 @@
-//! What tables may count on of a node's drives, as it is configured.
+//! The configuration of shares: guarantees and quotas of tables on a node's drives.
 
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::IoConfig;
-use super::serve::table;
+use super::serve::table_uri;
 use crate::error::NodeError;
 use crate::fill::{OTHERS_MIN, Share, held_max_sectors};
 use crate::table::{label, table_tag};
@@ -17,33 +17,33 @@ use tables::TableUri;
 pub struct ShareConfig {
     /// The table.
     pub uri: String,
-    /// Bytes of it that others' fills leave on the drives, once they are there.
+    /// Guarantee: bytes of the table that fills of other tables do not evict once they are on the drives.
     #[serde(default)]
     pub minimum: ByteSize,
-    /// Bytes of it that are on the drives at most.
+    /// Quota: the maximum bytes of the table on the drives.
     #[serde(default)]
     pub maximum: Option<ByteSize>,
-    /// Whether nothing of it is let go: past `maximum`, which has to be given, it is filled no further.
+    /// Whether the table is never evicted. It needs a `maximum`, beyond which it is not filled.
     #[serde(default)]
     pub pinned: bool,
 }
 
 impl ShareConfig {
-    /// What the table is called where anyone may read it.
+    /// Returns the table's label, which may be public.
     pub fn label(&self) -> String {
         TableUri::of_config(&self.uri).map_or_else(|_| String::new(), |uri| label(&uri))
     }
 
-    /// The table, and its share.
+    /// Returns the table's tag and its share.
     ///
     /// # Errors
-    /// [`NodeError::Config`] for what contradicts itself.
+    /// [`NodeError::Config`] if the values contradict each other.
     pub fn share(&self, segment: ByteSize) -> Result<(TableTag, Share), NodeError> {
         let bad = |what: String| {
             let problem = format!("of {}: {what}", self.uri);
             Err(NodeError::Config { field: "shares", problem })
         };
-        let uri = table("shares", &self.uri)?;
+        let uri = table_uri("shares", &self.uri)?;
         let minimum = match (self.pinned, self.maximum, self.minimum.as_u64()) {
             (true, Some(maximum), 0) => maximum,
             (true, None, _) => {
@@ -73,34 +73,34 @@ impl ShareConfig {
     }
 }
 
-/// The shares of all tables that have one.
+/// Returns the shares of all tables that have one.
 ///
 /// # Errors
-/// [`NodeError::Config`] for the first that contradicts itself, or a table that is there twice.
+/// [`NodeError::Config`] for the first share that contradicts itself, or a table that occurs twice.
 pub fn shares(config: &IoConfig) -> Result<Vec<(TableTag, Share)>, NodeError> {
     let mut shares: Vec<(TableTag, Share)> = Vec::with_capacity(config.shares.len());
     for share in &config.shares {
-        let (tag, of) = share.share(config.segment)?;
+        let (tag, table_share) = share.share(config.segment)?;
         if shares.iter().any(|(other, _)| *other == tag) {
             let problem = format!("names {} twice", share.uri);
             return Err(NodeError::Config { field: "shares", problem });
         }
-        shares.push((tag, of));
+        shares.push((tag, table_share));
     }
     Ok(shares)
 }
 
-/// Whether drives of so many sectors have what the shares promise.
+/// Checks that drives with `drive_sectors` sectors have space for the guarantees.
 ///
 /// # Errors
-/// [`NodeError::Config`] with what is promised, and what can be.
+/// [`NodeError::Config`] with the sum of the guarantees and its maximum.
 pub fn check_promised(
     shares: &[(TableTag, Share)],
     segment: ByteSize,
     drive_sectors: &[u64],
 ) -> Result<(), NodeError> {
     let segment_sectors = segment.as_u64() / SECTOR_BYTES as u64;
-    // A table that isn't pinned holds up to an extent more than its minimum.
+    // A table that is not pinned may hold up to one extent more than its minimum.
     let promised = shares
         .iter()
         .filter(|(_, share)| share.guarantee > 0)
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_checked_and_its_table_has_one_name() {
+    fn a_share_is_checked_and_its_table_has_one_tag() {
         let (tag, of) = share(r#"{"uri": "s3://b/t/", "minimum": "2MiB"}"#).unwrap();
         assert_eq!((of.guarantee, of.quota, of.is_pinned), (512, u64::MAX, false));
         assert_eq!(share(r#"{"uri": "s3://b/t", "maximum": "2MiB"}"#).unwrap().0, tag);
@@ -161,7 +161,7 @@ mod tests {
     fn more_than_can_be_promised_is_refused_with_what_can() {
         let share = |guarantee, is_pinned| Share { guarantee, quota: u64::MAX, is_pinned };
         let segment = ByteSize::mib(1);
-        // Ten segments of a MiB behind the head: four MiB can be promised.
+        // Ten segments of 1 MiB behind the head: 4 MiB can be guaranteed.
         let drive = [crate::slab::HEAD_SECTORS + 10 * 256];
         let check = |shares: &[(TableTag, Share)]| check_promised(shares, segment, &drive);
         check(&[(TableTag(1), share(1024, true))]).unwrap();

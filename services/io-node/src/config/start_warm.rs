@@ -1,10 +1,10 @@
-//! What is filled before a node says that it serves, as it is configured.
+//! The configuration of the fills that must end before a node reports serving.
 
 use serde::{Deserialize, Serialize};
 use tables::TableUri;
 
-use super::serve::table;
-use super::twice;
+use super::duplicate;
+use super::serve::table_uri;
 use crate::error::NodeError;
 use crate::table::label;
 
@@ -17,23 +17,25 @@ pub struct StartWarmConfig {
     /// Its version; 0 for the latest.
     #[serde(default)]
     pub version: u64,
-    /// Columns whose packs are filled; all if empty.
+    /// The columns whose packs are filled; all if empty.
     #[serde(default)]
     pub columns: Vec<String>,
 }
 
 impl StartWarmConfig {
-    /// What the table is called where anyone may read it.
+    /// Returns the table's label, which may be public.
     pub fn label(&self) -> String {
         TableUri::of_config(&self.uri).map_or_else(|_| String::new(), |uri| label(&uri))
     }
 
+    /// Checks the URI and the columns.
+    ///
     /// # Errors
-    /// [`NodeError::Config`] for no URI, or a column that is there twice.
+    /// [`NodeError::Config`] if the URI names no table, or a column occurs twice.
     pub fn check(&self) -> Result<(), NodeError> {
         let bad = |problem| Err(NodeError::Config { field: "warm_at_start", problem });
-        table("warm_at_start", &self.uri)?;
-        match twice(&self.columns) {
+        table_uri("warm_at_start", &self.uri)?;
+        match duplicate(&self.columns) {
             Some(column) => bad(format!("of {} names column `{column}` twice", self.uri)),
             None => Ok(()),
         }

@@ -22,9 +22,9 @@ use tokio::task::LocalSet;
 use super::chunk::Chunk;
 use super::{DriveState, FillHandle, FillLimits, FillOutcome, FillThreads, Filler, Share, Shares};
 use crate::config::Admission;
-use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::{Directory, Extent};
 use crate::error::NodeError;
+use crate::shard::mailbox::{Mailbox, Message};
 use crate::slab::{Claim, HEAD_SECTORS, Superblock, take};
 
 pub(super) const SEGMENT_SECTORS: u64 = 32;

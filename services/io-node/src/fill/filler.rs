@@ -41,8 +41,8 @@ use super::transfers::Transfers;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
 use crate::config::Admission;
-use crate::core::mailbox::Mailbox;
 use crate::directory::Extent;
+use crate::shard::mailbox::Mailbox;
 use crate::slab::{FoundJournal, Superblock};
 
 /// The allowance for rewriting hot extents accumulates up to this many segments.

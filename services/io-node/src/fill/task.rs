@@ -14,8 +14,8 @@ use super::health::{ExtentError, JournalError};
 use super::segments::SegmentNo;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
-use crate::core::mailbox::{Mailbox, Message};
 use crate::directory::Extent;
+use crate::shard::mailbox::{Mailbox, Message};
 
 /// A step's report.
 pub enum Step {

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::{DriveGauges, FillerMessage};
 use super::health::DriveState;
 use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
-use crate::core::mailbox::{Mailbox, Message};
+use crate::shard::mailbox::{Mailbox, Message};
 
 /// The delay before a transfer is tried again that a core's ring had no space for.
 const RETRY: Duration = Duration::from_millis(5);

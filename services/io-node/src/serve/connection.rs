@@ -1,19 +1,20 @@
-//! A connection on its way to the core that is to serve it.
+//! An accepted connection on its way to the core that will serve it.
 
 use connections::{Carrier, Connection, Lifetimes, Served};
 
-use crate::core::here;
+use crate::shard::here;
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub enum Accepted {
     /// Over TCP.
     Socket(Box<connections::Accepted>),
-    /// Over a network that is simulated.
+    /// Over a simulated network.
     Simulated(Box<dyn Carrier>),
 }
 
 impl Accepted {
-    /// The connection on the runtime of this thread, a core's; `None` if it can't be served.
+    /// Registers the connection with the runtime of this thread, which is a core's. Returns `None` if it cannot be
+    /// served.
     pub fn adopt(self) -> Option<Served> {
         match self {
             Self::Socket(accepted) => accepted.adopt(),

@@ -1,4 +1,4 @@
-//! Describe: the node's shape and counters.
+//! The Describe call: the node's configuration, counters and gauges.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -7,16 +7,16 @@ use address::{DriveNo, SECTOR_BYTES, TableTag};
 use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 
 use crate::config::shares;
-use crate::core::CoreSnapshot;
 use crate::fill::{DriveState, Holding};
 use crate::metrics::{batch_times, directory_bytes, read_times};
-use crate::node::Shared;
+use crate::node::NodeState;
+use crate::shard::CoreSnapshot;
 use crate::slab::drive_name;
 
-/// Asks every core and adds up.
-pub async fn describe(shared: &Shared) -> DescribeResponse {
+/// Collects the description from all cores and the filler.
+pub async fn describe(shared: &NodeState) -> DescribeResponse {
     let cores = shared.snapshots().await;
-    // Before what drives and fills say: of a loss that tables show the reason is then told too.
+    // Read before the state of drives and fills, so that the reason for a loss that tables show is included.
     let tables = tables(shared).await;
     let fills = shared.fills.stats();
     let process = (shared.usage)();
@@ -50,11 +50,11 @@ pub async fn describe(shared: &Shared) -> DescribeResponse {
     }
 }
 
-/// Those with extents or a share, the largest first.
-async fn tables(shared: &Shared) -> Vec<TableUse> {
+/// Returns the tables that have extents or a share, the largest first.
+async fn tables(shared: &NodeState) -> Vec<TableUse> {
     let mut holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
     let mut tables = Vec::with_capacity(holdings.len());
-    // Checked when the node started.
+    // The shares were checked when the node started.
     for (config, (tag, _)) in
         shared.config.shares.iter().zip(shares(&shared.config).unwrap_or_default())
     {
@@ -86,9 +86,9 @@ fn table(tag: TableTag, holding: Holding) -> TableUse {
     }
 }
 
-/// The engine in use, and why it is not io_uring if it isn't.
+/// Returns the engine in use, and the reason if it is not io_uring.
 fn engine() -> (String, String) {
-    let core = crate::core::here();
+    let core = crate::shard::here();
     let engine = &core.ring.describe().engine;
     let why = match engine {
         ring::EngineInUse::Pread { instead_of_io_uring: Some(why), .. } => why.to_string(),
@@ -99,8 +99,8 @@ fn engine() -> (String, String) {
     (engine.name().into(), why)
 }
 
-fn drives(shared: &Shared) -> Vec<Drive> {
-    let core = crate::core::here();
+fn drives(shared: &NodeState) -> Vec<Drive> {
+    let core = crate::shard::here();
     let transfers = &core.ring.describe().transfers_in_flight_max;
     let drive = |(at, slab): (usize, &ring::SlabFile)| Drive {
         path: drive_name(DriveNo(at as u16), slab.path()),

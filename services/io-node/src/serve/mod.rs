@@ -1,8 +1,8 @@
-//! The edge: `bireme.fetch.v1` over gRPC, one server a core.
+//! Serves `bireme.fetch.v1` over gRPC, with one server per core.
 
 mod connection;
 mod describe;
-mod edge;
+mod other_calls;
 mod reply_body;
 mod server;
 mod stream;
@@ -14,25 +14,25 @@ use connections::{ServeOptions, Served};
 use tokio::sync::{mpsc, watch};
 use tonic::service::Routes;
 
-use crate::core::here;
-use crate::readiness::State;
+use crate::readiness::ReadinessState;
+use crate::shard::here;
 
 pub use stream::{Opening, opened};
 
 pub use connection::Accepted;
 
-use server::{FetchServer, rule};
+use server::{FetchServer, call_rule};
 
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// Calls at the same time on one connection.
+/// The maximum number of concurrent calls on one connection.
 const STREAMS_A_CONNECTION: u32 = 1024;
 
 /// The service's full name.
 const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
-/// Serves the connections dealt to this core, until told to stop and all streams have ended.
+/// Serves the connections dealt to this core. Returns after `stopping` became true and all streams have ended.
 pub async fn serve(
     connections: mpsc::UnboundedReceiver<Served>,
     mut stopping: watch::Receiver<bool>,
@@ -46,7 +46,8 @@ pub async fn serve(
     }
     let (gate, mut end) = (health.clone(), stopping.clone());
     tokio::spawn(async move {
-        let is_ready = async { states.wait_for(|&state| state == State::Ready).await.is_ok() };
+        let is_ready =
+            async { states.wait_for(|&state| state == ReadinessState::Ready).await.is_ok() };
         let ends = async { end.wait_for(|&stop| stop).await.is_ok() };
         tokio::select! {
             biased;
@@ -58,14 +59,14 @@ pub async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The descriptors hold both tiers' services.
+        // The descriptors contain the services of both tiers.
         .with_service_name(FETCH_SERVICE)
         .with_service_name("grpc.health.v1.Health")
         .build_v1();
     let reflection = match reflection {
         Ok(reflection) => Some(reflection),
         Err(error) => {
-            tracing::error!(%error, "no server reflection");
+            tracing::error!(%error, "server reflection is unavailable");
             None
         }
     };
@@ -81,11 +82,11 @@ pub async fn serve(
     }
     let options = ServeOptions {
         memory: Arc::clone(&here().traffic_memory),
-        rules: Arc::new(rule),
+        rules: Arc::new(call_rule),
         frame_bytes: Some(FRAME_BYTES),
         streams_max: STREAMS_A_CONNECTION,
         give_back,
-        // Clients ask often enough.
+        // Clients send keep-alives themselves.
         keep_alive: None,
     };
     connections::serve(connections, routes, options, stopped).await;

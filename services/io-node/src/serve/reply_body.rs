@@ -1,4 +1,4 @@
-//! What a Fetch stream sends, as the body of an HTTP/2 response.
+//! The messages of a Fetch stream as the body of an HTTP/2 response.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use tonic::Status;
 use wire::grpc_pieces;
 
 use super::stream::has_left;
-use crate::core::{HeldBytes, Outgoing, SessionNo, here};
+use crate::shard::{HeldBytes, Outgoing, SessionNo, here};
 
-/// The messages of one stream, each in pieces; then its status.
+/// The messages of one stream, each in pieces, and then its status.
 pub struct ReplyBody {
     session: SessionNo,
     messages: mpsc::UnboundedReceiver<Outgoing>,
-    /// Brings a status if the stream is to end with one.
+    /// Receives a status if the stream is to end with an error.
     ending: mpsc::Receiver<Status>,
     pieces: VecDeque<Bytes>,
-    /// Of the message that the pieces are of.
+    /// The memory of the message that the pieces belong to.
     held: Option<HeldBytes>,
     has_ended: bool,
 }
 
 impl ReplyBody {
-    /// The answers of `session`.
+    /// Creates the body of `session`'s response.
     pub fn new(
         session: SessionNo,
         messages: mpsc::UnboundedReceiver<Outgoing>,
@@ -38,13 +38,13 @@ impl ReplyBody {
         Self { session, messages, ending, pieces, held: None, has_ended: false }
     }
 
-    /// The next piece of what is being sent.
+    /// Returns the next piece of the current message.
     fn next_piece(&mut self) -> Option<Bytes> {
         let piece = self.pieces.pop_front()?;
         if !self.pieces.is_empty() {
             return Some(piece);
         }
-        // HTTP/2 has it from now on, and keeps it for as long as the reader is slow.
+        // The last piece takes the memory along: HTTP/2 keeps the pieces for as long as the reader is slow.
         Some(match self.held.take() {
             Some(held) => held.with(piece),
             None => piece,
@@ -84,7 +84,7 @@ impl Body for ReplyBody {
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
             }
-            // The session is gone; what ended it may have a status to send.
+            // The session was removed, perhaps because of an error whose status is to be sent.
             None => {
                 let status = ready!(self.ending.poll_recv(cx));
                 let status = status.unwrap_or_else(|| Status::ok(""));

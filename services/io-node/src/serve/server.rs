@@ -1,7 +1,7 @@
-//! The gRPC server of a core: tonic's own, but for what Fetch streams send.
+//! The gRPC server of a core: tonic's, except for the responses of Fetch streams.
 //!
-//! tonic encodes each message into a buffer of its own before it becomes HTTP/2 frames; the rows of a reply
-//! go into frames as they are ([`ReplyBody`]).
+//! tonic copies each message into a buffer before it becomes HTTP/2 frames. The rows of a reply go into frames without
+//! that copy ([`ReplyBody`]).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
 use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX};
 
-use super::edge::Edge;
+use super::other_calls::OtherCalls;
 use super::reply_body::ReplyBody;
 use super::stream;
-use crate::node::Shared;
+use crate::node::NodeState;
 
-/// The largest Warm, in bytes: very many ranges.
+/// The largest Warm request, in bytes: it may list very many chunks or rows.
 const WARM_BYTES_MAX: usize = 1 << 20;
 
-/// What holds for the call at `path`.
-pub fn rule(path: &str) -> CallRule {
+/// Returns the rule for the call at `path`.
+pub fn call_rule(path: &str) -> CallRule {
     match path {
         FETCH_PATH => CallRule::of(REQUEST_BYTES_MAX).talking(),
-        // A Warm of all of a large table takes hours.
+        // A Warm of a large table may take hours.
         WARM_PATH => CallRule::of(WARM_BYTES_MAX).outlasting(),
         _ => CallRule::of_path(path),
     }
@@ -46,19 +46,19 @@ const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 /// `bireme.fetch.v1.FetchService`.
 #[derive(Clone)]
 pub struct FetchServer {
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     stopping: watch::Receiver<bool>,
-    rest: FetchServiceServer<Edge>,
+    other_calls: FetchServiceServer<OtherCalls>,
 }
 
 impl FetchServer {
-    /// Serves until told to stop.
-    pub fn new(shared: Arc<Shared>, stopping: watch::Receiver<bool>) -> Self {
-        let edge = Edge { shared: Arc::clone(&shared), stopping: stopping.clone() };
-        let rest = FetchServiceServer::new(edge)
+    /// Creates the server. Its streams end after `stopping` becomes true.
+    pub fn new(shared: Arc<NodeState>, stopping: watch::Receiver<bool>) -> Self {
+        let calls = OtherCalls { shared: Arc::clone(&shared), stopping: stopping.clone() };
+        let other_calls = FetchServiceServer::new(calls)
             .max_decoding_message_size(WARM_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Self { shared, stopping, rest }
+        Self { shared, stopping, other_calls }
     }
 
     fn fetch(&self, request: http::Request<Body>) -> http::Response<Body> {
@@ -97,11 +97,11 @@ impl Service<http::Request<Body>> for FetchServer {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         match request.uri().path() {
             FETCH_PATH => std::future::ready(Ok(self.fetch(request))).boxed(),
-            _ => self.rest.call(request),
+            _ => self.other_calls.call(request),
         }
     }
 }
 
 impl NamedService for FetchServer {
-    const NAME: &'static str = <FetchServiceServer<Edge> as NamedService>::NAME;
+    const NAME: &'static str = <FetchServiceServer<OtherCalls> as NamedService>::NAME;
 }

@@ -1,4 +1,4 @@
-//! One Fetch stream: its credits, its projections, its batches.
+//! A Fetch stream: its credits, projections and batches.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,41 +15,43 @@ use wire::fetch::{Batch, FetchRequest, Open, Opened, Retire, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
-use crate::core::mailbox::Message;
-use crate::core::{Core, Handle, HeldBytes, HeldProjection, Outgoing, Session, SessionNo, here};
 use crate::error::fault_of;
 use crate::fetch::fetch;
-use crate::node::Shared;
+use crate::node::NodeState;
+use crate::shard::mailbox::Message;
+use crate::shard::{
+    Core, HeldBytes, HeldProjection, Outgoing, ProjectionHandle, Session, SessionNo, here,
+};
 use crate::stages::reply;
 use crate::table::Projection;
 
-/// The protocol's revision within v1.
+/// The revision of the protocol within v1.
 const REVISION: u32 = 1;
 
-/// What a row of a batch holds from its arrival to its reply: its address, its source and its piece.
+/// Bytes that a row of a batch holds from its arrival to its reply: its address, source and piece.
 const ROW_BYTES: u64 = 64;
 
-/// What the answer to an Open takes until the client has read it, beside a schema or a long fault.
+/// Bytes of the answer to an Open until the client has read it, without the schema or a long fault.
 const OPENED_BYTES: u64 = 1 << 10;
 
-/// Bytes of the text of a fault that is kept for the batches of a projection that could not be opened, and of each of
-/// its values: it is repeated for each batch.
+/// The maximum bytes of the message, and of each metadata value, of the fault of a projection that failed to open. The
+/// fault is the answer to each of the projection's batches.
 const FAULT_BYTES_MAX: usize = 512;
 const VALUE_BYTES_MAX: usize = 256;
 
-/// What came of opening a projection.
+/// The outcome of opening a projection.
 pub struct Opening {
     /// The projection.
     pub projection: Result<Arc<Projection>, Fault>,
-    /// The memory that the handle holds for as long as it is open.
+    /// The memory that the handle holds while it is open.
     pub held: HeldProjection,
-    /// The memory that the answer holds until it has left.
+    /// The memory that the answer holds until it is handed to the connection.
     pub answer_held: HeldBytes,
 }
 
-/// Opens a stream on this core: what it answers.
+/// Opens a stream on this core. Returns the body of its response.
 pub fn begin(
-    shared: &Shared,
+    shared: &NodeState,
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
     connection: &Connection,
@@ -67,18 +69,18 @@ pub fn begin(
     let session = Session::new(replies, config.credit_rows, Arc::clone(connection.holder()));
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
-    // Ends the answers with a status once the asking has broken the protocol.
+    // Carries the status that ends the response if the client violates the protocol.
     let (ending, ended) = mpsc::channel(1);
     tokio::spawn(listen(no, asked, arriving, ending, [stopping, connection.retires()]));
     ReplyBody::new(no, answers, ended)
 }
 
-/// A message of the stream leaves: its rows may be asked for again.
+/// Notes that a message of the stream was handed to the connection, which returns its credits.
 pub fn has_left(no: SessionNo, credit_rows: u32, is_counted: bool) {
-    with(&here(), no, |session| session.has_left(credit_rows, is_counted));
+    with_session(&here(), no, |session| session.has_left(credit_rows, is_counted));
 }
 
-/// Takes what the client asks for until it hangs up; then nothing of the stream is left.
+/// Handles the client's messages until it closes the stream, and then removes everything that belongs to the stream.
 async fn listen(
     no: SessionNo,
     mut asked: Streaming<FetchRequest>,
@@ -86,7 +88,7 @@ async fn listen(
     ending: mpsc::Sender<Status>,
     [mut stopping, mut retires]: [watch::Receiver<bool>; 2],
 ) {
-    // Also after a panic: what a stream leaves would hold places in the directory for ever.
+    // Also ends the stream after a panic: requests left behind would hold places in the directory for ever.
     let _end = End(no);
     let mut is_retired = false;
     let outcome = loop {
@@ -95,7 +97,9 @@ async fn listen(
             _ = stopping.wait_for(|&stop| stop) => break Ok(()),
             _ = retires.wait_for(|&retires| retires), if !is_retired => {
                 is_retired = true;
-                with(&here(), no, |session| session.send(Answer::Retire(Retire {}), 0, None));
+                with_session(&here(), no, |session| {
+                    session.send(Answer::Retire(Retire {}), 0, None)
+                });
                 continue;
             }
             message = asked.message() => message,
@@ -103,13 +107,13 @@ async fn listen(
         match message {
             Ok(Some(request)) => {
                 arriving.taken();
-                let obeyed = obey(&here(), no, request.kind);
+                let obeyed = handle_request(&here(), no, request.kind);
                 if let Err(fault) = obeyed {
                     break Err(Status::from(fault));
                 }
             }
             Ok(None) => break Ok(()),
-            // Of a client that has gone nobody reads it.
+            // If the client is gone, nobody reads the status.
             Err(status) => break Err(status),
         }
     };
@@ -130,7 +134,7 @@ impl Drop for End {
     }
 }
 
-/// Waits until every batch of a stream is answered; the client's going away ends it too.
+/// Waits until every batch of a stream is answered, or the client is gone.
 async fn finish(no: SessionNo) {
     while let Some(replies) = unfinished(no) {
         tokio::select! {
@@ -141,25 +145,25 @@ async fn finish(no: SessionNo) {
     }
 }
 
-/// Where the replies of a stream go that has batches under way.
+/// Returns the sender of a stream's replies if it has batches under way.
 fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     let core = here();
     let mut sessions = core.sessions.borrow_mut();
     sessions.get_mut(no).filter(|session| session.is_busy()).map(|s| s.replies.clone())
 }
 
-/// How often a closing stream looks whether its last batches are answered.
+/// How often a closing stream checks whether its last batches are answered.
 const FINISH_POLL: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// Does what one message asks for. An error ends the stream.
-fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
+/// Handles one message of the client. An error ends the stream.
+fn handle_request(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
     match kind {
         Some(Asked::Open(open)) => begin_open(core, no, open),
         Some(Asked::Batches(batches)) => {
             batches.batches.into_iter().try_for_each(|batch| take_batch(core, no, batch))
         }
         Some(Asked::Close(close)) => {
-            let waiting = with(core, no, |session| session.close(close.handle));
+            let waiting = with_session(core, no, |session| session.close(close.handle));
             let closed = Fault::new(Reason::BadProtocol, "its projection was closed");
             for (batch, held) in waiting.unwrap_or_default() {
                 let rows = batch.row_addrs.len();
@@ -177,22 +181,24 @@ fn obey(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
 
 fn cancel_batch(core: &Core, no: SessionNo, id: u64) {
     let cancelled = Fault::new(Reason::Cancelled, "the caller cancelled the batch");
-    let request = with(core, no, |session| session.batches.get(&id).copied()).flatten();
+    let request = with_session(core, no, |session| session.batches.get(&id).copied()).flatten();
     if let Some(request) = request {
         core.stats.dropped.add(1);
         reply::fail(core, request, cancelled);
-    } else if let Some(waited) = with(core, no, |session| session.stop_waiting(id)).flatten() {
+    } else if let Some(waited) =
+        with_session(core, no, |session| session.stop_waiting(id)).flatten()
+    {
         let (batch, held) = waited;
         core.stats.dropped.add(1);
         reply::refuse(core, no, id, batch.row_addrs.len(), cancelled, Some(held));
     }
 }
 
-fn with<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+fn with_session<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     core.sessions.borrow_mut().get_mut(no).map(work)
 }
 
-/// Takes a batch against its stream's credits and starts it, or lets it wait for its projection.
+/// Deducts a batch's credits and starts it, or queues it until its projection is open.
 fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault> {
     let (id, rows) = (batch.id, batch.row_addrs.len());
     let held = core.traffic_memory.hold(batch_bytes(&batch), 0);
@@ -224,16 +230,18 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
             return Ok(());
         };
         match session.handle_mut(batch.handle) {
-            Some(Handle::Opening { waiting, .. }) => {
+            Some(ProjectionHandle::Opening { waiting, .. }) => {
                 if let Some(rerank) = &mut batch.rerank {
-                    // It is a part of its message, which would be kept whole.
+                    // The vector is a slice of its message, all of which it would keep in memory.
                     rerank.vector = Bytes::copy_from_slice(&rerank.vector);
                 }
                 waiting.push((batch, held));
                 return Ok(());
             }
-            Some(Handle::Open { projection, .. }) => Ok((Arc::clone(projection), batch, held)),
-            Some(Handle::Failed { fault, .. }) => Err((fault.clone(), held)),
+            Some(ProjectionHandle::Open { projection, .. }) => {
+                Ok((Arc::clone(projection), batch, held))
+            }
+            Some(ProjectionHandle::Failed { fault, .. }) => Err((fault.clone(), held)),
             None => {
                 let what = format!("handle {} is not open on this stream", batch.handle);
                 Err((Fault::new(Reason::BadProtocol, what), held))
@@ -247,16 +255,16 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
     Ok(())
 }
 
-/// What a batch holds, from its arrival to its reply.
+/// Returns the bytes that a batch holds from its arrival to its reply.
 fn batch_bytes(batch: &Batch) -> u64 {
     let vector = batch.rerank.as_ref().map_or(0, |rerank| rerank.vector.len());
     let rows = batch.row_addrs.len() as u64 * ROW_BYTES;
     reply::BATCH_BYTES + rows + (vector + batch.traceparent.len()) as u64
 }
 
-/// Has a projection opened in the background; the core's mailbox brings it back.
+/// Opens a projection in the background. The outcome arrives in the core's mailbox.
 fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
-    let Some(opening) = with(core, no, |session| session.open(open.handle)) else {
+    let Some(opening) = with_session(core, no, |session| session.open(open.handle)) else {
         return Ok(());
     };
     let serial = opening?;
@@ -274,7 +282,7 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
         let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = projection.unwrap_or_else(panicked);
-        // A core that has stopped has no use for it.
+        // Fails if the core has stopped.
         let opening = Opening { projection, held, answer_held };
         let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, serial, opening });
         drop(under_way);
@@ -293,7 +301,7 @@ async fn project(tables: &crate::table::Registry, open: &Open) -> Result<Arc<Pro
     Ok(Arc::new(projection))
 }
 
-/// A projection is open, or can't be: tells the client, and starts the batches that waited.
+/// Handles the outcome of opening a projection: answers the client, and starts or refuses the batches that waited.
 pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Opening) {
     let Opening { projection, held, answer_held } = opening;
     let opened = projection.and_then(|projection| {
@@ -316,10 +324,12 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
         }
     };
     let state = match &projection {
-        Ok(projection) => Handle::Open { projection: Arc::clone(projection), _held: held },
-        Err(fault) => Handle::Failed { fault: fault.clone(), _held: held },
+        Ok(projection) => {
+            ProjectionHandle::Open { projection: Arc::clone(projection), _held: held }
+        }
+        Err(fault) => ProjectionHandle::Failed { fault: fault.clone(), _held: held },
     };
-    let waiting = with(core, no, |session| {
+    let waiting = with_session(core, no, |session| {
         let waiting = session.opened(handle, serial, state)?;
         session.send(Answer::Opened(answer), 0, Some(answer_held.and(room)));
         Some(waiting)
@@ -335,7 +345,7 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
     }
 }
 
-/// A fault that fits the memory of a reply.
+/// Shortens a fault so that it fits the memory of a reply.
 fn brief(mut fault: Fault) -> Fault {
     let end = fault.message.floor_char_boundary(FAULT_BYTES_MAX);
     fault.message.truncate(end);
@@ -350,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_charged_for_all_that_came_with_it() {
+    fn a_batch_is_charged_for_its_rows_vector_and_trace() {
         let rerank = Rerank { vector: vec![0; 1 << 20].into(), ..Rerank::default() };
         let batch = Batch {
             row_addrs: vec![1; 10],
@@ -363,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_each_batch_repeats_is_brief() {
+    fn a_fault_that_each_batch_repeats_is_shortened() {
         let long = "\u{fffd}".repeat(600);
         let fault =
             Fault::new(Reason::BadArgument, &*long).with("column", &long).with("table", "a");

@@ -1,4 +1,4 @@
-//! Warm: fills chunks ahead of their use.
+//! The Warm call: fills chunks before they are requested.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use wire::{Fault, Reason};
 
 use crate::error::fault_of;
 use crate::fill::Pace;
-use crate::node::Shared;
+use crate::node::NodeState;
 use crate::warm::{ChunkSelection, WarmPlan};
 
-/// Starts to fill; progress comes over the stream, the last message when all is done.
+/// Starts to fill. The stream reports progress, and its last message is sent when all fills have ended.
 ///
 /// # Errors
-/// A table, version or column that isn't there; a chunk or row that isn't.
+/// A table, version, column, chunk or row does not exist.
 pub async fn begin(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     request: WarmRequest,
     stopping: watch::Receiver<bool>,
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
     let pace = Pace::new(request.bytes_per_s, Instant::now());
-    // Lake's work is no core's.
+    // Opening a table does not run on a core's thread.
     let work = shared.background.spawn(work(Arc::clone(shared), request)).await;
     let work = work.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::from)?;
     let (progress, stream) = mpsc::channel(4);
@@ -32,7 +32,7 @@ pub async fn begin(
     Ok(ReceiverStream::new(stream))
 }
 
-async fn work(shared: Arc<Shared>, request: WarmRequest) -> Result<WarmPlan, Fault> {
+async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, Fault> {
     let WarmRequest { table_uri, version, columns, chunks, identity, rows, .. } = request;
     let which = match (chunks.is_empty(), rows.is_empty()) {
         (true, true) => ChunkSelection::All,
@@ -47,9 +47,9 @@ async fn work(shared: Arc<Shared>, request: WarmRequest) -> Result<WarmPlan, Fau
     WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }
 
-/// Fills all and tells how far it is; stops when nobody listens any more.
+/// Fills the chunks and reports progress. Stops if the caller is gone.
 async fn fill(
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     work: WarmPlan,
     pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
@@ -57,7 +57,7 @@ async fn fill(
 ) {
     let report = |now: &WarmProgress| match progress.try_send(Ok(now.clone())) {
         Err(mpsc::error::TrySendError::Closed(_)) => false,
-        // A slow listener sees fewer steps, and holds nothing up.
+        // A slow caller receives fewer reports, and delays nothing.
         Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => true,
     };
     let last = tokio::select! {
@@ -69,6 +69,6 @@ async fn fill(
         }
         last = work.fill(&shared.fills, shared.config.fills, pace, report) => Ok(last),
     };
-    // A caller that has gone needs no end.
+    // Fails if the caller is gone.
     let _ = progress.send(last).await;
 }

@@ -1,23 +1,23 @@
-//! Admit: whether a batch can be answered in time, before it costs anything.
+//! Admit: decides whether a batch can be answered in time, before it costs anything.
 //!
-//! A queue that is longer than deadlines are does not make a node faster: each batch would be begun, and its
-//! deadline pass meanwhile. So a batch that would have to wait for most of its time is shed when it arrives,
-//! with a hint to try again, and those that were admitted are answered.
+//! If the queue is longer than the deadlines, every batch is started and then misses its deadline. A batch that
+//! would spend most of its time in the queue is therefore shed on arrival, with a hint to try again, so that the
+//! admitted batches are answered.
 
 use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use super::read::Priority;
-use crate::core::Core;
+use crate::shard::Core;
 
-/// The share of a batch's time that it may wait for its turn, in tenths; what is left is for its reads,
-/// its way back, and a drive that turns slower than it was: reads for a batch that is late are lost to the others.
+/// The share of a batch's time that it may spend in the queue, in tenths. The rest is for its reads, its reply, and a
+/// drive that becomes slower: reads for a batch that misses its deadline delay the others for nothing.
 const WAIT_TENTHS: u32 = 6;
 
-/// Lets in a batch of `rows` rows, or sheds it.
+/// Admits a batch of `rows` rows, or sheds it.
 ///
 /// # Errors
-/// `OVERLOADED` when too many rows wait, or would for too long.
+/// `OVERLOADED` if too many rows wait, or the batch would wait too long.
 pub fn admit(
     core: &Core,
     rows: usize,
@@ -27,7 +27,7 @@ pub fn admit(
 ) -> Result<(), Fault> {
     let waiting = core.reader.waiting();
     let wait = core.reader.wait(priority);
-    // Batch work leaves half of the queue to others, or one backfill would shut them out.
+    // Batch work may use only half of the queue, or one backfill would shut out interactive work.
     let rows_max = match priority {
         Priority::Interactive => core.shared.config.queue_rows_max,
         Priority::Batch => core.shared.config.queue_rows_max / 2,

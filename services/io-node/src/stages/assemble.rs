@@ -1,8 +1,7 @@
-//! Assemble: rows, as they come, into the columns of a reply, or into distances.
+//! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
 //!
-//! The bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of
-//! variable width a second time, once the row before them is known). Rows that are scored are not
-//! copied at all.
+//! Bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of variable width a second
+//! time, once the row before them is known). Scored rows are not copied.
 
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;
@@ -10,21 +9,21 @@ use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
 use wire::{Fault, Reason};
 
 use super::rerank::{Scorer, score_columns};
-use crate::core::{Core, Gather, HeldBytes, Request, RequestNo, Source};
 use crate::error::{NodeError, fault_of};
+use crate::shard::{Core, Gather, HeldBytes, Request, RequestNo, RowSource};
 
-/// Makes room for a request's rows, now that each one's source is known.
+/// Allocates memory for a request's rows, whose sources are known.
 ///
 /// # Errors
-/// Rows that together don't fit a reply.
+/// The rows do not fit a reply, or the node has no memory for them.
 pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(()) };
     let directory = core.directory.borrow();
-    let index = |part: usize, source: Source| -> Option<(&ExtentIndex, u32)> {
+    let index = |part: usize, source: RowSource| -> Option<(&ExtentIndex, u32)> {
         match source {
-            Source::Extent(extent, row) => Some((&directory.extent(extent)?.index, row)),
-            Source::Table(row) => Some((&request.images[part].as_ref()?.index, row)),
+            RowSource::Extent(extent, row) => Some((&directory.extent(extent)?.index, row)),
+            RowSource::Table(row) => Some((&request.images[part].as_ref()?.index, row)),
         }
     };
     let rows = |part: usize| request.sources[part].iter().filter_map(move |&s| index(part, s));
@@ -47,7 +46,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
         Some(by) => Gather::Score(Scorer::new(by, request.rows())),
         None => {
             let parts = request.projection.parts.iter().enumerate();
-            let assembler = |(at, part): (usize, &crate::table::Part)| {
+            let assembler = |(at, part): (usize, &crate::table::PackProjection)| {
                 let layout = &request.projection.pack(part).layout;
                 let mut used = |len| core.spares.take(len);
                 Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
@@ -62,7 +61,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Memory for a reply whose rows come to `bytes`, of a batch that holds `own` already.
+/// Reserves memory for a reply with `bytes` of rows, for a batch that holds `own` bytes already.
 fn hold(core: &Core, bytes: u64, own: u64) -> Result<HeldBytes, Fault> {
     if bytes > REPLY_BYTES_MAX {
         let what = format!(
@@ -80,14 +79,14 @@ fn hold(core: &Core, bytes: u64, own: u64) -> Result<HeldBytes, Fault> {
     })
 }
 
-/// The most bytes of rows in one reply; a message holds more, for what is around them.
+/// The maximum bytes of rows in one reply: half of a message, to leave room for the other fields.
 pub const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
 
 impl Gather {
-    /// Puts bytes of a row: those from `offset` of the row at `position` of a part.
+    /// Puts bytes of a row, which begin at `offset` of the row at `position` of a part.
     ///
     /// # Errors
-    /// Bytes that are no row.
+    /// The bytes are not a valid row.
     pub fn put(
         &mut self,
         part: usize,
@@ -104,15 +103,15 @@ impl Gather {
         }
     }
 
-    /// Puts rows from the table that are in memory already.
+    /// Puts the rows of an image, which came from the table.
     pub fn put_image(
         &mut self,
         part: usize,
         image: &Extent,
-        sources: &[Source],
+        sources: &[RowSource],
     ) -> Result<(), PackError> {
         for (position, source) in sources.iter().enumerate() {
-            let Source::Table(row) = *source else { continue };
+            let RowSource::Table(row) = *source else { continue };
             if image.index.is_null(row) {
                 continue;
             }
@@ -124,7 +123,7 @@ impl Gather {
     }
 }
 
-/// What a reply carries.
+/// The content of a reply.
 pub enum Assembled {
     /// Columns, in the projection's order.
     Columns(Vec<ArrayData>),
@@ -132,10 +131,10 @@ pub enum Assembled {
     Nearest(Vec<(usize, f32)>),
 }
 
-/// Ends the assembling of a request whose rows have all come.
+/// Returns the content of the reply to a request whose rows have all arrived.
 ///
 /// # Errors
-/// Rows that can't be decoded.
+/// A row cannot be decoded.
 pub fn finish(request: &mut Request) -> Result<Assembled, NodeError> {
     let columns = match request.gather.take() {
         Some(Gather::Score(scorer)) => return Ok(Assembled::Nearest(scorer.nearest())),

@@ -1,24 +1,24 @@
-//! Coalescing: which physical reads bring the pieces that wait.
+//! Coalescing: combines waiting pieces into physical reads.
 //!
-//! Pure. Pieces that share a sector share its read, and pieces in neighbouring sectors become one
-//! read up to the slot's size, whichever requests they belong to. Only what already waits is looked
-//! at: nothing waits for company. Sectors that nobody asked for are never read: at 4 KiB a read the
-//! drive's IOPS are the limit, not its bandwidth, but a gap costs a slot's room for nothing.
+//! Pure. Pieces that share a sector share its read, and pieces in neighbouring sectors become one read of up to a
+//! slot's size, whichever requests they belong to. Only pieces that wait already are considered; none is delayed to
+//! meet others. Unrequested sectors are never read: with reads of 4 KiB the drive's IOPS are the limit, not its
+//! bandwidth, but a gap would occupy space in a slot.
 
 use std::ops::Range;
 
 use address::{DriveNo, SectorNo};
 
-/// What a piece needs from a drive.
+/// The sectors that a piece needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want<P> {
     /// The drive.
     pub drive: DriveNo,
     /// The first sector.
     pub first: SectorNo,
-    /// How many; at most the `sectors_max` of [`plan_reads`].
+    /// The number of sectors, at most the `sectors_max` of [`plan_reads`].
     pub sectors: u32,
-    /// Whose it is.
+    /// The piece.
     pub piece: P,
 }
 
@@ -29,15 +29,15 @@ pub struct PlannedRead {
     pub drive: DriveNo,
     /// The first sector.
     pub first: SectorNo,
-    /// How many.
+    /// The number of sectors.
     pub sectors: u32,
-    /// The wants that it serves, as places in the sorted list.
+    /// The wants that it serves, as a range of the sorted list.
     pub wants: Range<usize>,
-    /// Those of them that made it no longer: all of their sectors were read for others already.
+    /// Of these, the wants that did not extend it, because all of their sectors were read for others anyway.
     pub duplicates: u32,
 }
 
-/// Sorts `wants` by place and appends the reads that serve them to `reads`, none longer than
+/// Sorts `wants` by drive and sector, and appends the reads that serve them to `reads`, none longer than
 /// `sectors_max` sectors.
 pub fn plan_reads<P>(wants: &mut [Want<P>], sectors_max: u32, reads: &mut Vec<PlannedRead>) {
     wants.sort_unstable_by_key(|w| (w.drive, w.first));
@@ -63,13 +63,13 @@ pub fn plan_reads<P>(wants: &mut [Want<P>], sectors_max: u32, reads: &mut Vec<Pl
 }
 
 impl PlannedRead {
-    /// How long the read would be with `want`, which begins no earlier; `None` if there's a gap.
+    /// Returns the length of the read extended by `want`, which begins no earlier, or `None` if there is a gap.
     fn sectors_with<P>(&self, want: &Want<P>) -> Option<u32> {
         let offset = want.first.0 - self.first.0.min(want.first.0);
         if want.drive != self.drive || offset > u64::from(self.sectors) {
             return None;
         }
-        // At most the read's own length, so it fits.
+        // `offset` is at most `self.sectors`, so it fits into u32.
         Some(self.sectors.max(offset as u32 + want.sectors))
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_brings_no_sector_of_its_own_is_a_duplicate() {
+    fn a_want_without_sectors_of_its_own_is_a_duplicate() {
         let duplicates = |wants: &[(u16, u64, u32)]| {
             let mut wants: Vec<_> = wants.iter().map(|&(d, f, s)| want(d, f, s)).collect();
             let mut reads = Vec::new();
@@ -119,13 +119,13 @@ mod tests {
         };
         assert_eq!(duplicates(&[(0, 7, 1), (0, 7, 1), (0, 7, 1)]), [(3, 2)]);
         assert_eq!(duplicates(&[(0, 7, 1), (0, 8, 1), (0, 9, 1)]), [(3, 0)]);
-        // One lies within another, one half in it.
+        // The second lies within the first, the third only half.
         assert_eq!(duplicates(&[(0, 4, 3), (0, 5, 1), (0, 6, 2)]), [(3, 1)]);
         assert_eq!(duplicates(&[(0, 4, 1), (0, 6, 1), (0, 6, 1)]), [(1, 0), (2, 1)]);
     }
 
     #[test]
-    fn drives_are_apart() {
+    fn reads_of_different_drives_are_not_merged() {
         assert_eq!(reads(&[(1, 5, 1), (0, 4, 1), (0, 5, 1)], 8), [(0, 4, 2, 2), (1, 5, 1, 1)]);
     }
 
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_want_lies_in_its_read_and_no_sector_is_read_in_vain(
+        fn every_want_lies_in_its_read_and_every_sector_read_is_wanted(
             wants in prop::collection::vec((0..2u16, 0..60u64, 1..4u32), 0..80),
             max in 4..12u32,
         ) {

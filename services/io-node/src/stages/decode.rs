@@ -1,4 +1,4 @@
-//! Decode: a batch as it comes over the wire into a request that can be trusted.
+//! Decode: validates a batch from the wire and turns it into a request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use wire::{DEADLINE_MAX, Fault, ParentSpan, Reason};
 use super::admit::admit;
 use super::read::Priority;
 use super::rerank::QueryVector;
-use crate::core::{Core, HeldBytes, Request, SessionNo, Times};
+use crate::shard::{Core, HeldBytes, Request, RequestTimes, SessionNo};
 use crate::table::{OpenTable, Projection};
 
-/// What to score rows by.
+/// The query to score rows by.
 #[derive(Clone, Debug)]
 pub struct RerankBy {
-    /// The query, with the metric.
+    /// The query vector, with the metric.
     pub query: QueryVector,
-    /// How many rows to send back.
+    /// The number of rows to return.
     pub k: usize,
 }
 
 /// Checks a batch against its projection and the node's bounds, and finds which of its rows exist.
 ///
 /// # Errors
-/// An empty batch, one of too many rows, a rerank that does not fit, or too much waiting already.
+/// The batch is empty or has too many rows, its rerank does not fit the column, or the batch was shed.
 pub fn decode(
     core: &Core,
     session: SessionNo,
@@ -85,12 +85,12 @@ pub fn decode(
         reply_held: None,
         pieces_left: 0,
         images_left: 0,
-        times: Times::new(arrived),
+        times: RequestTimes::new(arrived),
         projection,
     })
 }
 
-/// When a batch of this timeout that came at `arrived` is of no use any more; one without a timeout has the longest.
+/// Returns the deadline of a batch that arrived at `arrived`. A timeout of 0 stands for the maximum.
 fn deadline(arrived: Instant, timeout_us: u64) -> Instant {
     let timeout = match timeout_us {
         0 => DEADLINE_MAX,
@@ -99,7 +99,7 @@ fn deadline(arrived: Instant, timeout_us: u64) -> Instant {
     arrived + timeout
 }
 
-/// Places of the addresses that name no row of the version, ascending.
+/// Returns the indexes, ascending, of addresses at which the version has no row.
 fn missing(table: &OpenTable, addrs: &[u64]) -> Vec<u32> {
     let is_missing = |&raw: &u64| {
         let addr = RowAddr::from_u64(raw);
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_batch_is_under_way_for_longer_than_the_longest_deadline() {
+    fn no_deadline_exceeds_the_maximum() {
         let arrived = Instant::now();
         let timeout = |timeout_us| deadline(arrived, timeout_us) - arrived;
         let max_us = DEADLINE_MAX.as_micros() as u64;

@@ -1,31 +1,33 @@
-//! Locate: where each row of a request is, from the core's own replica of the directory.
+//! Locate: finds where each row of a request is, in the core's replica of the directory.
 
 use std::collections::BTreeSet;
 
 use address::RowAddr;
 
-use crate::core::{Core, Request, Source};
 use crate::fill::FillKey;
+use crate::shard::{Core, Request, RowSource};
 
-/// Finds the source of every row. Chunks that no drive has are asked to be filled; meanwhile their
-/// rows come from the table.
+/// Finds the source of every row. Rows of chunks that no drive has come from the table, and fills of these chunks are
+/// requested.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;
     let mut unfilled: Vec<FillKey> = Vec::new();
-    // Rows that a drive failed to deliver have been counted.
+    // A request that is located again after a drive failed has been counted already.
     let is_first = request.refused.iter().all(BTreeSet::is_empty);
     for (at, part) in request.projection.parts.iter().enumerate() {
         let mut from_table = 0;
         let mut sources = Vec::with_capacity(request.rows());
         for position in 0..request.rows() {
             let addr = RowAddr::from_u64(request.addr(position));
-            // `decode` has found the fragment.
+            // `decode` has checked that the fragment exists.
             let Some(fragment) = table.fragment(addr.fragment()) else { continue };
             let found = directory.find(fragment.extent_of(part.pack, addr));
             let refused = request.refused[at].contains(&(position as u32));
             sources.push(match found {
-                Some(no) if !refused => Source::Extent(no, fragment.chunk_rows.row_in_chunk(addr)),
+                Some(no) if !refused => {
+                    RowSource::Extent(no, fragment.chunk_rows.row_in_chunk(addr))
+                }
                 _ => {
                     let chunk = fragment.chunk_rows.chunk_of(addr);
                     let key = FillKey { pack: part.pack, chunk };
@@ -33,7 +35,7 @@ pub fn locate(core: &Core, request: &mut Request) {
                         unfilled.push(key);
                     }
                     from_table += 1;
-                    Source::Table(from_table - 1)
+                    RowSource::Table(from_table - 1)
                 }
             });
         }
@@ -54,9 +56,9 @@ pub fn locate(core: &Core, request: &mut Request) {
     }
 }
 
-/// Whether drives have failed to deliver rows that still count on them.
+/// Returns whether a drive failed to deliver a row whose source is still that drive.
 pub fn is_refused(request: &Request) -> bool {
     request.refused.iter().zip(&request.sources).any(|(refused, sources)| {
-        refused.iter().any(|&p| matches!(sources[p as usize], Source::Extent(..)))
+        refused.iter().any(|&p| matches!(sources[p as usize], RowSource::Extent(..)))
     })
 }

@@ -9,5 +9,5 @@ pub mod ram_tier;
 pub mod read;
 pub mod reply;
 pub mod rerank;
-mod timed;
+mod timeline;
 mod trace;

@@ -1,17 +1,18 @@
-//! RAM tier: sectors that were read lately, each core its own.
+//! RAM tier: each core's cache of recently read sectors.
 //!
-//! Keyed by extent, not by place on the drive, so that a reused place can't bring back old bytes.
-//! Sectors are admitted after their checksum was found right.
+//! Sectors are keyed by extent, not by place on the drive, so a reused place cannot return old bytes. A sector is
+//! admitted after its checksum was found right.
 //!
-//! A look-up waits for memory: where the sector is, what it is called, its bytes. A batch asks for all of its sectors
-//! ahead (`near`, `nearer`), so that it waits once for many. A library's cache, whose hash table and entries can only
-//! be asked one after the other, made that 0.8 µs a sector, more than scoring it (`docs/performance.md`).
-//! So a sector's place (`places.rs`) is one line of the CPU's cache, its bytes (`frames.rs`) lie in huge pages, and
-//! a hit changes two bits of the place alone. What goes when there is no room is S3-FIFO's choice (`queues.rs`).
+//! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. A batch prefetches
+//! all of its sectors first (`prefetch_entry`, `prefetch_bytes`), so that these waits overlap. With a library's cache,
+//! whose hash table and entries can only be read one after the other, a look-up took 0.8 µs per sector, more than
+//! scoring it (`docs/performance.md`). A sector's index entry (`sector_index.rs`) is therefore within one cache line of
+//! the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. S3-FIFO selects
+//! the sector to evict (`queues.rs`).
 
 mod frames;
-mod places;
 mod queues;
+mod sector_index;
 
 use std::cell::RefCell;
 use std::io;
@@ -20,11 +21,11 @@ use std::ops::Range;
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 
 use self::frames::Frames;
-use self::places::{PLACE_BYTES, Places};
 use self::queues::{QUEUED_BYTES, Queues};
+use self::sector_index::{INDEX_BYTES, SectorIndex};
 
-/// What a sector costs beside its bytes.
-const ENTRY_BYTES: usize = size_of::<SectorName>() + PLACE_BYTES + QUEUED_BYTES;
+/// The overhead of a sector, in bytes.
+const ENTRY_BYTES: usize = size_of::<SectorName>() + INDEX_BYTES + QUEUED_BYTES;
 
 /// A sector of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +35,18 @@ pub struct SectorName {
     sector: u32,
 }
 
-/// Where a sector's bytes are in a tier.
+/// The number of the frame that holds a sector's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FrameNo(u32);
 
-/// What came of a sector that was to be admitted.
+/// The outcome of admitting a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// It was here already, or there is no tier.
+    /// The sector was present already, or the tier is off.
     No,
-    /// There was room.
+    /// The sector took a free frame.
     Added,
-    /// Another was let go for it.
+    /// Another sector was evicted for it.
     Replaced,
 }
 
@@ -53,28 +54,28 @@ pub enum Admitted {
 pub struct RamTier(Option<RefCell<Sectors>>);
 
 struct Sectors {
-    places: Places,
+    index: SectorIndex,
     frames: Frames,
     queues: Queues,
 }
 
 impl SectorName {
-    /// Of nothing.
+    /// The name of an empty frame.
     const NONE: Self = Self { pack: PackKey(0), chunk: 0, sector: 0 };
 
-    /// Of the extent's sector with this number, from 0.
+    /// Names the extent's sector with this number, from 0.
     pub fn new(extent: ExtentKey, sector: u32) -> Self {
         Self { pack: extent.pack, chunk: extent.chunk, sector }
     }
 
-    /// The name of the sector so many further on.
+    /// Names the sector `sectors` further on.
     pub fn plus(self, sectors: u32) -> Self {
         Self { sector: self.sector + sectors, ..self }
     }
 
-    /// All of its bits are spread alike.
+    /// Returns a hash whose bits are all equally distributed.
     fn hash(self) -> u64 {
-        // Pack keys are hashes already, but for the table's tag.
+        // Pack keys are hashes already, except for the table's tag.
         let pack = self.pack.0 as u64 ^ (self.pack.0 >> 64) as u64;
         let row = u64::from(self.chunk) << u32::BITS | u64::from(self.sector);
         fold(pack ^ fold(row))
@@ -82,64 +83,65 @@ impl SectorName {
 }
 
 fn fold(word: u64) -> u64 {
-    // The multiplier of PCG's generator, and an odd number, as 0 is often a word; both halves of the product count.
+    // The multiplier is PCG's. The XOR with an odd number is for words that are 0, which are frequent. Both halves of
+    // the product count.
     let product = u128::from(word ^ 0x9e37_79b9_7f4a_7c15) * 0x5851_f42d_4c95_7f2d_u128;
     product as u64 ^ (product >> 64) as u64
 }
 
-/// One of `count` numbers from 0, by the upper bits of a hash.
-fn one_of(hash: u64, count: usize) -> usize {
+/// Maps a hash to one of `count` buckets by its upper bits.
+fn bucket_of(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> u64::BITS) as usize
 }
 
 impl RamTier {
-    /// A tier of `bytes`; none at all if not a sector fits.
+    /// Creates a tier of `bytes`. It is off if not even one sector fits.
     ///
     /// # Errors
-    /// What the system says when it has no room for their addresses.
+    /// The error of the system if it cannot reserve the address space.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let room = bytes / (SECTOR_BYTES + ENTRY_BYTES) as u64;
         if room == 0 {
             return Ok(Self(None));
         }
-        // At most 16 TiB of sectors a core.
+        // Frame numbers are u32: at most 16 TiB of sectors per core.
         let sectors = Sectors::new(room.min(u32::MAX.into()) as usize)?;
         Ok(Self(Some(RefCell::new(sectors))))
     }
 
-    /// Whether there is one.
+    /// Returns whether the tier is on.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// How many sectors there are.
+    /// Returns the number of sectors in the tier.
     pub fn sectors(&self) -> u64 {
         self.0.as_ref().map_or(0, |sectors| sectors.borrow().frames.len() as u64)
     }
 
-    /// Has the CPU bring near where a sector would be.
-    pub fn near(&self, name: SectorName) {
+    /// Prefetches the index entry of a sector.
+    pub fn prefetch_entry(&self, name: SectorName) {
         if let Some(sectors) = &self.0 {
-            sectors.borrow().places.near(name.hash());
+            sectors.borrow().index.prefetch(name.hash());
         }
     }
 
-    /// Has the CPU bring near some bytes of a sector whose place is near, if it is here.
-    pub fn nearer(&self, name: SectorName, bytes: Range<usize>) {
+    /// Prefetches bytes of a sector, if it is present. Its index entry should be prefetched already.
+    pub fn prefetch_bytes(&self, name: SectorName, bytes: Range<usize>) {
         if let Some(sectors) = &self.0 {
-            let Sectors { places, frames, .. } = &*sectors.borrow();
-            places.likely(name.hash()).for_each(|frame| frames.near(frame, bytes.clone()));
+            let Sectors { index, frames, .. } = &*sectors.borrow();
+            index.candidates(name.hash()).for_each(|frame| frames.prefetch(frame, bytes.clone()));
         }
     }
 
-    /// What `see` makes of a sector, if it is here.
-    pub fn look<T>(&self, name: SectorName, see: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    /// Calls `see` with the bytes of a sector, if it is present, and returns the result.
+    pub fn with_sector<T>(&self, name: SectorName, see: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let sectors = self.0.as_ref()?.borrow();
         let frame = sectors.find(name)?;
         Some(see(sectors.frames.bytes(frame)))
     }
 
-    /// Admits a sector that was checked.
+    /// Admits a sector whose checksum was verified.
     pub fn admit(&self, name: SectorName, bytes: &[u8]) -> Admitted {
         let sectors = self.0.as_ref();
         sectors.map_or(Admitted::No, |sectors| sectors.borrow_mut().admit(name, bytes))
@@ -148,32 +150,32 @@ impl RamTier {
 
 impl Sectors {
     fn new(room: usize) -> io::Result<Self> {
-        let (places, queues) = (Places::new(room), Queues::new(room));
-        Ok(Self { places, frames: Frames::new(room)?, queues })
+        let (index, queues) = (SectorIndex::new(room), Queues::new(room));
+        Ok(Self { index, frames: Frames::new(room)?, queues })
     }
 
-    /// Where a sector is, which counts as a use of it.
+    /// Returns the frame of a sector, and counts a use of it.
     fn find(&self, name: SectorName) -> Option<FrameNo> {
-        self.places.find(name.hash(), |frame| self.frames.name(frame) == name)
+        self.index.find(name.hash(), |frame| self.frames.name(frame) == name)
     }
 
     fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admitted {
         let hash = name.hash();
-        // Another batch's read brought it meanwhile.
+        // Another batch's read may have brought it in the meantime.
         if self.find(name).is_some() {
             return Admitted::No;
         }
         let (frame, admitted) = self.room_for(hash);
         self.frames.put(frame, name, bytes);
-        self.places.put(hash, frame);
+        self.index.put(hash, frame);
         admitted
     }
 
-    /// A frame for a sector of this hash, in whose set there is a way then.
+    /// Provides a frame for a sector with this hash, and makes sure that its set has a free way.
     fn room_for(&mut self, hash: u64) -> (FrameNo, Admitted) {
-        if let Some(frame) = self.places.least_used_of_full(hash) {
-            // It keeps its turn in the queue, under another name.
-            self.places.remove(hash, frame);
+        if let Some(frame) = self.index.least_used_of_full(hash) {
+            // The frame keeps its position in the queue.
+            self.index.remove(hash, frame);
             return (frame, Admitted::Replaced);
         }
         let (frame, admitted) = match self.frames.add() {
@@ -184,12 +186,12 @@ impl Sectors {
         (frame, admitted)
     }
 
-    /// Lets a sector go.
+    /// Evicts a sector. Returns its frame.
     fn free(&mut self) -> FrameNo {
-        let Self { places, frames, queues } = self;
+        let Self { index, frames, queues } = self;
         let hash = |frame| frames.name(frame).hash();
-        let frame = queues.pop(|frame| places.take_use(hash(frame), frame), hash);
-        places.remove(hash(frame), frame);
+        let frame = queues.pop(|frame| index.take_use(hash(frame), frame), hash);
+        index.remove(hash(frame), frame);
         frame
     }
 }
@@ -217,18 +219,18 @@ mod tests {
         RamTier::new((room * (SECTOR_BYTES + ENTRY_BYTES)) as u64).unwrap()
     }
 
-    /// Whether a sector is here, with its own bytes.
+    /// Returns whether a sector is present, and checks its bytes.
     fn has(tier: &RamTier, number: u32) -> bool {
-        tier.near(name(number));
-        tier.nearer(name(number), 0..SECTOR_BYTES);
-        tier.look(name(number), |it| assert_eq!(it, bytes(number))).is_some()
+        tier.prefetch_entry(name(number));
+        tier.prefetch_bytes(name(number), 0..SECTOR_BYTES);
+        tier.with_sector(name(number), |it| assert_eq!(it, bytes(number))).is_some()
     }
 
-    /// Asks for sectors as batches do; the share that was here.
+    /// Reads sectors as batches do. Returns the hit ratio.
     fn hits(room: usize, asked: &[u32]) -> f64 {
         let tier = tier(room);
         let is_hit = |&&number: &&u32| {
-            let is_here = tier.look(name(number), |_| ()).is_some();
+            let is_here = tier.with_sector(name(number), |_| ()).is_some();
             if !is_here {
                 tier.admit(name(number), &[0; SECTOR_BYTES]);
             }
@@ -237,7 +239,7 @@ mod tests {
         asked.iter().filter(is_hit).count() as f64 / asked.len() as f64
     }
 
-    /// The same of a cache that lets go what was used longest ago.
+    /// Returns the hit ratio of an LRU cache.
     fn hits_of_lru(room: usize, asked: &[u32]) -> f64 {
         let (mut last, mut turns) = (HashMap::new(), VecDeque::new());
         let mut hits = 0;
@@ -254,14 +256,14 @@ mod tests {
         hits as f64 / asked.len() as f64
     }
 
-    /// Numbers below `count`, of which the n-th comes as often as 1 of n.
+    /// Returns numbers below `count` with Zipf's distribution: the n-th is n times rarer than the first.
     fn zipf(count: u32, length: usize) -> Vec<u32> {
         let mut random = StdRng::seed_from_u64(5);
         (0..length).map(|_| f64::from(count).powf(random.random::<f64>()) as u32 - 1).collect()
     }
 
     #[test]
-    fn what_is_admitted_is_found_until_its_room_is_needed() {
+    fn an_admitted_sector_is_found_until_its_frame_is_needed() {
         let room = 100;
         let tier = tier(room);
         for number in 0..1000 {
@@ -274,19 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays() {
+    fn sectors_that_fit_stay() {
         let room = 20_000;
         let tier = tier(room);
         for it in 0..room as u32 {
             tier.admit(name(it), &bytes(it));
         }
         let kept = (0..room as u32).filter(|&it| has(&tier, it)).count();
-        // A place may be full before the tier is.
+        // A set may be full before the tier is.
         assert!(kept > room - room / 100, "{kept}");
     }
 
     #[test]
-    fn what_is_used_outlives_a_scan() {
+    fn used_sectors_outlive_a_scan() {
         let tier = tier(1000);
         for _ in 0..3 {
             for number in 0..300 {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_more_of_what_comes_often_than_lru() {
+    fn the_hit_ratio_is_higher_than_that_of_lru() {
         let asked = zipf(20_000, 200_000);
         for room in [200, 2000] {
             let (ours, lru) = (hits(room, &asked), hits_of_lru(room, &asked));
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_full_of_what_is_used_makes_room_at_once() {
+    fn a_tier_full_of_used_sectors_evicts_one_at_once() {
         let room = 2000;
         let tier = tier(room);
         let admitted = (0..).take_while(|&it| {
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_none() {
+    fn a_tier_of_no_bytes_is_off() {
         let tier = RamTier::new(0).unwrap();
         tier.admit(name(0), &bytes(0));
         assert!(!tier.is_on() && !has(&tier, 0));

@@ -1,14 +1,13 @@
-//! Read: the pieces of rows that drives have, through the RAM tier or the ring.
+//! Read: fetches pieces of rows from the RAM tier or, through the ring, from drives.
 //!
-//! Pieces wait in one queue a core (`queue.rs`), whichever requests they belong to. Once the tasks that are ready
-//! have run, as many pieces as there are free slots leave the queue, are coalesced
-//! (`coalesce.rs`), and go to the ring in one submission. A piece whose request is
-//! gone or late by then costs no read.
+//! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once the tasks that are
+//! ready have run, as many pieces as there are free slots leave the queue, are coalesced (`coalesce.rs`), and go to the
+//! ring in one submission. A piece whose request has ended or missed its deadline by then costs no read.
 
 mod checks;
-mod late;
 mod queue;
-mod usual;
+mod slow_drives;
+mod timeouts;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -24,21 +23,21 @@ use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use self::checks::Checks;
-pub use self::late::watch;
 pub use self::queue::Priority;
 use self::queue::Queue;
-pub use self::usual::judge;
+pub use self::slow_drives::watch_slow_drives;
+pub use self::timeouts::watch_timeouts;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::ram_tier::SectorName;
 use super::reply;
-use crate::core::{Core, DriveCounts, Gather, Request, RequestNo, Source, here};
 use crate::directory::{Directory, ExtentNo};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::settle;
 use crate::fill::ExtentError;
+use crate::shard::{Core, DriveCounts, Gather, Request, RequestNo, RowSource, here};
 
-/// How many pieces ahead of the one that is put the RAM tier is asked to bring bytes near: what one takes to be scored
-/// is a tenth of what memory takes to answer.
+/// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory
+/// takes to answer.
 const RAM_AHEAD: usize = 8;
 
 /// Consecutive bytes of one row, within one read.
@@ -48,9 +47,9 @@ pub struct Piece {
     extent: ExtentNo,
     part: u16,
     position: u32,
-    /// Where it begins in the row.
+    /// The offset of its first byte in the row.
     row_offset: u32,
-    /// Where it begins in the extent.
+    /// The offset of its first byte in the extent.
     offset: u32,
     len: u32,
 }
@@ -60,13 +59,13 @@ struct InFlight {
     drive: DriveNo,
     first: SectorNo,
     since: Instant,
-    /// Whether it was seen to be late once.
+    /// Whether it was found late once.
     is_suspect: bool,
-    /// Empty once it was given up.
+    /// Empty once the read was abandoned.
     wants: Vec<Want<Piece>>,
 }
 
-/// The pieces that wait on a core, and its reads in flight.
+/// The waiting pieces of a core, and its reads in flight.
 pub struct Reader {
     waiting: RefCell<Queue<Piece>>,
     in_flight: RefCell<InFlightTable>,
@@ -74,27 +73,27 @@ pub struct Reader {
     slots: u32,
     sectors_max: u32,
     sink: Rc<dyn ReadSink>,
-    /// Wakes [`drive`] when pieces wait and slots may be free.
+    /// Wakes [`submit_loop`] when pieces wait and slots may be free.
     work: Arc<Notify>,
-    /// Whether it was woken already, and hasn't run yet.
+    /// Whether it was woken and has not run yet.
     woken: Cell<bool>,
-    /// Of each drive, the reads in flight that were given up.
+    /// The number of abandoned reads in flight, by drive.
     stuck: RefCell<Vec<u32>>,
-    /// Of each drive, what is asked of it and what it gave.
+    /// The reads of each drive.
     drives: RefCell<Vec<DriveCounts>>,
-    /// Kept for their allocations.
+    /// These four are kept to reuse their allocations.
     pieces: RefCell<Vec<(Piece, SectorName)>>,
     wants: RefCell<Vec<Want<Piece>>>,
     planned: RefCell<Vec<PlannedRead>>,
     ended: RefCell<Vec<RequestNo>>,
 }
 
-/// What left the queue and is not read.
+/// Pieces that left the queue and are not read.
 #[derive(Default)]
 struct Popped {
     /// Requests whose deadline has passed.
     late: Vec<RequestNo>,
-    /// Pieces on drives that don't answer.
+    /// Pieces on drives that do not answer.
     stuck: Vec<Piece>,
 }
 
@@ -104,7 +103,7 @@ struct InFlightTable {
     free: Vec<u32>,
 }
 
-/// The core's one sink: a read's tag is its place in the table.
+/// The core's only sink: a read's tag is its place in the [`InFlightTable`].
 struct Completions;
 
 impl ReadSink for Completions {
@@ -114,9 +113,9 @@ impl ReadSink for Completions {
     }
 }
 
-/// Submits what waits on this core, for as long as the core lives: after each wake it runs behind
-/// the tasks that are ready, so that their pieces go along, and behind a whole batch of completions.
-pub async fn drive() {
+/// Submits the waiting pieces of this core, for as long as the core runs. After each wake it runs behind the tasks that
+/// are ready, so that their pieces are included, and behind a whole batch of completions.
+pub async fn submit_loop() {
     let work = Arc::clone(&here().reader.work);
     loop {
         submit_here();
@@ -131,21 +130,21 @@ fn submit_here() {
     core.ring.submit();
 }
 
-/// Asks for the pieces of a request; those that RAM has are put at once.
+/// Queues the pieces of a request. Pieces in the RAM tier are put at once.
 ///
 /// # Errors
-/// Rows that can't be decoded.
-pub fn want(core: &Core, no: RequestNo) -> Result<(), Fault> {
+/// A row cannot be decoded.
+pub fn enqueue(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(()) };
     let Some(mut gather) = request.gather.take() else { return Ok(()) };
-    let wanted = want_parts(core, no, request, &mut gather);
+    let wanted = enqueue_parts(core, no, request, &mut gather);
     request.gather = Some(gather);
     request.times.located = Some(Instant::now());
     wanted.map_err(|error| fault_of(&NodeError::from(error)))
 }
 
-fn want_parts(
+fn enqueue_parts(
     core: &Core,
     no: RequestNo,
     request: &mut Request,
@@ -160,7 +159,7 @@ fn want_parts(
             gather.put_image(part, image, sources)?;
         }
         for (position, source) in sources.iter().enumerate() {
-            let Source::Extent(extent_no, row) = *source else { continue };
+            let RowSource::Extent(extent_no, row) = *source else { continue };
             let Some(extent) = directory.read_by(extent_no, no.serial()) else { continue };
             if extent.index.is_null(row) {
                 continue;
@@ -186,14 +185,14 @@ fn want_parts(
                     continue;
                 }
                 let name = SectorName::new(extent.key, piece.first_sector());
-                core.ram.near(name);
+                core.ram.prefetch_entry(name);
                 pieces.push((piece, name));
             }
         }
     }
     for (at, (piece, name)) in pieces.iter().enumerate() {
         if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
-            core.ram.nearer(*name, later.in_first_sector());
+            core.ram.prefetch_bytes(*name, later.in_first_sector());
         }
         match put_from_ram(core, *name, piece, gather)? {
             true => request.times.ram_hits += piece.sectors(),
@@ -209,7 +208,7 @@ fn want_parts(
     Ok(())
 }
 
-/// Puts a piece whose sectors, of which `first` is the first, are all in RAM. Whether they were.
+/// Puts a piece if all of its sectors, from `first`, are in RAM. Returns whether they were.
 fn put_from_ram(
     core: &Core,
     first: SectorName,
@@ -224,18 +223,18 @@ fn put_from_ram(
     let start = piece.offset as usize % SECTOR_BYTES;
     let row = start..start + piece.len as usize;
     if sectors == 1 {
-        let Some(placed) = core.ram.look(first, |sector| put(&sector[row])) else {
+        let Some(placed) = core.ram.with_sector(first, |sector| put(&sector[row])) else {
             core.stats.ram_misses.add(1);
             return Ok(false);
         };
         core.stats.ram_hits.add(1);
         return placed.map(|()| true);
     }
-    // A vector is scored whole, so its pieces are joined first.
+    // A vector is scored in one call, so its bytes are joined first.
     let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
     for sector in 0..sectors {
         let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
-        if core.ram.look(first.plus(sector), joins).is_none() {
+        if core.ram.with_sector(first.plus(sector), joins).is_none() {
             core.stats.ram_misses.add(u64::from(sectors));
             return Ok(false);
         }
@@ -253,7 +252,7 @@ impl Piece {
         (self.offset % SECTOR_BYTES as u32 + self.len).div_ceil(SECTOR_BYTES as u32)
     }
 
-    /// Which bytes of its first sector it wants.
+    /// Returns the range of bytes that it needs of its first sector.
     fn in_first_sector(&self) -> Range<usize> {
         let start = self.offset as usize % SECTOR_BYTES;
         start..(start + self.len as usize).min(SECTOR_BYTES)
@@ -261,7 +260,8 @@ impl Piece {
 }
 
 impl Reader {
-    /// With `slots` reads in flight at most, each of up to `read_max` bytes (whole sectors), of `drives` drives.
+    /// Creates a reader of `drives` drives, with at most `slots` reads in flight of at most `read_max` bytes, which is
+    /// a multiple of the sector size.
     pub fn new(slots: u32, read_max: usize, drives: usize) -> Self {
         Self {
             waiting: RefCell::default(),
@@ -281,34 +281,34 @@ impl Reader {
         }
     }
 
-    /// Once is enough, however many completions say so.
+    /// Wakes [`submit_loop`], once for any number of completions.
     fn wake(&self) {
         if !self.woken.replace(true) {
             self.work.notify_one();
         }
     }
 
-    /// Pieces that wait.
+    /// Returns the number of waiting pieces.
     pub fn waiting(&self) -> usize {
         self.waiting.borrow().len()
     }
 
-    /// Of each drive, what is asked of it and what it gave.
+    /// The reads of each drive.
     pub fn drives(&self) -> Vec<DriveCounts> {
         self.drives.borrow().clone()
     }
 
-    /// How long one more piece would wait.
+    /// Estimates how long another piece would wait.
     pub fn wait(&self, priority: Priority) -> Duration {
         self.waiting.borrow().wait(priority)
     }
 
-    /// How many bytes from `offset` of an extent one read can bring.
+    /// Returns the maximum number of bytes that one read can return from `offset` of an extent.
     fn piece_len_max(&self, offset: u32) -> u32 {
         self.sectors_max * SECTOR_BYTES as u32 - offset % SECTOR_BYTES as u32
     }
 
-    /// Hands pieces that wait to the ring, as far as slots are free.
+    /// Hands waiting pieces to the ring while slots are free.
     pub fn submit(&self, core: &Core) {
         while self.busy.get() < self.slots && !self.waiting.borrow().is_empty() {
             let now = Instant::now();
@@ -334,7 +334,7 @@ impl Reader {
         }
     }
 
-    /// Takes as many pieces as there are free slots; what is not to be read comes back.
+    /// Moves as many pieces as there are free slots to `wants`. Returns the pieces that are not to be read.
     fn pop(&self, core: &Core, now: Instant) -> Popped {
         let mut popped = Popped::default();
         let mut requests = core.requests.borrow_mut();
@@ -382,7 +382,7 @@ impl Reader {
         core.stats.shared_pieces.add(wants.len() as u64 - 1);
         core.stats.duplicate_pieces.add(read.duplicates.into());
         self.busy.set(self.busy.get() + 1);
-        self.drives.borrow_mut()[usize::from(read.drive.0)].asked(since);
+        self.drives.borrow_mut()[usize::from(read.drive.0)].read_started(since);
         let len = read.sectors as usize * SECTOR_BYTES;
         let asked =
             core.ring.read(&self.sink, read.drive, read.first.byte_offset(), len, tag.into());
@@ -400,7 +400,7 @@ impl Reader {
     ) {
         let at = usize::from(drive.0);
         let counts = &mut self.drives.borrow_mut()[at];
-        counts.ended(ended);
+        counts.read_ended(ended);
         match outcome {
             Ok(bytes) => {
                 counts.reads += 1;
@@ -411,7 +411,7 @@ impl Reader {
         core.histograms.reads[at].record_time(ended - since);
     }
 
-    /// A read has ended, at `at`.
+    /// Handles the completion of a read at `at`.
     fn done(&self, core: &Core, tag: usize, outcome: Result<&[u8], ReadError>, at: Instant) {
         self.busy.set(self.busy.get() - 1);
         if !self.waiting.borrow().is_empty() {
@@ -445,7 +445,7 @@ impl Reader {
     }
 }
 
-/// Where a piece is; `None` for an extent that isn't, which grace rules out.
+/// Returns the sectors of a piece, or `None` if its extent is gone, which the grace period rules out.
 fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
     let extent = directory.extent(piece.extent)?;
     extent.index.prefetch_sum(piece.first_sector());
@@ -453,7 +453,7 @@ fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
     Some(Want { drive: extent.drive, first, sectors: piece.sectors(), piece })
 }
 
-/// Checks the sectors of a read and puts its pieces; requests whose last piece it was come back.
+/// Checks the sectors of a read and puts its pieces. Adds requests that have no more pieces left to `ended`.
 fn deliver(
     core: &Core,
     first: SectorNo,
@@ -469,14 +469,14 @@ fn deliver(
         let Some(request) = requests.get_mut(piece.request) else { continue };
         let Some(extent) = directory.extent(piece.extent) else { continue };
         let skipped = (want.first.0 - first.0) as usize;
-        if !checks.hold(core, extent, piece, skipped, bytes) {
+        if !checks.verify(core, extent, piece, skipped, bytes) {
             request.refused[usize::from(piece.part)].insert(piece.position);
         } else if let Some(gather) = &mut request.gather {
             let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;
             let row = &bytes[start..start + piece.len as usize];
             let (part, position) = (piece.part.into(), piece.position as usize);
             if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
-                // The checksum holds, so what was written was wrong.
+                // The checksum is right, so the bytes were wrong when they were written.
                 let trace = request.span.map(|span| span.trace_id());
                 tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
                 core.shared.fills.bad_extent(extent, ExtentError::Undecodable);
@@ -490,7 +490,7 @@ fn deliver(
     }
 }
 
-/// Pieces that could not be read: their rows will come from the table.
+/// Refuses pieces that could not be read: their rows are read from the table instead.
 fn refuse(
     core: &Core,
     wants: &[Want<Piece>],

@@ -1,4 +1,4 @@
-//! Reply: what a request came to, back to its stream.
+//! Reply: sends the outcome of a request to its stream.
 
 use tokio::time::Instant;
 use wire::fetch::fetch_response::Kind;
@@ -7,32 +7,32 @@ use wire::fetch::{Error, Neighbors, Reply};
 use wire::{ArrowBatch, Fault, Reason};
 
 use super::assemble::{Assembled, finish};
-use super::timed::Timed;
+use super::timeline::BatchTimeline;
 use super::trace;
-use crate::core::{Core, HeldBytes, Request, RequestNo, SessionNo};
 use crate::error::fault_of;
+use crate::shard::{Core, HeldBytes, Request, RequestNo, SessionNo};
 
-/// What a batch takes beside its rows, and then its reply: their structures, and a fault's text.
+/// Bytes of a batch or its reply without rows: their structures, and a fault's text.
 pub const BATCH_BYTES: u64 = 1 << 10;
 
-/// What a row takes in a reply beside its columns: a place among the missing, an address and a distance.
+/// Bytes of a row in a reply without its columns: an index among the missing rows, an address and a distance.
 const ROW_BYTES: u64 = 16;
 
-/// Answers a request whose rows have all come.
+/// Answers a request whose rows have all arrived.
 pub fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
     let outcome = outcome(&mut request);
     core.stats.rows.add(request.rows() as u64);
     core.stats.batches.add(1);
-    let timed = Timed::new(&request.times, began, Instant::now());
-    timed.record(&core.histograms);
-    let told = trace::answered(core, &request, &timed, outcome.as_ref().err());
+    let timeline = BatchTimeline::new(&request.times, began, Instant::now());
+    timeline.record(&core.histograms);
+    let exported = trace::answered(core, &request, &timeline, outcome.as_ref().err());
     let reply = Reply {
         id: request.batch_id,
         outcome: Some(outcome.unwrap_or_else(|fault| Outcome::Error(fault.into()))),
         missing: std::mem::take(&mut request.missing),
-        times: Some(timed.to_wire(&request.times, told)),
+        times: Some(timeline.to_wire(&request.times, exported)),
     };
     let rows = request.addrs.len();
     let own = shrunk(std::mem::take(&mut request.held), BATCH_BYTES + rows as u64 * ROW_BYTES);
@@ -49,7 +49,8 @@ pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
     refuse(core, request.session, id, rows, fault, Some(held));
 }
 
-/// Answers a batch that is no request, or none any more. Of what it held, the reply keeps what it takes itself.
+/// Answers a batch that has no request, or whose request has ended, with a fault. The reply keeps as much of the
+/// batch's memory as it needs.
 pub fn refuse(
     core: &Core,
     session: SessionNo,
@@ -63,13 +64,13 @@ pub fn refuse(
     send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None }, held);
 }
 
-/// At most `bytes_max` of what is held; the rest is given back.
+/// Releases the memory beyond `bytes_max`.
 fn shrunk(mut held: HeldBytes, bytes_max: u64) -> HeldBytes {
     held.shrink(held.bytes().saturating_sub(bytes_max));
     held
 }
 
-/// Ends requests whose stream has gone; nobody is answered.
+/// Ends the requests of a closed stream without a reply.
 pub fn abandon(core: &Core, session: SessionNo) {
     let dropped = core.requests.borrow_mut().drop_session(session);
     core.stats.dropped.add(dropped as u64);
@@ -100,7 +101,7 @@ fn end(core: &Core, no: RequestNo) -> Option<Box<Request>> {
     request
 }
 
-/// Lets go of places in the directory that only ended requests could have held.
+/// Frees places in the directory that only ended requests could have held.
 fn end_graces(core: &Core) {
     let mut grace = core.grace.borrow_mut();
     if !grace.is_empty() {
@@ -109,13 +110,13 @@ fn end_graces(core: &Core) {
     }
 }
 
-/// Credits that a batch takes, and its reply gives back. An empty one, which is only refused, takes one
-/// too, so that there is a bound to them.
+/// Returns the credits that a batch takes and its reply returns. An empty batch, which is always refused, takes one
+/// too, so that credits bound their number.
 pub fn credits_for(rows: usize) -> u32 {
     u32::try_from(rows.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Sends a reply; the batch's credits come back when it leaves.
+/// Sends a reply. The batch's credits are returned when it is handed to the connection.
 fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
     core.stirs.add();
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {

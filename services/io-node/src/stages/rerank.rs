@@ -1,4 +1,4 @@
-//! Rerank: distances to the query, computed where the rows are.
+//! Rerank: computes distances to the query where the rows are.
 
 use arrow_array::{Array, FixedSizeListArray, make_array};
 use arrow_data::ArrayData;
@@ -7,7 +7,7 @@ use pack::VectorElement;
 
 use super::decode::RerankBy;
 
-/// A query vector, with what it is compared to.
+/// A query vector, and the element type of the vectors that it is compared to.
 #[derive(Clone, Debug)]
 pub struct QueryVector {
     query: Query,
@@ -15,12 +15,12 @@ pub struct QueryVector {
 }
 
 impl QueryVector {
-    /// A query against vectors of `element`s.
+    /// Creates a query against vectors of `element`s.
     pub fn new(query: Query, element: VectorElement) -> Self {
         Self { query, element }
     }
 
-    /// The distance to a vector, given as its little-endian elements; `None` if it has none.
+    /// Returns the distance to a vector, given as little-endian elements, or `None` if the distance is undefined.
     pub fn distance(&self, vector: &[u8]) -> Option<f32> {
         match self.element {
             VectorElement::F32 => self.to(vector, |b: [u8; 4]| f32::from_le_bytes(b)),
@@ -42,7 +42,7 @@ impl QueryVector {
     }
 }
 
-/// The distances of a batch's rows.
+/// Collects the distances of a batch's rows.
 pub struct Scorer {
     query: QueryVector,
     k: usize,
@@ -50,18 +50,18 @@ pub struct Scorer {
 }
 
 impl Scorer {
-    /// For up to `rows` rows.
+    /// Creates a scorer for up to `rows` rows.
     pub fn new(by: &RerankBy, rows: usize) -> Self {
         Self { query: by.query.clone(), k: by.k, scored: Vec::with_capacity(rows) }
     }
 
-    /// Scores the row at `position`, given as its little-endian elements. Vectors without a
-    /// distance (of zeros, by cosine; with NaN) are left out.
+    /// Scores the row at `position`, given as little-endian elements. Vectors whose distance is undefined (a zero
+    /// vector by cosine, or one with NaN) are left out.
     pub fn score(&mut self, position: usize, vector: &[u8]) {
         self.scored.extend(self.query.distance(vector).map(|distance| (position, distance)));
     }
 
-    /// The k nearest, nearest first; the earlier of two at the same distance.
+    /// Returns the k nearest rows, nearest first. Of two at the same distance, the earlier position comes first.
     pub fn nearest(mut self) -> Vec<(usize, f32)> {
         let order = |a: &(usize, f32), b: &(usize, f32)| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0));
         if self.k < self.scored.len() {
@@ -73,8 +73,8 @@ impl Scorer {
     }
 }
 
-/// The same for rows that were assembled: vectors with nulls within, or longer than a read. A null
-/// vector, or one with a null element, has no distance.
+/// Scores rows that were assembled first, because their vectors contain nulls or are longer than a read. A null vector,
+/// or one with a null element, is left out.
 pub fn score_columns(by: &RerankBy, columns: &[ArrayData]) -> Vec<(usize, f32)> {
     let Some(column) = columns.first() else { return Vec::new() };
     let array = make_array(column.clone());

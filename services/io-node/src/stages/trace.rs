@@ -1,32 +1,37 @@
-//! A batch's spans, for the trace of the request that it is part of, and its line in the log, with that trace's name.
+//! Exports a batch's spans to the trace of its caller's request, and logs failed batches with that trace's id.
 
 use telemetry::Span;
 use tokio::time::Instant;
 use wire::{BATCH_STAGES, Fault, Reason};
 
-use super::timed::Timed;
-use crate::core::{Core, Request};
+use super::timeline::BatchTimeline;
+use crate::shard::{Core, Request};
 
-/// A batch as OpenTelemetry names calls.
+/// The name of a batch's span, by OpenTelemetry's convention for RPCs.
 const NAME: &str = "bireme.fetch.v1.FetchService/Fetch";
 
-/// Tells of a batch that was answered, if its caller traces it, or it was slow, or it failed; whether it was told of.
-pub fn answered(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) -> bool {
+/// Logs a batch's fault, and exports its spans if it was sampled, slow or failed. Returns whether it exported them.
+pub fn answered(
+    core: &Core,
+    request: &Request,
+    timeline: &BatchTimeline,
+    fault: Option<&Fault>,
+) -> bool {
     if let Some(fault) = fault {
         log(request, fault);
     }
-    tell(core, request, timed, fault).is_some()
+    export_spans(core, request, timeline, fault).is_some()
 }
 
-/// Tells of a batch that was not.
+/// Logs a batch that ended early with a fault, and exports its spans by the same rule.
 pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
-    // The caller's own doing is no failure of the node.
+    // A cancellation by the caller is not a failure.
     let fault = Some(fault).filter(|fault| fault.reason != Reason::Cancelled);
-    answered(core, request, &Timed::new(&request.times, now, now), fault);
+    answered(core, request, &BatchTimeline::new(&request.times, now, now), fault);
 }
 
-/// Whoever asked is told, and says so in its own log: here it is worth a line where this node is to blame.
+/// Logs a fault. The caller gets it and logs it as well, so only faults of this node are errors here.
 fn log(request: &Request, fault: &Fault) {
     let (rows, table) = (request.addrs.len(), request.projection.table.table().uri().as_str());
     let trace = || request.span.map(|span| span.trace_id());
@@ -38,15 +43,20 @@ fn log(request: &Request, fault: &Fault) {
     }
 }
 
-fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) -> Option<()> {
+fn export_spans(
+    core: &Core,
+    request: &Request,
+    timeline: &BatchTimeline,
+    fault: Option<&Fault>,
+) -> Option<()> {
     let parent = request.span?;
     let tracer = &core.shared.tracer;
-    let took = timed.replied - timed.arrived;
+    let took = timeline.replied - timeline.arrived;
     if !tracer.is_told(parent.is_sampled, took, fault.is_some()) {
         return None;
     }
-    let mut recording = tracer.begin_at(NAME, parent, timed.arrived.into_std())?;
-    for (name, (began, ended)) in BATCH_STAGES.into_iter().zip(timed.stages()) {
+    let mut recording = tracer.begin_at(NAME, parent, timeline.arrived.into_std())?;
+    for (name, (began, ended)) in BATCH_STAGES.into_iter().zip(timeline.stages()) {
         recording.add(Span::new(name, began.into_std(), ended.into_std()), Vec::new());
     }
     let times = &request.times;

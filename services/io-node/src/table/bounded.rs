@@ -1,4 +1,4 @@
-//! Collecting rows of unknown size without holding more of them than is allowed.
+//! Collects rows of unknown size within a memory bound.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use arrow_select::concat::concat_batches;
 
 use crate::error::NodeError;
 
-/// Rows of a blob column that are read at once: few enough to notice in time that they are large.
+/// Rows of a blob column per read: few, so that large rows are noticed in time.
 const BLOB_ROWS: usize = 64;
 
-/// Rows that are read a few at a time, up to a bound.
+/// Rows that are read a few at a time, up to a maximum of bytes.
 pub struct BoundedRows {
     rows: usize,
     bytes_max: u64,
@@ -19,12 +19,12 @@ pub struct BoundedRows {
 }
 
 impl BoundedRows {
-    /// For `rows` rows of at most `bytes_max` bytes.
+    /// Creates an empty collection for `rows` rows of at most `bytes_max` bytes in total.
     pub fn new(rows: usize, bytes_max: u64) -> Self {
         Self { rows, bytes_max, bytes: 0, parts: Vec::new() }
     }
 
-    /// What to read, one after another; at least one part, if an empty one.
+    /// Returns the ranges to read one after another: at least one, which may be empty.
     pub fn pieces(&self) -> impl Iterator<Item = Range<usize>> + Send + use<> {
         let rows = self.rows;
         (0..rows.max(1)).step_by(BLOB_ROWS).map(move |start| start..rows.min(start + BLOB_ROWS))
@@ -33,7 +33,7 @@ impl BoundedRows {
     /// Adds the next part.
     ///
     /// # Errors
-    /// [`NodeError::RowsTooLarge`] once they come to too much.
+    /// [`NodeError::RowsTooLarge`] once the sum exceeds the maximum.
     pub fn push(&mut self, part: RecordBatch) -> Result<(), NodeError> {
         self.bytes += part.get_array_memory_size() as u64;
         self.parts.push(part);
@@ -43,7 +43,7 @@ impl BoundedRows {
         }
     }
 
-    /// All parts as one.
+    /// Concatenates the parts.
     pub fn joined(mut self) -> Result<RecordBatch, NodeError> {
         if self.parts.len() == 1 {
             return Ok(self.parts.remove(0));

@@ -1,4 +1,4 @@
-//! Tables as an I/O node sees them: opened versions, their packs, and projections of them.
+//! Tables on an I/O node: opened versions, their packs, and projections.
 
 mod bounded;
 mod opened;
@@ -8,6 +8,6 @@ mod served;
 
 pub use bounded::BoundedRows;
 pub use opened::{OpenFragment, OpenTable, Pack, label, table_tag};
-pub use projection::{Part, Projection};
+pub use projection::{PackProjection, Projection};
 pub use registry::Registry;
-pub use served::Served;
+pub use served::ServedTables;

@@ -1,4 +1,4 @@
-//! One version of a table, with what a fetch needs of it kept at hand.
+//! One version of a table, with the metadata that fetches need kept in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::error::NodeError;
 /// Deletion vectors that are read at the same time when a table is opened.
 const DELETIONS_LOADING_MAX: usize = 16;
 
-/// One version of a table. Shared by all cores; never changes.
+/// One version of a table. Immutable, and shared by all cores.
 pub struct OpenTable {
     table: Arc<dyn Table>,
     packs: Vec<Pack>,
-    /// Ascending ids.
+    /// In ascending order of ids.
     fragments: Vec<OpenFragment>,
-    /// Of a row, in all columns of fixed width.
+    /// Bytes of a row in all columns of fixed width.
     fixed_bytes: u64,
 }
 
-/// Bytes of a value of a type of fixed width.
+/// Returns the bytes of a value, or `None` for types of variable width.
 pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Null => Some(0),
@@ -38,11 +38,11 @@ pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     }
 }
 
-/// Columns that are stored together.
+/// A pack: columns that are stored together.
 pub struct Pack {
     /// Their names, in the layout's order.
     pub columns: Vec<String>,
-    /// How their rows lie.
+    /// The layout of their rows.
     pub layout: PackLayout,
     /// Whether it is a blob column, whose values may be of any size.
     pub is_blob: bool,
@@ -54,9 +54,9 @@ pub struct OpenFragment {
     pub id: u32,
     /// Rows in its files, deleted ones counted.
     pub rows: u32,
-    /// How they are cut into chunks.
+    /// How the rows are divided into chunks.
     pub chunk_rows: ChunkRows,
-    /// Bytes of a row in its first file, on average; 0 if unknown.
+    /// Average bytes of a row in its first file; 0 if unknown.
     pub row_bytes: u64,
     deleted: Arc<DeletedRows>,
     /// A key for each of the table's packs.
@@ -67,7 +67,7 @@ impl OpenTable {
     /// Reads the deletion vectors of all fragments and names all packs.
     ///
     /// # Errors
-    /// Those of the store, and a column of a type that can't be packed (Lance stores none).
+    /// Errors of the store, and a column of a type that cannot be packed (Lance stores no such types).
     pub async fn new(table: Arc<dyn Table>) -> Result<Self, NodeError> {
         let schema = Arc::clone(table.schema());
         let packs = plan_packs(&schema)
@@ -114,29 +114,29 @@ impl OpenTable {
         Ok(Self { table, packs, fragments, fixed_bytes: widths.sum() })
     }
 
-    /// The table itself.
+    /// Returns the table itself.
     pub fn table(&self) -> &dyn Table {
         self.table.as_ref()
     }
 
-    /// Its packs. Each of its columns is in one.
+    /// Returns its packs. Each column is in exactly one.
     pub fn packs(&self) -> &[Pack] {
         &self.packs
     }
 
-    /// Its fragments, by ascending id.
+    /// Returns its fragments, in ascending order of ids.
     pub fn fragments(&self) -> &[OpenFragment] {
         &self.fragments
     }
 
-    /// Bytes that a row of a fragment has in columns of variable width, on average: what its file has beyond
-    /// the others. 0 if unknown.
+    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its file; 0
+    /// if unknown.
     pub fn variable_bytes(&self, fragment: u32) -> u64 {
         let row_bytes = self.fragment(fragment).map_or(0, |fragment| fragment.row_bytes);
         row_bytes.saturating_sub(self.fixed_bytes)
     }
 
-    /// The fragment with this id.
+    /// Returns the fragment with this id.
     pub fn fragment(&self, id: u32) -> Option<&OpenFragment> {
         // Ids are mostly consecutive from 0, so the place is usually the id.
         if let Some(fragment) = self.fragments.get(id as usize)
@@ -150,45 +150,45 @@ impl OpenTable {
 }
 
 impl OpenFragment {
-    /// Whether this version has a live row at `offset`.
+    /// Returns whether this version has a row at `offset` that is not deleted.
     pub fn has(&self, offset: u32) -> bool {
         offset < self.rows && (self.deleted.is_empty() || !self.deleted.contains(offset))
     }
 
-    /// The extent that holds the row at `addr` in the table's pack number `pack`.
+    /// Returns the key of the extent that holds the row at `addr` in the table's pack number `pack`.
     pub fn extent_of(&self, pack: usize, addr: RowAddr) -> ExtentKey {
         self.extent(pack, self.chunk_rows.chunk_of(addr).index)
     }
 
-    /// The extent of one chunk of the table's pack number `pack`.
+    /// Returns the key of the extent of one chunk of the table's pack number `pack`.
     pub fn extent(&self, pack: usize, chunk: u32) -> ExtentKey {
         ExtentKey { pack: self.keys[pack], chunk }
     }
 
-    /// The physical rows of a chunk.
+    /// Returns the physical rows of a chunk.
     pub fn rows_of(&self, chunk: u32) -> Range<u32> {
         self.chunk_rows.rows_of(chunk, self.rows)
     }
 
-    /// How many chunks there are.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         self.chunk_rows.chunks_in(self.rows)
     }
 }
 
-/// The tag of the table at `uri`.
+/// Returns the tag of the table at `uri`.
 pub fn table_tag(uri: &TableUri) -> TableTag {
     let hash = blake3::hash(uri.as_str().as_bytes());
     let (tag, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 4], &[]));
     TableTag(u32::from_le_bytes(*tag))
 }
 
-/// What a table is called where anyone may read it: the last part of its path and its tag, not where it is.
+/// Returns the label of a table, which may be public: the last part of its path and its tag, but not its location.
 pub fn label(uri: &TableUri) -> String {
     format!("{}-{:?}", uri.last_part(), table_tag(uri))
 }
 
-/// Names a pack of a fragment after all that decides its bytes.
+/// Derives the key of a fragment's pack from everything that determines its bytes.
 fn pack_key(
     table: &dyn Table,
     fragment: u32,
@@ -197,7 +197,7 @@ fn pack_key(
 ) -> Result<PackKey, NodeError> {
     let mut hash = blake3::Hasher::new();
     let mut part = |bytes: &[u8]| {
-        // Lengths before contents, so that no two lists of parts run together into one.
+        // Each part is preceded by its length, so that different lists of parts never hash alike.
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };

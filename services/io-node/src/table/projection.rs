@@ -1,4 +1,4 @@
-//! The columns that a stream of batches asks for, as parts: one a pack.
+//! Projections: the columns that batches of a stream request, divided into one part per pack.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use super::opened::fixed_bytes;
 use super::{OpenTable, Pack};
 use crate::error::NodeError;
 
-/// Columns of one version of a table.
+/// Requested columns of one version of a table.
 pub struct Projection {
     /// The table.
     pub table: Arc<OpenTable>,
-    /// What to read of each pack.
-    pub parts: Vec<Part>,
-    /// The columns in the types in which they leave, in the order asked for.
+    /// The part of each pack that is read.
+    pub parts: Vec<PackProjection>,
+    /// The columns as they are sent, in the requested order.
     pub schema: SchemaRef,
 }
 
-/// What a projection takes from one pack.
-pub struct Part {
+/// The columns that a projection reads from one pack.
+pub struct PackProjection {
     /// The pack's number in the table.
     pub pack: usize,
-    /// Columns, as places in the pack's layout.
+    /// The columns, as indexes in the pack's layout.
     pub columns: Vec<usize>,
-    /// The place of each of them in the reply.
+    /// The index of each of them in the reply.
     pub outputs: Vec<usize>,
-    /// Bytes that a row has in those of fixed width.
+    /// Bytes of a row in columns of fixed width.
     pub fixed_bytes: u64,
-    /// Whether there are others.
+    /// Whether any column has variable width.
     pub is_variable: bool,
 }
 
@@ -37,17 +37,17 @@ impl Projection {
     /// Finds the packs that hold `columns`.
     ///
     /// # Errors
-    /// A column that the table doesn't have, or that is asked for twice.
+    /// A column does not exist, or is requested twice.
     pub fn new(table: Arc<OpenTable>, columns: &[String]) -> Result<Self, NodeError> {
         let source = table.table().schema();
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<PackProjection> = Vec::new();
         let mut fields = Vec::with_capacity(columns.len());
         for (output, column) in columns.iter().enumerate() {
             if columns[..output].contains(column) {
                 return Err(NodeError::ColumnTwice { column: column.clone() });
             }
             let field = source.field(table.table().column(column)?).clone();
-            // Each column is in a pack.
+            // Always found, because each column is in a pack.
             let Some((pack, place)) = find(&table, column) else { continue };
             let width = fixed_bytes(field.data_type());
             fields.push(field);
@@ -58,7 +58,7 @@ impl Projection {
                     part.fixed_bytes += width.unwrap_or(0);
                     part.is_variable |= width.is_none();
                 }
-                None => parts.push(Part {
+                None => parts.push(PackProjection {
                     pack,
                     columns: vec![place],
                     outputs: vec![output],
@@ -71,13 +71,13 @@ impl Projection {
         Ok(Self { table, parts, schema })
     }
 
-    /// The pack that `part` reads.
-    pub fn pack(&self, part: &Part) -> &Pack {
+    /// Returns the pack that `part` reads.
+    pub fn pack(&self, part: &PackProjection) -> &Pack {
         &self.table.packs()[part.pack]
     }
 }
 
-/// The pack that holds `column`, and its place in the layout.
+/// Returns the number of the pack that holds `column`, and the column's index in its layout.
 fn find(table: &OpenTable, column: &str) -> Option<(usize, usize)> {
     table.packs().iter().enumerate().find_map(|(number, pack)| {
         let place = pack.columns.iter().position(|c| c == column)?;

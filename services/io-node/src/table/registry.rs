@@ -1,4 +1,4 @@
-//! Versions of tables that are open on this node, bounded.
+//! A bounded cache of open versions of tables.
 
 use std::sync::Arc;
 
@@ -7,64 +7,63 @@ use moka::future::Cache;
 use tables::{CacheUse, TableUri, Tables};
 use wire::fetch::StoreUse;
 
-use super::{OpenTable, Served, label, table_tag};
+use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;
 
-/// URI, version, and identity as asked for; so a table that was made anew under the same name is not
+/// URI, version, and requested identity. With the identity, a table that was recreated under the same name is not
 /// mistaken for the old one.
 type Key = (TableUri, u64, String);
 
-/// Opens each version once, however many ask for it at the same time.
+/// Opens each version once, however many callers request it at the same time.
 #[derive(Clone)]
 pub struct Registry {
     source: Arc<dyn Tables>,
-    served: Arc<Served>,
+    served: Arc<ServedTables>,
     tables: Cache<Key, Arc<OpenTable>>,
-    /// Labels of tables that were opened: what is on the drives has but their tags.
+    /// Labels of tables that were opened. Extents on the drives have only their tags.
     labels: Cache<TableTag, Arc<str>>,
 }
 
-/// Labels that are remembered at most; of others only the tag is shown.
+/// The maximum number of labels that are kept. Other tables are shown by their tags.
 const LABELS_MAX: u64 = 4096;
 
 impl Registry {
-    /// A registry of the tables that are served, which keeps at most `tables_max` versions; those in use live on past
-    /// that.
-    pub fn new(source: Arc<dyn Tables>, served: Served, tables_max: u64) -> Self {
+    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version remains
+    /// valid while it is in use.
+    pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
         let (tables, labels) = (Cache::new(tables_max), Cache::new(LABELS_MAX));
         Self { source, served: Arc::new(served), tables, labels }
     }
 
-    /// What object stores were asked for since the start.
+    /// Returns the counts of requests to object stores since the start.
     pub fn store_use(&self) -> StoreUse {
         self.source.store_use()
     }
 
-    /// How the caches of what is known of tables are used.
+    /// Returns the usage of the caches of table metadata.
     pub async fn cache_use(&self) -> Vec<CacheUse> {
         self.source.cache_use().await
     }
 
-    /// The label of a table that was opened since the start.
+    /// Returns the label of a table that was opened since the start.
     pub async fn label(&self, table: TableTag) -> Option<Arc<str>> {
         self.labels.get(&table).await
     }
 
-    /// The number of the latest version of the table that `uri` names.
+    /// Returns the number of the latest version of the table at `uri`.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`], and those of the store.
+    /// [`NodeError::NotServed`], and errors of the store.
     pub async fn latest_version(&self, uri: &str) -> Result<u64, NodeError> {
         let uri = self.served.admit(uri, self.source.as_ref()).await?;
         Ok(self.source.latest_version(&uri).await?)
     }
 
-    /// A version of the table that `uri` names, opened now if it isn't open yet. What fails is tried again by the next
-    /// who asks.
+    /// Returns a version of the table at `uri`, and opens it if necessary. Failures are not cached.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; those of the store; [`NodeError::AnotherTable`] if the version's identity isn't the one asked
-    /// for (an empty one takes what is there).
+    /// [`NodeError::NotServed`]; errors of the store; [`NodeError::AnotherTable`] if the version has another identity
+    /// than requested (an empty one matches any).
     pub async fn open(
         &self,
         uri: &str,

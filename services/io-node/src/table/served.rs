@@ -1,25 +1,25 @@
-//! Which tables a node serves.
+//! The tables that a node serves.
 
 use tables::{TableUri, Tables, UriPrefix};
 
 use crate::error::NodeError;
 
-/// The tables of the setting `serve`. Nothing else is opened, looked up or told of.
+/// The tables of the setting `serve`. No other table is opened, looked up or reported.
 #[derive(Clone, Debug, Default)]
-pub struct Served {
-    /// As configured, and without symbolic links.
+pub struct ServedTables {
+    /// The prefixes as configured, and with symbolic links resolved.
     prefixes: Vec<UriPrefix>,
-    /// Those without symbolic links alone.
+    /// Only the prefixes with symbolic links resolved.
     real: Vec<UriPrefix>,
 }
 
-impl Served {
-    /// What is configured, as it is. Its symbolic links are not resolved.
+impl ServedTables {
+    /// Takes the prefixes as configured, without resolving symbolic links.
     pub fn new(serve: &[UriPrefix]) -> Self {
         Self { prefixes: serve.to_vec(), real: serve.to_vec() }
     }
 
-    /// The same with symbolic links resolved. A path that can't be looked up now is taken as it is.
+    /// Resolves the symbolic links of the prefixes. A path that cannot be looked up now is used as configured.
     pub async fn resolved(serve: &[UriPrefix], tables: &dyn Tables) -> Self {
         let mut real = Vec::with_capacity(serve.len());
         for prefix in serve {
@@ -28,11 +28,12 @@ impl Served {
         Self { prefixes: serve.iter().chain(&real).cloned().collect(), real }
     }
 
-    /// The table that a caller names, as caches and quotas know it. No file or store is touched before the name is
-    /// known to be one of a served table, and a table whose path leads elsewhere by a symbolic link is not served.
+    /// Returns the canonical URI of the table that a caller names. No file or store is touched before the name is known
+    /// to be that of a served table. A table whose symbolic links lead outside the prefixes is not served.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`], the same whatever is there; of a served table also that its path can't be looked up.
+    /// [`NodeError::NotServed`], which does not depend on what exists; for a served table also the reason why its path
+    /// cannot be looked up.
     pub async fn admit(&self, text: &str, tables: &dyn Tables) -> Result<TableUri, NodeError> {
         let named = TableUri::of_wire(text).ok_or(NodeError::NotServed)?;
         if !covers(&self.prefixes, &named) {
@@ -50,7 +51,7 @@ fn covers(prefixes: &[UriPrefix], uri: &TableUri) -> bool {
 async fn resolved_prefix(prefix: &UriPrefix, tables: &dyn Tables) -> UriPrefix {
     let (uri, is_below) = match prefix {
         UriPrefix::Table(uri) => (Some(uri.clone()), false),
-        // A whole bucket is no table, and has no links.
+        // Fails for a whole bucket, which is no table and has no links.
         UriPrefix::Below(text) => (TableUri::parse(text).ok(), true),
     };
     let Some(uri) = uri else { return prefix.clone() };
@@ -58,7 +59,7 @@ async fn resolved_prefix(prefix: &UriPrefix, tables: &dyn Tables) -> UriPrefix {
         Ok(real) if is_below => UriPrefix::below(&real),
         Ok(real) => UriPrefix::Table(real),
         Err(error) => {
-            tracing::warn!(serve = %prefix, %error, "can't be looked up, and is served as it is written");
+            tracing::warn!(serve = %prefix, %error, "cannot be looked up; served as configured");
             prefix.clone()
         }
     }
@@ -78,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Paths that are links, and where they lead.
+    /// Symbolic links: their paths and targets.
     struct Links(HashMap<&'static str, &'static str>);
 
     impl Tables for Links {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_configured_is_admitted_and_all_else_is_refused_alike() {
+    fn only_configured_tables_are_admitted_and_all_others_get_the_same_refusal() {
         let links = Links(HashMap::from([
             ("/link", "/real/words"),
             ("/data", "/mnt/data"),
@@ -120,7 +121,7 @@ mod tests {
         ]));
         let serve = ["/link", "/data/", "s3://bucket/", "s3://other/t"];
         let serve = serve.map(|text| UriPrefix::of_config(text).unwrap());
-        let served = block_on(Served::resolved(&serve, &links));
+        let served = block_on(ServedTables::resolved(&serve, &links));
         let admit = |text: &str| block_on(served.admit(text, &links));
         for (text, real) in [
             ("/link", "/real/words"),
@@ -162,10 +163,13 @@ mod tests {
         ] {
             assert_eq!(fault_text(&admit(text).unwrap_err()), refused, "{text:?}");
         }
-        // Below what is served its operator may hear why.
+        // Below a served prefix the error may give the reason.
         let error = admit("/mnt/data/forbidden").unwrap_err();
         assert_ne!(fault_text(&error), refused);
-        assert!(block_on(Served::default().admit("/data/t", &links)).is_err(), "deny by default");
+        assert!(
+            block_on(ServedTables::default().admit("/data/t", &links)).is_err(),
+            "deny by default"
+        );
     }
 
     fn fault_text(error: &NodeError) -> (Reason, String) {

@@ -14,7 +14,7 @@ use super::{ChunkSelection, WarmPlan};
 use crate::config::StartWarmConfig;
 use crate::error::fault_of;
 use crate::fill::Pace;
-use crate::node::Shared;
+use crate::node::NodeState;
 
 /// The time between log lines about the progress.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -66,7 +66,7 @@ impl StartWarms {
 
 /// Fills what is configured, and lets the node report that it is ready once that is done or `warm_at_start_max` has
 /// passed.
-pub async fn run(shared: Arc<Shared>) {
+pub async fn run(shared: Arc<NodeState>) {
     let configs = &shared.config.warm_at_start;
     if configs.is_empty() {
         return;
@@ -101,7 +101,7 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
+async fn warm(shared: &NodeState, at: usize, config: &StartWarmConfig) {
     let plan = opened(shared, at, config).await;
     let table = &config.uri;
     tracing::info!(%table, extents = plan.extents(), "warming before the node is ready");
@@ -125,7 +125,7 @@ async fn warm(shared: &Shared, at: usize, config: &StartWarmConfig) {
 }
 
 /// Opens the table, trying again until it succeeds, and returns what there is to fill.
-async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> WarmPlan {
+async fn opened(shared: &NodeState, at: usize, config: &StartWarmConfig) -> WarmPlan {
     let mut pause = RETRY_MIN;
     let mut last_message = String::new();
     loop {
@@ -149,7 +149,7 @@ async fn opened(shared: &Shared, at: usize, config: &StartWarmConfig) -> WarmPla
     }
 }
 
-async fn open(shared: &Shared, config: &StartWarmConfig) -> Result<(u64, WarmPlan), Fault> {
+async fn open(shared: &NodeState, config: &StartWarmConfig) -> Result<(u64, WarmPlan), Fault> {
     let to_fault = |error| fault_of(&error);
     let version = match config.version {
         0 => shared.tables.latest_version(&config.uri).await.map_err(to_fault)?,

@@ -1,4 +1,4 @@
-//! Clients: each asks for rows of some table again and again, and holds every answer against the truth.
+//! Clients: each requests rows of tables repeatedly, and compares every answer with the truth.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,67 +22,67 @@ use crate::network::Net;
 use crate::trace::Trace;
 use crate::truth::{DIMENSION, TABLES, Version, nowhere};
 
-/// What a client is told while it runs.
+/// Conditions that clients read while they run.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    /// Whether something may be wrong, so that an answer may be a refusal.
+    /// Whether faults are injected, so that requests may be refused.
     pub is_rough: Cell<bool>,
-    /// Whether it is to end once its batch is answered.
+    /// Whether clients are to end once their batches are answered.
     pub is_to_end: Cell<bool>,
-    /// Whether a node is stopped and started, with nothing else wrong.
+    /// Whether a node is restarted, without other faults.
     pub is_restarting: Cell<bool>,
 }
 
-/// What all clients of a run have seen.
+/// Counts of what all clients of a run have observed.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Batches answered with rows, or distances.
     pub answers: Cell<u64>,
-    /// Rows of them.
+    /// Rows in these answers.
     pub rows: Cell<u64>,
-    /// Of those, by the nodes' account, from a table.
+    /// Of these, the rows that came from a table, as reported by the nodes.
     pub table_rows: Cell<u64>,
     /// Refusals, by reason.
     pub refusals: RefCell<BTreeMap<&'static str, u64>>,
-    /// Those because a node was not there though nothing was wrong.
+    /// Requests that failed in calm because a node was unavailable.
     pub unavailable_in_calm: Cell<u64>,
     /// Fetches dropped before their answer.
     pub dropped: Cell<u64>,
-    /// Messages of those who don't keep to the protocol.
+    /// Messages of strangers, which violate the protocol.
     pub strange: Cell<u64>,
-    /// Descriptions of nodes that were looked at, and of what they told: not ready yet; a minimum that was there before,
-    /// a maximum that is nearly reached, something pinned.
+    /// Descriptions of nodes that observers checked; and how many of them showed a node that is not ready, a minimum
+    /// that was reached before, a maximum that is nearly reached, or a pinned table.
     pub looks: Cell<u64>,
     pub looks_before_ready: Cell<u64>,
     pub minima: Cell<u64>,
     pub maxima: Cell<u64>,
     pub pinned: Cell<u64>,
-    /// What must not be, in words.
+    /// The first violation, described in words.
     pub wrong: RefCell<Option<String>>,
 }
 
 impl Seen {
-    /// Requests refused because too much waited.
+    /// Returns the number of requests refused because of overload.
     pub fn overloaded(&self) -> u64 {
         self.refusals.borrow().get(Reason::Overloaded.as_str()).copied().unwrap_or_default()
     }
 }
 
-/// What clients, and strangers, find around them.
+/// The environment of clients, strangers and observers.
 #[derive(Clone)]
 pub struct Around {
     pub net: Net,
-    /// Of all nodes.
+    /// The names of all nodes.
     pub names: Rc<[String]>,
     pub wishes: Rc<Wishes>,
     pub seen: Rc<Seen>,
     pub trace: Trace,
-    /// Whether the run is to repeat itself.
+    /// Whether the run must be reproducible.
     pub repeats: bool,
 }
 
 impl Around {
-    /// Notes what must not be; the first counts.
+    /// Records a violation. Only the first is kept.
     pub fn wrong(&self, who: impl Display, what: impl Display) {
         let what = format!("{who} at {} ms: {what}", self.trace.now_ms());
         self.seen.wrong.borrow_mut().get_or_insert(what);
@@ -98,7 +98,7 @@ pub struct Client {
     around: Around,
 }
 
-/// What is asked for.
+/// One request.
 struct Ask {
     version: &'static Version,
     columns: Vec<String>,
@@ -107,13 +107,13 @@ struct Ask {
     terms: Terms,
 }
 
-/// So much more.
+/// Adds `more` to a counter.
 pub fn count(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get() + more);
 }
 
 impl Client {
-    /// A client of all nodes; to be called within the clients' runtime.
+    /// Creates a client of all nodes. Must be called within the clients' runtime.
     pub fn new(seed: u64, number: usize, around: Around) -> Self {
         let mut dice = Dice::new(seed, &format!("client {number}"));
         let options = FetchOptions {
@@ -137,7 +137,7 @@ impl Client {
         FetchClient::new(endpoint, self.options.clone()).unwrap()
     }
 
-    /// Asks until told to end.
+    /// Sends requests until told to end.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=12);
@@ -155,7 +155,7 @@ impl Client {
         let idle = |it: &Counters| it.waiting_batches == 0 && it.outstanding_rows == 0;
         let totals: Vec<_> = totals.collect();
         self.around.trace.say(format_args!("client {} ends: {totals:?}", self.number));
-        // Of a fetch that was dropped the credits come back with its late answer.
+        // The credits of a dropped fetch are returned with its late answer.
         if !self.around.wishes.is_rough.get() && !totals.iter().all(idle) {
             tokio::time::sleep(Duration::from_secs(2)).await;
             let totals: Vec<_> = self.nodes.iter().map(FetchClient::counters).collect();
@@ -165,7 +165,7 @@ impl Client {
         }
     }
 
-    /// One thing: mostly a few fetches at a time, of one node.
+    /// Sends a few concurrent fetches to one node.
     async fn turn(&mut self) {
         let node = self.dice.below(self.nodes.len());
         let client = self.nodes[node].clone();
@@ -262,7 +262,7 @@ impl Client {
     fn refused(&self, fault: &Fault) {
         *self.around.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
         let may_be = match fault.reason {
-            // A stream that finds no memory for a message ends; whether one did is asked afterwards.
+            // A stream that finds no memory for a message ends. `World::calm` checks whether nodes were out of memory.
             Reason::NodeUnavailable if !self.around.wishes.is_rough.get() => {
                 count(&self.around.seen.unavailable_in_calm, 1);
                 true
@@ -271,7 +271,7 @@ impl Client {
             Reason::StoreUnreachable | Reason::TableDamaged | Reason::DeadlineExceeded => {
                 self.around.wishes.is_rough.get()
             }
-            // Clients are many, and queues short.
+            // There are many clients, and queues are short.
             Reason::Overloaded => true,
             _ => false,
         };
@@ -285,7 +285,7 @@ impl Client {
     }
 }
 
-/// Mostly of a row that there is; every second client goes for a few of them.
+/// Returns an address, mostly of an existing row. `hot` restricts it to the first rows of a fragment.
 fn address(dice: &mut Dice, version: &Version, hot: bool) -> RowAddr {
     if dice.per_mille(20) {
         let nowhere: Vec<_> = nowhere().into_iter().collect();
@@ -297,7 +297,7 @@ fn address(dice: &mut Dice, version: &Version, hot: bool) -> RowAddr {
 }
 
 impl Ask {
-    /// Whether a reply is the truth.
+    /// Compares a reply with the truth.
     fn check(&self, projection: &Projection, reply: Reply) -> Result<(), String> {
         let places = (0..).zip(&self.addrs);
         let missing: Vec<u32> =
@@ -351,7 +351,7 @@ impl Ask {
     }
 }
 
-/// In double precision, as the definition has it.
+/// Computes a distance in double precision, by its definition.
 fn distance(query: &[f32], vector: &[f32], metric: Metric) -> f64 {
     let sum = |term: fn(f64, f64) -> f64| {
         let pairs = query.iter().zip(vector);
@@ -364,7 +364,7 @@ fn distance(query: &[f32], vector: &[f32], metric: Metric) -> f64 {
     }
 }
 
-/// Asks a node to fill all of a version that it can: how many extents could not be.
+/// Asks a node to fill all of a version. Returns the number of extents that failed.
 pub async fn warm(net: &Net, node: &str, version: &Version) -> Result<u64, Fault> {
     let network = Network::Simulated(Arc::new(net.clone()));
     let options = FetchOptions { streams: 1, network, jitter_seed: 0, ..FetchOptions::default() };

@@ -1,5 +1,5 @@
-//! Everything random of a run, out of its seed: a stream of numbers for each who asks, so that one asking more often
-//! changes nothing for the others.
+//! The random numbers of a run, all from its seed. Each component has its own stream, so that a component that draws
+//! more numbers does not affect the others.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,47 +8,47 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// One stream.
+/// One stream of random numbers.
 #[derive(Debug)]
 pub struct Dice(SmallRng);
 
 impl Dice {
-    /// The stream that is called `name`.
+    /// Creates the stream with this name.
     pub fn new(seed: u64, name: &str) -> Self {
         Self(SmallRng::seed_from_u64(xxh3_64_with_seed(name.as_bytes(), seed)))
     }
 
-    /// A number from a range.
-    pub fn from(&mut self, range: RangeInclusive<u64>) -> u64 {
+    /// Returns a number from a range.
+    pub fn in_range(&mut self, range: RangeInclusive<u64>) -> u64 {
         self.0.random_range(range)
     }
 
-    /// Less than `end`, which isn't 0.
+    /// Returns a number less than `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0.random_range(0..end)
     }
 
-    /// True `count` times in 1,000.
+    /// Returns true with a probability of `count` in 1,000.
     pub fn per_mille(&mut self, count: u64) -> bool {
-        count > 0 && self.from(0..=999) < count
+        count > 0 && self.in_range(0..=999) < count
     }
 
-    /// One of them.
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
+    /// Returns one of the elements.
+    pub fn pick<'a, T>(&mut self, elements: &'a [T]) -> &'a T {
+        &elements[self.below(elements.len())]
     }
 
-    /// So many milliseconds: clocks here know nothing finer.
+    /// Returns a duration in milliseconds, the resolution of the simulated clocks.
     pub fn ms(&mut self, range: RangeInclusive<u64>) -> Duration {
-        Duration::from_millis(self.from(range))
+        Duration::from_millis(self.in_range(range))
     }
 
-    /// A number from -1 to 1.
+    /// Returns a number from -1 to 1.
     pub fn unit(&mut self) -> f32 {
         self.0.random_range(-1.0..=1.0)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn any(&mut self) -> u64 {
         self.0.random()
     }

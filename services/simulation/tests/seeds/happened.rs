@@ -1,4 +1,4 @@
-//! What happened in runs, and how often: a simulation in which something never happens does not test it.
+//! Counts events of runs: a simulation in which an event never happens does not test it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +8,11 @@ use io_node::DriveState;
 use crate::clients::Seen;
 use crate::node::Node;
 
-/// Counts, by name.
+/// Counts of events, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Happened(BTreeMap<String, u64>);
 
-/// What must come to pass in a few hundred seeds.
+/// Events that must happen in a few hundred seeds.
 const MUST: [&str; 30] = [
     "Crash",
     "DriveErrors",
@@ -47,19 +47,19 @@ const MUST: [&str; 30] = [
 ];
 
 impl Happened {
-    /// So much more of it.
+    /// Adds `more` to the count of an event.
     pub fn count(&mut self, what: &str, more: u64) {
         if more > 0 {
             *self.0.entry(what.to_owned()).or_default() += more;
         }
     }
 
-    /// How often.
-    pub fn of(&self, what: &str) -> u64 {
+    /// Returns the count of an event.
+    pub fn count_of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 
-    /// What a node says of its life, at its end.
+    /// Adds the counters of a node at the end of its life.
     pub fn in_life_of(&mut self, node: &mut Node) {
         let Some(state) = node.up().map(|up| up.state()) else { return };
         for core in &state.cores {
@@ -83,7 +83,7 @@ impl Happened {
         self.count("extents dropped", state.extents_dropped);
     }
 
-    /// What clients have seen.
+    /// Adds what clients have observed.
     pub fn seen_by_clients(&mut self, seen: &Seen) {
         for (reason, count) in seen.refusals.borrow().iter() {
             self.count(&format!("answer {reason}"), *count);
@@ -97,12 +97,12 @@ impl Happened {
         self.count("looks at what is pinned", seen.pinned.get());
     }
 
-    /// Another run's too.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         other.0.iter().for_each(|(what, count)| self.count(what, *count));
     }
 
-    /// What should have come to pass and has not.
+    /// Returns the required events that did not happen.
     pub fn lacks(&self) -> Vec<&'static str> {
         MUST.into_iter().filter(|&what| !self.0.contains_key(what)).collect()
     }

@@ -1,11 +1,11 @@
-//! I/O nodes and their clients, whole, from one seed: whatever goes wrong, every answer is right.
+//! Simulates complete I/O nodes and their clients from one seed: whatever fails, every answer must be right.
 //!
-//! The nodes are the ones that serve ([`io_node::SteppedNode`]): their cores with sessions, stages, RAM tier and rings;
-//! the filler, eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over the real HTTP/2 and
-//! gRPC. Made up are drives ([`ring::sim`]), network, object store and clock; all on one thread.
+//! The nodes run the real code ([`io_node::SteppedNode`]): cores with sessions, stages, RAM tier and rings; filler,
+//! eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over real HTTP/2 and gRPC. Drives
+//! ([`ring::sim`]), network, object store and clock are simulated. Each run takes place on one thread.
 //!
-//! `BIREME_SEEDS=17..18` runs that seed, `BIREME_TRACE=1` shows what happens in it; `BIREME_MINUTES=10` runs new seeds
-//! for so long. `BIREME_REPEATS=500` runs so many twice, to see whether they repeat themselves.
+//! `BIREME_SEEDS=17..18` runs that seed, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
+//! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible.
 
 mod clients;
 mod dice;
@@ -30,14 +30,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::happened::Happened;
 use crate::world::Outcome;
 
-/// Seeds where none are asked for.
+/// The default number of seeds.
 const SEEDS: u64 = 200;
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Those to run, and until when.
+/// Returns the seeds to run, and the time at which to stop.
 fn seeds() -> (Range<u64>, Option<Instant>) {
     if let Some(minutes) = variable("BIREME_MINUTES") {
         let minutes: f64 = minutes.parse().expect("BIREME_MINUTES is a number");
@@ -54,7 +54,7 @@ fn seeds() -> (Range<u64>, Option<Instant>) {
     (range, None)
 }
 
-/// Runs a seed; one that fails is named.
+/// Runs a seed. Returns the seed as the error if it fails.
 fn run(seed: u64, drains: bool) -> Result<Outcome, u64> {
     panics::note();
     panics::forget();
@@ -73,7 +73,7 @@ fn whatever_goes_wrong_every_answer_is_right() {
     let (failed, has_failed) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     let total = Mutex::new((0, 0, 0, 0, Happened::default()));
     let work = || {
-        // Of seeds without end the first that fails is enough.
+        // An endless run stops at the first seed that fails.
         let goes_on = || match until {
             Some(until) => Instant::now() < until && !has_failed.load(Ordering::Relaxed),
             None => true,
@@ -116,8 +116,8 @@ fn whatever_goes_wrong_every_answer_is_right() {
 fn a_seed_repeats_itself() {
     let count = variable("BIREME_REPEATS").map_or(8, |it| it.parse().expect("a number"));
     for seed in (1000..).take(count) {
-        let once = || run(seed, false).expect("it is right");
+        let once = || run(seed, false).expect("the seed passes");
         let (first, second) = (once(), once());
-        assert_eq!(first, second, "seed {seed} went otherwise the second time");
+        assert_eq!(first, second, "the second run of seed {seed} differs");
     }
 }

@@ -1,11 +1,12 @@
-//! The network: connections between clients and nodes, of bytes that arrive in order, late, in pieces, or not at all.
+//! The simulated network: connections between clients and nodes, whose bytes arrive in order, late, in pieces, or
+//! never.
 //!
 //! ```text
-//! poll_write ─► in flight: pieces, each with the time it arrives at; so many bytes at most ─► poll_read
+//! poll_write ─► in flight: pieces with their arrival times, bounded in bytes ─► poll_read
 //! ```
 //!
-//! It says nothing of packets: what TCP makes good is not seen. What TCP can't make good is: a connection that is
-//! reset, a peer that is cut off and says nothing any more, one that reads slowly.
+//! It does not simulate packets, because TCP hides their loss. It simulates what TCP cannot hide: connections that are
+//! reset, peers that are cut off silently, and peers that read slowly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -24,30 +25,30 @@ use tonic::transport::Uri;
 
 use crate::dice::Dice;
 
-/// Bytes in flight at most, each way of a connection: what a system's buffers hold.
+/// The maximum bytes in flight per direction of a connection, about the size of a system's socket buffers.
 const IN_FLIGHT_MAX: usize = 96 << 10;
 
-/// All connections; clones are the same network.
+/// The network with all its connections. Clones share it.
 #[derive(Clone)]
-pub struct Net(Arc<Mutex<State>>);
+pub struct Net(Arc<Mutex<NetState>>);
 
-struct State {
+struct NetState {
     dice: Dice,
     now_ms: u64,
     troubles: NetTroubles,
     connections: Vec<Connection>,
-    /// Of connections that were closed at both ends, to be used again.
+    /// Indexes of connections that were closed at both ends, for reuse.
     free: Vec<usize>,
-    /// By the name of the node, the ends that it has still to accept; nodes that are down have none.
+    /// The ends that each node has yet to accept, by the node's name. Nodes that are down have no entry.
     listening: BTreeMap<String, VecDeque<End>>,
 }
 
-/// What is wrong with the network.
+/// The faults of the network.
 #[derive(Clone, Debug)]
 pub struct NetTroubles {
-    /// How long a byte is on its way, in ms.
+    /// The latency of a byte, in ms.
     pub latency_ms: RangeInclusive<u64>,
-    /// Of 1,000 reads and writes, how many move fewer bytes than they could.
+    /// Of 1,000 reads and writes, the number that move fewer bytes than they could.
     pub short_per_mille: u64,
 }
 
@@ -58,20 +59,20 @@ impl Default for NetTroubles {
 }
 
 struct Connection {
-    /// The node at its other end.
+    /// The name of its node.
     node: String,
-    /// To the node, and from it.
+    /// The directions to the node and from it.
     ways: [Way; 2],
     was_reset: bool,
     /// Nothing arrives before this time.
     cut_until_ms: u64,
-    /// Bytes that the client reads a millisecond at most.
+    /// The maximum bytes that the client reads per millisecond.
     client_reads_max: usize,
-    /// Whether the client's and the node's ends are still there.
+    /// Whether the client's and the node's ends still exist.
     is_held: [bool; 2],
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Default)]
 struct Way {
     in_flight: VecDeque<(u64, VecDeque<u8>)>,
@@ -79,7 +80,7 @@ struct Way {
     is_closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// When the reader read last, and how much then.
+    /// The time of the last read, in ms, and the bytes read at that time.
     read: (u64, usize),
 }
 
@@ -87,14 +88,14 @@ struct Way {
 pub struct End {
     net: Net,
     connection: usize,
-    /// 0 for the client's, 1 for the node's.
+    /// 0 for the client's end, 1 for the node's.
     side: usize,
 }
 
 impl Net {
-    /// One in which nothing is wrong.
+    /// Creates a network without faults.
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(NetState {
             dice: Dice::new(seed, "network"),
             now_ms: 0,
             troubles: NetTroubles::default(),
@@ -104,7 +105,7 @@ impl Net {
         })))
     }
 
-    /// It is later: what has arrived is told of.
+    /// Sets the time, and wakes readers whose bytes have arrived.
     pub fn tick(&self, now_ms: u64) {
         let mut state = self.lock();
         state.now_ms = now_ms;
@@ -120,27 +121,27 @@ impl Net {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// From now on this is wrong with it.
+    /// Sets the faults.
     pub fn set_troubles(&self, troubles: NetTroubles) {
         self.lock().troubles = troubles;
     }
 
-    /// A node listens from now on.
+    /// Lets a node listen.
     pub fn listen(&self, node: &str) {
         self.lock().listening.entry(node.to_owned()).or_default();
     }
 
-    /// A node listens no more; its connections go on.
+    /// Ends a node's listening. Its connections remain open.
     pub fn unlisten(&self, node: &str) {
         let waiting = self.lock().listening.remove(node);
-        // Its ends lock the network as they are dropped.
+        // Dropped after the lock is released, because dropping an end locks the network.
         drop(waiting);
     }
 
-    /// A node is no more: its connections are reset, or cut if nobody is left to reset them.
+    /// Ends a node: its connections are reset, or cut off `silently` if its machine has failed.
     pub fn vanish(&self, node: &str, silently: bool) {
         let gone = self.lock().listening.remove(node);
-        // Its ends lock the network as they are dropped.
+        // Dropped after the lock is released, because dropping an end locks the network.
         drop(gone);
         self.each_of(node, |connection, _| match silently {
             true => connection.cut_until_ms = u64::MAX,
@@ -153,7 +154,7 @@ impl Net {
         self.each_of(node, |connection, dice| connection.was_reset |= dice.per_mille(500));
     }
 
-    /// Nothing arrives at a node or from it for a while.
+    /// Cuts a node off: nothing arrives at it or from it for `for_ms`.
     pub fn cut_off(&self, node: &str, for_ms: u64) {
         let until = self.lock().now_ms + for_ms;
         self.each_of(node, |connection, _| {
@@ -161,7 +162,7 @@ impl Net {
         });
     }
 
-    /// Some of a node's clients read slowly from now on: so many bytes a millisecond.
+    /// Lets some of a node's clients read slowly: `bytes` per millisecond.
     pub fn slow_some(&self, node: &str, bytes: usize) {
         self.each_of(node, |connection, dice| {
             if dice.per_mille(400) {
@@ -170,7 +171,7 @@ impl Net {
         });
     }
 
-    /// Nothing is wrong with connections any more, but those that nobody answers are reset.
+    /// Ends all faults. Connections to machines that have failed are reset.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.troubles = NetTroubles::default();
@@ -184,13 +185,13 @@ impl Net {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The ends that a node is to accept.
+    /// Returns the ends that a node has yet to accept.
     pub fn accept(&self, node: &str) -> Vec<End> {
         let mut state = self.lock();
         state.listening.get_mut(node).map(std::mem::take).unwrap_or_default().into()
     }
 
-    /// Connections of which a node holds its end.
+    /// Returns the number of connections of which the node holds its end.
     pub fn held_by(&self, node: &str) -> usize {
         let state = self.lock();
         state.connections.iter().filter(|it| it.node == node && it.is_held[1]).count()
@@ -198,7 +199,7 @@ impl Net {
 
     fn each_of(&self, node: &str, mut act: impl FnMut(&mut Connection, &mut Dice)) {
         let mut state = self.lock();
-        let State { connections, dice, .. } = &mut *state;
+        let NetState { connections, dice, .. } = &mut *state;
         let mut wakers = Vec::new();
         for connection in connections.iter_mut().filter(|it| it.node == node && it.is_open()) {
             act(connection, dice);
@@ -238,7 +239,7 @@ impl Net {
         Ok(end(0))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -248,7 +249,7 @@ impl Dial for Net {
         let (net, node) = (self.clone(), to.host().unwrap_or_default().to_owned());
         async move {
             let wait = {
-                let State { dice, troubles, .. } = &mut *net.lock();
+                let NetState { dice, troubles, .. } = &mut *net.lock();
                 dice.ms(troubles.latency_ms.clone())
             };
             tokio::time::sleep(wait + Duration::from_millis(1)).await;
@@ -263,7 +264,7 @@ impl Connection {
         self.is_held[0] || self.is_held[1]
     }
 
-    /// Whoever waits for something of it.
+    /// Takes all wakers that wait for the connection.
     fn wakers(&mut self) -> Vec<Waker> {
         let of_way = |way: &mut Way| [way.reader.take(), way.writer.take()];
         self.ways.iter_mut().flat_map(of_way).flatten().collect()
@@ -277,7 +278,7 @@ impl AsyncRead for End {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut state = self.net.lock();
-        let State { connections, dice, now_ms, troubles, .. } = &mut *state;
+        let NetState { connections, dice, now_ms, troubles, .. } = &mut *state;
         let connection = &mut connections[self.connection];
         if connection.was_reset {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -329,7 +330,7 @@ impl AsyncWrite for End {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let mut state = self.net.lock();
-        let State { connections, dice, now_ms, troubles, .. } = &mut *state;
+        let NetState { connections, dice, now_ms, troubles, .. } = &mut *state;
         let connection = &mut connections[self.connection];
         if connection.was_reset {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -346,8 +347,8 @@ impl AsyncWrite for End {
             way.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let arrives = *now_ms + dice.from(troubles.latency_ms.clone());
-        // In order, and those that arrive together as one.
+        let arrives = *now_ms + dice.in_range(troubles.latency_ms.clone());
+        // Bytes arrive in order; bytes that arrive at the same time are one piece.
         let arrives = way.in_flight.back().map_or(arrives, |(due, _)| arrives.max(*due));
         match way.in_flight.back_mut() {
             Some((due, piece)) if *due == arrives => piece.extend(&buf[..len]),

@@ -1,4 +1,4 @@
-//! One I/O node of a run: its drives, its settings, and whether it is up.
+//! A simulated I/O node: its drives, its settings, and whether it is up.
 
 use bytesize::ByteSize;
 use io_node::{Admission, IoConfig, ShareConfig, StartWarmConfig, SteppedNode, SteppedState};
@@ -13,38 +13,36 @@ use crate::store::Store;
 use crate::trace::Trace;
 use crate::truth::TABLES;
 
-/// What lies before a drive's first segment, and a segment, in bytes.
+/// The bytes before a drive's first segment, and of a segment.
 const MIB: u64 = 1 << 20;
 
-/// How often a node may be started: each life has epochs of its own.
+/// The number of epochs per life. Each life has its own range of epochs.
 const EPOCHS_A_LIFE: u64 = 1 << 32;
 
-/// See the module.
+/// An I/O node of a run.
 pub struct Node {
     pub name: String,
     pub disk: SimDisk,
-    /// Whether something was done to the drives that no journal can know of.
+    /// Whether the drives were damaged in a way that recovery cannot notice.
     pub is_damaged: bool,
     config: IoConfig,
     up: Option<SteppedNode>,
     lives: u64,
     /// The core that gets the next connection.
     next_core: usize,
-    /// When one that is down starts again, in ms.
+    /// When a node that is down starts again, in ms.
     pub starts_at: Option<u64>,
-    /// Whether it is told to stop, and until when its streams may end, in ms.
+    /// Whether it is stopping, and the time by which its streams must end, in ms.
     is_stopping: bool,
     drains_until: u64,
     drains: bool,
     was_found: bool,
-    /// How it was at the end of its last life, if it had recorded what it had written.
+    /// Its state at the end of its last life, if it had recorded what it had written.
     pub ended: Option<SteppedState>,
 }
 
 impl Node {
-    /// One that is down, with drives that are empty.
-    ///
-    /// It ends its streams gracefully when it is stopped, if it `drains`.
+    /// Creates a node that is down, with empty drives. With `drains` it ends its streams gracefully when it is stopped.
     pub fn new(seed: u64, number: usize, drains: bool) -> Self {
         let mut dice = Dice::new(seed, &format!("node {number}"));
         let name = format!("io-{number}");
@@ -52,7 +50,7 @@ impl Node {
         let mut count = 1 + dice.below(3);
         let mut segments = 2;
         if dice.per_mille(300) {
-            // Shares are of what is past four segments a drive.
+            // The first four segments of each drive cannot be guaranteed.
             (count, segments) = (1 + dice.below(2), 9);
             config.shares = shares(&mut dice);
         }
@@ -83,17 +81,17 @@ impl Node {
         }
     }
 
-    /// The node, if it is up.
+    /// Returns the node if it is up.
     pub fn up(&mut self) -> Option<&mut SteppedNode> {
         self.up.as_mut()
     }
 
-    /// Rows that a stream's client may ask for, when none are outstanding.
+    /// Returns the credits that a stream begins with.
     pub fn credit_rows(&self) -> u32 {
         self.config.credit_rows
     }
 
-    /// Starts it.
+    /// Starts the node.
     pub fn start(&mut self, store: &Store, trace: &Trace) {
         let epoch_min = self.lives * EPOCHS_A_LIFE + 1;
         let tables = Arc::new(store.clone());
@@ -106,7 +104,8 @@ impl Node {
         trace.say(format_args!("{} starts", self.name));
     }
 
-    /// Ends it at once, with its machine if `loses_power`. Its connections are gone already.
+    /// Ends the node at once; with `loses_power` its drives lose writes that were not flushed. Its connections must
+    /// have ended already.
     pub fn crash(&mut self, loses_power: bool, trace: &Trace) {
         if loses_power {
             self.disk.crash();
@@ -115,7 +114,7 @@ impl Node {
         trace.say(format_args!("{} ends; power is lost: {loses_power}", self.name));
     }
 
-    /// Tells it to stop, as SIGTERM does: it listens no more, and its streams may end until then, in ms.
+    /// Begins to stop the node, as SIGTERM does: it stops listening, and its streams have until `until`, in ms, to end.
     pub fn stop(&mut self, net: &Net, until: u64, trace: &Trace) {
         if let Some(up) = self.up.as_mut().filter(|_| !self.is_stopping) {
             up.stop();
@@ -125,13 +124,13 @@ impl Node {
         }
     }
 
-    /// Whether it serves, and goes on to.
+    /// Returns whether the node serves and is not stopping.
     pub fn serves(&self) -> bool {
         !self.is_stopping && self.up.as_ref().is_some_and(|up| up.found().is_some())
     }
 
-    /// Whether it was told to stop, and has: `Some(true)` if it has recorded what it had written and ended its streams,
-    /// `Some(false)` if its time is over.
+    /// Returns whether a stopping node has stopped: `Some(true)` if it has recorded what it had written and ended its
+    /// streams, `Some(false)` if its time is over, `None` otherwise.
     pub fn has_stopped(&mut self, now: u64) -> Option<bool> {
         let up = self.up.as_mut().filter(|_| self.is_stopping)?;
         match up.has_stopped() {
@@ -141,23 +140,22 @@ impl Node {
         }
     }
 
-    /// Which life it is in; `None` while it ends one.
+    /// Returns the number of the current life, or `None` while the node is stopping.
     pub fn life(&self) -> Option<u64> {
         (!self.is_stopping).then_some(self.lives)
     }
 
-    /// How often it was started.
+    /// Returns how often the node was started.
     pub fn lives(&self) -> u64 {
         self.lives
     }
 
-    /// Its settings.
+    /// Returns its settings.
     pub fn config(&self) -> &IoConfig {
         &self.config
     }
 
-    /// Deals what waits to be accepted, and has each part of the node run for a millisecond, in an order that the dice
-    /// choose.
+    /// Accepts waiting connections, and runs each part of the node for a millisecond, beginning with a random one.
     pub fn step(&mut self, net: &Net, dice: &mut Dice, trace: &Trace) {
         let Some(up) = &mut self.up else { return };
         if up.found().is_some() && !self.is_stopping {
@@ -180,14 +178,14 @@ impl Node {
     }
 }
 
-/// Of the current thread, of paused time.
+/// Creates a current-thread runtime with paused time.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
 }
 
-/// What tables may count on, of drives of 8 segments or more: two thirds of those past four.
+/// Returns shares for drives of 8 segments or more. Two thirds of the segments beyond four can be guaranteed.
 fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
-    let kib = |dice: &mut Dice, range| ByteSize::kib(dice.from(range));
+    let kib = |dice: &mut Dice, range| ByteSize::kib(dice.in_range(range));
     let share = |table: usize| ShareConfig {
         uri: TABLES[table][0].uri.to_owned(),
         minimum: ByteSize::b(0),
@@ -205,19 +203,19 @@ fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
     shares
 }
 
-/// What is filled before the node is ready.
+/// Returns the fills that must end before the node is ready.
 fn start_warms(dice: &mut Dice) -> Vec<StartWarmConfig> {
     let warm = |table: usize, version: u64| StartWarmConfig {
         uri: TABLES[table][0].uri.to_owned(),
         version,
         columns: Vec::new(),
     };
-    let mut warms = vec![warm(0, dice.from(0..=3)), warm(1, 1)];
+    let mut warms = vec![warm(0, dice.in_range(0..=3)), warm(1, 1)];
     warms.retain(|_| dice.per_mille(700));
     warms
 }
 
-/// Small enough in everything that bounds are met.
+/// Returns settings that are small enough for bounds to be reached.
 fn config(dice: &mut Dice, name: &str) -> IoConfig {
     let cores = 1 + dice.below(3);
     let batch_rows_max = [8, 64, 256][dice.below(3)];

@@ -1,5 +1,5 @@
-//! Those who look at nodes from outside, as operators and balancers do: what a node says of itself is to agree with its
-//! settings, with what was said before in the same life, and with what its health says.
+//! Observers call Describe on nodes, as operators do. A description must agree with the node's settings and with
+//! earlier descriptions in the same life.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,23 +17,23 @@ use crate::clients::{Around, count};
 use crate::dice::Dice;
 use crate::truth::Version;
 
-/// How long one waits for an answer at most.
+/// The maximum time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One of them.
+/// One observer.
 pub struct Observer {
     dice: Dice,
     around: Around,
     configs: Vec<IoConfig>,
     lives: Rc<RefCell<BTreeMap<String, Option<u64>>>>,
     nodes: Vec<FetchClient>,
-    /// By node and life: the last two.
+    /// The last two descriptions, by node and life.
     last: HashMap<(usize, u64), (Option<DescribeResponse>, DescribeResponse)>,
 }
 
 impl Observer {
-    /// Of all nodes, which have these settings; `lives` tells which life each is in. To be called within the
-    /// clients' runtime.
+    /// Creates an observer of all nodes, which have these settings. `lives` has the number of each node's current life.
+    /// Must be called within the clients' runtime.
     pub fn new(
         seed: u64,
         number: usize,
@@ -56,7 +56,7 @@ impl Observer {
         Self { dice, around, configs, lives, nodes, last: HashMap::new() }
     }
 
-    /// Looks until told to end.
+    /// Requests descriptions until told to end.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=30);
@@ -64,7 +64,8 @@ impl Observer {
             let at = self.dice.below(self.nodes.len());
             let before = self.life(at);
             let described = self.nodes[at].describe(PATIENCE).await;
-            // One that answers from its life before says nothing of this one, and one that ends has no filler to ask.
+            // A description is only checked if the node was in the same life before and after; the filler of a stopping
+            // node no longer answers.
             match (described, before.filter(|_| self.life(at) == before)) {
                 (Ok(described), Some(before)) => {
                     count(&self.around.seen.looks, 1);
@@ -109,9 +110,9 @@ impl Observer {
             is(table.maximum_bytes, share.maximum.map_or(0, |it| it.as_u64()), "maximum")?;
             is(table.pinned, share.pinned, "pin")?;
             let before = last.and_then(|last| {
-                // Only drives take from what is promised, by what can't be read of them, and writes that fail: what is
-                // being written counts already. A node asks its filler what tables have, and counts losses once it was
-                // told: some of the last description's may have come after what it says of tables.
+                // Extents within a guarantee are lost only if a drive cannot be read or a write fails (extents being
+                // written count already). A description reads the tables before the counters of losses, so the last one
+                // may count losses that its tables do not show yet.
                 let losses = |of: &DescribeResponse| (of.extents_dropped, of.fills_failed);
                 let is_sound = all_serve(last)
                     && all_serve(now)
@@ -147,7 +148,7 @@ impl Observer {
         let Some(before) = before else { return Ok(()) };
         if now.pinned {
             let lost = || format!("{before:?}, pinned, became {now:?}");
-            // What was being written counted, and may have failed.
+            // Extents that were being written have counted already, and may have failed.
             holds(now.bytes >= before.held_bytes.min(before.bytes), lost)?;
             count(&seen.pinned, u64::from(before.held_bytes > 0));
         }
@@ -172,7 +173,7 @@ impl Observer {
     }
 }
 
-/// What only ever grows within a life.
+/// Checks counters and states that only grow within a life.
 fn grows(last: &DescribeResponse, now: &DescribeResponse) -> Result<(), String> {
     let counters = |of: &DescribeResponse| {
         let sum = |count: fn(&wire::fetch::Core) -> u64| of.cores.iter().map(count).sum::<u64>();
@@ -193,7 +194,7 @@ fn grows(last: &DescribeResponse, now: &DescribeResponse) -> Result<(), String> 
     for ((what, before), (_, after)) in counters(last).into_iter().zip(counters(now)) {
         holds(before <= after, || format!("{before} {what} became {after}"))?;
     }
-    // A drive gets worse, and never better.
+    // The state of a drive never improves.
     let states = last.drives.iter().zip(&now.drives);
     states.map(|(last, now)| (last.state, now.state)).try_for_each(|(last, now)| {
         holds(last <= now, || format!("a drive's state {last} became {now}"))

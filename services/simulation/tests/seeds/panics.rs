@@ -1,17 +1,17 @@
-//! Panics within tasks, which their runtimes would keep to themselves.
+//! Detects panics within tasks, which their runtimes would catch.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
-/// Of h2 in builds that check: a connection that is dropped with open streams, as a crash drops it. What there is is
-/// freed all the same, and builds that don't check say nothing (hyperium/h2#907).
+/// An assertion of h2 in debug builds fails if a connection is dropped with open streams, as a crash drops it. It is
+/// ignored: the memory is freed nevertheless, and release builds do not check (hyperium/h2#907).
 const DROPPED_WITH_STREAMS: &str = "!self.has_streams()";
 
 thread_local! {
     static FIRST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Has panics of every thread noted there.
+/// Records the first panic of every thread.
 pub fn note() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -28,11 +28,13 @@ pub fn note() {
     });
 }
 
-/// Forgets them.
+/// Forgets the panic of this thread.
 pub fn forget() {
     FIRST.take();
 }
 
+/// Checks that no panic was recorded.
+///
 /// # Panics
 /// If this thread has panicked.
 pub fn none_so_far() {

@@ -1,4 +1,4 @@
-//! The object store: the truth, after a while, unless something is wrong with it.
+//! The simulated object store: returns the true rows after a delay, or a fault.
 
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
@@ -16,25 +16,25 @@ use wire::{Fault, Reason};
 use crate::dice::Dice;
 use crate::truth::Version;
 
-/// A store that all nodes share.
+/// The store that all nodes share.
 #[derive(Clone)]
-pub struct Store(Arc<Mutex<State>>);
+pub struct Store(Arc<Mutex<StoreState>>);
 
-struct State {
+struct StoreState {
     dice: Dice,
     troubles: StoreTroubles,
 }
 
-/// What is wrong with a store.
+/// The faults of the store.
 #[derive(Clone, Debug)]
 pub struct StoreTroubles {
-    /// How long a request takes, in ms.
+    /// The latency of a request, in ms.
     pub latency_ms: RangeInclusive<u64>,
-    /// Of 1,000 requests, how many fail.
+    /// Of 1,000 requests, the number that fail.
     pub failing_per_mille: u64,
-    /// Of 1,000 requests, how many take ten seconds more.
+    /// Of 1,000 requests, the number that take ten seconds longer.
     pub hanging_per_mille: u64,
-    /// Fragments, of all tables, whose files are gone.
+    /// Ids of fragments, of all tables, whose files are missing.
     pub vanished: BTreeSet<u32>,
 }
 
@@ -50,25 +50,25 @@ impl Default for StoreTroubles {
 }
 
 impl Store {
-    /// One in which nothing is wrong.
+    /// Creates a store without faults.
     pub fn new(seed: u64) -> Self {
         let (dice, troubles) = (Dice::new(seed, "store"), StoreTroubles::default());
-        Self(Arc::new(Mutex::new(State { dice, troubles })))
+        Self(Arc::new(Mutex::new(StoreState { dice, troubles })))
     }
 
-    /// From now on this is wrong with it.
+    /// Sets the faults.
     pub fn set_troubles(&self, troubles: StoreTroubles) {
         self.lock().troubles = troubles;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request for what is in a fragment.
+    /// Simulates one request, for a fragment's file if one is given.
     async fn request(&self, fragment: Option<u32>) -> Result<(), Fault> {
         let (wait, fails) = {
-            let State { dice, troubles } = &mut *self.lock();
+            let StoreState { dice, troubles } = &mut *self.lock();
             let mut wait = dice.ms(troubles.latency_ms.clone());
             if dice.per_mille(troubles.hanging_per_mille) {
                 wait += std::time::Duration::from_secs(10);
@@ -76,7 +76,7 @@ impl Store {
             (wait, dice.per_mille(troubles.failing_per_mille))
         };
         tokio::time::sleep(wait).await;
-        // One that was asked before the store was well again is answered after all.
+        // A request that would have failed succeeds if the store has recovered in the meantime.
         if fails && self.lock().troubles.failing_per_mille > 0 {
             return Err(Fault::new(Reason::StoreUnreachable, "the store is not well"));
         }
@@ -123,7 +123,7 @@ impl Tables for Store {
     }
 }
 
-/// A version, by way of the store.
+/// A version of a table that was opened through the store.
 struct Opened {
     uri: TableUri,
     version: &'static Version,

@@ -1,5 +1,5 @@
-//! Those who don't keep to the protocol: messages that mean nothing, come out of order, are cut, flipped, or are not
-//! HTTP/2 at all. What they get is a clear refusal, or nothing; others must not notice.
+//! Strangers violate the protocol: their messages are meaningless, out of order, truncated, corrupted, or not even
+//! HTTP/2. They must get a clear refusal or nothing, and must not affect other clients.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -29,29 +29,29 @@ use crate::dice::Dice;
 use crate::network::Net;
 use crate::truth::{DIMENSION, TABLES};
 
-/// Texts in them mostly mean something to the nodes.
+/// Generates messages. Most texts in them are names that the nodes know.
 static MESSAGES: LazyLock<Messages> = LazyLock::new(|| {
     let words =
         ["s3://sim/vectors", "s3://sim/documents", "s3://sim/scanned", "id", "vector", "text"];
     Messages::of(wire::DESCRIPTORS, &words)
 });
 
-/// How long one waits for an answer at most.
+/// The maximum time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One of them.
+/// One stranger.
 pub struct Stranger {
     dice: Dice,
     around: Around,
 }
 
 impl Stranger {
-    /// To all nodes.
+    /// Creates a stranger to all nodes.
     pub fn new(seed: u64, number: usize, around: Around) -> Self {
         Self { dice: Dice::new(seed, &format!("stranger {number}")), around }
     }
 
-    /// Annoys until told to end.
+    /// Sends invalid requests until told to end.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=40);
@@ -66,7 +66,7 @@ impl Stranger {
         }
     }
 
-    /// Bytes that are no HTTP/2.
+    /// Sends bytes that are not HTTP/2.
     async fn noise(&mut self, name: &str) -> String {
         let uri: Uri = format!("http://{name}:7071").parse().unwrap();
         let Ok(mut carrier) = self.around.net.dial(&uri).await else {
@@ -86,7 +86,7 @@ impl Stranger {
         format!("{} bytes of noise: {:?}", bytes.len(), ended.map(|it| it.map_err(|e| e.kind())))
     }
 
-    /// A stream of messages.
+    /// Sends messages on a Fetch stream.
     async fn stream(&mut self, name: &str) -> String {
         let Some(channel) = self.connect(name).await else { return "no connection".into() };
         let is_damaged = self.dice.per_mille(300);
@@ -104,7 +104,7 @@ impl Stranger {
         format!("{sent} messages, {answers} answers: {outcome}")
     }
 
-    /// A call that is no stream, of every shape that the descriptors allow, damaged, or noise.
+    /// Calls any other method, with a message of any shape that the descriptors allow, a damaged one, or noise.
     async fn call(&mut self, name: &str) -> String {
         let Some(channel) = self.connect(name).await else { return "no connection".into() };
         let methods = MESSAGES.methods("/bireme.fetch.");
@@ -162,7 +162,7 @@ impl Stranger {
         Ok(())
     }
 
-    /// An answer says what is wrong, and never that the node is.
+    /// Checks an answer: an error must have a message, and must not be an internal one.
     fn look(&self, answer: FetchResponse) {
         let error = match answer.kind {
             Some(Answer::Welcome(_)) => None,
@@ -172,7 +172,7 @@ impl Stranger {
                 Some(_) => None,
                 None => return self.wrong("an empty reply"),
             },
-            // It says nothing of what was asked.
+            // Does not depend on the requests.
             Some(Answer::Retire(_)) => return,
             None => return self.wrong("an empty answer"),
         };
@@ -183,10 +183,10 @@ impl Stranger {
         }
     }
 
-    /// How a stream ended.
+    /// Checks the status that ended a call, and describes it.
     fn judge(&self, status: &Status) -> String {
         let fault = Fault::from_status(status);
-        // A connection that broke has no status of a node's.
+        // The status of a broken connection does not come from a node.
         let has_cause = std::error::Error::source(status).is_some();
         let is_a_nodes =
             !status.details().is_empty() || !has_cause && !self.around.wishes.is_rough.get();
@@ -200,7 +200,7 @@ impl Stranger {
         self.around.wrong("a stranger", what);
     }
 
-    /// One that may mean something, and may be damaged.
+    /// Returns a message that may be valid, and may be damaged.
     fn message(&mut self, is_damaged: bool) -> Vec<u8> {
         let kind = match self.dice.below(9 + usize::from(is_damaged)) {
             0..=2 => Kind::Open(self.open()),
@@ -225,10 +225,10 @@ impl Stranger {
         bytes
     }
 
-    /// Mostly one of few numbers, so that messages have to do with each other.
+    /// Returns mostly one of a few numbers, so that messages refer to each other.
     fn small(&mut self) -> u64 {
         match self.dice.per_mille(900) {
-            true => self.dice.from(0..=3),
+            true => self.dice.in_range(0..=3),
             false => self.dice.any(),
         }
     }
@@ -261,7 +261,7 @@ impl Stranger {
         };
         let address = |dice: &mut Dice| match dice.below(10) {
             0 => dice.any(),
-            _ => dice.from(0..=3) << 32 | dice.from(0..=1000),
+            _ => dice.in_range(0..=3) << 32 | dice.in_range(0..=1000),
         };
         let row_addrs = (0..rows).map(|_| address(&mut self.dice)).collect();
         let rerank = self.dice.per_mille(300).then(|| {
@@ -274,15 +274,15 @@ impl Stranger {
                 true => (0..len).map(|_| if is_zero { 0 } else { self.dice.any() as u8 }).collect(),
                 false => (0..len / 4).flat_map(|_| self.dice.unit().to_le_bytes()).collect(),
             };
-            let (metric, k) = (self.dice.from(0..=5) as i32, self.small() as u32);
+            let (metric, k) = (self.dice.in_range(0..=5) as i32, self.small() as u32);
             Rerank { vector: bytes.into(), metric, k }
         });
         let timeout_us = match self.dice.below(4) {
-            0 => self.dice.from(0..=20) * 1000,
+            0 => self.dice.in_range(0..=20) * 1000,
             1 => u64::MAX,
             _ => 0,
         };
-        let priority = self.dice.from(0..=4) as i32 - 1;
+        let priority = self.dice.in_range(0..=4) as i32 - 1;
         let id = if self.dice.per_mille(900) { self.dice.any() } else { self.small() };
         let handle = self.small() as u32;
         let traceparent = match self.dice.below(3) {
@@ -298,7 +298,7 @@ fn http_path() -> tonic::codegen::http::uri::PathAndQuery {
     tonic::codegen::http::uri::PathAndQuery::from_static(FETCH_PATH)
 }
 
-/// As tonic calls the network.
+/// Adapts the network to tonic.
 struct Dialer(Arc<Net>);
 
 impl Service<Uri> for Dialer {

@@ -1,4 +1,4 @@
-//! What happened in a run: hashed, so that two runs of a seed can be compared, and shown if somebody wants to see it.
+//! The events of a run. They are hashed, so that two runs of a seed can be compared, and printed on request.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -6,12 +6,12 @@ use std::rc::Rc;
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// The events of one run, of all who have a part in it.
+/// The events of one run, from all its components.
 #[derive(Clone, Default)]
-pub struct Trace(Rc<RefCell<State>>);
+pub struct Trace(Rc<RefCell<TraceState>>);
 
 #[derive(Default)]
-struct State {
+struct TraceState {
     hash: Xxh3,
     now_ms: u64,
     events: u64,
@@ -19,22 +19,22 @@ struct State {
 }
 
 impl Trace {
-    /// Printed as it comes if `is_shown`.
+    /// Creates a trace, which prints each event if `is_shown`.
     pub fn new(is_shown: bool) -> Self {
-        Self(Rc::new(RefCell::new(State { is_shown, ..State::default() })))
+        Self(Rc::new(RefCell::new(TraceState { is_shown, ..TraceState::default() })))
     }
 
-    /// It is later.
+    /// Sets the time.
     pub fn set_now(&self, now_ms: u64) {
         self.0.borrow_mut().now_ms = now_ms;
     }
 
-    /// Milliseconds since the start.
+    /// Returns the milliseconds since the start.
     pub fn now_ms(&self) -> u64 {
         self.0.borrow().now_ms
     }
 
-    /// Something happened.
+    /// Records an event.
     pub fn say(&self, event: impl Display) {
         let mut state = self.0.borrow_mut();
         let line = format!("{:>7} {event}\n", state.now_ms);
@@ -45,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// Of all events so far: their hash, and how many.
+    /// Returns the hash and the number of all events so far.
     pub fn digest(&self) -> (u64, u64) {
         let state = self.0.borrow();
         (state.hash.digest(), state.events)

@@ -1,4 +1,4 @@
-//! The tables of all runs, and what is in them: a row is what it is, whatever the seed.
+//! The tables of all runs. Their rows do not depend on the seed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -16,7 +16,7 @@ use tables::{DeletedRows, FragmentInfo};
 
 use crate::dice::Dice;
 
-/// Elements of a vector: 1 KiB each.
+/// The dimension of vectors, which take 1 KiB each.
 pub const DIMENSION: usize = 256;
 
 /// All tables, each with its versions from 1.
@@ -34,33 +34,33 @@ pub struct Version {
 
 /// One fragment of a version.
 pub struct Fragment {
-    /// Of all its rows, deleted ones too.
+    /// All of its rows, including deleted ones.
     rows: RecordBatch,
-    /// Of each column: which of its forms.
+    /// Which form of its values each column has: a column that is rewritten gets another form.
     forms: Vec<u32>,
     deleted: Arc<DeletedRows>,
 }
 
 impl Version {
-    /// A version that was opened under this name.
+    /// Returns the version of the table with this URI.
     pub fn find(uri: &str, version: u64) -> Option<&'static Self> {
         let of_uri = TABLES.iter().find(|versions| versions[0].uri == uri)?;
         of_uri.iter().find(|it| it.version == version)
     }
 
-    /// The number of the latest version of the table of that name.
+    /// Returns the number of the latest version of the table with this URI.
     pub fn latest(uri: &str) -> Option<u64> {
         let of_uri = TABLES.iter().find(|versions| versions[0].uri == uri)?;
         of_uri.iter().map(|it| it.version).max()
     }
 
-    /// Its fragment with this id.
+    /// Returns the fragment with this id.
     pub fn fragment(&self, id: u32) -> Option<&Fragment> {
         let at = self.infos.iter().position(|info| info.id == id)?;
         Some(&self.fragments[at])
     }
 
-    /// Whether it has such a row.
+    /// Returns whether it has a row at this address.
     pub fn has(&self, addr: RowAddr) -> bool {
         self.fragment(addr.fragment()).is_some_and(|fragment| {
             (addr.offset() as usize) < fragment.rows.num_rows()
@@ -68,7 +68,7 @@ impl Version {
         })
     }
 
-    /// The rows at `addrs`, all of which it has.
+    /// Returns the rows at `addrs`, all of which must exist.
     pub fn rows(&self, addrs: &[RowAddr], columns: &[String]) -> RecordBatch {
         let columns: Vec<_> = columns.iter().map(|it| self.schema.index_of(it).unwrap()).collect();
         let batches: Vec<_> =
@@ -87,12 +87,12 @@ impl Version {
         }
     }
 
-    /// Extents that it is made of: chunks of 64 rows, each of two packs.
+    /// Returns the number of its extents: it has chunks of 64 rows in two packs.
     pub fn extents(&self) -> u64 {
         2 * self.infos.iter().map(|info| u64::from(info.physical_rows.div_ceil(64))).sum::<u64>()
     }
 
-    /// The vector of a row that it has.
+    /// Returns the vector of a row, which must exist.
     pub fn vector(&self, addr: RowAddr) -> Vec<f32> {
         let rows = self.rows(&[addr], &["vector".into()]);
         let lists = rows.column(0).as_any().downcast_ref::<FixedSizeListArray>().unwrap();
@@ -102,27 +102,28 @@ impl Version {
 }
 
 impl Fragment {
-    /// Some of its rows, by their places.
+    /// Returns a range of its physical rows.
     pub fn read(&self, rows: std::ops::Range<u32>, columns: &[String]) -> RecordBatch {
         let columns: Vec<_> =
             columns.iter().map(|it| self.rows.schema().index_of(it).unwrap()).collect();
         let rows = UInt32Array::from_iter_values(rows);
-        // Not a slice: what is read from a store begins at its beginning.
+        // Copied instead of sliced, because arrays that are read from a store have no offset.
         take_record_batch(&self.rows.project(&columns).unwrap(), &rows).unwrap()
     }
 
-    /// Names what a column is stored in.
+    /// Returns the name of the file of a column.
     pub fn identity(&self, id: u32, column: usize) -> String {
         format!("{column}:{id}-{}.data", self.forms[column])
     }
 
-    /// Those that this version has deleted.
+    /// Returns the rows that this version has deleted.
     pub fn deleted(&self) -> &Arc<DeletedRows> {
         &self.deleted
     }
 }
 
-/// Vectors with an id and a name. Version 2 deletes some, version 3 names some anew and has one fragment more.
+/// A table of vectors with an id and a name. Version 2 deletes rows; version 3 deletes others, rewrites the names of
+/// one fragment and adds a fragment.
 fn vectors() -> Vec<Version> {
     let item = Arc::new(Field::new("item", DataType::Float32, true));
     let vector = DataType::FixedSizeList(item, DIMENSION as i32);
@@ -154,7 +155,7 @@ fn vectors() -> Vec<Version> {
     ]
 }
 
-/// More than the drives have: what is read once, and pushes out what is read often.
+/// A table that exceeds the drives, so that its rows evict those that are read often.
 fn scanned() -> Vec<Version> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -171,7 +172,7 @@ fn scanned() -> Vec<Version> {
     vec![version("s3://sim/scanned", 1, &[make(6, 4000), make(7, 4000)], |_, _| false)]
 }
 
-/// Texts and blobs of all lengths, many of them null.
+/// A table of texts and blobs of all lengths, many of them null.
 fn documents() -> Vec<Version> {
     let mark = HashMap::from([("lance-encoding:blob".to_owned(), "true".to_owned())]);
     let schema = Arc::new(Schema::new(vec![
@@ -212,7 +213,7 @@ fn version(
         physical_rows: rows.num_rows() as u32,
         deleted_rows: (0..rows.num_rows() as u32).filter(|&row| is_deleted(*id, row)).count()
             as u32,
-        // So much a row that 64 make a chunk.
+        // The bytes per row are chosen so that a chunk has 64 rows.
         first_file_bytes: Some(rows.num_rows() as u64 * 65_536),
     };
     Version {
@@ -238,7 +239,7 @@ fn vectors_of(fragment: u32, rows: usize) -> FixedSizeListArray {
     lists.finish()
 }
 
-/// Up to so many bytes, mostly few.
+/// Returns a text of up to `bytes_max` bytes, mostly short, or none.
 fn text(dice: &mut Dice, bytes_max: usize) -> Option<String> {
     let len = match dice.below(10) {
         0 => return None,
@@ -249,7 +250,7 @@ fn text(dice: &mut Dice, bytes_max: usize) -> Option<String> {
     Some((0..len).map(|_| char::from(b'a' + dice.below(26) as u8)).collect())
 }
 
-/// Addresses that some version of some table has no row at.
+/// Returns addresses at which at least one table has no row.
 pub fn nowhere() -> BTreeSet<u64> {
     [RowAddr::new(0, 900), RowAddr::new(4, 0), RowAddr::new(u32::MAX, u32::MAX)]
         .map(RowAddr::to_u64)

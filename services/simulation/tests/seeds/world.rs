@@ -1,8 +1,8 @@
-//! A whole run: nodes, clients, network, store and clock, on this thread, out of one seed.
+//! A complete run: nodes, clients, network, store and clock, on this thread, from one seed.
 //!
 //! ```text
-//! rough: things go wrong ─► all is mended ─► calm: every answer is due ─► clients end: nothing is held any more
-//!        ─► Warm: all can be filled again ─► stop and start: all is found again
+//! faults are injected ─► all faults end ─► calm: every answer is due ─► clients end: nodes hold nothing for them
+//!        ─► Warm: everything can be filled again ─► restart: all extents are found again
 //! ```
 
 use std::cell::RefCell;
@@ -27,20 +27,20 @@ use crate::trace::Trace;
 use crate::troubles::Troubles;
 use crate::truth::TABLES;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Of all that happened, the hash and the number.
+    /// The hash and the number of all events.
     pub digest: (u64, u64),
-    /// Answers, and rows in them.
+    /// The number of answers, and of rows in them.
     pub answers: (u64, u64),
-    /// Milliseconds of its own clock.
+    /// The duration on its own clock, in milliseconds.
     pub took_ms: u64,
-    /// How often what happened.
+    /// How often each kind of event happened.
     pub happened: Happened,
 }
 
-/// See the module.
+/// The state of a run.
 struct World {
     now_ms: u64,
     nodes: Vec<Node>,
@@ -51,24 +51,24 @@ struct World {
     trace: Trace,
     seen: Rc<Seen>,
     happened: Happened,
-    /// Which life each node is in, for those who look at it from outside.
+    /// The number of each node's current life, for observers; `None` while it stops.
     lives: Rc<RefCell<BTreeMap<String, Option<u64>>>>,
     drains: bool,
 }
 
-/// The clients' own machine.
+/// The runtime of all clients.
 struct Clients {
     local: LocalSet,
     runtime: Runtime,
     now: Instant,
 }
 
-/// Runs a seed, in which nodes that are stopped end their streams gracefully if it `drains`. tonic does that in an order
-/// of chance, which no seed decides. What nodes tell of themselves differs a little from run to run too, and so the lengths
-/// of messages: only a run without both repeats itself.
+/// Runs a seed. With `drains`, stopped nodes end their streams gracefully, and observers call Describe. tonic ends
+/// streams in a random order that no seed controls, and the lengths of descriptions differ between runs, so a run is
+/// only reproducible without `drains`.
 ///
 /// # Panics
-/// If something is not as it must be.
+/// If an invariant is violated.
 pub fn run(seed: u64, is_shown: bool, drains: bool) -> Outcome {
     let trace = Trace::new(is_shown);
     let mut dice = Dice::new(seed, "world");
@@ -109,13 +109,13 @@ impl World {
         let wishes = Rc::new(Wishes::default());
         wishes.is_rough.set(true);
         let clients = self.begin_clients(seed, 0, &wishes);
-        for _ in 0..self.dice.from(200..=900) {
+        for _ in 0..self.dice.in_range(200..=900) {
             let Self { now_ms, nodes, net, store, trace, happened, .. } = self;
             troubles.act(*now_ms, nodes, net, store, trace, happened);
             self.step();
         }
         troubles.end_all(self.now_ms, &mut self.nodes, &self.net, &self.store);
-        self.trace.say("all is mended");
+        self.trace.say("all faults have ended");
         wishes.is_to_end.set(true);
         self.until("clients have their answers", 120_000, |_| all_done(&clients));
         joined(clients);
@@ -166,7 +166,7 @@ impl World {
         tasks
     }
 
-    /// With nothing wrong every answer is due.
+    /// Runs clients without faults: every answer is due.
     fn calm(&mut self, seed: u64) {
         self.trace.say("calm");
         let wishes = Rc::new(Wishes::default());
@@ -174,35 +174,35 @@ impl World {
         let unanswered = |seen: &Seen| seen.overloaded() + seen.dropped.get();
         let before_unanswered = unanswered(&self.seen);
         let clients = self.begin_clients(seed, 100, &wishes);
-        (0..self.dice.from(50..=300)).for_each(|_| self.step());
+        (0..self.dice.in_range(50..=300)).for_each(|_| self.step());
         self.check_credits();
         if self.dice.per_mille(250) {
-            // Who asks meanwhile is answered, or told that the node isn't there.
+            // Clients are answered in the meantime, or learn that the node is unavailable.
             wishes.is_restarting.set(true);
             let at = self.dice.below(self.nodes.len());
             self.stop_gracefully(at);
             self.until("the node serves again", 30_000, |world| world.nodes[at].serves());
-            (0..self.dice.from(50..=300)).for_each(|_| self.step());
+            (0..self.dice.in_range(50..=300)).for_each(|_| self.step());
         }
         wishes.is_to_end.set(true);
         self.until("clients have their answers in calm", 60_000, |_| all_done(&clients));
         joined(clients);
-        // A single client may ask for more at a time than it lets wait, or think better of it, each time.
+        // All requests of a single client may exceed its own queue, or be dropped by it.
         let has_answers = self.seen.answers.get() > before_answers;
         let has_asked_in_vain = unanswered(&self.seen) > before_unanswered;
         assert!(has_answers || has_asked_in_vain, "there were no answers in calm");
         let unavailable = self.seen.unavailable_in_calm.get();
         let may_be = wishes.is_restarting.get() || self.shed() > before_shed;
-        assert!(unavailable == 0 || may_be, "a node was not there in calm");
+        assert!(unavailable == 0 || may_be, "a node was unavailable in calm");
     }
 
-    /// What nodes have refused for lack of room.
+    /// Returns the number of requests that nodes have shed.
     fn shed(&mut self) -> u64 {
         let states = self.nodes.iter_mut().filter_map(|node| node.up().map(|up| up.state()));
         states.flat_map(|state| state.cores).map(|core| core.shed).sum()
     }
 
-    /// No stream has more credit than it was given.
+    /// Checks that no stream has more credit than it was given.
     fn check_credits(&mut self) {
         for node in &mut self.nodes {
             let most = node.credit_rows();
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Once nobody asks for anything, nothing is held.
+    /// Checks that nodes hold nothing once there are no requests.
     fn quiet(&mut self) {
         self.until("no connection is open", 30_000, |world| {
             world.nodes.iter().all(|node| world.net.held_by(&node.name) == 0)
@@ -228,8 +228,8 @@ impl World {
             }
             last.is_empty()
         });
-        assert!(is_quiet, "something is held that nobody asked for: {last}");
-        // A scrub or an eviction may go on: cores are told in the moment after.
+        assert!(is_quiet, "nodes hold something without any request: {last}");
+        // A scrub or an eviction may still run; cores are told a moment later.
         self.until("cores find what the filler knows", 1_000, |world| {
             let agree = |node: &mut Node| {
                 let state = node.up().map(|up| up.state());
@@ -240,7 +240,7 @@ impl World {
         for node in &mut self.nodes {
             let Some(up) = node.up() else { continue };
             let mut state = up.state();
-            // How many operations went to a drive in one go says nothing of what came of them.
+            // How operations were grouped into submissions may differ between runs.
             for core in &mut state.cores {
                 (core.ring.submits, core.ring.reaps) = (0, 0);
             }
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// All can be filled, wherever a drive takes it.
+    /// Checks that everything can be filled, unless no drive accepts writes.
     fn fill(&mut self) {
         let version = &TABLES[0][self.dice.below(TABLES[0].len())];
         for at in 0..self.nodes.len() {
@@ -269,7 +269,7 @@ impl World {
         self.quiet();
     }
 
-    /// After a stop all that was there is found again.
+    /// Checks that all extents are found again after a graceful stop.
     fn start_again(&mut self) {
         for at in 0..self.nodes.len() {
             if self.nodes[at].up().is_none() {
@@ -283,25 +283,26 @@ impl World {
             let is_sound = !self.nodes[at].is_damaged && all_serve;
             let extents = ended.extents;
             if is_sound && ended.extents_dropped == 0 {
-                // What was let go is in its journal until that is emptied, and what a start warms may still be filled.
+                // There may be more: evicted extents are in their journal until that is emptied, and a start warm may
+                // fill others.
                 assert!(found >= extents, "{found} extents are found after a stop, of {extents}");
             }
         }
     }
 
-    /// A node that may take its time has its streams ended in it, whoever asks meanwhile.
+    /// Stops a node with enough time to end its streams, and checks that it does, although clients send requests.
     fn stop_gracefully(&mut self, at: usize) {
-        let before = self.happened.of("drained");
+        let before = self.happened.count_of("drained");
         let lives = self.nodes[at].lives();
         self.nodes[at].stop(&self.net, self.now_ms + 20_000, &self.trace);
         self.until("the node has stopped", 30_000, |world| {
             world.nodes[at].starts_at.is_some() || world.nodes[at].lives() > lives
         });
-        let has_drained = self.happened.of("drained") > before;
+        let has_drained = self.happened.count_of("drained") > before;
         assert!(has_drained || !self.drains, "{} did not drain", self.nodes[at].name);
     }
 
-    /// A millisecond.
+    /// Runs everything for a millisecond.
     fn step(&mut self) {
         self.now_ms += 1;
         self.trace.set_now(self.now_ms);
@@ -315,7 +316,7 @@ impl World {
             if let Some(in_time) = node.has_stopped(self.now_ms) {
                 self.trace.say(format_args!("{} has stopped, in time: {in_time}", node.name));
                 self.happened.count(if in_time { "drained" } else { "not drained in time" }, 1);
-                // Who ends its streams has let go of all that was for them.
+                // A node that has ended its streams must have released what it held for them.
                 let state = node.up().map(|up| (up.state(), up.has_recorded()));
                 let held =
                     state.as_ref().filter(|_| in_time).and_then(|(it, _)| held_for_clients(it));
@@ -324,7 +325,7 @@ impl World {
                 self.net.vanish(&node.name, false);
                 self.happened.in_life_of(node);
                 node.crash(false, &self.trace);
-                node.starts_at = Some(self.now_ms + self.dice.from(1..=20));
+                node.starts_at = Some(self.now_ms + self.dice.in_range(1..=20));
             }
         }
         self.clients.step();
@@ -336,7 +337,7 @@ impl World {
 
     fn until(&mut self, what: &str, ms_max: u64, is_so: impl FnMut(&mut Self) -> bool) {
         let came = self.until_or_not(ms_max, is_so);
-        assert!(came, "it did not come to pass within {ms_max} ms that {what}");
+        assert!(came, "this did not happen within {ms_max} ms: {what}");
     }
 
     fn until_or_not(&mut self, ms_max: u64, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
@@ -350,7 +351,7 @@ impl World {
     }
 }
 
-/// What a node holds for clients, but for rows that a table is still asked for.
+/// Returns what a node holds for clients, except reads of tables that are under way.
 fn held_for_clients(state: &SteppedState) -> Option<String> {
     for (at, core) in state.cores.iter().enumerate() {
         let gauges = [
@@ -366,7 +367,7 @@ fn held_for_clients(state: &SteppedState) -> Option<String> {
     None
 }
 
-/// What a node holds though nobody asks for anything.
+/// Returns what a node holds although there are no requests.
 fn held(state: &SteppedState) -> Option<String> {
     for (at, core) in state.cores.iter().enumerate() {
         let gauges = [

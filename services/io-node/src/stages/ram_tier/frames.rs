@@ -1,4 +1,4 @@
-//! Frames: the sectors' bytes, in huge pages that are taken from the machine as they are needed.
+//! Frames hold the sectors' bytes, in huge pages that the system provides as they are first used.
 
 use std::io;
 use std::ops::Range;
@@ -8,28 +8,28 @@ use ring::AlignedBuf;
 
 use super::{FrameNo, SectorName};
 
-/// The frames, and what is in them.
+/// The frames and the names of their sectors.
 pub struct Frames {
     names: Vec<SectorName>,
     bytes: AlignedBuf,
 }
 
 impl Frames {
-    /// At most so many.
+    /// Reserves address space for `room` frames.
     ///
     /// # Errors
-    /// What the system says when it has no room for their addresses.
+    /// The error of the system if it cannot.
     pub fn new(room: usize) -> io::Result<Self> {
         let bytes = AlignedBuf::reserved(room * SECTOR_BYTES)?;
         Ok(Self { names: Vec::with_capacity(room), bytes })
     }
 
-    /// How many there are.
+    /// Returns the number of frames in use.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// One more; `None` if there are as many as may be. What it has is unknown until [`Frames::put`].
+    /// Adds a frame. Returns `None` if all are in use. Its content is undefined until [`Frames::put`].
     pub fn add(&mut self) -> Option<FrameNo> {
         let number = self.names.len();
         if number * SECTOR_BYTES == self.bytes.len() {
@@ -45,18 +45,18 @@ impl Frames {
         self.bytes[span(frame)].copy_from_slice(bytes);
     }
 
-    /// What a frame has.
+    /// Returns the name of a frame's sector.
     pub fn name(&self, frame: FrameNo) -> SectorName {
         self.names[frame.0 as usize]
     }
 
-    /// Its bytes: a sector.
+    /// Returns the bytes of a frame's sector.
     pub fn bytes(&self, frame: FrameNo) -> &[u8] {
         &self.bytes[span(frame)]
     }
 
-    /// Has the CPU bring near its name, and some of its bytes.
-    pub fn near(&self, frame: FrameNo, bytes: Range<usize>) {
+    /// Prefetches the name and some bytes of a frame's sector.
+    pub fn prefetch(&self, frame: FrameNo, bytes: Range<usize>) {
         process::prefetch(std::slice::from_ref(&self.names[frame.0 as usize]));
         process::prefetch(&self.bytes(frame)[bytes]);
     }

@@ -1,21 +1,22 @@
-//! Which sector goes when there is no room: S3-FIFO.
+//! S3-FIFO selects the sector to evict when the tier is full.
 //!
-//! New ones go to a small queue. At its end, those that were used meanwhile go on to the large one, and the others go,
-//! remembered by their hashes: what comes back soon goes to the large queue at once. In that one a sector goes to the
-//! back again for each of its uses. Where all are used, one of them goes all the same after some looks: whoever waits for the
-//! room serves requests. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
+//! New sectors enter a small queue. At its end, sectors that were used in the meantime move to the large queue; the
+//! others are evicted, and their hashes are remembered as ghosts: a ghost that returns enters the large queue at once.
+//! In the large queue a sector returns to the back once for each of its uses. If the first frames examined were all
+//! used, the next one is evicted nevertheless, because requests wait for the search. (Yang et al., "FIFO queues are all
+//! you need for cache eviction", SOSP 2023.)
 
 use std::collections::VecDeque;
 
-use super::{FrameNo, one_of};
+use super::{FrameNo, bucket_of};
 
-/// A tenth of the frames are the small queue's.
+/// The small queue has one frame in so many.
 const SMALL_PART: usize = 10;
 
-/// Frames that are looked at for one that goes.
-const LOOKS: usize = 32;
+/// The maximum number of frames examined per eviction.
+const EXAMINED_MAX: usize = 32;
 
-/// What a frame costs here, in bytes: its place in either queue, which may have just grown, and what is remembered.
+/// Bytes of the queues per frame: its entry in a queue, whose capacity may have just doubled, and a ghost.
 pub const QUEUED_BYTES: usize = 3 * size_of::<FrameNo>() + size_of::<u32>();
 
 /// The queues of frames.
@@ -23,21 +24,21 @@ pub struct Queues {
     small: VecDeque<FrameNo>,
     small_max: usize,
     large: VecDeque<FrameNo>,
-    /// A part of the hash of what went unused, at a place by the hash; 0 where nothing is.
-    gone: Box<[u32]>,
+    /// Part of the hash of each sector that was evicted unused, at an index given by the hash; 0 for none.
+    ghosts: Box<[u32]>,
 }
 
 impl Queues {
-    /// For so many frames.
+    /// Creates queues for `room` frames.
     pub fn new(room: usize) -> Self {
-        let gone = vec![0; room].into();
+        let ghosts = vec![0; room].into();
         let small_max = room.div_ceil(SMALL_PART);
-        Self { small: VecDeque::new(), small_max, large: VecDeque::new(), gone }
+        Self { small: VecDeque::new(), small_max, large: VecDeque::new(), ghosts }
     }
 
-    /// Queues a frame that was given to a sector of this hash.
+    /// Queues a frame that now holds a sector with this hash.
     pub fn push(&mut self, frame: FrameNo, hash: u64) {
-        let remembered = &mut self.gone[one_of(hash, self.gone.len())];
+        let remembered = &mut self.ghosts[bucket_of(hash, self.ghosts.len())];
         match *remembered == mark(hash) {
             true => {
                 *remembered = 0;
@@ -47,8 +48,8 @@ impl Queues {
         }
     }
 
-    /// The frame whose sector goes. `take_use` takes away one of its uses and says whether there was any, `hash`
-    /// is its sector's.
+    /// Removes and returns the frame whose sector is to be evicted. `take_use` decrements a frame's use counter and
+    /// returns whether it was above 0; `hash` returns the hash of a frame's sector.
     ///
     /// # Panics
     /// If no frame was ever pushed.
@@ -57,13 +58,13 @@ impl Queues {
         take_use: impl Fn(FrameNo) -> bool,
         hash: impl Fn(FrameNo) -> u64,
     ) -> FrameNo {
-        for _ in 1..LOOKS {
+        for _ in 1..EXAMINED_MAX {
             let (frame, is_new) = self.next();
             match (take_use(frame), is_new) {
                 (true, _) => self.large.push_back(frame),
                 (false, true) => {
                     let hash = hash(frame);
-                    self.gone[one_of(hash, self.gone.len())] = mark(hash);
+                    self.ghosts[bucket_of(hash, self.ghosts.len())] = mark(hash);
                     return frame;
                 }
                 (false, false) => return frame,
@@ -72,7 +73,7 @@ impl Queues {
         self.next().0
     }
 
-    /// The frame whose turn it is, and whether it is of the small queue.
+    /// Removes and returns the next frame to examine, and whether it comes from the small queue.
     fn next(&mut self) -> (FrameNo, bool) {
         let is_new = self.small.len() > self.small_max || self.large.is_empty();
         let queue = if is_new { &mut self.small } else { &mut self.large };
@@ -80,7 +81,7 @@ impl Queues {
     }
 }
 
-/// The lower bits, as the upper ones choose the place; never 0.
+/// Returns the lower bits of a hash, never 0. The upper bits select the index.
 fn mark(hash: u64) -> u32 {
     hash as u32 | 1
 }
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What goes, with these uses of frames whose sectors' hashes are spread over all.
+    /// Evicts a frame, given these use counters and evenly spread hashes.
     fn pop(queues: &mut Queues, uses: &RefCell<HashMap<u32, u32>>) -> u32 {
         let take_use = |frame: FrameNo| match uses.borrow_mut().get_mut(&frame.0) {
             Some(left) if *left > 0 => {
@@ -109,19 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn the_unused_go_in_turn_and_the_used_stay_for_each_use() {
+    fn unused_sectors_are_evicted_in_order_and_each_use_saves_once() {
         let mut queues = Queues::new(20);
         (0..6).for_each(|it| queues.push(FrameNo(it), hash(FrameNo(it))));
         let uses = RefCell::new(HashMap::from([(0, 2), (2, 1)]));
-        // 0 and 2 go on to the large queue, 0 with a use left.
+        // 0 and 2 move to the large queue, 0 with one use left.
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [1, 3]);
-        // Two are as many as the small queue may have, so it is the large one's turn.
+        // The small queue may keep two frames, so the large queue is next.
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [2, 0]);
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [4, 5]);
     }
 
     #[test]
-    fn where_all_are_used_one_goes_after_some_looks() {
+    fn if_all_are_used_one_is_evicted_after_the_maximum() {
         let mut queues = Queues::new(1000);
         (0..1000).for_each(|it| queues.push(FrameNo(it), hash(FrameNo(it))));
         let looks = std::cell::Cell::new(0);
@@ -129,12 +130,12 @@ mod tests {
             looks.set(looks.get() + 1);
             true
         };
-        assert_eq!(queues.pop(used, hash), FrameNo(LOOKS as u32 - 1));
-        assert_eq!(looks.get(), LOOKS - 1);
+        assert_eq!(queues.pop(used, hash), FrameNo(EXAMINED_MAX as u32 - 1));
+        assert_eq!(looks.get(), EXAMINED_MAX - 1);
     }
 
     #[test]
-    fn what_comes_back_is_not_on_trial_again() {
+    fn a_ghost_that_returns_enters_the_large_queue() {
         let mut queues = Queues::new(20);
         (0..4).for_each(|it| queues.push(FrameNo(it), hash(FrameNo(it))));
         let uses = RefCell::default();

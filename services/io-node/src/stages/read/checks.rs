@@ -1,16 +1,16 @@
-//! Checksums: each sector of a read is checked once, however many pieces lie in it.
+//! Checks each sector of a read once, however many pieces lie in it.
 
 use std::sync::Arc;
 
 use address::SECTOR_BYTES;
 
 use super::Piece;
-use crate::core::Core;
 use crate::directory::Extent;
 use crate::fill::ExtentError;
+use crate::shard::Core;
 use crate::stages::ram_tier::{Admitted, SectorName};
 
-/// Which sectors of a read were checked, and found wrong: a bit a sector (a read has at most 64).
+/// The sectors of a read that were checked, and those found wrong: one bit per sector (a read has at most 64).
 #[derive(Default)]
 pub struct Checks {
     checked: u64,
@@ -18,9 +18,9 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Whether all of a piece's sectors, the first of them `skipped` into the read, are right. Each
-    /// is checked once, and admitted to RAM if it is.
-    pub fn hold(
+    /// Returns whether all of a piece's sectors are right; the first is sector number `skipped` of the read. Each
+    /// sector is checked once, and admitted to RAM if it is right.
+    pub fn verify(
         &mut self,
         core: &Core,
         extent: &Arc<Extent>,

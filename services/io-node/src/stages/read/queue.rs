@@ -1,6 +1,6 @@
-//! The pieces that wait on a core, and how soon one more would be read: pure.
+//! The queue of pieces that wait on a core, and an estimate of how long another piece would wait. Pure.
 //!
-//! Two classes. Batch work takes one turn in [`BATCH_TURN`] while interactive work waits, so that neither
+//! There are two classes. While interactive work waits, batch work gets one turn in [`BATCH_TURN`], so that neither
 //! starves: a backfill slows searches by an eighth at most, and still ends.
 
 use std::collections::VecDeque;
@@ -8,31 +8,31 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Of so many turns one is for batch work, if any waits.
+/// One turn in so many is for batch work, if any waits.
 const BATCH_TURN: usize = 8;
 
-/// The least time over which speed is measured: a few rounds of a drive's queue.
+/// The minimum time over which the speed is measured: a few rounds of a drive's queue.
 const MEASURED_MIN: Duration = Duration::from_millis(20);
 
-/// The least number of pieces by which it is.
+/// The minimum number of pieces over which the speed is measured.
 const LEFT_MIN: usize = 64;
 
-/// What is left of a speed after each look that finds less.
+/// The factor by which a speed decays at each measurement that finds less.
 const REMEMBERED: f64 = 0.9;
 
-/// A speed that was not looked at for so long says nothing: what made it slow may be over.
+/// The age at which a measured speed is forgotten, because the cause of a low speed may be over.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
-/// Who waits for a piece.
+/// The class of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Somebody.
+    /// A caller waits for the answer.
     Interactive,
-    /// Nobody in particular.
+    /// Background work, such as a backfill.
     Batch,
 }
 
-/// What waits.
+/// The waiting pieces.
 pub struct Queue<P> {
     interactive: VecDeque<P>,
     batch: VecDeque<P>,
@@ -40,15 +40,15 @@ pub struct Queue<P> {
     speed: Speed,
 }
 
-/// How fast pieces leave while more wait.
+/// The speed at which pieces leave while more wait.
 #[derive(Default)]
 struct Speed {
     since: Option<Instant>,
     left: usize,
-    /// Whether this is the first look since nothing waited: a burst that has just come keeps the core busy with
-    /// other things than reading.
+    /// Whether this is the first measurement since the queue was empty. It is discarded, because a burst that has just
+    /// arrived keeps the core busy with other work than reading.
     is_first: bool,
-    /// When it was measured last.
+    /// The time of the last measurement.
     looked: Option<Instant>,
     a_second: Option<f64>,
 }
@@ -61,7 +61,7 @@ impl<P> Default for Queue<P> {
 }
 
 impl<P> Queue<P> {
-    /// One more.
+    /// Adds a piece.
     pub fn push(&mut self, piece: P, priority: Priority) {
         match priority {
             Priority::Interactive => self.interactive.push_back(piece),
@@ -69,7 +69,7 @@ impl<P> Queue<P> {
         }
     }
 
-    /// Whose turn it is.
+    /// Removes the piece whose turn it is.
     pub fn pop(&mut self) -> Option<P> {
         self.turn = (self.turn + 1) % BATCH_TURN;
         match self.turn {
@@ -78,28 +78,28 @@ impl<P> Queue<P> {
         }
     }
 
-    /// All that wait, in no particular order.
+    /// Returns all waiting pieces, in no particular order.
     pub fn into_pieces(self) -> impl Iterator<Item = P> {
         self.interactive.into_iter().chain(self.batch)
     }
 
-    /// How many wait.
+    /// Returns the number of waiting pieces.
     pub fn len(&self) -> usize {
         self.interactive.len() + self.batch.len()
     }
 
-    /// Whether none does.
+    /// Returns whether no piece waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `left` pieces have gone to the drives just now.
+    /// Notes that `left` pieces were submitted to the drives at `now`.
     pub fn submitted(&mut self, left: usize, now: Instant) {
         let more = !self.is_empty();
         self.speed.submitted(left, more, now);
     }
 
-    /// How long one more piece would wait, by how fast others went; zero while nothing is known.
+    /// Estimates how long another piece would wait, from the measured speed. Zero while no speed is known.
     pub fn wait(&self, priority: Priority) -> Duration {
         let Some(a_second) = self.speed.a_second else { return Duration::ZERO };
         let all = self.len() as f64;
@@ -113,7 +113,7 @@ impl<P> Queue<P> {
 }
 
 impl Speed {
-    /// Only time in which more waited counts: an idle drive says nothing of its speed.
+    /// Counts only time in which more pieces waited: an idle drive shows nothing of its speed.
     fn submitted(&mut self, left: usize, more: bool, now: Instant) {
         let Some(since) = self.since else {
             (self.since, self.left, self.is_first) = (more.then_some(now), 0, true);
@@ -128,7 +128,7 @@ impl Speed {
             let measured = self.left as f64 / took.as_secs_f64();
             if !std::mem::take(&mut self.is_first) {
                 self.looked = Some(now);
-                // What the core was slow for may have been something else, so the best counts, for a while.
+                // The core may have been slow for other reasons, so the best recent measurement counts, and decays.
                 let before = self.a_second.unwrap_or(0.0) * REMEMBERED;
                 self.a_second = Some(measured.max(before).max(1.0));
             }
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_what_is_before_over_how_fast_it_goes() {
+    fn the_wait_is_the_number_of_pieces_ahead_divided_by_the_speed() {
         let mut queue = Queue::default();
         let start = Instant::now();
         (0..10_000).for_each(|n| queue.push(n, Priority::Interactive));
         assert_eq!(queue.wait(Priority::Interactive), Duration::ZERO);
-        // 100 every 5 ms: 20,000 a second.
+        // 100 every 5 ms: 20,000 per second.
         for tick in 0..=20 {
             (0..100).for_each(|_| assert!(queue.pop().is_some()));
             queue.submitted(100, start + ms(5 * tick));
@@ -178,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_drive_is_not_taken_for_a_slow_one() {
+    fn an_idle_drive_does_not_count_as_slow() {
         let mut queue = Queue::default();
         let start = Instant::now();
-        // One now and then, each read at once.
+        // One every 100 ms, each read at once.
         for tick in 0..100 {
             queue.push(tick, Priority::Interactive);
             queue.pop();

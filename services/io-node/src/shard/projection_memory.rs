@@ -1,32 +1,33 @@
-//! Memory for projections: those that are open, those that could not be opened, and those being opened.
+//! Memory for projections: open ones, ones that failed to open, and ones being opened.
 
 use std::sync::Arc;
 
 use traffic::{HeldBytes, TrafficMemory};
 use wire::fetch::Open;
 
-/// The part of a core's traffic memory that projections may take. Streams keep them for as long as they like, so they
-/// must leave most of it to batches: 32 MiB, the least by default, have room for some 2,000 of ten columns.
+/// Projections may use one part in so many of a core's traffic memory. Streams keep projections as long as they like,
+/// so most of the memory must be left to batches. An eighth of 32 MiB, the default minimum, holds some 2,000
+/// projections of ten columns.
 const PART: u64 = 8;
 
-/// What a projection takes without its columns: its place in the stream's table, its parts, or the reason why it could
-/// not be opened.
+/// Bytes of a projection without its columns: its entry in the stream's table, and its parts or the reason why it
+/// failed to open.
 const PROJECTION_BYTES: u64 = 1 << 10;
 
-/// What a column takes beside its name, as the client sent it and in the projection: its places, and its Arrow field.
+/// Bytes of a column without its name, in the request and in the projection: its places and its Arrow field.
 const COLUMN_BYTES: u64 = 128;
 
-/// What opening a projection takes beside the projection: a task that may wait for an object store.
+/// Bytes needed to open a projection, in addition to the projection: a task that may wait for an object store.
 const OPENING_BYTES: u64 = 8 << 10;
 
-/// A core's memory for projections, which is a part of its traffic memory.
+/// A core's memory for projections, a part of its traffic memory.
 pub struct ProjectionMemory {
-    /// Twice the part: what stands in it is at most half of it.
+    /// Twice as large as the part, because standing memory may use at most half of a `TrafficMemory`.
     part: Arc<TrafficMemory>,
     all: Arc<TrafficMemory>,
 }
 
-/// What a projection holds, of its part and of all. Given back when dropped.
+/// Memory that a projection holds, counted in both the part and the whole. Released when dropped.
 #[derive(Debug, Default)]
 pub struct HeldProjection {
     _part: HeldBytes,
@@ -34,29 +35,30 @@ pub struct HeldProjection {
 }
 
 impl ProjectionMemory {
-    /// A part of `all`.
+    /// Creates the memory as a part of `all`.
     pub fn of(all: &Arc<TrafficMemory>) -> Self {
         Self { part: TrafficMemory::new(all.max() / PART * 2), all: Arc::clone(all) }
     }
 
-    /// Room for the projection that `open` asks for; `None` if others hold too much.
+    /// Reserves memory for the projection that `open` requests. Returns `None` if other projections hold too much.
     pub fn hold(&self, open: &Open) -> Option<HeldProjection> {
         self.hold_bytes(projection_bytes(open))
     }
 
-    /// Room for opening one more.
+    /// Reserves memory for the work of opening one projection.
     pub fn hold_opening(&self) -> Option<HeldProjection> {
         self.hold_bytes(OPENING_BYTES)
     }
 
     fn hold_bytes(&self, bytes: u64) -> Option<HeldProjection> {
         let part = self.part.hold_standing(bytes)?;
-        // It stands, so that a batch which finds nothing but projections is alone. The part bounds it.
+        // Charged as standing memory, so that a batch beside nothing but projections counts as alone. The part is the
+        // bound.
         Some(HeldProjection { _part: part, _all: self.all.charge(bytes) })
     }
 }
 
-/// What the projection takes that `open` asks for, with `open` itself.
+/// Returns the bytes of the projection that `open` requests, including `open` itself.
 fn projection_bytes(open: &Open) -> u64 {
     let columns = open.columns.iter().map(|column| COLUMN_BYTES + 2 * column.len() as u64);
     let names = (open.table_uri.len() + open.identity.len()) as u64;
@@ -84,7 +86,7 @@ mod tests {
         assert_eq!(held.len() as u64, (4 << 20) / bytes);
         assert_eq!(all.used(), held.len() as u64 * bytes);
         assert!(memory.hold_opening().is_none());
-        assert!(all.hold(64 << 20, 0).is_some(), "a batch alone beside projections");
+        assert!(all.hold(64 << 20, 0).is_some(), "a batch may hold more if only projections hold memory");
         drop(held);
         assert_eq!(all.used(), 0);
         let openings: Vec<_> = std::iter::from_fn(|| memory.hold_opening()).collect();
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_that_is_too_large_is_refused_though_nobody_else_is_there() {
+    fn an_open_that_is_too_large_is_refused_even_alone() {
         let memory = ProjectionMemory::of(&TrafficMemory::new(32 << 20));
         let columns = vec![String::new(); (4 << 20) / COLUMN_BYTES as usize];
         assert!(memory.hold(&Open { columns, ..Open::default() }).is_none());

@@ -1,4 +1,4 @@
-//! What a core counts since its start: plain cells, read by way of its mailbox.
+//! A core's counters since its start. They are plain cells; other threads read them through the mailbox.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,24 +15,24 @@ macro_rules! counters {
         #[derive(Default)]
         pub struct CoreStats { $($(#[$doc])* pub $name: Counter,)* }
 
-        /// The counters at one moment, with the ring's.
+        /// A snapshot of the counters and gauges, including the ring's.
         #[derive(Clone, Debug, Default)]
         pub struct CoreSnapshot {
             /// The CPU that the core is pinned to.
             pub cpu: Option<usize>,
             /// The ring's own counters.
             pub ring: ring::RingStats,
-            /// What carries its reads out.
+            /// The engine that executes its reads.
             pub engine: &'static str,
             /// Pieces that wait for a read.
             pub queued: usize,
             /// Bytes held for clients.
             pub reply_bytes: u64,
-            /// RAM of the replica, in bytes, without what replicas share.
+            /// Bytes of RAM of the directory's replica, without the data that replicas share.
             pub replica_bytes: usize,
-            /// RAM of what replicas share, in bytes.
+            /// Bytes of RAM of the data that replicas share.
             pub directory_shared_bytes: usize,
-            /// Extents by how many batches have read them: none, one, two, more.
+            /// The number of extents by heat: read by no batch, one, two, or more.
             pub heats: [u64; HEATS],
             /// Sectors in the RAM tier.
             pub ram_sectors: u64,
@@ -40,15 +40,15 @@ macro_rules! counters {
             pub streams: usize,
             /// Batches under way.
             pub batches_under_way: usize,
-            /// Of each drive, what is asked of it and what it gave.
+            /// The reads of each drive.
             pub drives: Vec<DriveCounts>,
-            /// How long things took.
+            /// Histograms of durations and sizes.
             pub histograms: HistogramsSnapshot,
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl CoreStats {
-            /// The counters now; what isn't a counter is left at its default.
+            /// Returns the counters. Fields that are not counters have their default.
             pub fn snapshot(&self) -> CoreSnapshot {
                 CoreSnapshot { $($name: self.$name.get(),)* ..Default::default() }
             }
@@ -61,29 +61,29 @@ counters! {
     rows,
     /// Batches served.
     batches,
-    /// Batches that came, whatever came of them.
-    came,
+    /// Batches received, whatever their outcome.
+    received,
     /// Sectors found in the RAM tier.
     ram_hits,
-    /// Sectors not found there.
+    /// Sectors not found in the RAM tier.
     ram_misses,
-    /// Sectors let into it.
+    /// Sectors admitted to the RAM tier.
     ram_admitted,
-    /// Sectors let go for those.
+    /// Sectors evicted from the RAM tier to admit others.
     ram_evicted,
     /// Rows answered from the table itself.
     table_rows,
-    /// Sectors whose checksum was wrong, or whose read failed.
+    /// Sectors with a wrong checksum, and failed reads.
     bad_sectors,
-    /// Reads that were given up because the drive did not answer in time.
+    /// Reads abandoned because the drive did not answer in time.
     late_reads,
     /// Pieces that shared a read with another piece.
     shared_pieces,
-    /// Those of them whose sectors were all read for others already.
+    /// Of these, the pieces whose sectors were all read for other pieces anyway.
     duplicate_pieces,
-    /// Rows located on a drive; one of several parts counts for each.
+    /// Rows located on a drive, counted once per part.
     extent_hits,
-    /// Rows located on none.
+    /// Rows located on no drive, counted once per part.
     extent_misses,
     /// Batches dropped because their deadline had passed or their caller had gone.
     dropped,
@@ -96,27 +96,27 @@ counters! {
 pub struct DriveCounts {
     /// Reads in flight.
     pub in_flight: u64,
-    /// Reads that ended well.
+    /// Reads that succeeded.
     pub reads: u64,
-    /// Bytes of those.
+    /// Bytes of the successful reads.
     pub read_bytes: u64,
     /// Reads that failed.
     pub failed: u64,
-    /// For how long it had been asked for something, but for the time since `busy_since`.
+    /// How long the drive had reads in flight, not counting the time since `busy_since`.
     pub busy: Duration,
-    /// Since when it is asked for something without a break.
+    /// Since when the drive has had reads in flight without a break.
     pub busy_since: Option<Instant>,
 }
 
 impl DriveCounts {
-    /// A read is asked of it.
-    pub fn asked(&mut self, now: Instant) {
+    /// Counts a read that was submitted.
+    pub fn read_started(&mut self, now: Instant) {
         self.in_flight += 1;
         self.busy_since.get_or_insert(now);
     }
 
-    /// A read has ended.
-    pub fn ended(&mut self, now: Instant) {
+    /// Counts a read that has ended.
+    pub fn read_ended(&mut self, now: Instant) {
         self.in_flight -= 1;
         if self.in_flight == 0 {
             self.busy = self.busy_until(now);
@@ -124,40 +124,40 @@ impl DriveCounts {
         }
     }
 
-    /// For how long it was asked for something until now.
+    /// Returns how long the drive has had reads in flight until `now`.
     pub fn busy_until(&self, now: Instant) -> Duration {
         self.busy
             + self.busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 
-/// How long things took on one core, and how large they were.
+/// Histograms of one core.
 pub struct CoreHistograms {
-    /// Of each drive, how long its reads took.
+    /// Duration of reads, by drive.
     pub reads: Vec<Histogram>,
-    /// Rows of the batches that came.
+    /// Rows per batch received.
     pub batch_rows: Histogram,
-    /// Of each of [`BATCH_STAGES`], how long it took.
+    /// Duration of each of [`BATCH_STAGES`].
     pub stages: [Histogram; BATCH_STAGES.len()],
-    /// From a batch's arrival to its reply.
+    /// Duration from a batch's arrival to its reply.
     pub batch: Histogram,
 }
 
-/// The same at one moment.
+/// A snapshot of [`CoreHistograms`].
 #[derive(Clone, Debug, Default)]
 pub struct HistogramsSnapshot {
-    /// Of each drive, how long its reads took.
+    /// Duration of reads, by drive.
     pub reads: Vec<Buckets>,
-    /// Rows of the batches that came.
+    /// Rows per batch received.
     pub batch_rows: Buckets,
-    /// Of each of [`BATCH_STAGES`], how long it took.
+    /// Duration of each of [`BATCH_STAGES`].
     pub stages: Vec<Buckets>,
-    /// From a batch's arrival to its reply.
+    /// Duration from a batch's arrival to its reply.
     pub batch: Buckets,
 }
 
 impl CoreHistograms {
-    /// For a core with so many drives.
+    /// Creates empty histograms for a core with `drives` drives.
     pub fn new(drives: usize) -> Self {
         let times = || Histogram::new(Scale::Seconds);
         Self {
@@ -168,7 +168,7 @@ impl CoreHistograms {
         }
     }
 
-    /// The counts now.
+    /// Returns the current counts.
     pub fn snapshot(&self) -> HistogramsSnapshot {
         HistogramsSnapshot {
             reads: self.reads.iter().map(Histogram::buckets).collect(),
@@ -179,17 +179,17 @@ impl CoreHistograms {
     }
 }
 
-/// A count of one core.
+/// A counter of one core.
 #[derive(Default)]
 pub struct Counter(Cell<u64>);
 
 impl Counter {
-    /// Counts `count` more.
+    /// Adds `count`.
     pub fn add(&self, count: u64) {
         self.0.set(self.0.get() + count);
     }
 
-    /// The count.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.get()
     }

@@ -1,4 +1,4 @@
-//! The calls of `bireme.fetch.v1` that tonic answers by itself: all but Fetch (`server.rs`).
+//! The calls of `bireme.fetch.v1` that tonic encodes: all but Fetch (`server.rs`).
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use wire::fetch::{
 };
 
 use super::{describe, warm};
-use crate::node::Shared;
+use crate::node::NodeState;
 
-/// The service.
-pub struct Edge {
-    /// What all cores share.
-    pub shared: Arc<Shared>,
-    /// Turns true when the node is to stop.
+/// The service without Fetch.
+pub struct OtherCalls {
+    /// The state that all cores share.
+    pub shared: Arc<NodeState>,
+    /// Becomes true when the node stops.
     pub stopping: watch::Receiver<bool>,
 }
 
 #[tonic::async_trait]
-impl FetchService for Edge {
+impl FetchService for OtherCalls {
     type FetchStream = Pending<Result<FetchResponse, Status>>;
     type WarmStream = ReceiverStream<Result<WarmProgress, Status>>;
 

@@ -1,4 +1,4 @@
-//! The life of a core's thread: start, serve, obey the mailbox, drain.
+//! A core's thread: it starts the core, serves, handles messages, and drains at the end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,26 +12,26 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::mailbox::Message;
 use super::{
-    Core, CoreHistograms, CoreSnapshot, CoreStats, ProjectionMemory, TrafficMemory, here, settle_in,
+    Core, CoreHistograms, CoreSnapshot, CoreStats, ProjectionMemory, TrafficMemory, here, set_here,
 };
 use crate::error::NodeError;
 use crate::fetch;
-use crate::node::Shared;
+use crate::node::NodeState;
 use crate::serve;
 use crate::stages::ram_tier::RamTier;
 use crate::stages::read::{self, Reader};
 
-/// What a core's thread is started with.
+/// The arguments of a core's thread.
 pub struct CoreStart {
-    /// Its place among the node's cores.
+    /// The core's number in the node, from 0.
     pub number: usize,
-    /// The CPU to stay on.
+    /// The CPU to pin the thread to.
     pub cpu: Option<usize>,
-    /// What all cores share.
-    pub shared: Arc<Shared>,
-    /// Its mail.
+    /// The state that all cores share.
+    pub shared: Arc<NodeState>,
+    /// The receiving end of its mailbox.
     pub mail: mpsc::UnboundedReceiver<Message>,
-    /// Told once whether the core could start, and how its ring works.
+    /// Receives, once, a description of the core's ring or the reason why the core failed to start.
     pub started: std::sync::mpsc::Sender<Result<String, NodeError>>,
 }
 
@@ -43,28 +43,28 @@ pub fn run(start: CoreStart) {
         Err(error) => return drop(started.send(Err(error))),
     };
     runtime.block_on(async move {
-        match begin(number, cpu, shared) {
+        match build_core(number, cpu, shared) {
             Ok(core) => {
                 let _ = started.send(Ok(core.ring.describe().to_string()));
-                settle_in(Some(core));
-                live(mail).await;
+                set_here(Some(core));
+                event_loop(mail).await;
             }
             Err(error) => drop(started.send(Err(error))),
         }
     });
-    // What is left of its tasks still finds its core.
+    // Dropping the remaining tasks may still call `here`.
     drop(runtime);
-    settle_in(None);
+    set_here(None);
 }
 
-/// Starts a core's ring, within the runtime that is to be the core's.
+/// Creates a core and starts its ring. Must be called within the core's runtime.
 ///
 /// # Errors
 /// [`NodeError::Ring`].
-pub fn begin(
+pub fn build_core(
     number: usize,
     cpu: Option<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
 ) -> Result<Rc<Core>, NodeError> {
     let config = shared.ring_config();
     let ring = Ring::start(&config, &shared.slabs)
@@ -107,11 +107,12 @@ fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
         .map_err(|source| NodeError::Os { doing: "starting a core's runtime", source })
 }
 
-/// Serves connections and obeys the mailbox, as the core of this thread, until told to stop and drained, or told to end.
-pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
-    tokio::spawn(read::drive());
-    tokio::spawn(read::watch(here().shared.config.read_timeout));
-    tokio::spawn(read::judge());
+/// Serves connections and handles messages for the core of this thread, until it has drained after [`Message::Stop`],
+/// or receives [`Message::End`].
+pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
+    tokio::spawn(read::submit_loop());
+    tokio::spawn(read::watch_timeouts(here().shared.config.read_timeout));
+    tokio::spawn(read::watch_slow_drives());
     tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().stirs)));
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
@@ -123,7 +124,7 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
             biased;
             Some(()) = transfers.next() => continue,
             message = mail.recv() => message,
-            // What is under way may still need its mail.
+            // Keep receiving while streams end: batches under way may still wait for messages.
             _ = &mut server, if is_stopping => break,
         };
         let core = here();
@@ -146,9 +147,10 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
                 is_stopping = true;
                 let _ = stop.send(true);
             }
-            // Callers who go on asking may keep a ring from ever being drained: with the thread's runtime their streams end.
+            // Return without draining: callers that keep sending could delay it for ever. Their streams end when the
+            // thread's runtime is dropped.
             Some(Message::End) => return,
-            Some(other) => obey(&core, other),
+            Some(other) => handle_message(&core, other),
         }
     }
     while transfers.next().await.is_some() {}
@@ -156,12 +158,12 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     ring.drain().await;
 }
 
-/// Who asked may be gone.
+/// Sends the outcome of a transfer. The receiver may be gone.
 async fn answer<T>(outcome: impl Future<Output = T>, done: oneshot::Sender<T>) {
     let _ = done.send(outcome.await);
 }
 
-fn obey(core: &Core, message: Message) {
+fn handle_message(core: &Core, message: Message) {
     match message {
         Message::Opened { session, handle, serial, opening } => {
             serve::opened(core, session, handle, serial, opening);
@@ -172,14 +174,14 @@ fn obey(core: &Core, message: Message) {
         Message::Held(held) => drop(held),
         Message::Filled { extent, done } => {
             let replaced = core.directory.borrow_mut().insert(extent);
-            hold(core, replaced.into_iter().collect(), None);
+            hold_places(core, replaced.into_iter().collect(), None);
             drop(done);
         }
         Message::Forget { keys, done } => {
             let mut directory = core.directory.borrow_mut();
             let places = keys.iter().filter_map(|&key| directory.forget(key)).collect();
             drop(directory);
-            hold(core, places, Some(done));
+            hold_places(core, places, Some(done));
         }
         Message::Describe(to) => drop(to.send(snapshot(core))),
         Message::Restored { extents, done } => {
@@ -200,8 +202,12 @@ fn obey(core: &Core, message: Message) {
     }
 }
 
-/// Frees places once no request holds them; at once if none is under way.
-fn hold(core: &Core, places: Vec<crate::directory::ExtentNo>, done: Option<mpsc::Sender<()>>) {
+/// Frees places once no request can hold them, which is at once if no request is under way.
+fn hold_places(
+    core: &Core,
+    places: Vec<crate::directory::ExtentNo>,
+    done: Option<mpsc::Sender<()>>,
+) {
     let requests = core.requests.borrow();
     let mut grace = core.grace.borrow_mut();
     grace.hold(requests.next_serial(), places, done);
@@ -209,7 +215,7 @@ fn hold(core: &Core, places: Vec<crate::directory::ExtentNo>, done: Option<mpsc:
     core.directory.borrow_mut().vacate(&over);
 }
 
-/// What a core says of itself.
+/// Returns the core's counters and gauges.
 pub fn snapshot(core: &Core) -> CoreSnapshot {
     let directory = core.directory.borrow();
     let counted = core.stats.snapshot();

@@ -1,4 +1,4 @@
-//! Where a batch's time went.
+//! The timeline of a batch: when each of its stages began.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use tokio::time::Instant;
 use wire::BATCH_STAGES;
 use wire::fetch::StageTimes;
 
-use crate::core::{CoreHistograms, Times};
+use crate::shard::{CoreHistograms, RequestTimes};
 
-/// The moments between a batch's stages, in order.
+/// The moments between a batch's stages, in order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timed {
-    /// It came.
+pub struct BatchTimeline {
+    /// The batch arrived.
     pub arrived: Instant,
     /// Its rows were located.
     pub located: Instant,
-    /// Its first read was asked of a drive; it had its rows then if it needed none.
+    /// Its first read was submitted to a drive; equal to `located` if it needed none.
     pub reading: Instant,
-    /// Its last row was there.
+    /// Its last row arrived.
     pub assembling: Instant,
     /// Its reply was made.
     pub replied: Instant,
 }
 
-impl Timed {
-    /// Of a batch that is assembled from `assembling` to `replied`.
-    pub fn new(times: &Times, assembling: Instant, replied: Instant) -> Self {
+impl BatchTimeline {
+    /// Creates the timeline of a batch that was assembled from `assembling` to `replied`.
+    pub fn new(times: &RequestTimes, assembling: Instant, replied: Instant) -> Self {
         let located = times.located.unwrap_or(assembling);
-        // Rows that come from the table after all are located once more, after the reads.
+        // If a drive fails to deliver rows, the batch is located again after its first reads.
         let reading = times.reading.unwrap_or(located).max(located);
         Self { arrived: times.arrived, located, reading, assembling, replied }
     }
 
-    /// When each of [`BATCH_STAGES`] began and ended.
+    /// Returns when each of [`BATCH_STAGES`] began and ended.
     pub fn stages(&self) -> [(Instant, Instant); BATCH_STAGES.len()] {
         let Self { arrived, located, reading, assembling, replied } = *self;
         [(arrived, located), (located, reading), (reading, assembling), (assembling, replied)]
     }
 
-    /// Counts it.
+    /// Adds the durations to histograms.
     pub fn record(&self, into: &CoreHistograms) {
         for (stage, (began, ended)) in into.stages.iter().zip(self.stages()) {
             stage.record_time(ended.saturating_duration_since(began));
@@ -46,8 +46,8 @@ impl Timed {
         into.batch.record_time(self.replied - self.arrived);
     }
 
-    /// As the client is told, with what the batch cost, and whether its trace is `told` of the stages.
-    pub fn to_wire(self, times: &Times, told: bool) -> StageTimes {
+    /// Returns the message for the client, with the batch's costs and whether its spans were `exported`.
+    pub fn to_wire(self, times: &RequestTimes, exported: bool) -> StageTimes {
         let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         StageTimes {
             locate_us: us(self.located - self.arrived),
@@ -58,7 +58,7 @@ impl Timed {
             drive_bytes: times.drive_bytes,
             ram_hits: times.ram_hits,
             table_rows: times.table_rows,
-            told,
+            told: exported,
         }
     }
 }
@@ -71,16 +71,20 @@ mod tests {
     fn the_stages_follow_each_other() {
         let arrived = Instant::now();
         let at = |ms| arrived + Duration::from_millis(ms);
-        let times = Times { located: Some(at(2)), reading: Some(at(5)), ..Times::new(arrived) };
-        let timed = Timed::new(&times, at(9), at(10));
-        let wire = timed.to_wire(&times, false);
+        let times = RequestTimes {
+            located: Some(at(2)),
+            reading: Some(at(5)),
+            ..RequestTimes::new(arrived)
+        };
+        let timeline = BatchTimeline::new(&times, at(9), at(10));
+        let wire = timeline.to_wire(&times, false);
         assert_eq!((wire.locate_us, wire.read_us, wire.assemble_us), (2000, 7000, 1000));
         assert_eq!(wire.queue_us, 3000);
-        // Located once more, after its reads: nothing goes backwards.
-        let times = Times { located: Some(at(7)), ..times };
-        assert_eq!(Timed::new(&times, at(9), at(10)).reading, at(7));
-        // From RAM alone.
-        let times = Times { located: Some(at(2)), ..Times::new(arrived) };
-        assert_eq!(Timed::new(&times, at(2), at(3)).reading, at(2));
+        // Located again after its reads: the times remain in order.
+        let times = RequestTimes { located: Some(at(7)), ..times };
+        assert_eq!(BatchTimeline::new(&times, at(9), at(10)).reading, at(7));
+        // All rows were in RAM.
+        let times = RequestTimes { located: Some(at(2)), ..RequestTimes::new(arrived) };
+        assert_eq!(BatchTimeline::new(&times, at(2), at(3)).reading, at(2));
     }
 }

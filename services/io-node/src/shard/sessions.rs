@@ -11,59 +11,59 @@ use wire::{Fault, Reason};
 use super::{HeldBytes, HeldProjection, RequestNo};
 use crate::table::Projection;
 
-/// Names a stream; never given out twice.
+/// Identifies a stream. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionNo(u64);
 
-/// A message on its way out, with the memory it holds until it is handed to the connection.
+/// An outgoing message, with the memory that it holds until it is handed to the connection.
 pub struct Outgoing {
     /// The message.
     pub response: FetchResponse,
-    /// Credits that come back to the client with it.
+    /// Credits that it returns to the client.
     pub credit_rows: u32,
-    /// Given back when this is dropped.
+    /// The memory, released when this is dropped.
     pub held: Option<HeldBytes>,
 }
 
 impl Outgoing {
-    /// A message that gives back `credit_rows` and holds `held`.
+    /// Creates a message that returns `credit_rows` and holds `held`.
     pub fn new(kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) -> Self {
         Self { response: FetchResponse { kind: Some(kind) }, credit_rows, held }
     }
 }
 
-/// The most projections that one stream may have open.
+/// The maximum number of projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
-/// Messages that hold no memory and that the client has not read, at which the stream ends rather than refuse another
-/// batch. A refusal takes less than 512 bytes: so many fit into the 16 KiB that a stream is charged by being there.
+/// The number of unread messages that hold no memory at which the stream ends instead of refusing another batch. A
+/// refusal takes less than 512 bytes, so this many fit into the 16 KiB that every open stream is charged.
 pub const UNCOUNTED_MAX: usize = 32;
 
 /// One stream.
 pub struct Session {
-    /// Takes what goes back. Bounded by the core's traffic memory, and by [`UNCOUNTED_MAX`] where that has
-    /// no room, so it never has to wait.
+    /// Outgoing messages. The channel is bounded by the core's traffic memory, and by [`UNCOUNTED_MAX`] once that is
+    /// full, so sending never waits.
     pub replies: mpsc::UnboundedSender<Outgoing>,
-    /// Rows that the client may still ask for.
+    /// Rows that the client may still request.
     pub credit_rows: u32,
-    /// Batches under way, by the client's name.
+    /// Batches under way, by the client's id.
     pub batches: HashMap<u64, RequestNo>,
-    handles: HashMap<u32, Handle>,
+    handles: HashMap<u32, ProjectionHandle>,
     openings: u64,
     holder: Arc<Holder>,
-    /// Messages that hold no memory and have not left.
+    /// Messages that hold no memory and were not handed to the connection yet.
     uncounted: usize,
-    /// Openings under way, of closed handles too.
+    /// Openings under way, including those of closed handles.
     opening: usize,
 }
 
-/// A projection that the client named.
-pub enum Handle {
+/// The state of a projection handle that the client chose.
+pub enum ProjectionHandle {
     /// Being opened.
     Opening {
-        /// Which opening it is: a handle may be closed and taken again meanwhile.
+        /// The serial number of the opening: the handle may be closed and reused in the meantime.
         serial: u64,
-        /// Batches that wait for it, with what they hold.
+        /// Batches that wait for it, with the memory that they hold.
         waiting: Vec<(Batch, HeldBytes)>,
     },
     /// Open.
@@ -73,9 +73,9 @@ pub enum Handle {
         /// The memory that it holds.
         _held: HeldProjection,
     },
-    /// Could not be opened.
+    /// Failed to open.
     Failed {
-        /// Why; batches get the same.
+        /// The reason, which is also the answer to its batches.
         fault: Fault,
         /// The memory that it holds.
         _held: HeldProjection,
@@ -83,7 +83,7 @@ pub enum Handle {
 }
 
 impl Session {
-    /// A stream whose client has `credit_rows`; what its replies hold is `holder`'s.
+    /// Creates a stream whose client has `credit_rows`. The memory of its replies is attributed to `holder`.
     pub fn new(
         replies: mpsc::UnboundedSender<Outgoing>,
         credit_rows: u32,
@@ -101,30 +101,30 @@ impl Session {
         }
     }
 
-    /// Sends a message, which gives back `credit_rows`, and holds `held` until it has left.
+    /// Sends a message that returns `credit_rows`, and holds `held` until it is handed to the connection.
     pub fn send(&mut self, kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) {
         let held = held.map(|held| held.of(&self.holder));
         self.uncounted += usize::from(held.is_none());
-        // A stream that has gone is removed by its own task.
+        // If the stream was closed, its own task removes the session.
         let _ = self.replies.send(Outgoing::new(kind, credit_rows, held));
     }
 
-    /// A message has left, which gives back `credit_rows`; `is_counted` if it held memory.
+    /// Notes that a message was handed to the connection, which returns `credit_rows`; `is_counted` if it held memory.
     pub fn has_left(&mut self, credit_rows: u32, is_counted: bool) {
         self.credit_rows += credit_rows;
-        // A Welcome, which is sent before there is a session, is not counted either.
+        // Saturates because the Welcome is sent before the session exists, and was never counted.
         self.uncounted = self.uncounted.saturating_sub(usize::from(!is_counted));
     }
 
-    /// Whether the client has left so many messages unread that hold no memory that it gets no other.
+    /// Returns whether the client has left [`UNCOUNTED_MAX`] messages without memory unread.
     pub fn reads_too_slowly(&self) -> bool {
         self.uncounted >= UNCOUNTED_MAX
     }
 
-    /// Begins to open a projection under a new handle; the opening's serial number.
+    /// Begins to open a projection under a new handle. Returns the opening's serial number.
     ///
     /// # Errors
-    /// A handle that is taken, or one too many.
+    /// The handle is in use, or the stream has too many.
     pub fn open(&mut self, handle: u32) -> Result<u64, Fault> {
         if self.handles.contains_key(&handle) {
             let what = format!("handle {handle} is open already; close it first");
@@ -137,20 +137,20 @@ impl Session {
         self.openings += 1;
         self.opening += 1;
         let (serial, waiting) = (self.openings, Vec::new());
-        self.handles.insert(handle, Handle::Opening { serial, waiting });
+        self.handles.insert(handle, ProjectionHandle::Opening { serial, waiting });
         Ok(serial)
     }
 
-    /// Ends the opening of a projection: the batches that waited for it. `None` if it was closed.
+    /// Ends the opening of a projection. Returns the batches that waited for it, or `None` if the handle was closed.
     pub fn opened(
         &mut self,
         handle: u32,
         opening: u64,
-        state: Handle,
+        state: ProjectionHandle,
     ) -> Option<Vec<(Batch, HeldBytes)>> {
         self.opening -= 1;
         match self.handles.get_mut(&handle) {
-            Some(Handle::Opening { serial, waiting }) if *serial == opening => {
+            Some(ProjectionHandle::Opening { serial, waiting }) if *serial == opening => {
                 let waiting = std::mem::take(waiting);
                 self.handles.insert(handle, state);
                 Some(waiting)
@@ -159,47 +159,50 @@ impl Session {
         }
     }
 
-    /// Forgets a projection; the batches that still waited for it.
+    /// Closes a projection. Returns the batches that still waited for it.
     pub fn close(&mut self, handle: u32) -> Vec<(Batch, HeldBytes)> {
         match self.handles.remove(&handle) {
-            Some(Handle::Opening { waiting, .. }) => waiting,
+            Some(ProjectionHandle::Opening { waiting, .. }) => waiting,
             _ => Vec::new(),
         }
     }
 
-    /// Whether the client still waits for something.
+    /// Returns whether the client still waits for a batch or an opening.
     pub fn is_busy(&self) -> bool {
-        let opening = |handle: &Handle| matches!(handle, Handle::Opening { .. });
+        let opening =
+            |handle: &ProjectionHandle| matches!(handle, ProjectionHandle::Opening { .. });
         !self.batches.is_empty() || self.handles.values().any(opening)
     }
 
-    /// Whether a batch of this id waits for its projection.
+    /// Returns whether the batch with this id waits for its projection.
     pub fn waits(&self, id: u64) -> bool {
-        let waits = |handle: &Handle| match handle {
-            Handle::Opening { waiting, .. } => waiting.iter().any(|(batch, _)| batch.id == id),
-            Handle::Open { .. } | Handle::Failed { .. } => false,
+        let waits = |handle: &ProjectionHandle| match handle {
+            ProjectionHandle::Opening { waiting, .. } => {
+                waiting.iter().any(|(batch, _)| batch.id == id)
+            }
+            ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => false,
         };
         self.handles.values().any(waits)
     }
 
-    /// Takes back a batch that waits for its projection.
+    /// Removes a batch that waits for its projection.
     pub fn stop_waiting(&mut self, id: u64) -> Option<(Batch, HeldBytes)> {
         self.handles.values_mut().find_map(|handle| match handle {
-            Handle::Opening { waiting, .. } => {
+            ProjectionHandle::Opening { waiting, .. } => {
                 let place = waiting.iter().position(|(batch, _)| batch.id == id)?;
                 Some(waiting.remove(place))
             }
-            Handle::Open { .. } | Handle::Failed { .. } => None,
+            ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => None,
         })
     }
 
-    /// The handle's state.
-    pub fn handle_mut(&mut self, handle: u32) -> Option<&mut Handle> {
+    /// Returns the handle's state.
+    pub fn handle_mut(&mut self, handle: u32) -> Option<&mut ProjectionHandle> {
         self.handles.get_mut(&handle)
     }
 }
 
-/// The streams.
+/// The open streams of a core.
 #[derive(Default)]
 pub struct Sessions {
     sessions: HashMap<SessionNo, Session>,
@@ -215,22 +218,22 @@ impl Sessions {
         no
     }
 
-    /// The stream, if it is still open.
+    /// Returns the stream if it is still open.
     pub fn get_mut(&mut self, no: SessionNo) -> Option<&mut Session> {
         self.sessions.get_mut(&no)
     }
 
-    /// How many are open.
+    /// Returns the number of open streams.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Those that are open, in no particular order.
+    /// Returns the open streams, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = &Session> {
         self.sessions.values()
     }
 
-    /// Ends a stream.
+    /// Removes a stream.
     pub fn remove(&mut self, no: SessionNo) {
         self.sessions.remove(&no);
     }
@@ -242,7 +245,7 @@ mod tests {
     use wire::fetch::fetch_response::Kind;
 
     use super::*;
-    use crate::core::TrafficMemory;
+    use crate::shard::TrafficMemory;
 
     #[test]
     fn unread_messages_count_until_they_leave() {

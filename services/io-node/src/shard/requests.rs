@@ -14,8 +14,7 @@ use crate::stages::read::Priority;
 use crate::stages::rerank::Scorer;
 use crate::table::Projection;
 
-/// Names a batch under way. A number is never given out twice, so a piece that outlives its
-/// request finds nothing.
+/// Identifies a batch under way. Numbers are never reused, so a piece that outlives its request finds no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestNo {
     place: u32,
@@ -23,22 +22,22 @@ pub struct RequestNo {
 }
 
 impl RequestNo {
-    /// Which request of its core it is, in the order in which they began.
+    /// Returns the request's serial number on its core, in the order in which requests began.
     pub fn serial(self) -> u64 {
         self.serial
     }
 }
 
-/// Where a row of a part comes from.
+/// The source of a row of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum RowSource {
     /// A row of an extent on a drive.
     Extent(ExtentNo, u32),
-    /// The table itself; a row of the part's image, once that has come.
+    /// The table itself: a row of the part's image, once that has arrived.
     Table(u32),
 }
 
-/// What is made of the rows.
+/// What a batch's rows are gathered into.
 pub enum Gather {
     /// Columns, by part.
     Rows(Vec<Assembler>),
@@ -50,67 +49,67 @@ pub enum Gather {
 pub struct Request {
     /// The stream it came over.
     pub session: SessionNo,
-    /// The client's name for it.
+    /// The client's id for it.
     pub batch_id: u64,
-    /// What is asked for.
+    /// The requested columns.
     pub projection: Arc<Projection>,
-    /// The rows asked for; credits come back for all of them.
+    /// The requested rows. Credits are returned for all of them.
     pub addrs: Vec<u64>,
-    /// Places in `addrs` of the rows that exist, when not all of them do: position to place.
+    /// If some rows do not exist: the index in `addrs` of each row that does, by position.
     pub present: Option<Vec<u32>>,
-    /// Places in `addrs` of those that don't.
+    /// Indexes in `addrs` of rows that do not exist.
     pub missing: Vec<u32>,
-    /// What to score the rows by, if they are not to be sent.
+    /// The query to score the rows by, if distances are requested instead of rows.
     pub rerank: Option<RerankBy>,
-    /// Which of the pieces that wait go first.
+    /// The priority of its waiting pieces.
     pub priority: Priority,
-    /// The caller's span, if it traces.
+    /// The caller's span, if the call is traced.
     pub span: Option<ParentSpan>,
-    /// When the answer is of no use any more.
+    /// When the answer stops being useful.
     pub deadline: Instant,
-    /// Where each row comes from, by part and position.
-    pub sources: Vec<Vec<Source>>,
-    /// Rows from the table, by part, in the order of their `Source::Table` numbers.
+    /// The source of each row, by part and position.
+    pub sources: Vec<Vec<RowSource>>,
+    /// Rows from the table, by part, in the order of their `RowSource::Table` numbers.
     pub images: Vec<Option<pack::Extent>>,
-    /// Positions that drives have failed to deliver, by part: they come from the table.
+    /// Positions that drives failed to deliver, by part. They are read from the table.
     pub refused: Vec<BTreeSet<u32>>,
-    /// The rows as far as they have come; `None` until all sources are known.
+    /// The rows that have arrived so far; `None` until all sources are known.
     pub gather: Option<Gather>,
-    /// The memory that the batch itself holds, and then its reply.
+    /// The memory that the batch itself holds. It passes to the reply.
     pub held: HeldBytes,
     /// The memory that its rows from the table hold.
     pub images_held: HeldBytes,
     /// The memory that its reply holds.
     pub reply_held: Option<HeldBytes>,
-    /// Pieces that have not come yet.
+    /// The number of pieces that have not arrived yet.
     pub pieces_left: u32,
-    /// Images that have not come yet.
+    /// The number of images that have not arrived yet.
     pub images_left: u32,
-    /// Where the time went.
-    pub times: Times,
+    /// Durations and costs.
+    pub times: RequestTimes,
 }
 
-/// Where a request's time went, and what it cost.
+/// When a request's stages began, and what the request cost.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub struct RequestTimes {
     /// When it arrived.
     pub arrived: Instant,
     /// When its rows were located, and its pieces began to wait.
     pub located: Option<Instant>,
-    /// When its first read was asked of a drive.
+    /// When its first read was submitted to a drive.
     pub reading: Option<Instant>,
-    /// Physical reads that it caused.
+    /// The number of physical reads that it caused.
     pub drive_reads: u32,
-    /// Bytes of those.
+    /// The bytes of these reads.
     pub drive_bytes: u64,
-    /// Sectors found in RAM.
+    /// The number of sectors found in RAM.
     pub ram_hits: u32,
-    /// Rows from the table.
+    /// The number of rows read from the table.
     pub table_rows: u32,
 }
 
-impl Times {
-    /// The clock starts.
+impl RequestTimes {
+    /// Creates the times of a request that arrived at `arrived`.
     pub fn new(arrived: Instant) -> Self {
         let (located, reading) = (None, None);
         Self {
@@ -126,18 +125,18 @@ impl Times {
 }
 
 impl Request {
-    /// Bytes that it holds of the core's memory for traffic.
+    /// Returns the bytes of the core's traffic memory that the request holds.
     pub fn held_bytes(&self) -> u64 {
         let reply = self.reply_held.as_ref().map_or(0, HeldBytes::bytes);
         self.held.bytes() + self.images_held.bytes() + reply
     }
 
-    /// How many rows exist, and so are answered.
+    /// Returns the number of rows that exist, and so are answered.
     pub fn rows(&self) -> usize {
         self.present.as_ref().map_or(self.addrs.len(), Vec::len)
     }
 
-    /// The address of the row at `position`.
+    /// Returns the address of the row at `position`.
     pub fn addr(&self, position: usize) -> u64 {
         match &self.present {
             Some(present) => self.addrs[present[position] as usize],
@@ -175,7 +174,7 @@ impl Requests {
         RequestNo { place, serial }
     }
 
-    /// The request, if it is still under way.
+    /// Returns the request if it is still under way.
     pub fn get_mut(&mut self, no: RequestNo) -> Option<&mut Request> {
         match self.places.get_mut(no.place as usize)? {
             Some((serial, request)) if *serial == no.serial => Some(request),
@@ -183,7 +182,7 @@ impl Requests {
         }
     }
 
-    /// Ends a request.
+    /// Removes a request that has ended.
     pub fn remove(&mut self, no: RequestNo) -> Option<Box<Request>> {
         self.get_mut(no)?;
         self.under_way.remove(&no.serial);
@@ -191,22 +190,22 @@ impl Requests {
         self.places[no.place as usize].take().map(|(_, request)| request)
     }
 
-    /// How many are under way.
+    /// Returns the number of requests under way.
     pub fn len(&self) -> usize {
         self.under_way.len()
     }
 
-    /// The serial number of the oldest request under way; of the next one if there is none.
+    /// Returns the serial number of the oldest request under way, or the next serial number if there is none.
     pub fn oldest(&self) -> u64 {
         self.under_way.first().copied().unwrap_or(self.next_serial)
     }
 
-    /// The serial number that the next request gets.
+    /// Returns the serial number of the next request.
     pub fn next_serial(&self) -> u64 {
         self.next_serial
     }
 
-    /// Ends the requests of a stream that is gone; how many.
+    /// Removes all requests of a closed stream. Returns their number.
     pub fn drop_session(&mut self, session: SessionNo) -> usize {
         let of_session = |(place, entry): (usize, &Option<(u64, Box<Request>)>)| {
             let (serial, request) = entry.as_ref()?;

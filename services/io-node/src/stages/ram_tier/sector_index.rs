@@ -1,25 +1,25 @@
-//! Where sectors are: sets of ten ways, a line of the CPU's cache each.
+//! The index from sectors to frames: sets of ten ways, each set one cache line of the CPU.
 //!
-//! A way has 16 bits of its sector's hash, so that all but one look-up in 6,000 finds the frame, or that there is none,
-//! in this line alone. There are ways for two and a half times the sectors, so that a set is full for one in a
-//! thousand.
+//! A way stores 16 bits of its sector's hash, so that all but one look-up in 6,000 find the frame, or that there is
+//! none, with this line alone. There are two and a half times as many ways as sectors, so that only one sector in a
+//! thousand meets a full set.
 
 use std::cell::Cell;
 
-use super::{FrameNo, one_of};
+use super::{FrameNo, bucket_of};
 
 const WAYS: usize = 10;
 
-/// Sectors for each set, when the tier is full.
+/// Sectors per set when the tier is full.
 const SECTORS_A_SET: usize = 4;
 
-/// What a place costs a sector, in bytes.
-pub const PLACE_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
+/// Bytes of the index per sector.
+pub const INDEX_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
 
 /// A way without a sector.
 const NONE: FrameNo = FrameNo(u32::MAX);
 
-/// Bits of a way's uses, and the most that they count.
+/// Bits of a way's use counter, and its maximum.
 const USE_BITS: u32 = 2;
 const USES_MAX: u32 = 3;
 
@@ -33,36 +33,36 @@ struct Set {
 }
 
 /// The sets.
-pub struct Places(Box<[Set]>);
+pub struct SectorIndex(Box<[Set]>);
 
-impl Places {
-    /// For so many sectors.
+impl SectorIndex {
+    /// Creates an index for `sectors` sectors.
     pub fn new(sectors: usize) -> Self {
         let empty = Set { frames: [NONE; WAYS], tags: [0; WAYS], uses: Cell::new(0) };
         Self(vec![empty; sectors.div_ceil(SECTORS_A_SET)].into())
     }
 
     fn set(&self, hash: u64) -> &Set {
-        &self.0[one_of(hash, self.0.len())]
+        &self.0[bucket_of(hash, self.0.len())]
     }
 
     fn set_mut(&mut self, hash: u64) -> &mut Set {
-        let at = one_of(hash, self.0.len());
+        let at = bucket_of(hash, self.0.len());
         &mut self.0[at]
     }
 
-    /// Has the CPU bring a hash's set near.
-    pub fn near(&self, hash: u64) {
+    /// Prefetches the set of a hash.
+    pub fn prefetch(&self, hash: u64) {
         process::prefetch(std::slice::from_ref(self.set(hash)));
     }
 
-    /// Where a sector of this hash may be.
-    pub fn likely(&self, hash: u64) -> impl Iterator<Item = FrameNo> {
+    /// Returns the frames that may hold a sector with this hash.
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = FrameNo> {
         let set = self.set(hash);
         set.ways(tag(hash)).map(|way| set.frames[way])
     }
 
-    /// Where the sector of this hash is that `is_it`; it has one more use.
+    /// Returns the frame with this hash for which `is_it` holds, and counts a use of it.
     pub fn find(&self, hash: u64, is_it: impl Fn(FrameNo) -> bool) -> Option<FrameNo> {
         let set = self.set(hash);
         let way = set.ways(tag(hash)).find(|&way| is_it(set.frames[way]))?;
@@ -70,7 +70,7 @@ impl Places {
         Some(set.frames[way])
     }
 
-    /// Notes a sector that is nowhere yet, in a set that is not full.
+    /// Adds a sector that is not in the index, to a set that is not full.
     pub fn put(&mut self, hash: u64, frame: FrameNo) {
         let set = self.set_mut(hash);
         if let Some(way) = set.way_of(NONE) {
@@ -79,7 +79,7 @@ impl Places {
         }
     }
 
-    /// Forgets what a frame has.
+    /// Removes the sector of a frame.
     pub fn remove(&mut self, hash: u64, frame: FrameNo) {
         let set = self.set_mut(hash);
         if let Some(way) = set.way_of(frame) {
@@ -87,14 +87,14 @@ impl Places {
         }
     }
 
-    /// The frame used least of a hash's set, if that is full.
+    /// Returns the least used frame of a hash's set, if the set is full.
     pub fn least_used_of_full(&self, hash: u64) -> Option<FrameNo> {
         let set = self.set(hash);
         let least = (0..WAYS).min_by_key(|&way| set.uses_of(way))?;
         set.way_of(NONE).is_none().then_some(set.frames[least])
     }
 
-    /// Takes away one of a frame's uses. Whether it had any.
+    /// Decrements a frame's use counter. Returns whether it was above 0.
     pub fn take_use(&self, hash: u64, frame: FrameNo) -> bool {
         let set = self.set(hash);
         set.way_of(frame).is_some_and(|way| set.take_use(way))
@@ -102,7 +102,7 @@ impl Places {
 }
 
 impl Set {
-    /// The ways that have a sector with this tag.
+    /// Returns the ways that hold a sector with this tag.
     fn ways(&self, tag: u16) -> impl Iterator<Item = usize> {
         let is_alike = |way: usize| self.tags[way] == tag && self.frames[way] != NONE;
         let alike = (0..WAYS).fold(0u32, |bits, way| bits | u32::from(is_alike(way)) << way);
@@ -139,7 +139,7 @@ impl Set {
     }
 }
 
-/// The lower bits, as the upper ones choose the set.
+/// Returns the lower bits of a hash. The upper bits select the set.
 fn tag(hash: u64) -> u16 {
     hash as u16
 }
@@ -149,42 +149,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_a_line() {
+    fn a_set_is_one_cache_line() {
         assert_eq!(size_of::<Set>(), 64);
     }
 
     #[test]
-    fn sectors_of_one_set_and_tag_are_told_apart() {
-        let mut places = Places::new(1);
+    fn sectors_with_the_same_set_and_tag_are_distinguished() {
+        let mut index = SectorIndex::new(1);
         for number in 0..WAYS as u32 {
-            assert_eq!(places.least_used_of_full(7), None);
-            places.put(7, FrameNo(number));
+            assert_eq!(index.least_used_of_full(7), None);
+            index.put(7, FrameNo(number));
         }
         for number in 0..WAYS as u32 {
-            assert_eq!(places.find(7, |it| it == FrameNo(number)), Some(FrameNo(number)));
+            assert_eq!(index.find(7, |it| it == FrameNo(number)), Some(FrameNo(number)));
         }
-        assert_eq!(places.find(8, |_| true), None);
-        places.find(7, |it| it != FrameNo(4));
-        assert_eq!(places.likely(7).count(), WAYS);
-        assert!(places.take_use(7, FrameNo(3)) && !places.take_use(7, FrameNo(3)));
-        assert_eq!(places.least_used_of_full(7), Some(FrameNo(3)));
-        places.remove(7, FrameNo(3));
-        assert_eq!(places.find(7, |it| it == FrameNo(3)), None);
-        assert_eq!(places.least_used_of_full(7), None);
+        assert_eq!(index.find(8, |_| true), None);
+        index.find(7, |it| it != FrameNo(4));
+        assert_eq!(index.candidates(7).count(), WAYS);
+        assert!(index.take_use(7, FrameNo(3)) && !index.take_use(7, FrameNo(3)));
+        assert_eq!(index.least_used_of_full(7), Some(FrameNo(3)));
+        index.remove(7, FrameNo(3));
+        assert_eq!(index.find(7, |it| it == FrameNo(3)), None);
+        assert_eq!(index.least_used_of_full(7), None);
     }
 
     #[test]
     fn uses_are_counted_up_to_three_and_not_inherited() {
-        let mut places = Places::new(1);
-        places.put(1, FrameNo(0));
-        places.put(2, FrameNo(1));
-        (0..9).for_each(|_| assert!(places.find(1, |_| true).is_some()));
-        let taken = (0..9).filter(|_| places.take_use(1, FrameNo(0))).count();
+        let mut index = SectorIndex::new(1);
+        index.put(1, FrameNo(0));
+        index.put(2, FrameNo(1));
+        (0..9).for_each(|_| assert!(index.find(1, |_| true).is_some()));
+        let taken = (0..9).filter(|_| index.take_use(1, FrameNo(0))).count();
         assert_eq!(taken, 3);
-        assert!(!places.take_use(2, FrameNo(1)));
-        places.find(1, |_| true);
-        places.remove(1, FrameNo(0));
-        places.put(3, FrameNo(5));
-        assert!(!places.take_use(3, FrameNo(5)));
+        assert!(!index.take_use(2, FrameNo(1)));
+        index.find(1, |_| true);
+        index.remove(1, FrameNo(0));
+        index.put(3, FrameNo(5));
+        assert!(!index.take_use(3, FrameNo(5)));
     }
 }

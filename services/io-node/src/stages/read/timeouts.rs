@@ -6,14 +6,14 @@ use address::DriveNo;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Reader, refuse, refuse_piece};
-use crate::core::{Core, here};
 use crate::fetch::settle;
+use crate::shard::{Core, here};
 
-/// The share of the slots that a drive may hold without answering before it is asked for no more.
+/// A drive gets no more reads once abandoned reads occupy more than one slot in so many.
 const STUCK_SHARE: u32 = 8;
 
-/// Looks after reads that a drive does not answer, for as long as the core lives.
-pub async fn watch(limit: Duration) {
+/// Abandons reads that a drive does not answer in time, for as long as the core runs.
+pub async fn watch_timeouts(limit: Duration) {
     let mut looks = tokio::time::interval(limit / 2);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -24,11 +24,11 @@ pub async fn watch(limit: Duration) {
 }
 
 impl Reader {
-    /// Gives up the reads that have been in flight for `limit`: their rows come from the table, and what
-    /// the drive brings after all is thrown away. A slot is free again only once the drive has ended.
+    /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the drive's late answer
+    /// is discarded. The slot stays occupied until the drive answers.
     ///
-    /// A read is given up when it is late for the second time, so that a pause of this process is not
-    /// taken for one of the drive.
+    /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken
+    /// for one of the drive.
     fn give_up(&self, core: &Core, limit: Duration) {
         if self.busy.get() == 0 {
             return;
@@ -55,7 +55,7 @@ impl Reader {
             }
             stuck.iter().sum::<u32>() >= self.slots
         };
-        // As long as one hangs, though nothing more is asked of its drive.
+        // Reported for as long as a read hangs, also if its drive gets no more reads.
         for (drive, &reads) in (0..).zip(self.stuck.borrow().iter()) {
             if reads > 0 {
                 core.shared.fills.late(DriveNo(drive));
@@ -66,7 +66,7 @@ impl Reader {
             refuse(core, &wants, None, &mut ended);
         }
         if all_stuck {
-            // No slot comes free before a drive answers.
+            // No slot becomes free before a drive answers.
             let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
             waiting.into_pieces().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
         }
@@ -75,7 +75,7 @@ impl Reader {
         }
     }
 
-    /// Whether so many reads of a drive were given up, and have not ended, that it is not asked for more.
+    /// Returns whether a drive has so many abandoned reads in flight that it gets no more.
     pub(super) fn is_stuck(&self, drive: DriveNo) -> bool {
         let stuck = self.stuck.borrow();
         stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)

@@ -1,9 +1,8 @@
-//! When a place in the directory, or a segment, may be reused.
+//! Grace periods: they decide when a place in the directory, or a segment, may be reused.
 //!
-//! Requests name extents by place without counting references. A place that was forgotten is
-//! therefore kept until every request that began before has ended; what began afterwards can't
-//! have found it. Requests are numbered in the order in which they begin, so the oldest one under
-//! way decides.
+//! Requests refer to extents by place, without reference counts. A place whose extent was forgotten is
+//! therefore kept until every request that began earlier has ended; later requests cannot have found it.
+//! Requests are numbered in the order in which they begin, so the oldest one under way decides.
 
 use std::collections::VecDeque;
 
@@ -11,28 +10,28 @@ use tokio::sync::mpsc;
 
 use crate::directory::ExtentNo;
 
-/// What waits for older requests to end.
+/// Places that wait for older requests to end.
 #[derive(Default)]
 pub struct Grace {
-    /// In the order of their serial numbers.
+    /// In ascending order of serial numbers.
     waiting: VecDeque<Waiting>,
 }
 
 struct Waiting {
-    /// Requests with a lower serial may still hold the places.
+    /// Requests with a lower serial number may still hold the places.
     serial: u64,
     places: Vec<ExtentNo>,
-    /// Dropped when the grace is over: whoever holds the receiver sees its channel close.
+    /// Dropped when the grace period ends, which closes the receiver's channel.
     _done: Option<mpsc::Sender<()>>,
 }
 
 impl Grace {
-    /// Keeps `places` until the requests before `serial`, the next to be given out, have ended.
+    /// Keeps `places` until the requests before `serial`, the next serial number, have ended.
     pub fn hold(&mut self, serial: u64, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
         self.waiting.push_back(Waiting { serial, places, _done: done });
     }
 
-    /// The places whose grace is over, now that no request older than `oldest` is under way.
+    /// Removes and returns the places whose grace period ended, given the oldest request under way.
     pub fn over(&mut self, oldest: u64) -> Vec<ExtentNo> {
         let mut places = Vec::new();
         while self.waiting.front().is_some_and(|w| w.serial <= oldest) {
@@ -41,7 +40,7 @@ impl Grace {
         places
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no places wait.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -1,0 +1,109 @@
+//! Messages that other threads send to a core.
+
+use std::sync::Arc;
+
+use address::{ByteOffset, DriveNo, ExtentKey};
+use ring::{AlignedBuf, ReadError, Returned, WriteError};
+use tokio::sync::{mpsc, oneshot};
+use wire::Fault;
+
+use super::{CoreSnapshot, HeldBytes, RequestNo, SessionNo};
+use crate::directory::Extent;
+use crate::serve::{Accepted, Opening};
+
+/// A core's address for other threads. The channel is unbounded, but each sender is bounded: connections by their
+/// maximum number, images by the table queue, writes by the fills.
+pub type Mailbox = mpsc::UnboundedSender<Message>;
+
+/// A task or a result for a core.
+pub enum Message {
+    /// Serve this connection.
+    Connection(Accepted),
+    /// A projection was opened, or failed to open.
+    Opened {
+        /// The stream that requested it.
+        session: SessionNo,
+        /// The client's handle.
+        handle: u32,
+        /// The serial number of the opening.
+        serial: u64,
+        /// The projection, or the fault.
+        opening: Opening,
+    },
+    /// Rows arrived from the table.
+    Image {
+        /// The batch that requested them.
+        request: RequestNo,
+        /// The part of its projection that they belong to.
+        part: usize,
+        /// The rows, encoded like a chunk.
+        image: Result<pack::Extent, Fault>,
+        /// The memory reserved for reading them.
+        held: HeldBytes,
+    },
+    /// Memory that work for a batch held after the batch was answered. It is released on this core.
+    Held(HeldBytes),
+    /// An extent was written to a drive: add it to the directory.
+    Filled {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Dropped once the extent is in the directory.
+        done: mpsc::Sender<()>,
+    },
+    /// Extents are about to be removed: delete them from the directory.
+    Forget {
+        /// Their names.
+        keys: Arc<Vec<ExtentKey>>,
+        /// Dropped once no request holds any of them.
+        done: mpsc::Sender<()>,
+    },
+    /// Extents were found on the drives at the start: add them to the directory.
+    Restored {
+        /// The extents.
+        extents: Arc<[Arc<Extent>]>,
+        /// Receives the number of extents in the directory afterwards.
+        done: oneshot::Sender<usize>,
+    },
+    /// Report how many batches have read each of these extents.
+    Heat {
+        /// Their names.
+        keys: Arc<Vec<ExtentKey>>,
+        /// Receives one number per extent.
+        heats: oneshot::Sender<Vec<u8>>,
+    },
+    /// Read a range of a drive through the core's ring, in addition to the reads of requests.
+    Read {
+        /// The drive.
+        drive: DriveNo,
+        /// The offset on the drive.
+        offset: ByteOffset,
+        /// The buffer to fill; its length is the length of the read.
+        buf: AlignedBuf,
+        /// Receives the outcome and the buffer.
+        done: oneshot::Sender<Result<AlignedBuf, Returned<ReadError>>>,
+    },
+    /// Flush a drive, so that everything written to it is durable.
+    Sync {
+        /// The drive.
+        drive: DriveNo,
+        /// Receives the outcome.
+        done: oneshot::Sender<Result<(), WriteError>>,
+    },
+    /// Write a buffer through the core's ring.
+    Write {
+        /// The drive.
+        drive: DriveNo,
+        /// The offset on the drive.
+        offset: ByteOffset,
+        /// The bytes to write.
+        buf: AlignedBuf,
+        /// Receives the outcome and the buffer.
+        done: oneshot::Sender<Result<AlignedBuf, Returned<WriteError>>>,
+    },
+    /// Report the core's counters and gauges.
+    Describe(oneshot::Sender<CoreSnapshot>),
+    /// Finish what is under way, and accept nothing new.
+    Stop,
+    /// Abandon what is under way and end: the background threads that it may wait for are gone.
+    End,
+}
