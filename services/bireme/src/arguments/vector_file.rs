@@ -36,7 +36,8 @@ fn parse(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
         return npy::parse(bytes);
     }
     let known = "a JSON array, numbers with spaces or commas between them, .npy, or raw .f32";
-    let text = std::str::from_utf8(bytes).map_err(|_| format!("it is not a vector: give {known}"))?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| format!("it is not a vector: give {known}"))?;
     if text.trim_start().starts_with('[') {
         return serde_json::from_str(text)
             .map_err(|error| format!("it is not a JSON array of numbers: {error}"));
@@ -50,7 +51,10 @@ fn parse(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
 /// Decodes little-endian float32 values.
 pub fn raw(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
     if !bytes.len().is_multiple_of(4) {
-        return Err(format!("{} bytes are not a multiple of 4, the size of a float32", bytes.len()));
+        return Err(format!(
+            "{} bytes are not a multiple of 4, the size of a float32",
+            bytes.len()
+        ));
     }
     let chunks = bytes.chunks_exact(4);
     Ok(chunks.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())

@@ -86,7 +86,10 @@ mod tests {
         assert_eq!(held.len() as u64, (4 << 20) / bytes);
         assert_eq!(all.used(), held.len() as u64 * bytes);
         assert!(memory.hold_opening().is_none());
-        assert!(all.hold(64 << 20, 0).is_some(), "a batch may hold more if only projections hold memory");
+        assert!(
+            all.hold(64 << 20, 0).is_some(),
+            "a batch may hold more if only projections hold memory"
+        );
         drop(held);
         assert_eq!(all.used(), 0);
         let openings: Vec<_> = std::iter::from_fn(|| memory.hold_opening()).collect();

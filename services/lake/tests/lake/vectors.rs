@@ -11,8 +11,8 @@ use lake::{
 };
 
 use crate::fixture::{
-    DIMENSION, PLAIN, STABLE_IDS, TableKind, TablePlace, address_of, is_deleted, lake, rows, vector,
-    write, write_with_history,
+    DIMENSION, PLAIN, STABLE_IDS, TableKind, TablePlace, address_of, is_deleted, lake, rows,
+    vector, write, write_with_history,
 };
 
 fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
