@@ -413,9 +413,9 @@ fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
         samples.add(&IO_NODES, &[&name], of_state as u64);
     }
     for node in nodes() {
-        let name = &node.seat.name;
+        let name = &node.member.name;
         let everywhere = routes.iter().flat_map(|routes| routes.nodes());
-        let of_node = everywhere.filter(|it| it.seat.name == *name);
+        let of_node = everywhere.filter(|it| it.member.name == *name);
         let counters: Vec<_> = of_node.map(|it| it.client.counters()).collect();
         let sum = |of: fn(&client::fetch::Counters) -> usize| {
             counters.iter().map(of).sum::<usize>() as u64
