@@ -1,7 +1,7 @@
 //! Where a node's memory goes: one bound, and what each part may take of it.
 //!
 //! ```text
-//! memory = base + rings + traffic + spares + fills + writes + lake_cache + RAM tier + directory
+//! memory = base + rings + traffic + buffer pools + fills + writes + lake_cache + RAM tier + directory
 //! ```
 //!
 //! All but the directory have sizes of their own; the directory may have what they leave. When that is full,
@@ -16,7 +16,7 @@ use crate::fill::TRANSFERS_BYTES_MAX;
 /// The program, its threads, and what allocators keep.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Buffers of replies that a core keeps for the next ones (`wire::Spares`).
+/// Buffers of replies that a core keeps for the next ones (`wire::BufferPool`).
 const SPARE_BYTES: u64 = 32 << 20;
 
 /// A fill has its chunk twice: as the table's columns, and encoded.

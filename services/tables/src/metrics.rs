@@ -28,7 +28,7 @@ pub fn store_samples(samples: &mut Samples, of: &StoreUse) {
     samples.add(&FAILED, &[], of.failed);
     samples.add(&REFUSED, &[], of.refused);
     samples.add(&HEDGED, &[], of.hedged);
-    samples.add(&LET_BE, &[], of.let_be);
+    samples.add(&LET_BE, &[], of.breakers_open);
     samples.add(&UNDER_WAY, &[], of.under_way);
     samples.add(&COST, &[], of.cost_usd);
 }

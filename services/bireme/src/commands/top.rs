@@ -99,7 +99,10 @@ impl Span<'_> {
 
     fn times(&self, now: Option<&Histogram>, before: Option<&Histogram>) -> Times {
         let read = |told: Option<&Histogram>| {
-            told.map_or_else(|| Buckets::none(Scale::Seconds), |it| Buckets::of(Scale::Seconds, it))
+            told.map_or_else(
+                || Buckets::none(Scale::Seconds),
+                |it| Buckets::from_wire(Scale::Seconds, it),
+            )
         };
         let within = read(now).since(&read(before));
         let us = |quantile| (within.count() > 0).then(|| within.quantile(quantile) * 1e6);

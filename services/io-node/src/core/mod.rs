@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use connections::idle::Stirs;
 use ring::Ring;
-use wire::Spares;
+use wire::BufferPool;
 
 use crate::directory::Directory;
 use crate::node::Shared;
@@ -56,7 +56,7 @@ pub struct Core {
     /// The part of it that projections may take.
     pub projection_memory: ProjectionMemory,
     /// Large buffers of replies that were sent.
-    pub spares: Arc<Spares>,
+    pub buffers: Arc<BufferPool>,
     /// Connections over a simulated network that it took.
     pub simulated: Cell<u64>,
     /// Pieces that wait for a read, and the reads in flight.

@@ -84,7 +84,7 @@ pub fn begin(
         requests: RefCell::default(),
         projection_memory: ProjectionMemory::of(&traffic_memory),
         traffic_memory,
-        spares: Arc::default(),
+        buffers: Arc::default(),
         simulated: Cell::new(0),
         reader: Rc::new(Reader::new(slots, read_max, shared.slabs.len())),
         stats: CoreStats::default(),

@@ -27,12 +27,12 @@ pub fn reply(core: &Core, no: RequestNo) {
     core.stats.batches.add(1);
     let timed = Timed::new(&request.times, began, Instant::now());
     timed.record(&core.histograms);
-    let told = trace::answered(core, &request, &timed, outcome.as_ref().err());
+    let exported = trace::answered(core, &request, &timed, outcome.as_ref().err());
     let reply = Reply {
         id: request.batch_id,
         outcome: Some(outcome.unwrap_or_else(|fault| Outcome::Error(fault.into()))),
         missing: std::mem::take(&mut request.missing),
-        times: Some(timed.to_wire(&request.times, told)),
+        times: Some(timed.to_wire(&request.times, exported)),
     };
     let rows = request.addrs.len();
     let own = shrunk(std::mem::take(&mut request.held), BATCH_BYTES + rows as u64 * ROW_BYTES);

@@ -46,8 +46,8 @@ impl Timed {
         into.batch.record_time(self.replied - self.arrived);
     }
 
-    /// As the client is told, with what the batch cost, and whether its trace is `told` of the stages.
-    pub fn to_wire(self, times: &Times, told: bool) -> StageTimes {
+    /// As the client is told, with what the batch cost, and whether the spans of its stages are `exported` here.
+    pub fn to_wire(self, times: &Times, exported: bool) -> StageTimes {
         let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         StageTimes {
             locate_us: us(self.located - self.arrived),
@@ -58,7 +58,7 @@ impl Timed {
             drive_bytes: times.drive_bytes,
             ram_hits: times.ram_hits,
             table_rows: times.table_rows,
-            told,
+            exported,
         }
     }
 }

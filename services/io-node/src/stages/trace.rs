@@ -42,7 +42,7 @@ fn tell(core: &Core, request: &Request, timed: &Timed, fault: Option<&Fault>) ->
     let parent = request.span?;
     let tracer = &core.shared.tracer;
     let took = timed.replied - timed.arrived;
-    if !tracer.is_told(parent.is_sampled, took, fault.is_some()) {
+    if !tracer.is_exported(parent.is_sampled, took, fault.is_some()) {
         return None;
     }
     let mut recording = tracer.begin_at(NAME, parent, timed.arrived.into_std())?;

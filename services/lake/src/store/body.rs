@@ -123,22 +123,22 @@ mod tests {
         let script = |n| if n < 3 { Act::Break } else { Act::Answer };
         let (store, path) = store(limits(), script).await;
         for n in 0..3 {
-            assert_eq!((store.used().failed, store.used().let_be), (n, 0));
+            assert_eq!((store.used().failed, store.used().breakers_open), (n, 0));
             let error = read(&store, &path).await.unwrap_err();
             assert!(said::<LetBe>(&error).is_none(), "{error}");
         }
         let error = read(&store, &path).await.unwrap_err();
         assert_eq!(said::<LetBe>(&error).map(|it| it.failures), Some(3), "{error}");
         let used = store.used();
-        assert_eq!((used.failed, used.refused, used.let_be, used.under_way), (3, 1, 1, 0));
+        assert_eq!((used.failed, used.refused, used.breakers_open, used.under_way), (3, 1, 1, 0));
         assert_eq!(used.bytes_read, 3 * HALF);
 
         sleep(Duration::from_secs(2)).await;
         let mut probe = store.get(&path).await.unwrap().into_stream();
         assert!(read(&store, &path).await.is_err());
-        assert_eq!(store.used().let_be, 1, "headers close nothing");
+        assert_eq!(store.used().breakers_open, 1, "headers close nothing");
         assert_eq!(probe.next().await.unwrap().unwrap(), BYTES);
-        assert_eq!(store.used().let_be, 0, "the last byte does");
+        assert_eq!(store.used().breakers_open, 0, "the last byte does");
         assert!(probe.next().await.is_none());
         assert_eq!(store.used().under_way, 0);
     }
@@ -151,7 +151,7 @@ mod tests {
             assert_eq!(read(&store, &path).await.is_ok(), n % 3 == 2);
         }
         let used = store.used();
-        assert_eq!((used.failed, used.refused, used.let_be), (20, 0, 0));
+        assert_eq!((used.failed, used.refused, used.breakers_open), (20, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,7 +180,7 @@ mod tests {
         }
         let error = read(&store, &path).await.unwrap_err();
         assert!(said::<LetBe>(&error).is_some(), "{error}");
-        assert_eq!((store.used().failed, store.used().let_be), (3, 1));
+        assert_eq!((store.used().failed, store.used().breakers_open), (3, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,7 +227,7 @@ mod tests {
         let asked = Instant::now();
         assert!(said::<LetBe>(&waits.await.unwrap_err()).is_some());
         assert!(asked.elapsed() < Duration::from_millis(10));
-        assert_eq!((store.used().under_way, store.used().let_be), (1, 1));
+        assert_eq!((store.used().under_way, store.used().breakers_open), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,7 +254,7 @@ mod tests {
         let error = store.get(&path).await.unwrap_err();
         assert!(said::<NoPlace>(&error).is_some() && asked.elapsed().as_secs() == 110, "{error}");
         let used = store.used();
-        assert_eq!((used.failed, used.refused, used.let_be, used.under_way), (0, 2, 0, 2));
+        assert_eq!((used.failed, used.refused, used.breakers_open, used.under_way), (0, 2, 0, 2));
         drop(second);
         assert_eq!(read(&store, &path).await.unwrap(), BYTES.len());
     }
@@ -294,13 +294,13 @@ mod tests {
         let script = |n| if n % 2 == 0 { Act::Break } else { Act::Dawdle(Duration::ZERO) };
         let (bad, path) = store(limits(), script).await;
         for n in 0..3 {
-            assert_eq!((bad.used().failed, bad.used().let_be), (n, 0));
+            assert_eq!((bad.used().failed, bad.used().breakers_open), (n, 0));
             assert!(read(&bad, &path).await.is_err());
             if n < 2 {
                 read_half(&bad, &path).await;
             }
         }
-        assert_eq!((bad.used().failed, bad.used().let_be), (3, 1));
+        assert_eq!((bad.used().failed, bad.used().breakers_open), (3, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -320,9 +320,9 @@ mod tests {
         }
         sleep(Duration::from_secs(2)).await;
         read_half(&store, &path).await;
-        assert_eq!(store.used().let_be, 1);
+        assert_eq!(store.used().breakers_open, 1);
         assert_eq!(store.head(&path).await.unwrap().size, BYTES.len() as u64);
-        assert_eq!(store.used().let_be, 0, "what has no body is answered with its headers");
+        assert_eq!(store.used().breakers_open, 0, "what has no body is answered with its headers");
     }
 
     /// Lance's own reader, which asks anew for what a body did not bring.

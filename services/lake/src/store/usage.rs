@@ -40,7 +40,7 @@ impl StoreUsage {
             hedged: now(&self.hedged),
             hedges_won: now(&self.hedges_won),
             under_way: now(&self.under_way),
-            let_be: now(&self.let_be),
+            breakers_open: now(&self.let_be),
             cost_usd,
         }
     }

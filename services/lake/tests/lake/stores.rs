@@ -68,7 +68,7 @@ async fn a_store_that_finds_requests_wrong_is_not_let_be() {
         }
         let of = lake.store_use();
         assert!(of.reads + of.writes >= 12, "{status}: {of:?}");
-        assert_eq!((of.failed, of.let_be, of.refused), (0, 0, 0), "{status}: {of:?}");
+        assert_eq!((of.failed, of.breakers_open, of.refused), (0, 0, 0), "{status}: {of:?}");
     }
 }
 

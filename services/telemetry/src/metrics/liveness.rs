@@ -34,11 +34,11 @@ pub enum Life {
 /// Asks the cores, once for all who want to know at the same time. Of one thread.
 pub struct Liveness<S> {
     source: Arc<S>,
-    state: Rc<State>,
+    state: Rc<LivenessState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LivenessState {
     /// Since when they are being asked.
     asking_since: Cell<Option<Instant>>,
     has_ended: Cell<bool>,
