@@ -30,7 +30,7 @@ pub fn fetch(
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
     core.stats.came.add(1);
-    core.stirs.add();
+    core.activity.add();
     match decode::decode(core, session, projection, batch) {
         Ok(mut request) => {
             request.held = held;

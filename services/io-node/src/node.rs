@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connections::tls::ServerTls;
-use connections::{AcceptOptions, Acceptor, Caps, Lifetimes, Places, connections_by_memory};
+use connections::{AcceptOptions, Acceptor, Caps, ConnectionSlots, Lifetimes, connections_by_memory};
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
@@ -71,8 +71,8 @@ pub struct Shared {
     pub tracer: Tracer,
     /// How clients connect, if not in the clear.
     pub tls: Option<Arc<ServerTls>>,
-    /// Places for their connections.
-    pub places: Arc<Places>,
+    /// Slots for their connections.
+    pub connection_slots: Arc<ConnectionSlots>,
 }
 
 impl Shared {
@@ -159,10 +159,11 @@ impl Parts {
         );
         let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
         let connections = connections_by_memory(cores, memory.traffic / cores.max(1) as u64);
-        let places = Places::new(Caps::new(connections, process::descriptors()), cores);
+        let caps = Caps::new(connections, process::descriptors());
+        let connection_slots = ConnectionSlots::new(caps, cores);
         let shared = Arc::new(Shared {
             tls,
-            places,
+            connection_slots,
             tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(
                 threads.background.clone(),
@@ -467,8 +468,11 @@ fn accept(
     listener: std::net::TcpListener,
     lifetimes: Lifetimes,
 ) -> std::io::Result<Acceptor> {
-    let options =
-        AcceptOptions { tls: shared.tls.clone(), places: Arc::clone(&shared.places), lifetimes };
+    let options = AcceptOptions {
+        tls: shared.tls.clone(),
+        slots: Arc::clone(&shared.connection_slots),
+        lifetimes,
+    };
     let cores = Arc::clone(&shared.mailboxes);
     connections::accept(listener, options, move |core, accepted| {
         let accepted = Accepted::Socket(Box::new(accepted));

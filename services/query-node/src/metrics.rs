@@ -389,7 +389,7 @@ fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
         &[],
         cores.iter().map(|core| core.memory.max()).sum::<u64>(),
     );
-    let connections = shared.places.counts();
+    let connections = shared.connection_slots.counts();
     samples.add(&CONNECTIONS, &[], connections.open as u64);
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);

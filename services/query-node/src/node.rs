@@ -80,7 +80,7 @@ impl QueryNode {
         )?;
         let options = AcceptOptions {
             tls: shared.tls.clone(),
-            places: Arc::clone(&shared.places),
+            slots: Arc::clone(&shared.connection_slots),
             lifetimes: Lifetimes::default(),
         };
         let give = move |core: usize, accepted| drop(dealt[core].send(accepted));

@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use connections::idle::Stirs;
+use connections::idle::ActivityCounter;
 use ring::Ring;
 use wire::BufferPool;
 
@@ -68,7 +68,7 @@ pub struct Core {
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
     /// Batches that came and were answered, for a thread that polls.
-    pub stirs: Arc<Stirs>,
+    pub activity: Arc<ActivityCounter>,
 }
 
 thread_local! {

@@ -90,7 +90,7 @@ pub fn begin(
         stats: CoreStats::default(),
         histograms: CoreHistograms::new(shared.slabs.len()),
         cpu,
-        stirs: Arc::default(),
+        activity: Arc::default(),
         shared,
     }))
 }
@@ -112,7 +112,7 @@ pub async fn live(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::drive());
     tokio::spawn(read::watch(here().shared.config.read_timeout));
     tokio::spawn(read::judge());
-    tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().stirs)));
+    tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().activity)));
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));
