@@ -50,7 +50,7 @@ impl ProjectionMemory {
     }
 
     fn hold_bytes(&self, bytes: u64) -> Option<HeldProjection> {
-        let part = self.part.hold_standing(bytes)?;
+        let part = self.part.hold_overhead(bytes)?;
         // It stands, so that a batch which finds nothing but projections is alone. The part bounds it.
         Some(HeldProjection { _part: part, _all: self.all.charge(bytes) })
     }
