@@ -10,7 +10,7 @@ pub struct FragmentInfo {
     pub physical_rows: u32,
     /// The number of rows that this version has deleted.
     pub deleted_rows: u32,
-    /// The size of its first data file in bytes. It does not change when columns are added, because these are in further
-    /// files. `None` if the table does not record it (Lance before 0.25), and the store did not report it either.
+    /// The size of its first data file in bytes. Added columns do not change it, because they are in further files.
+    /// `None` if the table does not record it (Lance before 0.25), and the store did not report it either.
     pub first_file_bytes: Option<u64>,
 }

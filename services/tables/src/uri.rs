@@ -85,8 +85,8 @@ pub enum BadUri {
 }
 
 impl TableUri {
-    /// Canonicalises a URI of a configuration or a command line. A relative path, which may begin with `./`, is relative to
-    /// the working directory.
+    /// Canonicalises a URI of a configuration or a command line. A relative path, which may begin with `./`, is
+    /// relative to the working directory.
     ///
     /// # Errors
     /// [`BadUri`] if it is not a table's URI.
