@@ -65,7 +65,7 @@ impl Subscriber for Lines {
 }
 
 /// Returns the crates that logged about a trace.
-fn said_of(trace: &ParentSpan) -> Vec<&'static str> {
+fn crates_that_logged(trace: &ParentSpan) -> Vec<&'static str> {
     let lines = LINES.lock().unwrap();
     let of_trace = lines.iter().filter(|(_, id)| *id == trace.trace_id());
     of_trace.map(|(target, _)| target.split("::").next().unwrap()).collect()
@@ -87,7 +87,7 @@ async fn lines_about_a_request_name_its_trace_on_both_tiers() {
         Err(fault) => fault,
     };
     assert_eq!(lost.reason, Reason::TableDamaged, "{lost}");
-    let said = said_of(&asked);
+    let said = crates_that_logged(&asked);
     assert!(said.contains(&"io_node") && said.contains(&"query_node"), "{said:?}");
     cluster.stop().await;
 }

@@ -78,7 +78,7 @@ fn device(folder: &Path) -> Option<Loop> {
     match device {
         Ok(device) => Some(device),
         Err(why) => {
-            let name = "medium::sectors_that_a_device_cant_read_are_answered_from_the_table";
+            let name = "medium::the_table_answers_for_unreadable_sectors";
             assert!(std::env::var_os("BIREME_REQUIRE_LOOP").is_none(), "no loop device: {why}");
             let _ = writeln!(std::io::stderr(), "\n{name} is SKIPPED: no loop device: {why}\n");
             None

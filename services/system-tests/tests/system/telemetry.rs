@@ -120,7 +120,7 @@ impl Receiver {
 }
 
 /// Returns a change of both configurations that sets their telemetry.
-fn telling(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfig) {
+fn with_telemetry(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfig) {
     move |io, query| {
         io.telemetry = telemetry.clone();
         query.telemetry = telemetry.clone();
@@ -128,7 +128,7 @@ fn telling(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfi
 }
 
 /// Returns settings with which only failed requests and those that callers sample are traced.
-fn untold(endpoint: &str) -> TelemetryConfig {
+fn sampled(endpoint: &str) -> TelemetryConfig {
     TelemetryConfig {
         otlp_endpoint: Some(endpoint.to_owned()),
         trace_ratio: 0.0,
@@ -165,7 +165,7 @@ async fn a_trace_goes_through_both_tiers() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
     let cluster =
-        Cluster::start_with(2, &[("words", &words.uri)], telling(untold(&endpoint))).await;
+        Cluster::start_with(2, &[("words", &words.uri)], with_telemetry(sampled(&endpoint))).await;
     let asked = ParentSpan { trace: 0x5eed, span: 0xca11, is_sampled: true };
     search(&cluster, Some(asked)).await;
     // This search is neither sampled, nor slow, nor failed.
@@ -218,8 +218,8 @@ async fn slow_requests_are_traced_whatever_the_ratio() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
     // Every request counts as slow.
-    let slowly = TelemetryConfig { trace_slow: Duration::ZERO, ..untold(&endpoint) };
-    let cluster = Cluster::start_with(1, &[("words", &words.uri)], telling(slowly)).await;
+    let slowly = TelemetryConfig { trace_slow: Duration::ZERO, ..sampled(&endpoint) };
+    let cluster = Cluster::start_with(1, &[("words", &words.uri)], with_telemetry(slowly)).await;
     let slow = ParentSpan { trace: 0x510, span: 1, is_sampled: false };
     search(&cluster, Some(slow)).await;
     assert!(receiver.trace(slow.trace).await.len() > 10);
@@ -231,8 +231,8 @@ async fn a_slow_request_has_the_stages_of_quick_io_nodes() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
     let cluster = Cluster::start_with(2, &[("words", &words.uri)], |io, query| {
-        io.telemetry = untold(&endpoint);
-        query.telemetry = TelemetryConfig { trace_slow: Duration::ZERO, ..untold(&endpoint) };
+        io.telemetry = sampled(&endpoint);
+        query.telemetry = TelemetryConfig { trace_slow: Duration::ZERO, ..sampled(&endpoint) };
     })
     .await;
     let slow = ParentSpan { trace: 0x510e, span: 1, is_sampled: false };
@@ -257,7 +257,7 @@ async fn failures_are_traced_unless_the_caller_caused_them() {
     let uri = folder.path().join("table");
     members::write(&uri).await;
     let (receiver, endpoint) = Receiver::start().await;
-    let cluster = Cluster::start_with(1, &[("t", &uri)], telling(untold(&endpoint))).await;
+    let cluster = Cluster::start_with(1, &[("t", &uri)], with_telemetry(sampled(&endpoint))).await;
     std::fs::remove_dir_all(uri.join("data")).unwrap();
     let take = async |row_addrs: Vec<u64>| {
         let request = TakeRequest { table: "t".into(), row_addrs, ..Default::default() };
@@ -304,17 +304,17 @@ fn value(text: &str, series: &str) -> f64 {
 async fn metrics_equal_status() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
-    let told = TelemetryConfig {
+    let settings = TelemetryConfig {
         metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
         otlp_endpoint: Some(endpoint),
         otlp_interval: Duration::from_millis(100),
         ..Default::default()
     };
-    let telling = telling(told);
+    let change = with_telemetry(settings);
     let uri = words.uri.to_str().unwrap();
     let label = io_node::table_label(&lake::TableUri::parse(uri).unwrap());
     let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
-        telling(io, query);
+        change(io, query);
         let (minimum, maximum) = (ByteSize::mib(20), Some(ByteSize::gib(1)));
         io.shares = vec![ShareConfig { uri: uri.into(), minimum, maximum, pinned: false }];
         io.warm_at_start = vec![StartWarmConfig { uri: uri.into(), version: 0, columns: vec![] }];
