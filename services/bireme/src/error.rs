@@ -184,7 +184,7 @@ impl From<QueryError> for CliError {
     fn from(error: QueryError) -> Self {
         match error {
             QueryError::Config { .. } => Self::usage(error.to_string()),
-            QueryError::Members { error: ref why, .. } => match why.unread() {
+            QueryError::Members { error: ref why, .. } => match why.file_error_kind() {
                 Some(kind) => {
                     let (exit, reason) = exit_and_reason(kind);
                     Self::new(exit, reason, error.to_string())

@@ -1,9 +1,10 @@
-//! Accepts connections on a thread of its own, and deals those that speak to a node's cores.
+//! Accepts connections on a thread of its own, and deals established connections to a node's cores.
 //!
-//! Nothing that callers cause runs on this thread but their handshakes: a core that is busy delays no newcomer, and
-//! strangers that stay silent delay no core. A connection holds a descriptor and a task until it has shaken hands and
-//! sent HTTP/2's preface. Those that have not are bounded ([`Caps::waiting`](crate::Caps)); where there are too many,
-//! the oldest of the address that has most of them is closed for the newest.
+//! Of the work that clients cause, this thread does only handshakes. So a busy core does not delay new connections, and
+//! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
+//! sent HTTP/2's preface. Until then it holds a descriptor and a task. The number of such connections is bounded
+//! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest one of the address that has most of them is
+//! closed for the newest.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -19,37 +20,37 @@ use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
 
 use crate::connection::{Connection, Lifetimes};
-use crate::places::{Place, Places, caller};
+use crate::slots::{ConnectionSlot, ConnectionSlots, caller};
 use crate::socket::{Socket, Wire};
 use crate::tls::ServerTls;
 
-/// How long to wait when nothing can be accepted: out of descriptors, mostly. One is freed before.
+/// The pause after a failed accept. The usual reason is a lack of descriptors, of which one is freed first.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Between two lines in the log about the same trouble: a flood of it must not be one of lines.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// The minimum time between two log lines with the same message, so that a flood of connections does not flood the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What connections are accepted with.
+/// The options of [`accept`].
 pub struct AcceptOptions {
-    /// How clients connect, if not in the clear.
+    /// The TLS settings. `None` for connections without TLS.
     pub tls: Option<Arc<ServerTls>>,
-    /// Places for those that are served.
-    pub places: Arc<Places>,
-    /// How long they may take and last.
+    /// The slots for established connections.
+    pub slots: Arc<ConnectionSlots>,
+    /// The time limits of connections.
     pub lifetimes: Lifetimes,
 }
 
-/// A connection that speaks, on its way to the core that serves it.
+/// An established connection, on its way to the core that serves it.
 pub struct Accepted {
-    /// On no runtime.
+    /// The socket, detached from any runtime.
     pub socket: Socket,
-    /// What is known of it.
+    /// The connection's streams and limits.
     pub connection: Arc<Connection>,
-    /// Its place.
-    pub place: Place,
+    /// The connection's slot.
+    pub slot: ConnectionSlot,
 }
 
-/// The thread that accepts. Dropped, it ends, and nothing listens any more.
+/// The thread that accepts connections. It ends, and closes the listener, when this is dropped.
 #[derive(Debug)]
 pub struct Acceptor {
     ends: Option<oneshot::Sender<()>>,
@@ -65,10 +66,10 @@ impl Drop for Acceptor {
     }
 }
 
-/// Starts to accept; each connection that speaks is given to `give`, with the core that serves it.
+/// Starts to accept connections. Calls `give` with each established connection and the core that serves it.
 ///
 /// # Errors
-/// A thread or a runtime that can't be had.
+/// An I/O error if the thread or its runtime can't be created.
 pub fn accept(
     listener: std::net::TcpListener,
     options: AcceptOptions,
@@ -91,18 +92,18 @@ pub fn accept(
     Ok(Acceptor { ends: Some(ends), thread: Some(thread) })
 }
 
-/// Everything here is on one thread.
+/// The state of the accepting thread.
 struct Accepting<G> {
     options: AcceptOptions,
     give: G,
-    waiting: RefCell<Waiting>,
-    said: RefCell<Said>,
+    waiting: RefCell<WaitingConnections>,
+    logged: RefCell<LogTimes>,
 }
 
 impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
     fn new(options: AcceptOptions, give: G) -> Rc<Self> {
-        let (waiting, said) = Default::default();
-        Rc::new(Self { options, give, waiting, said })
+        let (waiting, logged) = Default::default();
+        Rc::new(Self { options, give, waiting, logged })
     }
 
     async fn run(self: Rc<Self>, listener: TcpListener, mut ended: oneshot::Receiver<()>) {
@@ -114,11 +115,11 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
             };
             match accepted {
                 Ok((stream, peer)) => self.begin(stream, peer),
-                // Out of descriptors, or a connection that went away: the next may do.
+                // There is no descriptor left, or the client has gone. Go on with the next connection.
                 Err(error) => {
-                    self.say("can't accept a connection", None, &error);
+                    self.warn("can't accept a connection", None, &error);
                     let is_freed = self.waiting.borrow_mut().close_one();
-                    let _ = is_freed || self.options.places.evict_any();
+                    let _ = is_freed || self.options.slots.evict_any();
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -126,7 +127,7 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
     }
 
     fn begin(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let number = self.options.places.next_number();
+        let number = self.options.slots.next_number();
         let ip = caller(peer.ip());
         let this = Rc::clone(self);
         let work = async move {
@@ -136,14 +137,14 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
             let late = || Err(io::ErrorKind::TimedOut.into());
             match established.unwrap_or_else(|_| late()) {
                 Ok((socket, connection)) => this.deal(socket, connection, number, peer),
-                // Probes of ports, and clients that were killed: no news.
+                // Port probes and killed clients are not worth a log line.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-                Err(error) => this.say("a client did not get to speak", Some(peer), &error),
+                Err(error) => this.warn("a connection was not established", Some(peer), &error),
             }
         };
-        // Room is made before the task can end.
+        // Make room and add the task before it can run to its end.
         let mut waiting = self.waiting.borrow_mut();
-        while waiting.count >= self.options.places.caps().waiting && waiting.close_one() {}
+        while waiting.count >= self.options.slots.caps().waiting && waiting.close_one() {}
         waiting.add(ip, number, tokio::task::spawn_local(work).abort_handle());
     }
 
@@ -170,38 +171,39 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
 
     fn deal(&self, socket: Socket, connection: Arc<Connection>, number: u64, peer: SocketAddr) {
         let ip = caller(peer.ip());
-        let Some(place) = self.options.places.take(number, ip, &connection) else {
+        let Some(slot) = self.options.slots.take(number, ip, &connection) else {
             let full =
                 io::Error::other("its address, or all addresses together, use all connections");
-            return self.say("a connection is refused", Some(peer), &full);
+            return self.warn("a connection is refused", Some(peer), &full);
         };
-        (self.give)(place.core(), Accepted { socket, connection, place });
+        (self.give)(slot.core(), Accepted { socket, connection, slot });
     }
 
-    fn say(&self, what: &'static str, peer: Option<SocketAddr>, error: &io::Error) {
-        let mut said = self.said.borrow_mut();
-        let (at, unsaid) = said.entry(what).or_insert((None, 0));
-        if at.is_some_and(|at: Instant| at.elapsed() < SAY_EVERY) {
-            *unsaid += 1;
+    /// Logs a warning, unless the same message was logged less than [`LOG_INTERVAL`] ago.
+    fn warn(&self, message: &'static str, peer: Option<SocketAddr>, error: &io::Error) {
+        let mut logged = self.logged.borrow_mut();
+        let (at, suppressed) = logged.entry(message).or_insert((None, 0));
+        if at.is_some_and(|at: Instant| at.elapsed() < LOG_INTERVAL) {
+            *suppressed += 1;
             return;
         }
         let peer = peer.map(tracing::field::display);
-        tracing::warn!(peer, %error, like_it_before = *unsaid, "{what}");
-        (*at, *unsaid) = (Some(Instant::now()), 0);
+        tracing::warn!(peer, %error, suppressed = *suppressed, "{message}");
+        (*at, *suppressed) = (Some(Instant::now()), 0);
     }
 }
 
-/// When something was said of a kind of trouble last, and how often it was not since.
-type Said = HashMap<&'static str, (Option<Instant>, u64)>;
+/// For each message, the time at which it was logged last, and how often it was suppressed since.
+type LogTimes = HashMap<&'static str, (Option<Instant>, u64)>;
 
-/// Connections that have not shown yet that they are to be served, by address, the oldest first.
+/// The connections that are not established yet, by address, the oldest first.
 #[derive(Default)]
-struct Waiting {
+struct WaitingConnections {
     count: usize,
     peers: HashMap<IpAddr, VecDeque<(u64, AbortHandle)>>,
 }
 
-impl Waiting {
+impl WaitingConnections {
     fn add(&mut self, peer: IpAddr, number: u64, task: AbortHandle) {
         self.count += 1;
         self.peers.entry(peer).or_default().push_back((number, task));
@@ -209,7 +211,7 @@ impl Waiting {
 
     fn remove(&mut self, peer: IpAddr, number: u64) {
         let Some(tasks) = self.peers.get_mut(&peer) else { return };
-        if let Some(at) = tasks.iter().position(|(of, _)| *of == number) {
+        if let Some(at) = tasks.iter().position(|(it, _)| *it == number) {
             tasks.remove(at);
             self.count -= 1;
         }
@@ -218,7 +220,7 @@ impl Waiting {
         }
     }
 
-    /// Closes the oldest of the address that has most. Returns whether there was one.
+    /// Closes the oldest connection of the address that has most of them. Returns whether there was one.
     fn close_one(&mut self) -> bool {
         let most = self.peers.iter().max_by_key(|(peer, tasks)| (tasks.len(), **peer));
         let Some((&peer, tasks)) = most else { return false };
@@ -230,10 +232,10 @@ impl Waiting {
     }
 }
 
-/// The moment on the steady clock of seconds since 1970; now if it has passed.
+/// Converts a time in seconds since 1970 to the monotonic clock. Returns the current time for a time in the past.
 fn instant_of(seconds: u64) -> Instant {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_secs(seconds).saturating_sub(now);
-    // Certificates may last for ever; a connection doesn't.
+    // Adding the lifetime of a very long-lived certificate could overflow. 2^30 s are longer than any connection lasts.
     Instant::now() + left.min(Duration::from_secs(1 << 30))
 }

@@ -1,4 +1,4 @@
-//! What is known of one connection while it is served: its streams, and when it has to end.
+//! A connection's open streams, and the time at which it has to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,18 +8,18 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use traffic::Holder;
 
-/// How long connections may take and last. Fixed in a node; tests have shorter ones.
+/// The time limits of connections. Nodes use the default, tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
-    /// Until a client has shaken hands and sent its preface. Clients do so at once; the longest round trips there are
-    /// fit several times.
+    /// The time for the handshake and the preface. Clients send both at once, so this allows for several of the longest
+    /// round trips.
     pub establish: Duration,
-    /// Without a stream. Pools of clients keep connections for minutes.
+    /// The time for which a connection may have no stream. Clients' pools keep connections for minutes.
     pub idle: Duration,
-    /// At most, give or take a tenth: a certificate that was revoked, or an authority that was removed, is trusted for
-    /// so long on connections that are open. A client dials again within milliseconds.
+    /// The maximum age, varied by a tenth. An open connection keeps using a revoked certificate or a removed authority
+    /// for this long. A client connects again within milliseconds.
     pub age: Duration,
-    /// For the streams of a connection that is to end: the longest deadline.
+    /// The time that open streams get when the connection is to end: the longest deadline.
     pub grace: Duration,
 }
 
@@ -34,37 +34,38 @@ impl Default for Lifetimes {
     }
 }
 
-/// Streams of one connection that only watch (`Health/Watch`). A client has one for each service.
+/// The maximum number of watch streams (`Health/Watch`) of one connection. A client has one for each service.
 pub const WATCHES_MAX: u32 = 8;
 
-/// A connection that is served.
+/// The state of an established connection.
 #[derive(Debug)]
 pub struct Connection {
     began: Instant,
-    /// When it ends at the latest, before its grace.
+    /// The time at which its age or its client's certificate ends it. The grace comes after this.
     ends: Instant,
     idle_max: Duration,
     grace: Duration,
+    /// The number of open streams, without watch streams.
     streams: AtomicU32,
-    /// Those of them that may outlast the connection's grace.
+    /// The number of those that may outlast the connection's grace.
     lasting: AtomicU32,
-    /// Streams that only watch, which are not among them.
+    /// The number of watch streams.
     watches: AtomicU32,
-    /// When it had its last stream, in milliseconds since `began`.
+    /// The time at which its last stream ended, in milliseconds since `began`.
     idle_since_ms: AtomicU64,
     retires: watch::Sender<bool>,
     evicted: Notify,
     holder: Arc<Holder>,
 }
 
-/// A stream that is open, until this is dropped.
+/// An open stream. The stream is no longer counted when this is dropped.
 #[derive(Debug)]
 pub struct OpenStream {
-    of: Arc<Connection>,
+    connection: Arc<Connection>,
     lasts: bool,
 }
 
-/// A stream that only watches, until this is dropped.
+/// An open watch stream. The stream is no longer counted when this is dropped.
 #[derive(Debug)]
 pub struct OpenWatch(Arc<Connection>);
 
@@ -75,8 +76,8 @@ impl Drop for OpenWatch {
 }
 
 impl Connection {
-    /// One that begins now. `number` tells it from others, which end at another moment; `expires` is when the client's
-    /// certificate does.
+    /// Creates a connection that begins now. Connections with different values of `number` reach their maximum age at
+    /// different times. `expires` is the expiry of the client's certificate.
     pub fn new(lifetimes: &Lifetimes, number: u64, expires: Option<Instant>) -> Arc<Self> {
         let began = Instant::now();
         let ends = began + spread(lifetimes.age, number);
@@ -95,19 +96,19 @@ impl Connection {
         })
     }
 
-    /// What it holds of its core's memory.
+    /// Returns the account of its memory on its core.
     pub fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
 
-    /// Counts a stream, which `lasts` past the connection's grace if it has to.
+    /// Counts a stream. `lasts` is whether it may outlast the connection's grace.
     pub fn open(self: &Arc<Self>, lasts: bool) -> OpenStream {
         self.streams.fetch_add(1, Ordering::Relaxed);
         self.lasting.fetch_add(u32::from(lasts), Ordering::Relaxed);
-        OpenStream { of: Arc::clone(self), lasts }
+        OpenStream { connection: Arc::clone(self), lasts }
     }
 
-    /// Counts a stream that only watches; `None` where there are as many as may be.
+    /// Counts a watch stream. Returns `None` if there are [`WATCHES_MAX`] already.
     pub fn watch(self: &Arc<Self>) -> Option<OpenWatch> {
         if self.watches.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
             self.watches.fetch_sub(1, Ordering::Relaxed);
@@ -116,48 +117,49 @@ impl Connection {
         Some(OpenWatch(Arc::clone(self)))
     }
 
-    /// Whether it has streams that may outlast its grace.
+    /// Returns whether there are streams that may outlast the grace.
     pub fn has_lasting(&self) -> bool {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Turns true when the connection is about to end: streams that would outlast its grace say so to their clients.
+    /// Returns a channel that turns true when the connection is about to end. Streams that would outlast its grace tell
+    /// their clients.
     pub fn retires(&self) -> watch::Receiver<bool> {
         self.retires.subscribe()
     }
 
-    /// Since when it has no stream; `None` while it has one.
+    /// Returns the time since when it has had no stream. Returns `None` while it has one.
     pub fn idle_since(&self) -> Option<Instant> {
         let is_idle = self.streams.load(Ordering::Relaxed) == 0;
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
         is_idle.then(|| self.began + since)
     }
 
-    /// How long its streams have once it ends.
+    /// Returns the time that open streams get when the connection is to end.
     pub fn grace(&self) -> Duration {
         self.grace
     }
 
-    /// Has it closed: another one needs its place.
+    /// Closes the connection, because another one needs its slot.
     pub fn evict(&self) {
         self.evicted.notify_one();
     }
 
-    /// Waits until it is to be closed for another one.
-    pub async fn is_evicted(&self) {
+    /// Waits until [`evict`](Self::evict) is called.
+    pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// Says to its streams that it is about to end.
+    /// Tells the streams that the connection is about to end.
     pub fn retire(&self) {
         self.retires.send_replace(true);
     }
 
-    /// When it has to end if nothing changes: for its age, its certificate, or for want of streams.
+    /// Returns the time at which it ends by its age, by the client's certificate, or because it is idle.
     pub fn ends(&self) -> Instant {
         match self.idle_since() {
             Some(since) => self.ends.min(since + self.idle_max),
-            // It may become idle in a moment.
+            // It may become idle soon, so the caller looks again after at most `idle_max`.
             None => self.ends.min(Instant::now() + self.idle_max),
         }
     }
@@ -165,17 +167,17 @@ impl Connection {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        let ms = u64::try_from(self.of.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.of.idle_since_ms.store(ms, Ordering::Relaxed);
-        self.of.lasting.fetch_sub(u32::from(self.lasts), Ordering::Relaxed);
-        self.of.streams.fetch_sub(1, Ordering::Relaxed);
+        let ms = u64::try_from(self.connection.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.connection.idle_since_ms.store(ms, Ordering::Relaxed);
+        self.connection.lasting.fetch_sub(u32::from(self.lasts), Ordering::Relaxed);
+        self.connection.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// From nine to eleven tenths of `age`: connections that were made together don't end together. No dice: a simulation
-/// is to repeat.
+/// Returns nine to eleven tenths of `age`, so that connections that were made together don't end together. The value
+/// depends on `number` instead of being random, so that a simulation repeats itself.
 fn spread(age: Duration, number: u64) -> Duration {
-    // The golden ratio's multiples are spread evenly, however many there are.
+    // Multiples of the golden ratio are spread evenly, however many there are.
     let at = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
     age * 9 / 10 + age / 5 * at as u32 / 1024
 }
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_by_its_age_its_certificate_or_for_want_of_streams() {
+    async fn a_connection_ends_by_age_by_certificate_or_when_idle() {
         let seconds = Duration::from_secs;
         let lifetimes = Lifetimes { idle: seconds(60), age: seconds(600), ..Default::default() };
         let began = Instant::now();

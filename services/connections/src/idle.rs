@@ -1,4 +1,4 @@
-//! A core that polls for a while before its thread sleeps (`idle_poll`).
+//! Polling: a core's thread stays awake for a while after activity (`idle_poll`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,23 +7,23 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What is wrong with polling for `span`.
+/// Returns what is wrong with polling for `span`, if anything.
 pub fn fault(span: Duration) -> Option<&'static str> {
     (span > Duration::from_secs(1)).then_some("must be at most 1s")
 }
 
-/// What polling goes by: one of each core, written on its thread alone.
+/// Counts the messages that a core receives and answers. Each core has one, and only its thread adds to it.
 #[derive(Debug, Default)]
-pub struct Stirs {
+pub struct ActivityCounter {
     count: AtomicU64,
-    told: Notify,
+    changed: Notify,
 }
 
-impl Stirs {
-    /// Something has come, or was answered.
+impl ActivityCounter {
+    /// Counts a message that was received or answered.
     pub fn add(&self) {
         self.count.store(self.count() + 1, Ordering::Relaxed);
-        self.told.notify_one();
+        self.changed.notify_one();
     }
 
     fn count(&self) -> u64 {
@@ -31,29 +31,29 @@ impl Stirs {
     }
 }
 
-/// Keeps this thread's runtime asking for work for `span` after something came or was answered. Whatever else is ready
-/// goes first, on the runtime and on the CPU. Ends at once where `span` is 0, else never.
-pub async fn poll(span: Duration, stirs: Arc<Stirs>) {
+/// Keeps this thread's runtime polling for `span` after each activity. Other ready tasks and threads go first.
+/// Returns at once if `span` is 0, otherwise never.
+pub async fn poll(span: Duration, activity: Arc<ActivityCounter>) {
     if !span.is_zero() {
-        poll_and(span, &stirs, || ()).await;
+        poll_and(span, &activity, || ()).await;
     }
 }
 
-/// The same for ever; `asked` is called each time.
-async fn poll_and(span: Duration, stirs: &Stirs, asked: impl Fn()) {
+/// Polls forever, and calls `polled` each time.
+async fn poll_and(span: Duration, activity: &ActivityCounter, polled: impl Fn()) {
     let (mut seen, mut since) = (0, Instant::now());
     loop {
-        asked();
-        let now = stirs.count();
+        polled();
+        let now = activity.count();
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
         if since.elapsed() < span {
-            // Who else is ready on this CPU goes first, too, and doesn't wait for the end of a time slice.
+            // Let other threads that are ready on this CPU run now, not at the end of a time slice.
             std::thread::yield_now();
             tokio::task::yield_now().await;
         } else {
-            stirs.told.notified().await;
+            activity.changed.notified().await;
         }
     }
 }
@@ -65,29 +65,29 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_asks_on_for_the_span_after_each_stir_and_then_sleeps() {
-        let (stirs, asked) = (Stirs::default(), Cell::new(0));
+    async fn it_polls_for_the_span_after_each_activity_and_then_sleeps() {
+        let (activity, polls) = (ActivityCounter::default(), Cell::new(0));
         let span = Duration::from_micros(300);
-        let polling = poll_and(span, &stirs, || asked.set(asked.get() + 1));
-        let turns = async || {
-            let before = asked.get();
+        let polling = poll_and(span, &activity, || polls.set(polls.get() + 1));
+        let polls_made = async || {
+            let before = polls.get();
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            asked.get() - before
+            polls.get() - before
         };
         let test = async {
             for _ in 0..3 {
-                stirs.add();
-                assert!(turns().await > 50);
+                activity.add();
+                assert!(polls_made().await > 50);
                 tokio::time::advance(span / 2).await;
-                stirs.add();
-                assert!(turns().await > 50);
+                activity.add();
+                assert!(polls_made().await > 50);
                 tokio::time::advance(span / 2).await;
-                assert!(turns().await > 50, "from the last of them on");
+                assert!(polls_made().await > 50, "the span begins with the last activity");
                 tokio::time::advance(span / 2).await;
-                turns().await;
-                assert_eq!(turns().await, 0);
+                polls_made().await;
+                assert_eq!(polls_made().await, 0);
             }
         };
         tokio::select! {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_span_is_no_polling() {
+    async fn a_span_of_0_disables_polling() {
         poll(Duration::ZERO, Arc::default()).await;
     }
 }

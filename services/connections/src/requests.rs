@@ -1,4 +1,4 @@
-//! What stands between a connection and the services of a core: each request is counted, bounded and timed.
+//! Counts, bounds and times each request, between its connection and the services of the core.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,74 +18,74 @@ use wire::{Fault, Reason, asked_timeout};
 
 use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
 
-/// What a request is charged by being there: HTTP/2's state, its headers (16 KiB at most), and its task.
+/// The memory that an open request is charged: HTTP/2's state, its headers (at most 16 KiB), and its task.
 pub const REQUEST_BYTES: u64 = 16 << 10;
 
-/// How long, and how much of, the rest of a refused request is read. A stream that is answered before its request has
-/// ended is reset, and h2 ends a connection after 1,024 resets: a caller with many requests in flight would lose all of
-/// them because some were refused.
+/// The time for which the rest of a refused request is read, and the bytes after which reading stops. A stream that is
+/// answered before its request has ended is reset, and h2 ends a connection after 1,024 resets. A caller with many
+/// requests in flight would lose all of them because some were refused.
 const REFUSED_TIME_MAX: Duration = Duration::from_millis(100);
 const REFUSED_BYTES_MAX: usize = 64 << 10;
 
-/// What holds for one call.
+/// The rules for the requests of one method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRule {
-    /// Its largest message, in bytes.
+    /// The size of the largest message, in bytes.
     pub message_bytes_max: usize,
-    /// What its streams mean to their connection.
+    /// The effect of the method's streams on their connection.
     pub streams: Streams,
 }
 
-/// What a stream means to its connection.
+/// The effect of a stream on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// It keeps the connection from being idle, and ends with it.
+    /// The connection is not idle while the stream is open. The stream ends with the connection.
     Use,
-    /// The same, and its caller may send messages for as long as it likes.
+    /// Like `Use`, and the caller may send messages for as long as it likes.
     Talk,
-    /// It has an end of its own, and may outlast the connection's grace until then; no other is opened meanwhile.
+    /// The stream may outlast the connection's grace, until it ends by itself. No other stream is opened meanwhile.
     Outlast,
-    /// It only watches: the connection is idle all the same, and may be closed for another.
+    /// The stream does not count as use: the connection stays idle, and may be closed for a new one.
     Watch,
 }
 
-/// What holds for a call, by its path.
+/// Returns the rules of a method by its path.
 pub type CallRules = dyn Fn(&str) -> CallRule + Send + Sync;
 
-/// The largest message of health checks and reflection: a name.
+/// The size of the largest message of health checks and reflection. They carry a name.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
 impl CallRule {
-    /// Of calls whose messages have at most `message_bytes_max`.
-    pub fn of(message_bytes_max: usize) -> Self {
+    /// Creates the rule of a method whose messages have at most `message_bytes_max` bytes.
+    pub fn new(message_bytes_max: usize) -> Self {
         Self { message_bytes_max, streams: Streams::Use }
     }
 
-    /// Of what every node serves beside its own calls.
-    pub fn of_path(path: &str) -> Self {
+    /// Returns the rule of a method that every node serves: health checks and reflection.
+    pub fn for_path(path: &str) -> Self {
         match path {
             "/grpc.health.v1.Health/Watch" => {
-                Self { streams: Streams::Watch, ..Self::of(NAME_BYTES_MAX) }
+                Self { streams: Streams::Watch, ..Self::new(NAME_BYTES_MAX) }
             }
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => {
-                Self::of(NAME_BYTES_MAX).talking()
+                Self::new(NAME_BYTES_MAX).talking()
             }
-            _ => Self::of(NAME_BYTES_MAX),
+            _ => Self::new(NAME_BYTES_MAX),
         }
     }
 
-    /// The same for streams whose callers may send messages for as long as they like.
+    /// Sets [`Streams::Talk`].
     pub fn talking(self) -> Self {
         Self { streams: Streams::Talk, ..self }
     }
 
-    /// The same for streams that may outlast their connection's grace.
+    /// Sets [`Streams::Outlast`].
     pub fn outlasting(self) -> Self {
         Self { streams: Streams::Outlast, ..self }
     }
 }
 
-/// The services of a core, as one connection calls them.
+/// Serves the requests of one connection with the services of a core.
 #[derive(Clone)]
 pub struct Requests {
     pub routes: Routes,
@@ -94,7 +94,7 @@ pub struct Requests {
     pub rules: Arc<CallRules>,
 }
 
-/// What a request holds until its reply has left.
+/// The resources that a request holds until its reply has been sent.
 pub struct InFlight {
     _stream: Option<OpenStream>,
     _watch: Option<OpenWatch>,
@@ -159,8 +159,8 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
             let timeout = asked_timeout(request.headers());
             let (request, held) = match this.begin(request) {
                 Ok(begun) => begun,
-                Err((status, rest)) => {
-                    read_rest(rest).await;
+                Err((status, body)) => {
+                    read_rest(body).await;
                     let nothing = InFlight {
                         _stream: None,
                         _watch: None,
@@ -175,7 +175,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
                 None => answer.await,
                 Some(timeout) => match tokio::time::timeout(timeout, answer).await {
                     Ok(answer) => answer,
-                    Err(_) => Ok(late().into_http()),
+                    Err(_) => Ok(deadline_exceeded().into_http()),
                 },
             };
             let response = answer.unwrap_or_else(|never: Infallible| match never {});
@@ -185,9 +185,9 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     }
 }
 
-/// Reads what still comes of a refused request, so that its stream ends on both sides.
+/// Reads the rest of a refused request, so that its stream ends on both sides.
 async fn read_rest(mut body: Incoming) {
-    let rest = async {
+    let reading = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, |data| data.len());
@@ -196,11 +196,11 @@ async fn read_rest(mut body: Incoming) {
             }
         }
     };
-    // Whether it ended or not, the answer is the same.
-    let _ = tokio::time::timeout(REFUSED_TIME_MAX, rest).await;
+    // The answer is the same whether the request has ended or not.
+    let _ = tokio::time::timeout(REFUSED_TIME_MAX, reading).await;
 }
 
-fn late() -> Status {
+fn deadline_exceeded() -> Status {
     let what = "the deadline passed before the answer was ready; allow more time";
     Fault::new(Reason::DeadlineExceeded, what).into()
 }

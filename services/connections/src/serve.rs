@@ -1,8 +1,8 @@
-//! Serves the connections of one core, each until it ends or has to.
+//! Serves the connections of one core with hyper's HTTP/2.
 //!
-//! hyper's HTTP/2 carries them. A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it
-//! is old or its client's certificate has expired, and when it has had no stream for long; at once when another one
-//! needs its place, or the memory that it keeps without moving.
+//! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
+//! its client's certificate expires, and when it has had no stream for long. It ends at once when another connection
+//! needs its slot, or needs memory that it holds while it is stalled.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,53 +18,54 @@ use traffic::{TrafficMemory, connection_bytes, window_bytes};
 
 use crate::Carrier;
 use crate::connection::Connection;
-use crate::places::Place;
 use crate::requests::{CallRules, Requests};
+use crate::slots::ConnectionSlot;
 
-/// How long a connection that makes room for another has to send its GOAWAY.
+/// The time that an evicted connection has to send its GOAWAY.
 const EVICTION_GRACE: Duration = Duration::from_millis(10);
 
-/// How long a connection without streams has to close its side. Who does not answer is not waited for.
+/// The time that a client without streams has to close its side of a connection that is to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// How often a core looks for requests that take too long to arrive, and whether a peak of its callers' memory has
-/// passed.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The interval at which a core looks for requests that take too long to arrive, and checks whether a peak of its
+/// callers' memory has passed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Requests that a client may have cancelled before the core has looked at them; one more ends the connection. h2's own
-/// 20 are too few: a busy core does not get to 20 requests within the shortest deadlines of honest callers. Each holds
-/// about 1 KiB.
+/// The maximum number of requests that a client has cancelled before the core has looked at them. One more ends the
+/// connection. h2's default of 20 is too small: a busy core may not get to 20 requests within the shortest deadlines of
+/// honest callers. Each request holds about 1 KiB.
 const CANCELLED_MAX: usize = 1024;
 
-/// What a core's connections are served with.
+/// The options of [`serve`].
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// What the core's callers may hold.
+    /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
-    /// What holds for a call, by its path.
+    /// The rules of methods.
     pub rules: Arc<CallRules>,
-    /// The largest HTTP/2 frame, in bytes; `None` for the smallest that the standard allows.
+    /// The size of the largest HTTP/2 frame, in bytes. `None` for the smallest maximum that the standard allows.
     pub frame_bytes: Option<u32>,
-    /// Streams of one connection at the same time.
+    /// The maximum number of concurrent streams of one connection.
     pub streams_max: u32,
-    /// Gives freed memory back to the system: called on a thread of its own, after a peak. `None` in a simulation, whose
+    /// Returns freed memory to the system. Called on a thread of its own after a peak. `None` in a simulation, whose
     /// clock must not wait for threads.
     pub give_back: Option<fn()>,
-    /// How often a silent connection is asked for a sign of life; `None` for never.
+    /// The interval of HTTP/2 keep-alive pings. `None` for no pings.
     pub keep_alive: Option<Duration>,
 }
 
-/// A connection to serve, on the runtime of the core that serves it.
+/// A connection that is attached to the runtime of the core that serves it.
 pub struct Served {
-    /// Its bytes.
+    /// The byte stream.
     pub carrier: Box<dyn Carrier>,
-    /// What is known of it.
+    /// The connection's streams and limits.
     pub connection: Arc<Connection>,
-    /// Its place among the node's; none in a simulation.
-    pub place: Option<Place>,
+    /// The connection's slot. `None` in a simulation.
+    pub slot: Option<ConnectionSlot>,
 }
 
-/// Serves what comes over `connections` with `routes`, until `stopping` is over; then the streams that there are end.
+/// Serves the connections received over `connections` with `routes` until `stopping` completes, and then until all open
+/// streams have ended.
 pub async fn serve(
     mut connections: mpsc::UnboundedReceiver<Served>,
     routes: Routes,
@@ -75,7 +76,7 @@ pub async fn serve(
     let window = window_bytes(options.memory.max());
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
-        // Nobody needs it, and by it no two runs of a simulation would be the same.
+        // No client needs the Date header, and it would make every run of a simulation different.
         .auto_date_header(false)
         .initial_stream_window_size(window)
         .initial_connection_window_size(window)
@@ -85,12 +86,12 @@ pub async fn serve(
         .keep_alive_interval(options.keep_alive);
     let (stop, stopped) = watch::channel(false);
     let mut stopping = pin!(stopping);
-    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut checks = tokio::time::interval(CHECK_INTERVAL);
     loop {
         let served = tokio::select! {
             biased;
             () = &mut stopping => break,
-            _ = looks.tick() => {
+            _ = checks.tick() => {
                 options.memory.end_late();
                 if let Some(give_back) = options.give_back
                     && options.memory.has_passed_a_peak()
@@ -104,7 +105,7 @@ pub async fn serve(
                 None => break stopping.await,
             },
         };
-        let Served { carrier, connection, place } = served;
+        let Served { carrier, connection, slot } = served;
         options.memory.watch(connection.holder());
         let held = options.memory.charge(connection_bytes(options.memory.max()));
         let requests = Requests {
@@ -117,16 +118,16 @@ pub async fn serve(
         let stopped = stopped.clone();
         tokio::spawn(async move {
             attend(pin!(serving), &connection, stopped).await;
-            drop((held, place));
+            drop((held, slot));
         });
     }
     drop((connections, stopped));
     stop.send_replace(true);
-    // Each connection has a receiver until it has ended.
+    // Each connection keeps a receiver until it has ended.
     stop.closed().await;
 }
 
-/// A connection of hyper's, whatever it serves.
+/// A connection as hyper serves it.
 trait Serving: Future<Output = Result<(), hyper::Error>> {
     fn end_gracefully(self: Pin<&mut Self>);
 }
@@ -140,10 +141,11 @@ impl Serving for HttpConnection {
 }
 
 /// Waits until the node stops.
-async fn told(stopped: &mut watch::Receiver<bool>) {
+async fn node_stops(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|&stop| stop).await);
 }
 
+/// Serves one connection until it ends, or until it is ended by the node, its limits or an eviction.
 async fn attend(
     mut serving: Pin<&mut impl Serving>,
     connection: &Connection,
@@ -161,12 +163,12 @@ async fn attend(
                 return;
             }
             () = connection.holder().ended() => return,
-            () = connection.is_evicted() => {
+            () = connection.evicted() => {
                 serving.as_mut().end_gracefully();
                 let _ = tokio::time::timeout(EVICTION_GRACE, &mut serving).await;
                 return;
             }
-            () = told(&mut stopped), if ending.is_none() => {
+            () = node_stops(&mut stopped), if ending.is_none() => {
                 ending = Some(Instant::now() + connection.grace());
                 serving.as_mut().end_gracefully();
                 timer.as_mut().reset(Instant::now() + connection.grace().min(IDLE_GRACE));

@@ -1,8 +1,8 @@
 //! A socket that is accepted on one thread and served on another.
 //!
-//! tokio binds a socket to the runtime that first uses it. Handshakes are done where connections are accepted, so that
-//! no core waits for strangers; then the socket is detached, dealt, and attached to its core's runtime, with the TLS
-//! session around it as it is.
+//! tokio binds a socket to the runtime that first uses it. The accepting thread does the handshakes, so that no core
+//! waits for unknown clients. Then it detaches the socket from its runtime and deals it to a core, which attaches the
+//! socket to its own runtime. The TLS session stays as it is.
 
 use std::io;
 use std::pin::Pin;
@@ -12,24 +12,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// What a client begins HTTP/2 with (RFC 9113, 3.4).
+/// The first bytes that a client sends over HTTP/2 (RFC 9113, 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A TCP socket, on a runtime or between two.
+/// A TCP socket that may be attached to a runtime.
 #[derive(Debug)]
 pub enum Wire {
-    /// On the runtime of whoever uses it.
+    /// Attached to the runtime of the thread that uses it.
     Attached(TcpStream),
-    /// On none. `None` only while it is moved.
+    /// Not attached to a runtime. `None` only while the socket is moved.
     Detached(Option<std::net::TcpStream>),
 }
 
-/// A connection's bytes, in the clear or not. What was read of them before it was dealt is read again.
+/// A connection's byte stream, with or without TLS. Later reads return the bytes again that were read to check the
+/// preface.
 #[derive(Debug)]
 pub struct Socket {
     transport: Transport,
     head: [u8; PREFACE.len()],
-    /// How much of `head` was read, and how much of that was given out again.
+    /// The number of bytes of `head` that were read, and of those that were returned again.
     read: usize,
     given: usize,
 }
@@ -67,12 +68,12 @@ impl Wire {
 }
 
 impl Socket {
-    /// In the clear.
+    /// Creates a socket without TLS.
     pub fn clear(stream: TcpStream) -> Self {
         Self::new(Transport::Clear(Wire::Attached(stream)))
     }
 
-    /// Within TLS, whose handshake is done.
+    /// Creates a socket with TLS, whose handshake is done.
     pub fn tls(stream: TlsStream<Wire>) -> Self {
         Self::new(Transport::Tls(Box::new(stream)))
     }
@@ -81,11 +82,11 @@ impl Socket {
         Self { transport, head: [0; PREFACE.len()], read: 0, given: 0 }
     }
 
-    /// Waits for the client's preface. Whatever isn't one is for HTTP/2 to refuse: clients learn from its answer what
-    /// is spoken here.
+    /// Reads until the preface is complete, or differs from HTTP/2's. hyper refuses a wrong preface later: its answer
+    /// shows clients that this is an HTTP/2 server.
     ///
     /// # Errors
-    /// A client that has gone, or said nothing before it closed its side.
+    /// An I/O error, or [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the client closes its side before.
     pub async fn preface(&mut self) -> io::Result<()> {
         use tokio::io::AsyncReadExt;
         while self.read < PREFACE.len() && self.head[..self.read] == PREFACE[..self.read] {
@@ -102,18 +103,18 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes it off this thread's runtime.
+    /// Detaches the socket from this thread's runtime.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error of the system.
     pub fn detach(&mut self) -> io::Result<()> {
         self.wire().detach()
     }
 
-    /// Puts it onto this thread's runtime.
+    /// Attaches the socket to this thread's runtime.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error of the system.
     pub fn attach(&mut self) -> io::Result<()> {
         self.wire().attach()
     }

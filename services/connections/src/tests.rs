@@ -1,4 +1,4 @@
-//! Connections as clients make them, over real sockets, and those that have to end.
+//! Tests connections over real sockets: how they are accepted, bounded and ended.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,13 +18,13 @@ use traffic::TrafficMemory;
 use super::*;
 use crate::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
 
-/// Long enough for a machine that does much else.
+/// The time after which a test fails. Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node of one core that serves health alone.
+/// A node of one core that serves only health checks.
 struct Node {
     address: SocketAddr,
-    places: Arc<Places>,
+    slots: Arc<ConnectionSlots>,
     memory: Arc<TrafficMemory>,
     acceptor: Option<Acceptor>,
     stop: Option<oneshot::Sender<()>>,
@@ -37,14 +37,14 @@ impl Node {
         let address = listener.local_addr().unwrap();
         let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
         let (served, connections) = mpsc::unbounded_channel();
-        let places = Places::new(caps, 1);
-        let options = AcceptOptions { tls, places: Arc::clone(&places), lifetimes };
+        let slots = ConnectionSlots::new(caps, 1);
+        let options = AcceptOptions { tls, slots: Arc::clone(&slots), lifetimes };
         let give = move |_, accepted| drop(dealt.send(accepted));
         let acceptor = accept(listener, options, give).unwrap();
         let memory = TrafficMemory::new(32 << 20);
         let options = ServeOptions {
             memory: Arc::clone(&memory),
-            rules: Arc::new(CallRule::of_path),
+            rules: Arc::new(CallRule::for_path),
             frame_bytes: None,
             streams_max: 4096,
             give_back: None,
@@ -66,7 +66,7 @@ impl Node {
             }
         });
         let (acceptor, stop) = (Some(acceptor), Some(stop));
-        Self { address, places, memory, acceptor, stop, core }
+        Self { address, slots, memory, acceptor, stop, core }
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -77,7 +77,7 @@ impl Node {
         self.endpoint().connect().await.unwrap()
     }
 
-    /// A client that sends its preface, and nothing more.
+    /// Connects a client that sends its preface and settings, and nothing more.
     async fn idle(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -86,12 +86,12 @@ impl Node {
         stream
     }
 
-    /// Stops; all of its connections have ended then.
+    /// Stops the node and waits until all connections have ended.
     async fn stop(mut self) {
         drop(self.acceptor.take());
         drop(self.stop.take());
         tokio::time::timeout(PATIENCE, &mut self.core).await.unwrap().unwrap();
-        assert_eq!((self.places.counts().open, self.memory.used()), (0, 0), "all is given back");
+        assert_eq!((self.slots.counts().open, self.memory.used()), (0, 0), "nothing is held");
     }
 }
 
@@ -112,21 +112,21 @@ async fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether the other side closes the connection.
+/// Returns whether the other side closes the connection.
 async fn is_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
     let mut bytes = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.is_ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_connections_keep_nobody_out_and_are_closed() {
+async fn silent_connections_do_not_block_others_and_are_closed() {
     let lifetimes = Lifetimes { establish: Duration::from_secs(2), ..Default::default() };
     let node = Node::start(caps(8, 8, 4), lifetimes, None);
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(TcpStream::connect(node.address).await.unwrap());
     }
-    // Half of a preface is as good as none.
+    // A partial preface does not establish a connection.
     silent[39].write_all(b"PRI * HTTP").await.unwrap();
     check(node.channel().await).await.unwrap();
     assert_eq!(node.memory.used() / connection_bytes(32 << 20), 1, "they take no memory");
@@ -137,20 +137,20 @@ async fn silent_connections_keep_nobody_out_and_are_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn newcomers_have_the_places_of_the_idle() {
+async fn new_connections_evict_idle_ones() {
     let node = Node::start(caps(8, 4, 64), Lifetimes::default(), None);
     let mut watching = HealthClient::new(node.channel().await);
     let request = HealthCheckRequest { service: String::new() };
-    // That keeps no place.
+    // A watch does not protect the connection from eviction.
     let watched = watching.watch(request).await.unwrap();
     let mut idle = Vec::new();
     for number in 0..20 {
         idle.push(node.idle().await);
-        let evicted = move |node: &Node| node.places.counts().evicted + 3 >= number;
+        let evicted = move |node: &Node| node.slots.counts().evicted + 3 >= number;
         until(|| evicted(&node)).await;
     }
     check(node.channel().await).await.unwrap();
-    let counts = node.places.counts();
+    let counts = node.slots.counts();
     assert!(counts.open <= 4 && counts.evicted >= 17 && counts.refused == 0, "{counts:?}");
     assert!(is_closed(&mut idle[0]).await);
     drop((watched, watching, idle));
@@ -166,36 +166,36 @@ async fn connections_end_by_age_and_a_call_that_is_repeated_succeeds() {
     let began = tokio::time::Instant::now();
     let mut calls = 0;
     while began.elapsed() < age * 10 {
-        // hyper's client gives up a call that it has not sent when GOAWAY comes.
+        // hyper's client fails a call that it has not sent when it receives GOAWAY.
         if let Err(error) = check(channel.clone()).await {
             let text = error.to_string();
-            let is_for_age = text.contains("connection closed") || text.contains("NO_ERROR");
-            assert!(is_for_age, "{text}");
+            let is_goaway = text.contains("connection closed") || text.contains("NO_ERROR");
+            assert!(is_goaway, "{text}");
             check(channel.clone()).await.unwrap_or_else(|error| panic!("call {calls}: {error}"));
         }
         calls += 1;
     }
-    assert!(node.places.next_number() > 5, "several connections were made");
-    // One that uses nothing is closed too.
+    assert!(node.slots.next_number() > 5, "several connections were made");
+    // An idle connection is closed too.
     assert!(is_closed(&mut node.idle().await).await);
     drop(channel);
     node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_http2_is_told_so_and_holds_nothing() {
+async fn a_client_without_http2_gets_settings_and_holds_nothing() {
     let node = Node::start(caps(8, 8, 8), Lifetimes::default(), None);
     let mut stream = TcpStream::connect(node.address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).await.unwrap();
-    // SETTINGS, by which clients learn that this speaks neither HTTP/1 nor TLS.
+    // Type 4 is SETTINGS. It shows clients that the server speaks neither HTTP/1 nor TLS.
     assert_eq!(answer[3], 4);
-    until(|| node.places.counts().open == 0).await;
+    until(|| node.slots.counts().open == 0).await;
     node.stop().await;
 }
 
-/// PEM files of an authority, and of a certificate that expires after `lasts`.
+/// Writes PEM files of an authority, and of a certificate that expires after `lasts`. Returns both sides' settings.
 fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsConfig) {
     let write = |name: &str, text: String| {
         let path = folder.join(name);
@@ -224,7 +224,7 @@ fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsCo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_expires_ends_its_connection_and_silence_delays_no_handshake() {
+async fn an_expired_certificate_ends_its_connection_and_silent_clients_delay_no_handshake() {
     let folder = tempfile::tempdir().unwrap();
     let (server, client) = certificates(folder.path(), Duration::from_secs(20));
     let (server, client) = (ServerTls::load(&server).unwrap(), ClientTls::load(&client).unwrap());
@@ -237,13 +237,13 @@ async fn a_certificate_that_expires_ends_its_connection_and_silence_delays_no_ha
     let stream = TcpStream::connect(node.address).await.unwrap();
     let mut stream = client.connect(stream, "localhost").await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
-    until(|| node.places.counts().open == 1).await;
-    assert!(is_closed(&mut stream).await, "though it is younger than connections may be");
-    until(|| node.places.counts().open == 0).await;
+    until(|| node.slots.counts().open == 1).await;
+    assert!(is_closed(&mut stream).await, "before it reaches its maximum age");
+    until(|| node.slots.counts().open == 0).await;
     node.stop().await;
 }
 
-/// Opens a stream of `path` that sends nothing, and waits for its end.
+/// Opens a stream to `path` that sends nothing, and waits for its end.
 async fn silent_stream(mut channel: Channel, path: &'static str) -> Option<tonic::Status> {
     use tonic::codegen::Service;
     let body = http_body_util::StreamBody::new(futures::stream::pending::<
@@ -260,9 +260,9 @@ async fn silent_stream(mut channel: Channel, path: &'static str) -> Option<tonic
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_that_send_nothing_keep_nobody_out() {
+async fn streams_that_send_nothing_do_not_block_others() {
     let node = Node::start(caps(8, 8, 4), Lifetimes::default(), None);
-    // Before the flood: it has few streams, and keeps them.
+    // This connection was there before the flood. It has few streams, and keeps them.
     let before = node.channel().await;
     let kept = tokio::spawn(silent_stream(before.clone(), "/grpc.health.v1.Health/Check"));
     let flooding = node.channel().await;
@@ -290,13 +290,13 @@ async fn streams_that_send_nothing_keep_nobody_out() {
     assert!(!statuses.is_empty());
     kept.abort();
     drop((before, flooding, kept));
-    // Tasks of streams end after their connection.
+    // The tasks of streams end after their connection.
     until(|| node.memory.used() == 0).await;
     node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_few_watches() {
+async fn the_watches_of_a_connection_are_bounded() {
     let node = Node::start(caps(8, 8, 4), Lifetimes::default(), None);
     let mut client = HealthClient::new(node.channel().await);
     let mut watched = Vec::new();

@@ -29,7 +29,7 @@ pub fn fetch(
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
     core.stats.received.add(1);
-    core.stirs.add();
+    core.activity.add();
     match decode::decode(core, session, projection, batch) {
         Ok(mut request) => {
             request.held = held;

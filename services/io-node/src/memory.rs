@@ -1,7 +1,7 @@
 //! Divides a node's memory: one bound, and the part of it that each consumer may use.
 //!
 //! ```text
-//! memory = base + rings + traffic + spares + fills + writes + lake_cache + RAM tier + directory
+//! memory = base + rings + traffic + buffer pools + fills + writes + lake_cache + RAM tier + directory
 //! ```
 //!
 //! All parts but the directory have their own sizes; the directory may use the rest. When the directory is full,
@@ -16,7 +16,7 @@ use crate::fill::TRANSFERS_BYTES_MAX;
 /// The program, its threads, and memory that the allocator retains.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Buffers of sent replies that a core keeps for reuse (`wire::Spares`).
+/// Buffers of sent replies that a core keeps for reuse (`wire::BufferPool`).
 const SPARE_BYTES: u64 = 32 << 20;
 
 /// A fill holds its chunk twice: as the table's columns, and encoded.

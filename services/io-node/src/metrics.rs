@@ -161,7 +161,7 @@ fn traffic(samples: &mut Samples, shared: &NodeState, cores: &[CoreSnapshot]) {
     samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));
     samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.reply_bytes));
     samples.add(&TRAFFIC_MEMORY_LIMIT, &[], shared.memory.traffic);
-    let connections = shared.places.counts();
+    let connections = shared.connection_slots.counts();
     samples.add(&CONNECTIONS, &[], connections.open as u64);
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);

@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connections::tls::ServerTls;
-use connections::{AcceptOptions, Acceptor, Caps, Lifetimes, Places, connections_by_memory};
+use connections::{
+    AcceptOptions, Acceptor, Caps, ConnectionSlots, Lifetimes, connections_by_memory,
+};
 use ring::sim::SimDisk;
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
@@ -73,7 +75,7 @@ pub struct NodeState {
     /// TLS for clients; without it they connect in plain text.
     pub tls: Option<Arc<ServerTls>>,
     /// Bounds the number of connections.
-    pub places: Arc<Places>,
+    pub connection_slots: Arc<ConnectionSlots>,
 }
 
 impl NodeState {
@@ -160,10 +162,11 @@ impl NodeParts {
         );
         let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
         let connections = connections_by_memory(cores, memory.traffic / cores.max(1) as u64);
-        let places = Places::new(Caps::new(connections, process::descriptors()), cores);
+        let caps = Caps::new(connections, process::descriptors());
+        let connection_slots = ConnectionSlots::new(caps, cores);
         let shared = Arc::new(NodeState {
             tls,
-            places,
+            connection_slots,
             tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(
                 threads.background.clone(),
@@ -469,8 +472,11 @@ fn accept(
     listener: std::net::TcpListener,
     lifetimes: Lifetimes,
 ) -> std::io::Result<Acceptor> {
-    let options =
-        AcceptOptions { tls: shared.tls.clone(), places: Arc::clone(&shared.places), lifetimes };
+    let options = AcceptOptions {
+        tls: shared.tls.clone(),
+        slots: Arc::clone(&shared.connection_slots),
+        lifetimes,
+    };
     let cores = Arc::clone(&shared.mailboxes);
     connections::accept(listener, options, move |core, accepted| {
         let accepted = Accepted::Socket(Box::new(accepted));

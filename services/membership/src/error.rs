@@ -108,7 +108,7 @@ pub enum MembershipError {
     },
     /// The file could not be read. The read is retried while the node runs.
     #[error("the list of I/O nodes can't be read from file:{path}: {problem}")]
-    Unread {
+    FileUnreadable {
         /// The file's path.
         path: String,
         /// The kind of I/O error.
@@ -130,17 +130,17 @@ impl MembershipError {
     /// Returns whether the source returned an invalid list. If not, the source could not be read.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Unread { .. } | Self::Unreachable { .. } => false,
+            Self::FileUnreadable { .. } | Self::Unreachable { .. } => false,
             Self::Startup { error, .. } => error.is_refusal(),
             _ => true,
         }
     }
 
     /// Returns the kind of I/O error if the file could not be read.
-    pub fn unread(&self) -> Option<io::ErrorKind> {
+    pub fn file_error_kind(&self) -> Option<io::ErrorKind> {
         match self {
-            Self::Unread { kind, .. } => Some(*kind),
-            Self::Startup { error, .. } => error.unread(),
+            Self::FileUnreadable { kind, .. } => Some(*kind),
+            Self::Startup { error, .. } => error.file_error_kind(),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl MembershipError {
 fn startup_message(source_name: &str, error: &MembershipError) -> String {
     match error {
         // In practice a file: a start does not fail on a DNS or Kubernetes source that is out of reach.
-        MembershipError::Unread { .. } | MembershipError::Unreachable { .. } => {
+        MembershipError::FileUnreadable { .. } | MembershipError::Unreachable { .. } => {
             format!("{error}; this node does not start: write the file, or name another")
         }
         MembershipError::Syntax { .. } => error.to_string(),

@@ -45,7 +45,7 @@ type ReadResult = std::result::Result<String, (io::ErrorKind, String)>;
 fn to_list(path: &Path, read: &ReadResult) -> Result<MemberList> {
     match read {
         Ok(text) => parse(path, text),
-        Err((kind, problem)) => Err(MembershipError::Unread {
+        Err((kind, problem)) => Err(MembershipError::FileUnreadable {
             path: path.display().to_string(),
             kind: *kind,
             problem: problem.clone(),
@@ -123,7 +123,7 @@ mod tests {
         });
         let missing = lists.recv().await.unwrap().unwrap_err();
         assert!(!missing.is_refusal() && missing.to_string().contains("io.toml"), "{missing}");
-        assert_eq!(missing.unread(), Some(io::ErrorKind::NotFound));
+        assert_eq!(missing.file_error_kind(), Some(io::ErrorKind::NotFound));
         replace("[[io_nodes]]\nendpoint = \"h:1\"\n");
         assert_eq!(lists.recv().await.unwrap().unwrap().entries().len(), 1);
         replace("[[io_nodes]]\nendpoint = \"h\"\n");

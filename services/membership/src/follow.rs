@@ -12,7 +12,7 @@ use crate::error::{MembershipError, Result};
 use crate::list::MemberList;
 use crate::roster::{Policy, Roster};
 use crate::source::Source;
-use crate::view::{Seat, View};
+use crate::view::{View, ViewMember};
 use crate::{dns, file, kubernetes};
 
 /// The time that [`Membership::follow`] waits for the source's first result, so that an invalid list fails the start.
@@ -220,7 +220,7 @@ impl Publisher {
         if self.reports.borrow().error.as_ref().is_some_and(|error| error.to_string() == message) {
             return;
         }
-        let members = self.views.borrow().seats.len();
+        let members = self.views.borrow().members.len();
         let is_refusal = error.is_refusal();
         match is_refusal {
             true => error!(
@@ -238,12 +238,12 @@ impl Publisher {
     }
 
     fn publish(&self, now: Instant) {
-        let seats = self.roster.seats(now);
+        let members = self.roster.members(now);
         let changed = self.views.send_if_modified(|view| {
-            let is_changed = view.generation == 0 || *view.seats != *seats;
+            let is_changed = view.generation == 0 || *view.members != *members;
             if is_changed {
-                log_changes(&view.seats, &seats);
-                *view = View { generation: view.generation + 1, seats: seats.into() };
+                log_changes(&view.members, &members);
+                *view = View { generation: view.generation + 1, members: members.into() };
             }
             is_changed
         });
@@ -254,10 +254,11 @@ impl Publisher {
 }
 
 /// Logs members that were added, changed or removed.
-fn log_changes(before: &[Seat], after: &[Seat]) {
-    let find = |seats: &[Seat], name: &str| seats.iter().find(|seat| seat.name == name).cloned();
-    for seat in after {
-        let (member, endpoint, state) = (&seat.name, &seat.endpoint, seat.state);
+fn log_changes(before: &[ViewMember], after: &[ViewMember]) {
+    let find =
+        |members: &[ViewMember], name: &str| members.iter().find(|it| it.name == name).cloned();
+    for new in after {
+        let (member, endpoint, state) = (&new.name, &new.endpoint, new.state);
         match find(before, member) {
             None => info!(member, %endpoint, ?state, "an I/O node was added"),
             Some(old) if old.state != state || old.endpoint != *endpoint => {
@@ -266,8 +267,8 @@ fn log_changes(before: &[Seat], after: &[Seat]) {
             Some(_) => {}
         }
     }
-    for seat in before.iter().filter(|seat| find(after, &seat.name).is_none()) {
-        info!(member = seat.name, "an I/O node was removed");
+    for removed in before.iter().filter(|it| find(after, &it.name).is_none()) {
+        info!(member = removed.name, "an I/O node was removed");
     }
 }
 
@@ -275,7 +276,7 @@ fn log_changes(before: &[Seat], after: &[Seat]) {
 mod tests {
     use super::*;
     use crate::config::IoNodeConfig;
-    use crate::view::State;
+    use crate::view::MemberState;
 
     fn list(names: &[&str]) -> MemberList {
         let node =
@@ -293,8 +294,8 @@ mod tests {
         (Membership::follow_lists("test".into(), policy, lists, tokio::spawn(async {})), sender)
     }
 
-    fn shown(view: &View) -> Vec<(&str, State)> {
-        view.seats.iter().map(|seat| (seat.name.as_str(), seat.state)).collect()
+    fn shown(view: &View) -> Vec<(&str, MemberState)> {
+        view.members.iter().map(|it| (it.name.as_str(), it.state)).collect()
     }
 
     const POLICY: Policy =
@@ -327,9 +328,9 @@ mod tests {
         sender.send(Ok(list(&["a", "b"]))).await.unwrap();
         views.wait_for(|view| view.generation == 1).await.unwrap();
         sender.send(Ok(list(&["a", "c"]))).await.unwrap();
-        let grown = [("a", State::Ready), ("c", State::Ready)];
+        let grown = [("a", MemberState::Ready), ("c", MemberState::Ready)];
         let view = views.wait_for(|view| shown(view) == grown).await.unwrap().clone();
-        assert_eq!(view.seats[1].share, 1.0);
+        assert_eq!(view.members[1].share, 1.0);
         assert!(view.generation > 2, "the second list alone made generation 2");
     }
 
@@ -343,7 +344,7 @@ mod tests {
         drop(sender);
         let report = reports.wait_for(|report| report.error.is_some()).await.unwrap().clone();
         assert!(report.error.unwrap().to_string().contains("its reader has ended"));
-        views.wait_for(|view| shown(view) == [("a", State::Ready)]).await.unwrap();
+        views.wait_for(|view| shown(view) == [("a", MemberState::Ready)]).await.unwrap();
     }
 
     #[tokio::test]

@@ -35,4 +35,4 @@ pub use follow::{Membership, Report, Settings};
 pub use list::{Entry, MEMBERS_MAX, MemberList, Presence};
 pub use roster::{Policy, Roster};
 pub use source::{Port, Source};
-pub use view::{Seat, State, View};
+pub use view::{MemberState, View, ViewMember};

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::list::{Entry, MemberList, Presence};
-use crate::view::{Seat, State};
+use crate::view::{MemberState, ViewMember};
 
 /// The number of steps in which a joining member's share grows.
 const STEPS: u32 = 8;
@@ -130,20 +130,20 @@ impl Roster {
     }
 
     /// Returns the members at `now`, in ascending order of their names.
-    pub fn seats(&self, now: Instant) -> Vec<Seat> {
-        let seat = |member: &Tracked| {
+    pub fn members(&self, now: Instant) -> Vec<ViewMember> {
+        let view_member = |member: &Tracked| {
             let Entry { name, endpoint, weight, zone, presence } = member.entry.clone();
             let step = member.joined.map_or(STEPS, |joined| self.step(joined, now));
             let state = match (member.away, presence) {
-                (Some(_), _) | (None, Presence::Absent | Presence::Starting) => State::Away,
-                (None, Presence::Draining) => State::Draining,
-                (None, Presence::Ready) if step < STEPS => State::Joining,
-                (None, Presence::Ready) => State::Ready,
+                (Some(_), _) | (None, Presence::Absent | Presence::Starting) => MemberState::Away,
+                (None, Presence::Draining) => MemberState::Draining,
+                (None, Presence::Ready) if step < STEPS => MemberState::Joining,
+                (None, Presence::Ready) => MemberState::Ready,
             };
             let share = weight * f64::from(step) / f64::from(STEPS);
-            Seat { name, endpoint, weight, share, zone, state }
+            ViewMember { name, endpoint, weight, share, zone, state }
         };
-        self.members.values().map(seat).collect()
+        self.members.values().map(view_member).collect()
     }
 
     /// Returns whether all members are away. No member is removed then: the source is more likely wrong than
@@ -194,8 +194,8 @@ mod tests {
     }
 
     fn shown(roster: &Roster, now: Instant) -> String {
-        let seat = |seat: Seat| format!("{} {:?} {}", seat.name, seat.state, seat.share);
-        roster.seats(now).into_iter().map(seat).collect::<Vec<_>>().join(", ")
+        let shown = |it: ViewMember| format!("{} {:?} {}", it.name, it.state, it.share);
+        roster.members(now).into_iter().map(shown).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns a roster that took the list `first`, and the time at which it did.
@@ -231,12 +231,12 @@ mod tests {
             let entry = Entry { endpoint: "http://h:1".parse().unwrap(), ..entry("b", presence) };
             MemberList::new(vec![self::entry("a", Presence::Ready), entry]).unwrap()
         };
-        let before = roster.seats(start)[1].endpoint.clone();
+        let before = roster.members(start)[1].endpoint.clone();
         roster.take(&moved(Presence::Absent), after(start, 10));
-        assert_eq!(roster.seats(after(start, 10))[1].endpoint, before);
+        assert_eq!(roster.members(after(start, 10))[1].endpoint, before);
         roster.take(&moved(Presence::Starting), after(start, 20));
         assert_eq!(shown(&roster, after(start, 20)), "a Ready 2, b Away 2");
-        assert_eq!(roster.seats(after(start, 20))[1].endpoint.to_string(), "http://h:1");
+        assert_eq!(roster.members(after(start, 20))[1].endpoint.to_string(), "http://h:1");
         // A starting member is still away, so its hold ends as usual.
         roster.pass(after(start, 130));
         assert_eq!(shown(&roster, after(start, 130)), "a Ready 2");
@@ -318,21 +318,22 @@ mod tests {
             for (pause, names) in lists {
                 now += Duration::from_secs(pause);
                 roster.take(&list(&names.iter().map(String::as_str).collect::<String>()), now);
-                let seats = roster.seats(now);
-                prop_assert!(names.iter().all(|name| seats.iter().any(|seat| seat.name == *name)));
-                for seat in &seats {
-                    prop_assert!(seat.share > 0.0 && seat.share <= seat.weight);
-                    prop_assert_eq!(names.contains(&seat.name), seat.state != State::Away);
-                    if names.contains(&seat.name) {
-                        let was_away = missing.remove(&seat.name).is_some();
-                        let before = shares.get(&seat.name).filter(|_| !was_away);
-                        prop_assert!(before.is_none_or(|&share| seat.share >= share));
+                let members = roster.members(now);
+                prop_assert!(names.iter().all(|name| members.iter().any(|it| it.name == *name)));
+                for member in &members {
+                    prop_assert!(member.share > 0.0 && member.share <= member.weight);
+                    let is_away = member.state == MemberState::Away;
+                    prop_assert_eq!(names.contains(&member.name), !is_away);
+                    if names.contains(&member.name) {
+                        let was_away = missing.remove(&member.name).is_some();
+                        let before = shares.get(&member.name).filter(|_| !was_away);
+                        prop_assert!(before.is_none_or(|&share| member.share >= share));
                     } else {
-                        let since = *missing.entry(seat.name.clone()).or_insert(now);
+                        let since = *missing.entry(member.name.clone()).or_insert(now);
                         prop_assert!(now < since + POLICY.hold);
                     }
                 }
-                shares = seats.into_iter().map(|seat| (seat.name, seat.share)).collect();
+                shares = members.into_iter().map(|member| (member.name, member.share)).collect();
                 missing.retain(|name, _| shares.contains_key(name));
             }
         }

@@ -6,7 +6,7 @@ use client::Endpoint;
 
 /// A member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MemberState {
     /// It has its full share.
     Ready,
     /// It joined recently and its share still grows.
@@ -22,7 +22,7 @@ pub enum State {
 
 /// A member in a view.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seat {
+pub struct ViewMember {
     /// The name that placement uses.
     pub name: String,
     /// The address it listens on.
@@ -34,7 +34,7 @@ pub struct Seat {
     /// Its location, such as an availability zone, if the source gives one.
     pub zone: Option<String>,
     /// Its state.
-    pub state: State,
+    pub state: MemberState,
 }
 
 /// A snapshot of all members.
@@ -43,5 +43,5 @@ pub struct View {
     /// The number of views so far. 0 before the first list.
     pub generation: u64,
     /// The members, in ascending order of their names.
-    pub seats: Arc<[Seat]>,
+    pub members: Arc<[ViewMember]>,
 }

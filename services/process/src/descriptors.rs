@@ -1,9 +1,9 @@
-//! How many files and sockets this process may have open.
+//! The limit of open files and sockets of this process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open descriptors as far as this process may, and returns what it is then. Systems start
-/// processes with 1,024 for the sake of `select`, which nothing here uses.
+/// Raises the limit of open descriptors to the hard limit, and returns the new limit. Systems start processes with a
+/// limit of 1,024 because of `select`, which this process does not use.
 pub fn raise_descriptors() -> u64 {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
@@ -14,7 +14,7 @@ pub fn raise_descriptors() -> u64 {
     descriptors()
 }
 
-/// How many descriptors may be open; very many where the system doesn't tell.
+/// Returns the limit of open descriptors. Returns `u64::MAX` if the system does not report one.
 pub fn descriptors() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
 }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_raised_as_far_as_it_goes() {
+    fn the_limit_is_raised_to_the_hard_limit() {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, soft.min(512), hard).unwrap();
         assert_eq!(descriptors(), soft.min(512));

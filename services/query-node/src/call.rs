@@ -49,7 +49,7 @@ impl Call {
         let recording = state.shared.tracer.begin(rpc.path(), terms.span);
         let began = Instant::now();
         state.metrics.came(rpc);
-        state.stirs.add();
+        state.activity.add();
         Self {
             state: Arc::clone(state),
             rpc,
@@ -165,7 +165,7 @@ impl Drop for Call {
     /// Unless it was answered, whoever asked has gone before.
     fn drop(&mut self) {
         self.state.metrics.left(self.rpc);
-        self.state.stirs.add();
+        self.state.activity.add();
         if !self.is_answered {
             self.state.metrics.abandoned(self.rpc, self.began.elapsed());
         }

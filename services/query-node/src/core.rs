@@ -100,9 +100,9 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
         IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
     let handle = runtime.handle().clone();
-    let (metrics, stirs) = (CoreMetrics::default(), Arc::default());
+    let (metrics, activity) = (CoreMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
-    let state = State { shared, tier, metrics, stirs, memory, runtime: handle };
+    let state = State { shared, tier, metrics, activity, memory, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 
@@ -113,7 +113,7 @@ fn run<H: Health>(
 ) {
     let (runtime, state, views) = prepared;
     let CoreStart { mut phase, health, ended, .. } = start;
-    runtime.spawn(idle::poll(state.shared.config.idle_poll, Arc::clone(&state.stirs)));
+    runtime.spawn(idle::poll(state.shared.config.idle_poll, Arc::clone(&state.activity)));
     let following = Arc::clone(&state);
     runtime.spawn(async move { following.tier.follow(&following.shared.io_nodes, views).await });
     let served = runtime.block_on(async {

@@ -12,11 +12,11 @@ use arc_swap::ArcSwap;
 use client::Network;
 use client::fetch::{FetchClient, FetchOptions};
 use futures::future::join_all;
-use membership::{Seat, State, View};
+use membership::{MemberState, View, ViewMember};
 use placement::{Member, Members};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use wire::query::MemberState;
+use wire::query;
 
 use crate::config::QueryConfig;
 use crate::error::Result;
@@ -44,7 +44,7 @@ pub struct Routes {
 /// One I/O node.
 pub struct Node {
     /// Its place in the list.
-    pub seat: Seat,
+    pub member: ViewMember,
     /// Its name as traces have it: this core's, so that cores don't count references to the same.
     pub name: Arc<str>,
     /// Where it listens, likewise.
@@ -95,10 +95,11 @@ impl IoTier {
             };
             // Nobody waits for a connection to who has just come.
             let deadline = Instant::now() + CONNECT_PATIENCE;
-            let is_new = |node: &&Arc<Node>| before.find(&node.seat).is_none();
+            let is_new = |node: &&Arc<Node>| before.find(&node.member).is_none();
             // One that is going anyway is not waited for.
             let is_wanted = |node: &&Arc<Node>| {
-                matches!(node.seat.state, State::Ready | State::Joining) && is_new(node)
+                matches!(node.member.state, MemberState::Ready | MemberState::Joining)
+                    && is_new(node)
             };
             let new = routes.nodes.iter().filter(is_wanted);
             let _ = join_all(new.map(|node| node.client.ready(deadline))).await;
@@ -125,64 +126,67 @@ impl Routes {
 
     /// Routes of another list.
     fn with(&self, view: &View, nodes: &IoNodes, options: &FetchOptions) -> Result<Self> {
-        let member = |seat: &Seat| Member {
-            name: seat.name.clone(),
-            endpoint: seat.endpoint.to_string(),
-            weight: seat.share,
+        let placed = |member: &ViewMember| Member {
+            name: member.name.clone(),
+            endpoint: member.endpoint.to_string(),
+            weight: member.share,
         };
-        let members = match &*view.seats {
+        let members = match &*view.members {
             [] => None,
-            seats => Some(Members::new(seats.iter().map(member).collect())?),
+            listed => Some(Members::new(listed.iter().map(placed).collect())?),
         };
-        let node = |seat: &Seat| {
-            let address = seat.endpoint.to_string();
-            let standing = nodes.standing(&seat.name, &address);
-            let client = match self.find(seat) {
+        let node = |member: &ViewMember| {
+            let address = member.endpoint.to_string();
+            let standing = nodes.standing(&member.name, &address);
+            let client = match self.find(member) {
                 Some(before) => before.client.clone(),
                 None => {
                     let jitter_seed = rand::random();
                     let outage = Some(Arc::clone(&standing.outage));
                     let options = FetchOptions { jitter_seed, outage, ..options.clone() };
-                    FetchClient::new(seat.endpoint.clone(), options)?
+                    FetchClient::new(member.endpoint.clone(), options)?
                 }
             };
-            let (name, address) = (seat.name.as_str().into(), address.into());
-            Ok(Arc::new(Node { seat: seat.clone(), name, address, client, standing }))
+            let (name, address) = (member.name.as_str().into(), address.into());
+            Ok(Arc::new(Node { member: member.clone(), name, address, client, standing }))
         };
-        let nodes = view.seats.iter().map(node).collect::<Result<_>>()?;
+        let nodes = view.members.iter().map(node).collect::<Result<_>>()?;
         Ok(Self { members, nodes })
     }
 
     /// The same member where it was.
-    fn find(&self, seat: &Seat) -> Option<&Arc<Node>> {
-        let is_same =
-            |node: &&Arc<Node>| node.seat.name == seat.name && node.seat.endpoint == seat.endpoint;
+    fn find(&self, member: &ViewMember) -> Option<&Arc<Node>> {
+        let is_same = |node: &&Arc<Node>| {
+            node.member.name == member.name && node.member.endpoint == member.endpoint
+        };
         self.nodes.iter().find(is_same)
     }
 }
 
 impl Node {
     /// How it is.
-    pub fn state(&self) -> MemberState {
-        match self.seat.state {
-            State::Draining => MemberState::Draining,
-            State::Away => MemberState::Away,
-            State::Ready | State::Joining if self.standing.ejection.is_ejected(Instant::now()) => {
-                MemberState::Ejected
+    pub fn state(&self) -> query::MemberState {
+        match self.member.state {
+            MemberState::Draining => query::MemberState::Draining,
+            MemberState::Away => query::MemberState::Away,
+            MemberState::Ready | MemberState::Joining
+                if self.standing.ejection.is_ejected(Instant::now()) =>
+            {
+                query::MemberState::Ejected
             }
-            State::Ready => MemberState::Ready,
-            State::Joining => MemberState::Joining,
+            MemberState::Ready => query::MemberState::Ready,
+            MemberState::Joining => query::MemberState::Joining,
         }
     }
 
     /// Why it is not to be asked now, if so. Where it is let be for failing, whoever asks after that
     /// time tries it.
     pub fn why_not(&self) -> Option<&'static str> {
-        match self.seat.state {
-            State::Draining => return Some("it is draining"),
+        match self.member.state {
+            MemberState::Draining => return Some("it is draining"),
             // The list may be mistaken, or late; a connection that stands is not.
-            State::Away if !self.client.is_connected() => return Some("it is away"),
-            State::Away | State::Ready | State::Joining => {}
+            MemberState::Away if !self.client.is_connected() => return Some("it is away"),
+            MemberState::Away | MemberState::Ready | MemberState::Joining => {}
         }
         (!self.standing.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }

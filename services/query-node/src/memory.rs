@@ -1,7 +1,7 @@
 //! Where a query node's memory goes: one bound, and what each part may take of it.
 //!
 //! ```text
-//! memory = base + index_cache + metadata_cache + spares + traffic + what searches compute with
+//! memory = base + index_cache + metadata_cache + buffer pools + traffic + what searches compute with
 //! ```
 //!
 //! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they come, and
@@ -15,7 +15,7 @@ use crate::error::{QueryError, Result};
 /// The program, its threads, and what allocators keep.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Buffers of rows that a core keeps for the next ones (`wire::Spares`).
+/// Buffers of rows that a core keeps for the next ones (`wire::BufferPool`).
 const SPARE_BYTES: u64 = 32 << 20;
 
 /// Of what this process may use, in percent, where nothing is configured.

@@ -44,14 +44,14 @@ impl MessageLimits {
     /// What holds for the call at `path`.
     pub fn rule(self, path: &str) -> CallRule {
         match path.strip_prefix("/bireme.query.v1.QueryService/") {
-            Some("Search") => CallRule::of(SEARCH_BYTES_MAX),
-            Some("Get") => CallRule::of(self.get),
-            Some("GetStream") => CallRule::of(self.get).talking(),
+            Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
+            Some("Get") => CallRule::new(self.get),
+            Some("GetStream") => CallRule::new(self.get).talking(),
             // They go on for as long as their callers read.
-            Some("Take") => CallRule::of(self.take).outlasting(),
-            Some("Warm") => CallRule::of(RANGES_BYTES_MAX).outlasting(),
-            Some("Placement") => CallRule::of(RANGES_BYTES_MAX),
-            _ => CallRule::of_path(path),
+            Some("Take") => CallRule::new(self.take).outlasting(),
+            Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),
+            Some("Placement") => CallRule::new(RANGES_BYTES_MAX),
+            _ => CallRule::for_path(path),
         }
     }
 }

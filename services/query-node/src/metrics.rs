@@ -389,7 +389,7 @@ fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
         &[],
         cores.iter().map(|core| core.memory.max()).sum::<u64>(),
     );
-    let connections = shared.places.counts();
+    let connections = shared.connection_slots.counts();
     samples.add(&CONNECTIONS, &[], connections.open as u64);
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
@@ -413,9 +413,9 @@ fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
         samples.add(&IO_NODES, &[&name], of_state as u64);
     }
     for node in nodes() {
-        let name = &node.seat.name;
+        let name = &node.member.name;
         let everywhere = routes.iter().flat_map(|routes| routes.nodes());
-        let of_node = everywhere.filter(|it| it.seat.name == *name);
+        let of_node = everywhere.filter(|it| it.member.name == *name);
         let counters: Vec<_> = of_node.map(|it| it.client.counters()).collect();
         let sum = |of: fn(&client::fetch::Counters) -> usize| {
             counters.iter().map(of).sum::<usize>() as u64

@@ -80,7 +80,7 @@ impl QueryNode {
         )?;
         let options = AcceptOptions {
             tls: shared.tls.clone(),
-            places: Arc::clone(&shared.places),
+            slots: Arc::clone(&shared.connection_slots),
             lifetimes: Lifetimes::default(),
         };
         let give = move |core: usize, accepted| drop(dealt[core].send(accepted));
@@ -118,7 +118,7 @@ impl QueryNode {
     /// Where the I/O nodes are learnt from, and how many there are now.
     pub fn io_nodes(&self) -> (&str, usize) {
         let io_nodes = &self.shared.io_nodes;
-        let count = io_nodes.views().borrow().seats.len();
+        let count = io_nodes.views().borrow().members.len();
         (io_nodes.source(), count)
     }
 

@@ -56,9 +56,9 @@ pub async fn placement(
     let dealt = async { Ok(dealt.await) }.boxed();
     let dealt = state.shared.turns.in_background("placement", terms.as_batch(), dealt).await?;
     let placed = |(node, owned): (&Arc<Node>, Owned)| NodePlacement {
-        name: node.seat.name.clone(),
-        zone: node.seat.zone.clone().unwrap_or_default(),
-        share: node.seat.share,
+        name: node.member.name.clone(),
+        zone: node.member.zone.clone().unwrap_or_default(),
+        share: node.member.share,
         chunks: owned.chunks,
         rows: owned.rows,
         ranges: owned.ranges,

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use connections::idle::Stirs;
+use connections::idle::ActivityCounter;
 use connections::tls::ServerTls;
-use connections::{Caps, Places, connections_by_memory};
+use connections::{Caps, ConnectionSlots, connections_by_memory};
 use lake::Lake;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
@@ -29,7 +29,7 @@ pub struct State {
     /// What the core counts.
     pub metrics: CoreMetrics,
     /// Requests that came and were answered, for a thread that polls.
-    pub stirs: Arc<Stirs>,
+    pub activity: Arc<ActivityCounter>,
     /// What its callers may hold.
     pub memory: Arc<TrafficMemory>,
     /// Runs on the core's own thread.
@@ -44,8 +44,8 @@ pub struct Shared {
     pub io_nodes: IoNodes,
     /// How clients connect, if not in the clear.
     pub tls: Option<Arc<ServerTls>>,
-    /// Places for their connections.
-    pub places: Arc<Places>,
+    /// Slots for their connections.
+    pub connection_slots: Arc<ConnectionSlots>,
     /// What callers of one core may hold, in bytes.
     pub core_traffic: u64,
     /// Where requests' spans go.
@@ -68,7 +68,8 @@ impl Shared {
         let cores = config.core_count();
         let core_traffic = core_traffic(&config, cores, process::memory_bytes())?;
         let connections = connections_by_memory(cores, core_traffic);
-        let places = Places::new(Caps::new(connections, process::descriptors()), cores);
+        let caps = Caps::new(connections, process::descriptors());
+        let connection_slots = ConnectionSlots::new(caps, cores);
         let io_nodes = IoNodes::start(&config).await?;
         let tracer = Tracer::start(&config.telemetry, &config.identity(), &background)?;
         let concurrency = match config.search_concurrency {
@@ -80,7 +81,7 @@ impl Shared {
             turns: Turns::new(concurrency, config.search_queue_max, background),
             io_nodes,
             tls,
-            places,
+            connection_slots,
             core_traffic,
             tracer,
             cores: OnceLock::new(),

@@ -60,10 +60,10 @@ async fn describe(node: &Node) -> IoNode {
         Ok(node) => described(endpoint, node),
     };
     IoNode {
-        name: node.seat.name.clone(),
-        zone: node.seat.zone.clone().unwrap_or_default(),
-        weight: node.seat.weight,
-        share: node.seat.share,
+        name: node.member.name.clone(),
+        zone: node.member.zone.clone().unwrap_or_default(),
+        weight: node.member.weight,
+        share: node.member.share,
         state: node.state().into(),
         ..described
     }

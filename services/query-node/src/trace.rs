@@ -178,7 +178,7 @@ fn within_call(id: u64, trip: &Trip) -> Vec<Span> {
     let queue_us = times.queue_us.min(times.read_us);
     let stages = [times.locate_us, queue_us, times.read_us - queue_us, times.assemble_us];
     let stages = stages.map(|us| Duration::from_micros(us.into()));
-    if !times.told {
+    if !times.exported {
         let took = stages.iter().sum();
         let mut began = way.sent + (way.answered - way.sent).saturating_sub(took) / 2;
         for (name, took) in BATCH_STAGES.into_iter().zip(stages) {
@@ -225,7 +225,7 @@ mod tests {
             span("assemble", 85, 100),
         ];
         assert_eq!(told(&trip), [&ways[..], &stages].concat());
-        trip.times.told = true;
+        trip.times.exported = true;
         assert_eq!(told(&trip), ways);
         // A node may claim anything.
         trip.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };

@@ -1,1 +1,1 @@
-//! Nothing but tests: see `tests/system`.
+//! This crate has only tests, in `tests/system`.

@@ -2,22 +2,22 @@
 
 use roaring::RoaringBitmap;
 
-/// Which rows of one fragment are deleted in one version: a compressed bitmap.
+/// The rows of one fragment that one version has deleted, as a compressed bitmap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeletedRows(RoaringBitmap);
 
 impl DeletedRows {
-    /// Whether the row at physical `offset` is deleted.
+    /// Returns whether the row at physical `offset` is deleted.
     pub fn contains(&self, offset: u32) -> bool {
         self.0.contains(offset)
     }
 
-    /// How many rows are deleted.
+    /// Returns the number of deleted rows.
     pub fn len(&self) -> usize {
         usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }
 
-    /// Whether no row is deleted, so that looking each one up can be left out.
+    /// Returns whether no row is deleted. Callers then need not look up each row.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -29,7 +29,7 @@ impl From<RoaringBitmap> for DeletedRows {
     }
 }
 
-/// From physical offsets, in any order.
+/// Collects physical offsets, in any order.
 impl FromIterator<u32> for DeletedRows {
     fn from_iter<I: IntoIterator<Item = u32>>(offsets: I) -> Self {
         Self(offsets.into_iter().collect())

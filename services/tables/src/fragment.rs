@@ -1,17 +1,16 @@
-//! What is known of a fragment without reading it.
+//! The description of a fragment, without its data.
 
-/// A fragment of one version of a table: rows that were written together. Its data files never
-/// change; a later version may add files (added columns) or delete more of its rows.
+/// A fragment of one version of a table: rows that were written together. Its data files never change. A later version
+/// may add files (for added columns) or delete more rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentInfo {
-    /// Unique in the table, never reused; the high half of its rows' addresses.
+    /// The fragment's id: unique in the table, never reused, and the high half of its rows' addresses.
     pub id: u32,
-    /// Rows in its files, deleted ones counted: offsets run from 0 to this.
+    /// The number of rows in its files, including deleted ones. Offsets are below this number.
     pub physical_rows: u32,
-    /// How many of them this version has deleted.
+    /// The number of rows that this version has deleted.
     pub deleted_rows: u32,
-    /// Size of its first data file in bytes. Columns added later are in further files and leave it
-    /// as it is. `None` if the table doesn't record it (written by Lance before 0.25) and the
-    /// store didn't tell either.
+    /// The size of its first data file in bytes. Added columns do not change it, because they are in further files.
+    /// `None` if the table does not record it (Lance before 0.25), and the store did not report it either.
     pub first_file_bytes: Option<u64>,
 }

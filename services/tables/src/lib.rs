@@ -1,9 +1,9 @@
-//! What an I/O node needs of tables, however they are stored.
+//! The interface through which an I/O node reads tables.
 //!
-//! `lake` has them in object stores, by way of Lance; a simulation makes them up. Nothing here knows of either,
-//! so that an I/O node is built, and tested, without Lance.
+//! `lake` implements it for Lance tables in object stores and folders, and the simulation for generated tables. This
+//! crate depends on neither, so that an I/O node can be built and tested without Lance.
 //!
-//! A [`Table`] is one version and never changes: whatever is asked of it twice is answered alike, or not at all.
+//! A [`Table`] is one version and never changes: repeated calls return the same result, or fail.
 
 mod deleted;
 mod fragment;

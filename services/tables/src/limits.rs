@@ -1,30 +1,31 @@
-//! How an object store is used, and what it takes for that.
+//! Settings for the use of object stores, and their prices.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How each object store is used.
+/// The settings for the use of each object store.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
-    /// Requests under way at most, to one store; more wait.
+    /// The maximum number of requests in progress to one store. More wait.
     pub requests_max: usize,
-    /// For how long they wait while all places are taken and none is given back.
+    /// The maximum time that a request waits while no request in progress ends.
     #[serde(with = "humantime_serde")]
     pub wait_max: Duration,
-    /// For how long the body of an answer may bring no byte while its reader waits for one.
+    /// The maximum time without a byte of a response's body while its reader waits for one.
     #[serde(with = "humantime_serde")]
     pub stall_max: Duration,
-    /// Whether a read that takes longer than 99 % of the last ones is asked for once more, and the first
-    /// answer taken. At most one read in twenty is.
+    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
+    /// At most one read in twenty is.
     pub hedge: bool,
-    /// Failures in a row after which a store is let be.
+    /// The number of failures in a row after which a store's circuit breaker opens, so that no requests are sent to
+    /// it.
     pub breaker_failures: u32,
-    /// For how long it then is, and again after each probe that fails; by chance up to half of it less or more.
+    /// The time for which the breaker stays open, and again after each failed probe. It varies at random by up to half.
     #[serde(with = "humantime_serde")]
     pub breaker_pause: Duration,
-    /// What it takes for requests.
+    /// The store's prices of requests.
     pub prices: StorePrices,
 }
 
@@ -32,9 +33,9 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             requests_max: 128,
-            // Longer than clients let a request take, so that it is they who tell the breaker.
+            // Longer than clients let a request take, so that their timeouts are what the breaker counts.
             wait_max: Duration::from_secs(60),
-            // Less than opening a table may take, so that there is time to ask again.
+            // Less than opening a table may take, so that there is time for another try.
             stall_max: Duration::from_secs(10),
             hedge: true,
             breaker_failures: 8,
@@ -44,16 +45,16 @@ impl Default for StoreLimits {
     }
 }
 
-/// What a store takes, in dollars. The default is the list price of S3 Standard in us-east-1, read within its
+/// The prices of a store, in dollars. The defaults are the list prices of S3 Standard in us-east-1, read within its
 /// region (aws.amazon.com/s3/pricing, November 2026).
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorePrices {
-    /// For a million reads.
+    /// The price of a million reads.
     pub million_reads: f64,
-    /// For a million writes, copies and listings.
+    /// The price of a million writes, copies and listings.
     pub million_writes: f64,
-    /// For a GB (10^9 bytes) that leaves it.
+    /// The price of a GB (10^9 bytes) that is read.
     pub gigabyte_read: f64,
 }
 
@@ -64,7 +65,7 @@ impl Default for StorePrices {
 }
 
 impl StoreLimits {
-    /// The first field that is wrong, and why.
+    /// Returns the first invalid field, and what is wrong with it.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         let price_is_bad = |price: f64| !(price.is_finite() && price >= 0.0);
         let StorePrices { million_reads, million_writes, gigabyte_read } = self.prices;

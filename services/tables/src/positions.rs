@@ -1,4 +1,4 @@
-//! Rows by their position in the table: the order in which a scan brings them, deleted ones not counted.
+//! Finds rows by their positions: their numbers in the order of a scan, without deleted rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::{DeletedRows, FragmentInfo, Table};
 pub struct FragmentRows {
     /// The fragment's id.
     pub fragment: u32,
-    /// Offsets in it; deleted rows among them are no part of what was asked for.
+    /// The offsets of the rows. Deleted rows among them do not count.
     pub offsets: Range<u32>,
 }
 
-/// Row ranges of a Warm at most.
+/// The maximum number of row ranges of a Warm.
 pub const RANGES_MAX: usize = 1024;
 
-/// Where the rows of all these ranges are.
+/// Returns the rows of all `ranges`, by fragment.
 ///
 /// # Errors
 /// Those of [`Table::rows_at`](crate::Table::rows_at).
@@ -34,7 +34,8 @@ pub async fn rows_of(table: &dyn Table, ranges: &[RowRange]) -> Result<Vec<Fragm
     Ok(rows)
 }
 
-/// See [`Table::rows_at`](crate::Table::rows_at). `fragments` are by ascending id, as their rows come.
+/// Implements [`Table::rows_at`](crate::Table::rows_at). `fragments` must be in ascending order of their ids, which is
+/// the order of a scan.
 pub async fn rows_at<'a>(
     uri: &str,
     fragments: &[FragmentInfo],
@@ -75,7 +76,7 @@ pub async fn rows_at<'a>(
     Ok(found)
 }
 
-/// The physical offset of a fragment's live row number `live`; there is one.
+/// Returns the physical offset of a fragment's live row number `live`, which must exist.
 fn offset_of(info: &FragmentInfo, deleted: &DeletedRows, live: u64) -> u32 {
     if deleted.is_empty() {
         return live as u32;

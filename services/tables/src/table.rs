@@ -1,4 +1,4 @@
-//! Tables, and one version of one.
+//! The traits of a source of tables, and of one version of a table.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use wire::fetch::StoreUse;
 use crate::positions;
 use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows, TableUri};
 
-/// Where tables are.
+/// A source of tables.
 pub trait Tables: Send + Sync {
     /// Opens one version of a table.
     ///
     /// # Errors
-    /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND`, and those of the store.
+    /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND`, and errors of the store.
     fn open<'a>(
         &'a self,
         uri: &'a TableUri,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>>;
 
-    /// The number of the latest version of a table.
+    /// Returns the number of the latest version of a table.
     ///
     /// # Errors
-    /// `TABLE_NOT_FOUND`, and those of the store.
+    /// `TABLE_NOT_FOUND`, and errors of the store.
     fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>>;
 
-    /// Where a table really is: its URI without symbolic links. Where there are none it is the same.
+    /// Returns a table's URI with symbolic links resolved.
     ///
     /// # Errors
-    /// A path that can't be looked up.
+    /// An error if the path can't be looked up.
     fn resolve<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<TableUri, Fault>> {
         std::future::ready(Ok(uri.clone())).boxed()
     }
 
-    /// What object stores were asked for since the start.
+    /// Returns the use of object stores since the start.
     fn store_use(&self) -> StoreUse;
 
-    /// How the caches of what is known of tables are used; none where nothing is cached.
+    /// Returns the use of the caches of tables. Empty if nothing is cached.
     fn cache_use(&self) -> BoxFuture<'_, Vec<CacheUse>> {
         std::future::ready(Vec::new()).boxed()
     }
@@ -51,48 +51,49 @@ pub trait Tables: Send + Sync {
 
 /// One version of a table.
 pub trait Table: Send + Sync {
-    /// Where it is.
+    /// Returns the table's URI.
     fn uri(&self) -> &TableUri;
 
-    /// What its rows are made of: two tables that had the same URI and version one after the other differ in it.
+    /// Returns an identity of the contents. If a table is replaced by another one with the same URI and version, their
+    /// identities differ.
     fn identity(&self) -> String;
 
-    /// The columns that its rows come in.
+    /// Returns the schema of the rows.
     fn schema(&self) -> &SchemaRef;
 
-    /// Where a top-level column stands in the schema.
+    /// Returns the index of a top-level column in the schema.
     ///
     /// # Errors
     /// `COLUMN_NOT_FOUND`.
     fn column(&self, name: &str) -> Result<usize, Fault>;
 
-    /// Whether a top-level column holds blobs, of any size.
+    /// Returns whether a top-level column holds blobs, of any size.
     ///
     /// # Errors
     /// `COLUMN_NOT_FOUND`.
     fn is_blob(&self, column: &str) -> Result<bool, Fault>;
 
-    /// Its fragments, by ascending id.
+    /// Returns the fragments, in ascending order of their ids.
     fn fragments(&self) -> &[FragmentInfo];
 
-    /// Which data files hold a column in a fragment. Files never change and their names are not used twice, so equal
-    /// identities mean equal bytes, across versions too.
+    /// Returns an identity of the data files that hold a column in a fragment. Files never change and their names are
+    /// not reused, so equal identities mean equal bytes, across versions too.
     ///
     /// # Errors
     /// `ROW_NOT_FOUND` for the fragment, `COLUMN_NOT_FOUND`.
     fn file_identity(&self, fragment: u32, column: &str) -> Result<String, Fault>;
 
-    /// The deleted rows of a fragment.
+    /// Returns the deleted rows of a fragment.
     ///
     /// # Errors
-    /// `ROW_NOT_FOUND` for the fragment, and those of the store.
+    /// `ROW_NOT_FOUND` for the fragment, and errors of the store.
     fn deleted(&self, fragment: u32) -> BoxFuture<'_, Result<Arc<DeletedRows>, Fault>>;
 
-    /// The rows at the physical offsets `rows` of a fragment: exactly so many, in order, deleted ones included, with
-    /// whatever they held or nulls. Columns are top-level names, in the order wanted.
+    /// Reads the rows at the physical offsets `rows` of a fragment: all of them, in order. Deleted rows are included,
+    /// with their old values or nulls. `columns` are top-level names, in the order in which they are returned.
     ///
     /// # Errors
-    /// What does not exist, and those of the store.
+    /// Errors for a fragment, rows or columns that do not exist, and errors of the store.
     fn read_chunk<'a>(
         &'a self,
         fragment: u32,
@@ -100,22 +101,22 @@ pub trait Table: Send + Sync {
         columns: &'a [String],
     ) -> BoxFuture<'a, Result<RecordBatch, Fault>>;
 
-    /// The rows at these addresses, in the order given; an address may occur several times.
+    /// Reads the rows at `addresses`, in this order. An address may occur several times.
     ///
     /// # Errors
-    /// What does not exist, and those of the store.
+    /// Errors for rows or columns that do not exist, and errors of the store.
     fn take<'a>(
         &'a self,
         addresses: &'a [RowAddr],
         columns: &'a [String],
     ) -> BoxFuture<'a, Result<RecordBatch, Fault>>;
 
-    /// Where the rows at `positions` are, half-open and counted from 0 in the table's order, deleted ones not
-    /// counted; `u64::MAX` stands for the table's end. Reads the deletion vectors of the first and the last fragment,
-    /// where they have some.
+    /// Returns the rows at `positions`, by fragment. Positions count from 0 in the order of a scan, without deleted
+    /// rows. The end `u64::MAX` stands for the table's end. Reads the deletion vectors of the first and the last
+    /// fragment, if they have any.
     ///
     /// # Errors
-    /// `BAD_ARGUMENT` for positions that the version does not have, and those of the store.
+    /// `BAD_ARGUMENT` for positions that the version does not have, and errors of the store.
     fn rows_at(&self, positions: Range<u64>) -> BoxFuture<'_, Result<Vec<FragmentRows>, Fault>> {
         positions::rows_at(self.uri().as_str(), self.fragments(), positions, |fragment| {
             self.deleted(fragment)

@@ -1,21 +1,20 @@
-//! Names of tables: one canonical form for each, and prefixes of them.
+//! The canonical URIs of tables, and prefixes of URIs.
 //!
 //! ```text
 //! /folder/table                  a folder: absolute, without `file://`
-//! s3://bucket/path/to/table      the same for gs:// and az://
+//! s3://bucket/path/to/table      an object store: also gs:// and az://
 //! ```
 //!
-//! Caches, quotas and the names of extents are keyed by this form, so two spellings of one table must not both be
-//! accepted as they are. Nothing in a name is percent-decoded, and what a URL parser treats specially (`%`, `?`, `#`,
-//! `\`, userinfo, a port) is refused instead of being interpreted. Symbolic links are resolved elsewhere, as this crate
-//! reads no files.
+//! Caches, quotas and the names of extents use this form as their key, so each table must have only one. Nothing is
+//! percent-decoded, and parts that a URL parser treats specially (`%`, `?`, `#`, `\`, userinfo, a port) are refused
+//! instead of being interpreted. Symbolic links are resolved elsewhere, because this crate reads no files.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest URI, in bytes: the longest path that Linux takes.
+/// The maximum length of a URI, in bytes: that of a path on Linux.
 const BYTES_MAX: usize = 4096;
 
 /// A table's URI in its canonical form. Cheap to clone.
@@ -23,62 +22,62 @@ const BYTES_MAX: usize = 4096;
 #[serde(transparent)]
 pub struct TableUri(Arc<str>);
 
-/// Why a text names no table. The text itself is not repeated, because it may hold a secret.
+/// The reason why a text is not a table's URI. It does not contain the text, which may hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUri {
-    /// Nothing is there.
+    /// The text is empty or white space.
     #[error("it is empty; name a folder, or s3://, gs:// or az:// with a bucket and a path")]
     Empty,
-    /// It is longer than any path.
+    /// The text is longer than any path.
     #[error("it is longer than {BYTES_MAX} bytes")]
     Long,
-    /// A control character, or one that changes how text is shown.
+    /// The text has a control character, or one that changes how text is displayed.
     #[error("it has a control or invisible character in it; write it without")]
     Unprintable,
-    /// White space around it.
+    /// The text begins or ends with white space.
     #[error("it begins or ends with white space; remove that")]
     Space,
-    /// A scheme that isn't served.
+    /// The scheme is not supported.
     #[error(
         "its scheme is not file, s3, gs or az, in lower case; a table is at a path, or at s3://, gs:// or az://"
     )]
     Scheme,
-    /// A user name, a password or a token before the bucket.
+    /// There is a user name, a password or a token before the bucket.
     #[error("it has `@` before its path; credentials belong into the storage options")]
     Userinfo,
-    /// A query string.
+    /// There is a query string.
     #[error(
         "it has `?` in it; tables have no query strings, and tokens belong into the storage options"
     )]
     Query,
-    /// A fragment.
+    /// There is a URL fragment.
     #[error("it has `#` in it; tables have no fragments")]
     Fragment,
-    /// Something that is percent-encoded.
+    /// A part is percent-encoded.
     #[error("it has `%` in it; nothing is percent-decoded, and a table's path must do without")]
     Percent,
-    /// A backslash.
+    /// There is a backslash.
     #[error("it has `\\` in it; parts of a path are separated by `/`")]
     Backslash,
-    /// No bucket, or one of other characters than buckets have.
+    /// There is no bucket, or its name has invalid characters.
     #[error("its bucket is not made of letters, digits, `-`, `_` and `.`, and has no port")]
     Bucket,
-    /// A file URI of another machine.
+    /// A file URI names a host.
     #[error("a file:// URI continues with an absolute path, as in file:///data/table")]
     Host,
-    /// A store or a root folder without a path.
+    /// There is no path below a bucket or the root folder.
     #[error("it names a whole bucket or the root folder; add the table's path")]
     Root,
-    /// `.` or `..` as a part of its path.
+    /// The path has a part `.` or `..`.
     #[error("it has `.` or `..` as a part of its path; write the path without")]
     Dots,
-    /// Nothing between two slashes.
+    /// The path has an empty part.
     #[error("it has `//` in its path; write one `/`")]
     Slashes,
-    /// A relative path where only an absolute one says which folder is meant.
+    /// The path is relative, and must be absolute here.
     #[error("it is a relative path; write the absolute one")]
     Relative,
-    /// The working directory has no name that can be written.
+    /// The path is relative, and the working directory can't be determined or is not UTF-8.
     #[error(
         "it is a relative path, and the working directory can't be named; write the absolute one"
     )]
@@ -86,11 +85,11 @@ pub enum BadUri {
 }
 
 impl TableUri {
-    /// Canonicalises what is written in a configuration or on a command line. A relative path is one of the working
-    /// directory; it may begin with `./`.
+    /// Canonicalises a URI of a configuration or a command line. A relative path, which may begin with `./`, is
+    /// relative to the working directory.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`BadUri`] if it is not a table's URI.
     pub fn of_config(text: &str) -> Result<Self, BadUri> {
         if text.contains("://") || text.starts_with('/') || text.is_empty() {
             return Self::parse(text);
@@ -101,7 +100,7 @@ impl TableUri {
             None if text == "." => "",
             None => text,
         };
-        // A scheme without its slashes: `s3:bucket`. A folder of that name can be written as `./s3:bucket`.
+        // A scheme lacks its slashes: `s3:bucket`. A folder with such a name can be written as `./s3:bucket`.
         let first = text.split('/').next().unwrap_or_default();
         if first.contains(':') {
             return Err(BadUri::Scheme);
@@ -111,14 +110,14 @@ impl TableUri {
         Self::parse(&format!("{}/{relative}", folder.trim_end_matches('/')))
     }
 
-    /// Canonicalises an absolute path, `file://` with one, or the URI of a store. One slash may be at the end.
+    /// Canonicalises an absolute path, a `file://` URI, or the URI of an object store. It may end in one slash.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`BadUri`] if it is not a table's URI.
     pub fn parse(text: &str) -> Result<Self, BadUri> {
         check_characters(text)?;
         let text = text.strip_suffix('/').unwrap_or(text);
-        // Also where a slash stood after it.
+        // There may be white space before the slash at the end.
         if text.trim_end() != text {
             return Err(BadUri::Space);
         }
@@ -143,22 +142,22 @@ impl TableUri {
         Ok(Self(format!("{before}{path}").into()))
     }
 
-    /// Takes what came over the network, which has to be canonical already: `None` if it isn't.
+    /// Checks a URI received over the network. Returns `None` if it is not canonical.
     pub fn of_wire(text: &str) -> Option<Self> {
         Self::parse(text).ok().filter(|uri| uri.as_str() == text)
     }
 
-    /// As text.
+    /// Returns the URI as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The path of a folder; `None` for a table in an object store.
+    /// Returns the folder's path. Returns `None` for a table in an object store.
     pub fn folder(&self) -> Option<&std::path::Path> {
         self.0.starts_with('/').then(|| std::path::Path::new(&*self.0))
     }
 
-    /// The last part of its path.
+    /// Returns the last part of the path.
     pub fn last_part(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
@@ -176,20 +175,20 @@ impl fmt::Display for TableUri {
     }
 }
 
-/// One table, or all tables below a place.
+/// One table, or all tables below a folder or bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UriPrefix {
-    /// This table.
+    /// One table.
     Table(TableUri),
-    /// Whatever is below this: the text ends in `/`. A bucket may be named as a whole, the root folder may not.
+    /// All tables below this prefix, which ends in `/`. It may be a whole bucket, but not the root folder.
     Below(Arc<str>),
 }
 
 impl UriPrefix {
-    /// Reads an entry of a configuration: a table's URI, or a prefix that ends in `/`.
+    /// Parses an entry of a configuration: a table's URI, or a prefix that ends in `/`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`BadUri`] if it is neither.
     pub fn of_config(text: &str) -> Result<Self, BadUri> {
         if !text.ends_with('/') {
             return TableUri::of_config(text).map(Self::Table);
@@ -200,18 +199,18 @@ impl UriPrefix {
                 Err(BadUri::Root)
             }
             Err(BadUri::Root) if text.ends_with("//") => Err(BadUri::Slashes),
-            // `s3://bucket/`.
+            // The prefix is a whole bucket: `s3://bucket/`.
             Err(BadUri::Root) => Ok(Self::Below(text.into())),
             Err(error) => Err(error),
         }
     }
 
-    /// All that is below a table's own folder.
+    /// Returns the prefix of everything below a table's own folder.
     pub fn below(uri: &TableUri) -> Self {
         Self::Below(format!("{uri}/").into())
     }
 
-    /// Whether a table is meant by it.
+    /// Returns whether the prefix includes a table.
     pub fn covers(&self, uri: &TableUri) -> bool {
         match self {
             Self::Table(table) => table == uri,
@@ -219,7 +218,7 @@ impl UriPrefix {
         }
     }
 
-    /// As text.
+    /// Returns the prefix as text.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Table(table) => table.as_str(),
@@ -249,10 +248,10 @@ impl Serialize for UriPrefix {
     }
 }
 
-/// Characters of a text that are shown at most.
+/// The maximum number of characters of a text in a message.
 const SHOWN_MAX: usize = 120;
 
-/// A text as it may stand in a message: without what may be a secret (before `@`, after `?` or `#`), control
+/// Returns a text for use in a message: without parts that may be secret (before `@`, after `?` or `#`), with control
 /// characters escaped, and shortened.
 pub fn shown(text: &str) -> String {
     let end = text.find(['?', '#']).unwrap_or(text.len());
@@ -285,12 +284,12 @@ fn escaped(character: char) -> impl Iterator<Item = char> {
     escape.into_iter().flatten().chain(plain)
 }
 
-/// Whether a character could forge a line of a log, or hide what a name is.
+/// Returns whether a character could forge a log line, or change how a name is displayed.
 fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            // Marks and overrides of direction, joiners, separators of lines, and the byte order mark.
+            // Direction marks and overrides, joiners, line separators, and the byte order mark.
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
         )
 }
@@ -302,7 +301,7 @@ fn check_characters(text: &str) -> Result<(), BadUri> {
     if text.len() > BYTES_MAX {
         return Err(BadUri::Long);
     }
-    // The most telling fault first: a URI with a token has a `?`, and mostly a `%` too.
+    // Report the most helpful error first: a URI with a token has a `?`, and usually a `%` too.
     let authority = text.split_once("://").map_or("", |(_, rest)| rest);
     if authority.split('/').next().is_some_and(|authority| authority.contains('@')) {
         return Err(BadUri::Userinfo);
@@ -327,15 +326,15 @@ fn check_characters(text: &str) -> Result<(), BadUri> {
 }
 
 fn check_bucket(bucket: &str) -> Result<(), BadUri> {
-    let is_one = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let begins = bucket.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    match begins && bucket.bytes().all(is_one) && !bucket.contains("..") {
+    match begins && bucket.bytes().all(is_valid) && !bucket.contains("..") {
         true => Ok(()),
         false => Err(BadUri::Bucket),
     }
 }
 
-/// `path` is empty, or begins with `/`.
+/// Checks the parts of `path`, which is empty or begins with `/`.
 fn check_path(path: &str) -> Result<(), BadUri> {
     let Some(parts) = path.strip_prefix('/') else { return Err(BadUri::Root) };
     if parts.is_empty() {

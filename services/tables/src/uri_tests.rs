@@ -30,7 +30,7 @@ fn each_table_has_one_form() {
 }
 
 #[test]
-fn a_text_that_names_no_table_is_refused_with_what_is_wrong() {
+fn errors_say_why_a_text_is_not_a_table() {
     for (text, error) in [
         ("", BadUri::Empty),
         (" \t", BadUri::Empty),
@@ -95,7 +95,7 @@ fn only_the_canonical_form_is_taken_from_the_network() {
 }
 
 #[test]
-fn a_prefix_covers_what_is_below_it_and_a_table_itself_alone() {
+fn a_prefix_covers_what_is_below_it_and_a_table_only_itself() {
     let covers = |prefix: &str, uri: &str| {
         UriPrefix::of_config(prefix).unwrap().covers(&TableUri::parse(uri).unwrap())
     };
@@ -121,7 +121,7 @@ fn a_prefix_covers_what_is_below_it_and_a_table_itself_alone() {
 }
 
 #[test]
-fn what_is_shown_hides_secrets_and_escapes_what_would_forge_a_line() {
+fn shown_texts_hide_secrets_and_escape_control_characters() {
     for (text, is) in [
         ("s3://b/t", "s3://b/t"),
         ("s3://key:se/cr@et@b/t", "s3://***@b/t"),
@@ -135,7 +135,7 @@ fn what_is_shown_hides_secrets_and_escapes_what_would_forge_a_line() {
     assert_eq!(shown(&"x".repeat(4000)).chars().count(), SHOWN_MAX + 1);
 }
 
-/// What spellings are made of: those that mean the same to one reader or another, and plain parts.
+/// The pieces of which the fuzzer makes URIs: pieces that a parser may interpret specially, and plain parts.
 const PIECES: [&str; 34] = [
     "/",
     "/",
@@ -173,7 +173,7 @@ const PIECES: [&str; 34] = [
     "é",
 ];
 
-/// Where Lance opens a text, by its own rules (`uri_to_url`, then the decoded path): scheme, host and parts.
+/// Returns what Lance opens for a text by its own rules (`uri_to_url`, then the decoded path): scheme, host and parts.
 fn opened(text: &str) -> Option<(String, String, Vec<Vec<u8>>)> {
     let url = match Url::parse(text) {
         Ok(url) => url,
@@ -218,7 +218,7 @@ fn spelling(rng: &mut StdRng) -> String {
 }
 
 #[test]
-fn fuzz_two_spellings_of_one_place_are_one_uri() {
+fn fuzz_each_table_has_one_canonical_uri() {
     let mut accepted = 0;
     fuzz::cases("two spellings of one place", 40_000, |rng| {
         let text = spelling(rng);
@@ -230,11 +230,11 @@ fn fuzz_two_spellings_of_one_place_are_one_uri() {
         let path = uri.as_str().split_once("://").map_or(&uri.as_str()[1..], |(_, path)| path);
         assert!(path.split('/').all(is_plain), "{text:?}: {uri}");
         assert!(!uri.as_str().contains(['%', '?', '#', '\\', '\n']), "{text:?}: {uri}");
-        // It opens what the text opens, and another canonical form opens something else: the form can be read off the
-        // place.
-        let place = opened(uri.as_str()).unwrap();
-        assert_eq!(opened(&text).unwrap(), place, "{text:?}: {uri}");
-        let (scheme, host, parts) = place;
+        // The URI opens what the text opens. No other canonical URI opens the same, because the URI follows from what
+        // is opened.
+        let target = opened(uri.as_str()).unwrap();
+        assert_eq!(opened(&text).unwrap(), target, "{text:?}: {uri}");
+        let (scheme, host, parts) = target;
         let parts: Vec<_> = parts.iter().map(|part| String::from_utf8_lossy(part)).collect();
         let before = if scheme == "file" { String::new() } else { format!("{scheme}://{host}") };
         assert_eq!(uri.as_str(), format!("{before}/{}", parts.join("/")), "{text:?}");

@@ -21,7 +21,7 @@ mod trace;
 pub use config::{LogFormat, TelemetryConfig};
 pub use error::TelemetryError;
 pub use metrics::{
-    Buckets, Histogram, Kind, Metric, PROCESS_METRICS, Samples, Scale, Source, TLS_METRICS,
+    Buckets, Histogram, Metric, MetricKind, PROCESS_METRICS, Samples, Scale, Source, TLS_METRICS,
     Telemetry, Value, process_samples, table, tls_samples,
 };
 pub use resource::Identity;

@@ -1,7 +1,7 @@
-//! What comes with a request, counted until its messages are whole and done with.
+//! The body of a request, counted as it arrives until its messages have been processed.
 //!
-//! HTTP/2's windows bound what nobody has read; tonic reads at once, into a message that may come for as long as its
-//! sender likes. So what has arrived of messages counts.
+//! HTTP/2's windows bound only bytes that have not been read. tonic reads at once, into a message whose sender may take
+//! as long as it likes. So the arrived part of each message is counted.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,9 +15,9 @@ use wire::{Fault, Reason};
 
 use crate::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory};
-use crate::waiting::{StreamRoom, Waits};
+use crate::waiting::{StreamRoom, WaitingStream};
 
-/// What gRPC puts before each message: a flag, and its length.
+/// The length of gRPC's prefix of each message: a flag and the message's length.
 const PREFIX_BYTES: usize = 5;
 
 /// The body of a request, counted as it arrives.
@@ -28,44 +28,44 @@ pub struct RequestBody<B> {
     holder: Arc<Holder>,
     message_bytes_max: usize,
     is_talk: bool,
-    /// Until the request is whole.
-    waits: Option<Waits>,
+    /// `Some` until the request is complete.
+    waits: Option<WaitingStream>,
 }
 
-/// Bytes of messages that have arrived and are not done with. In a request's extensions, for services that take
-/// several messages of one request. Dropped with the request, it gives back all that is left.
+/// The bytes of messages that have arrived and have not been processed. It is in a request's extensions, for services
+/// that take several messages of one request. It gives back all remaining bytes when it is dropped with the request.
 ///
-/// Its holders are on one thread: nobody waits for the lock, which is there because bodies must be `Send`.
+/// All clones are on one thread, so the lock is never contended. It is there because bodies must be `Send`.
 #[derive(Clone, Default)]
 pub struct Arriving(Arc<Mutex<Unfinished>>);
 
 #[derive(Default)]
 struct Unfinished {
-    /// Of messages that are not whole yet: its sender can make them move.
+    /// The bytes of incomplete messages, which wait for their sender.
     held: HeldBytes,
-    /// Of those that wait for the node.
-    whole: HeldBytes,
+    /// The bytes of complete messages, which wait for the node.
+    complete: HeldBytes,
     lengths: Lengths,
 }
 
-/// Where messages end, by what is on the wire: what a newer client adds to them counts too.
+/// Finds the ends of messages by their lengths on the wire. So fields that only a newer client knows count too.
 #[derive(Default)]
 struct Lengths {
-    /// Of the next message, as far as its prefix has come.
+    /// The part of the next message's prefix that has arrived.
     prefix: Vec<u8>,
-    /// What is still to come of the message whose prefix was whole last.
+    /// The number of bytes of the current message that have not arrived.
     left: usize,
-    /// Of messages that have begun and were not taken yet, prefixes included.
+    /// The lengths of messages that have begun and were not taken yet, including prefixes.
     begun: VecDeque<u64>,
 }
 
 impl Lengths {
-    /// Whether all messages that have begun are whole.
+    /// Returns whether all messages that have begun are complete.
     fn is_between(&self) -> bool {
         self.left == 0 && self.prefix.is_empty()
     }
 
-    /// Counts `data`; `Err` is the length of a message above `bytes_max`.
+    /// Processes arrived `data`. Returns the length of a message above `bytes_max` as an error.
     fn arrived(&mut self, mut data: &[u8], bytes_max: usize) -> Result<(), usize> {
         while !data.is_empty() {
             let here = self.left.min(data.len());
@@ -91,8 +91,8 @@ impl Lengths {
 }
 
 impl<B: http_body::Body> RequestBody<B> {
-    /// Counts `inner` in `memory`, for `holder`. A message of more than `message_bytes_max` is refused when its length
-    /// is known. Returns the body, and what has arrived of it.
+    /// Counts the bytes of `inner` in `memory`, for `holder`. A message of more than `message_bytes_max` is refused as
+    /// soon as its length is known. Returns the body, and the account of its arrived bytes.
     pub fn new(
         inner: B,
         memory: &Arc<TrafficMemory>,
@@ -114,60 +114,61 @@ impl<B: http_body::Body> RequestBody<B> {
         (body, arriving)
     }
 
-    /// The same as a part of a stream that has `room`, which it may lose until the request is whole. `is_talk` where
-    /// messages may come for as long as the caller likes.
+    /// Makes the body part of a stream that has `room`. The stream may lose its memory until the request is complete.
+    /// `is_talk` is whether the caller may send messages for as long as it likes.
     pub fn in_room(mut self, room: &Arc<StreamRoom>, is_talk: bool) -> Self {
         self.is_talk = is_talk;
         if !self.inner.is_end_stream() {
-            self.waits = Some(Waits::new(room, &self.holder, is_talk));
+            self.waits = Some(WaitingStream::new(room, &self.holder, is_talk));
         }
         self
     }
 
     fn arrived(&self, data: &[u8]) -> Result<(), Status> {
         let mut unfinished = self.arriving.unfinished();
-        let own = unfinished.held.bytes() + unfinished.whole.bytes();
+        let own = unfinished.held.bytes() + unfinished.complete.bytes();
         let Some(more) = self.memory.hold(data.len() as u64, own) else {
             self.memory.count_refused();
             let what = "others' requests hold all memory for them; try again later";
             return Err(Fault::new(Reason::Overloaded, what).into());
         };
         let held = std::mem::take(&mut unfinished.held);
-        unfinished.held = held.and(more.of(&self.holder));
+        unfinished.held = held.and(more.held_by(&self.holder));
         unfinished.lengths.arrived(data, self.message_bytes_max).map_err(|bytes| {
             let max = self.message_bytes_max;
             let what = format!("a message of {bytes} bytes; at most {max} are taken by this call");
             Status::from(Fault::new(Reason::BadArgument, what))
         })?;
-        // Calls of one message begin when the request ends; others with each message.
+        // A call with one message begins when its request has ended. A talk goes on with each complete message.
         if self.is_talk && unfinished.lengths.is_between() {
-            unfinished.let_go();
+            unfinished.complete();
         }
         Ok(())
     }
 
-    /// All has come: what is held waits for the node, not for its caller.
+    /// The request is complete. Its bytes now wait for the node, not for the caller.
     fn ended(&mut self) {
         self.waits = None;
-        self.arriving.unfinished().let_go();
+        self.arriving.unfinished().complete();
     }
 }
 
 impl Unfinished {
-    fn let_go(&mut self) {
-        let (whole, held) = (std::mem::take(&mut self.whole), std::mem::take(&mut self.held));
-        self.whole = whole.and(held.let_go());
+    /// Moves all bytes to the complete messages. They no longer count as the connection's.
+    fn complete(&mut self) {
+        let (complete, held) = (std::mem::take(&mut self.complete), std::mem::take(&mut self.held));
+        self.complete = complete.and(held.without_holder());
     }
 }
 
 impl Arriving {
-    /// The oldest message is done with: its bytes are given back.
+    /// Gives back the bytes of the oldest message, which has been processed.
     pub fn taken(&self) {
         let mut unfinished = self.unfinished();
         let bytes = unfinished.lengths.begun.pop_front().unwrap_or(0);
-        let of_whole = bytes.min(unfinished.whole.bytes());
-        unfinished.whole.shrink(of_whole);
-        unfinished.held.shrink(bytes - of_whole);
+        let of_complete = bytes.min(unfinished.complete.bytes());
+        unfinished.complete.shrink(of_complete);
+        unfinished.held.shrink(bytes - of_complete);
     }
 
     fn unfinished(&self) -> MutexGuard<'_, Unfinished> {
@@ -187,7 +188,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(lost) = self.waits.as_ref().and_then(Waits::lost) {
+        if let Some(lost) = self.waits.as_ref().and_then(WaitingStream::lost) {
             self.waits = None;
             return Poll::Ready(Some(Err(lost)));
         }
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_end_where_the_wire_says_however_they_are_cut() {
+    fn messages_end_by_their_lengths_however_they_are_cut() {
         let mut wire = Vec::new();
         let sizes = [0, 3, 300, 0, 70_000];
         for size in sizes {
@@ -245,11 +246,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_arrives_counts_until_its_message_is_taken_or_dropped() {
+    async fn arrived_bytes_count_until_their_message_is_taken_or_dropped() {
         let (memory, holder) = (TrafficMemory::new(20), Arc::new(Holder::default()));
         let other = memory.hold(5, 0).unwrap();
         let of = |bytes: &'static [u8]| Full::new(Bytes::from_static(bytes));
-        // Its sender has not said that this is all.
+        // The request has not ended.
         let unended = of(b"\0\0\0\0\x03abc").with_trailers(std::future::pending());
         let (mut body, arriving) = RequestBody::new(unended, &memory, &holder, 3);
         body.frame().await.unwrap().unwrap();
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_whole_is_no_stalled_one_however_long_it_waits() {
+    async fn a_complete_request_is_never_stalled() {
         let (memory, holder) = (TrafficMemory::new(256 << 10), Arc::new(Holder::default()));
         memory.watch(&holder);
         let len = 128 << 10;
@@ -279,14 +280,14 @@ mod tests {
         body.frame().await.unwrap().unwrap();
         let held = (PREFIX_BYTES + len) as u64;
         assert_eq!((memory.used(), holder.bytes()), (held, 0));
-        // It waits for a permit, or a slow store.
+        // The request waits for the node, such as for a permit or a slow store.
         tokio::time::advance(std::time::Duration::from_secs(10)).await;
         assert!(memory.hold(128 << 10, 0).is_none());
         let ended = tokio::time::timeout(std::time::Duration::from_millis(1), holder.ended()).await;
-        assert!(ended.is_err(), "an honest caller's connection");
+        assert!(ended.is_err(), "the connection is not ended");
         drop((body, arriving));
         assert_eq!(memory.used(), 0);
-        // The same of a call of many messages, each of which is whole.
+        // The same holds for each complete message of a call with many messages.
         let room = memory.open_stream(0).unwrap();
         let unended = whole.with_trailers(std::future::pending());
         let (body, arriving) = RequestBody::new(unended, &memory, &holder, len);

@@ -1,4 +1,4 @@
-//! What one connection holds, and whether it moves.
+//! The memory that one connection holds, and whether the connection makes progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,18 +9,18 @@ use tokio::time::Instant;
 
 use crate::waiting::WaitingStreams;
 
-/// A connection whose requests and replies have not moved for this long loses them when others need the room. Shorter
-/// than the retries of a client that is refused; longer than the pauses of a reader that is only slow.
+/// A connection whose requests and replies have made no progress for this long is ended when others need its memory.
+/// This is shorter than the time for which a refused client retries, and longer than the pauses of a slow reader.
 pub const STALLED_AFTER: Duration = Duration::from_secs(2);
 
-/// One connection's part of a core's memory.
+/// The account of one connection's part of a core's memory.
 #[derive(Debug)]
 pub struct Holder {
     began: Instant,
-    /// Bytes of requests that arrive and of replies that leave. What waits for the node itself is not the caller's to
-    /// move.
+    /// The bytes of requests in arrival and of replies being sent. Complete requests are not included, because they
+    /// wait for the node and not for the caller.
     bytes: AtomicU64,
-    /// When a part of a request or a reply moved last, in milliseconds since `began`.
+    /// The time of the last progress of a request or reply, in milliseconds since `began`.
     moved_ms: AtomicU64,
     ended: Notify,
     waiting: Mutex<WaitingStreams>,
@@ -39,7 +39,7 @@ impl Default for Holder {
 }
 
 impl Holder {
-    /// Bytes of requests that arrive and of replies that leave now.
+    /// Returns the bytes of requests in arrival and of replies being sent.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -48,13 +48,13 @@ impl Holder {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the connection is to be closed because it stalled while others needed its memory.
+    /// Waits until the connection must be closed because it stalled while others needed its memory.
     pub async fn ended(&self) {
         self.ended.notified().await;
     }
 
     pub(crate) fn add(&self, bytes: u64) {
-        // The clock of a connection that held nothing starts now.
+        // The time of a connection that held nothing starts now.
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.moved();
         }

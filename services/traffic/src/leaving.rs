@@ -1,7 +1,8 @@
-//! What is sent for a request, counted until its last byte has left.
+//! The body of a response, counted until its last byte has been sent.
 //!
-//! HTTP/2 takes one frame of a body at a time, and keeps it until the reader has room. A large message is therefore
-//! handed over in parts: those that have left are given back, and show that the reader reads.
+//! HTTP/2 takes one frame of a body at a time, and keeps it until the reader has room. So a large message is handed
+//! over in parts. The memory of each part is given back once it has been sent, which also shows that the reader makes
+//! progress.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,20 +18,20 @@ use wire::{Fault, Reason};
 use crate::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory};
 
-/// Bytes of a reply that are handed to HTTP/2 at once.
+/// The maximum number of bytes of a reply that HTTP/2 gets in one part.
 const PART_BYTES: usize = 256 << 10;
 
-/// In the extensions of a response whose body counts its bytes itself.
+/// An extension of a response. It says that the body counts its bytes itself.
 #[derive(Clone, Copy, Debug)]
 pub struct IsCounted;
 
-/// The body of a response, counted until it has left. Keeps `R`, what the request takes, until then.
+/// The body of a response, counted until it has been sent. Until then it keeps `R`, the resources of the request.
 pub struct ReplyBody<R> {
     inner: Body,
     memory: Arc<TrafficMemory>,
     holder: Arc<Holder>,
     is_counted: bool,
-    /// What is left of a message.
+    /// The rest of the current message.
     rest: Bytes,
     held: HeldBytes,
     has_ended: bool,
@@ -38,7 +39,7 @@ pub struct ReplyBody<R> {
 }
 
 impl<R> ReplyBody<R> {
-    /// Counts `inner` in `memory`, for `holder`, unless it does so itself (`is_counted`).
+    /// Counts the bytes of `inner` in `memory`, for `holder`, unless `inner` does so itself (`is_counted`).
     pub fn new(
         inner: Body,
         memory: &Arc<TrafficMemory>,
@@ -63,7 +64,7 @@ impl<R> ReplyBody<R> {
         Some(Frame::data(held.with(part)))
     }
 
-    /// Ends the reply with a status instead of the rest of it.
+    /// Ends the reply early, with `status` in its trailers.
     fn end(&mut self, status: Status) -> Result<Frame<Bytes>, Status> {
         self.has_ended = true;
         let mut trailers = HeaderMap::new();
@@ -94,7 +95,7 @@ impl<R: Unpin> http_body::Body for ReplyBody<R> {
             Some(Ok(Ok(data))) if data.is_empty() => Poll::Ready(Some(Ok(Frame::data(data)))),
             Some(Ok(Ok(data))) => match self.memory.hold(data.len() as u64, 0) {
                 Some(held) => {
-                    self.held = held.of(&self.holder);
+                    self.held = held.held_by(&self.holder);
                     self.rest = data;
                     Poll::Ready(self.next_part().map(Ok))
                 }
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reply_counts_until_each_of_its_parts_has_left() {
+    async fn a_reply_counts_until_its_parts_have_been_sent() {
         let len = 2 * PART_BYTES + 3;
         let (memory, holder) = (TrafficMemory::new(len as u64 + 1), Arc::new(Holder::default()));
         let reply = || Body::new(Full::new(Bytes::from(vec![7; len])));
@@ -134,7 +135,7 @@ mod tests {
         for expected in [PART_BYTES, PART_BYTES, 3] {
             let part = body.frame().await.unwrap().unwrap().into_data().unwrap();
             assert_eq!(part.len(), expected);
-            assert_eq!(holder.bytes(), len as u64, "none has left");
+            assert_eq!(holder.bytes(), len as u64, "no part has been sent");
             parts.push(part);
         }
         assert!(body.is_end_stream() && body.frame().await.is_none());
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_counts_itself_passes_as_it_is() {
+    async fn a_body_that_counts_itself_is_not_changed() {
         let (memory, holder) = (TrafficMemory::new(1), Arc::new(Holder::default()));
         let inner = Body::new(Full::new(Bytes::from(vec![7; 2 * PART_BYTES])));
         let mut body = ReplyBody::new(inner, &memory, &holder, true, ());

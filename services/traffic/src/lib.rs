@@ -1,15 +1,17 @@
-//! Memory that callers can make a core hold, counted and bounded.
+//! Counts and bounds the memory that callers can make a core hold.
 //!
 //! Each core has one [`TrafficMemory`]. Connections, requests and streams take from it when they begin, request bytes
-//! as they arrive ([`RequestBody`]), and replies until their last byte has left ([`ReplyBody`]). What finds no room is
-//! refused with `OVERLOADED`.
+//! as they arrive ([`RequestBody`]), and replies until their last byte has been sent ([`ReplyBody`]). Requests and
+//! replies that do not fit are refused with `OVERLOADED`.
 //!
-//! Invariants: bytes are counted before they are kept, and given back when what they were counted for is dropped. A
-//! caller that stops reading or writing cannot keep what it holds while others are refused: its connection is ended
-//! ([`Holder`]). A stream whose request does not come loses its room to newcomers ([`StreamRoom`]).
+//! Invariants:
+//! - Bytes are counted before they are kept, and given back when the data is dropped.
+//! - A caller that stops reading or writing can't keep its memory while others are refused: its connection is ended
+//!   ([`Holder`]).
+//! - A stream whose request does not arrive loses its memory to new streams ([`StreamRoom`]).
 //!
-//! Not counted: what the kernel buffers for a socket, and the bytes that wait within HTTP/2's window of a connection.
-//! The window is part of what each connection is charged ([`connection_bytes`]).
+//! Kernel buffers of sockets are not counted. The bytes in HTTP/2's window of a connection are not counted either, but
+//! each connection is charged for a full window ([`connection_bytes`]).
 
 mod arriving;
 mod holder;

@@ -1,7 +1,7 @@
-//! Streams that wait for the rest of their requests, and lose their room when newcomers need it.
+//! Streams that wait for the rest of their requests, and lose their memory when new streams need it.
 //!
-//! What a stream takes by being there is little, but streams cost their opener next to nothing. One whose request is
-//! whole is at work, and keeps its room; one that waits for its caller keeps it for as long as nobody else needs it.
+//! An open stream takes little memory, but opening one costs its caller next to nothing. A stream whose request is
+//! complete is being worked on, and keeps its memory. A stream that waits for its caller keeps it until others need it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,32 +15,35 @@ use wire::{Fault, Reason};
 use crate::holder::Holder;
 use crate::memory::HeldBytes;
 
-/// So many waiting streams of one connection are never ended for others. Query nodes have two streams to an I/O node
-/// from each core; an address that has half of all connections holds less than half of the room for streams this way.
+/// The number of waiting streams of one connection that are never ended for others. A query node has two streams to an
+/// I/O node from each core. An address with half of all connections can thus hold less than half of the memory for
+/// streams.
 pub const WAITING_KEPT: usize = 8;
 
-/// How long a request may take to arrive. The largest that are usual, of 4 MiB, arrive over 1 Mbit/s.
+/// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// What one stream takes by being there, until its reply has left or its connection loses it.
+/// The memory of one open stream. The stream holds it until its reply has been sent, or until it loses it to others.
 #[derive(Debug)]
 pub struct StreamRoom {
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<RoomState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RoomState {
     held: HeldBytes,
-    lost: Option<Loss>,
+    lost: Option<LossReason>,
+    /// Wakes the task that reads the stream's request.
     reader: Option<Waker>,
 }
 
+/// The reason why a stream lost its memory.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
-    /// Others needed its room.
+enum LossReason {
+    /// Other streams needed it.
     Others,
-    /// Its request took too long to arrive.
+    /// The request took too long to arrive.
     Late,
 }
 
@@ -48,12 +51,13 @@ enum Loss {
 #[derive(Debug, Default)]
 pub(crate) struct WaitingStreams {
     next: u64,
+    /// By number: whether the caller may take as long as it likes, and the stream's memory.
     all: BTreeMap<u64, (bool, Weak<StreamRoom>)>,
 }
 
-/// A stream that waits for its caller, until this is dropped.
+/// A stream that waits for its caller. It stops waiting when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Waits {
+pub(crate) struct WaitingStream {
     room: Arc<StreamRoom>,
     holder: Arc<Holder>,
     number: u64,
@@ -61,16 +65,16 @@ pub(crate) struct Waits {
 
 impl StreamRoom {
     pub(crate) fn new(held: HeldBytes) -> Arc<Self> {
-        let state = State { held, lost: None, reader: None };
+        let state = RoomState { held, lost: None, reader: None };
         Arc::new(Self { began: Instant::now(), state: state.into() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RoomState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives its room back now; who reads its request ends it.
-    fn lose(&self, loss: Loss) {
+    /// Gives the memory back, and wakes the reader of the request, which ends the stream.
+    fn lose(&self, loss: LossReason) {
         let mut state = self.state();
         state.lost = Some(loss);
         let (held, reader) = (std::mem::take(&mut state.held), state.reader.take());
@@ -82,8 +86,8 @@ impl StreamRoom {
     }
 }
 
-impl Waits {
-    /// `is_talk` where its caller may send messages for as long as it likes.
+impl WaitingStream {
+    /// Adds a waiting stream. `is_talk` is whether its caller may send messages for as long as it likes.
     pub(crate) fn new(room: &Arc<StreamRoom>, holder: &Arc<Holder>, is_talk: bool) -> Self {
         let mut waiting = holder.waiting();
         let number = waiting.next;
@@ -93,23 +97,23 @@ impl Waits {
         Self { room: Arc::clone(room), holder: Arc::clone(holder), number }
     }
 
-    /// Why the stream is to end, if it has lost its room.
+    /// Returns the status that ends the stream, if it has lost its memory.
     pub(crate) fn lost(&self) -> Option<Status> {
         let lost = self.room.state().lost?;
         let fault = match lost {
-            Loss::Others => Fault::new(
+            LossReason::Others => Fault::new(
                 Reason::Overloaded,
-                "the stream waited for its request while others needed its room; try again later",
+                "the stream waited for its request while others needed its memory; try again later",
             ),
-            Loss::Late => Fault::new(
+            LossReason::Late => Fault::new(
                 Reason::DeadlineExceeded,
-                format!("the request was not whole after {} s", ARRIVAL_MAX.as_secs()),
+                format!("the request was not complete after {} s", ARRIVAL_MAX.as_secs()),
             ),
         };
         Some(fault.into())
     }
 
-    /// Has `cx` woken when the room is lost.
+    /// Wakes the task of `cx` when the stream loses its memory.
     pub(crate) fn listen(&self, cx: &Context<'_>) {
         let mut state = self.room.state();
         match &mut state.reader {
@@ -119,7 +123,7 @@ impl Waits {
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitingStream {
     fn drop(&mut self) {
         self.holder.waiting().all.remove(&self.number);
     }
@@ -130,22 +134,22 @@ impl WaitingStreams {
         self.all.len()
     }
 
-    /// The one that has waited longest has no room any more.
+    /// Removes the stream that has waited for longest.
     pub(crate) fn take_oldest(&mut self) -> Option<Lost> {
         self.all
             .pop_first()
             .and_then(|(_, (_, room))| room.upgrade())
-            .map(|it| Lost(it, Loss::Others))
+            .map(|it| Lost(it, LossReason::Others))
     }
 
-    /// Those whose requests are late.
+    /// Removes the streams whose requests have not arrived in time.
     pub(crate) fn take_late(&mut self) -> Vec<Lost> {
         let mut late = Vec::new();
         self.all.retain(|_, (is_talk, room)| {
             let Some(room) = room.upgrade() else { return false };
             let is_late = !*is_talk && room.began.elapsed() >= ARRIVAL_MAX;
             if is_late {
-                late.push(Lost(room, Loss::Late));
+                late.push(Lost(room, LossReason::Late));
             }
             !is_late
         });
@@ -153,8 +157,8 @@ impl WaitingStreams {
     }
 }
 
-/// A stream that is to lose its room, once no lock is held.
-pub(crate) struct Lost(Arc<StreamRoom>, Loss);
+/// A stream that is to lose its memory. Call [`end`](Self::end) when no lock is held.
+pub(crate) struct Lost(Arc<StreamRoom>, LossReason);
 
 impl Lost {
     pub(crate) fn end(self) {
@@ -169,23 +173,23 @@ mod tests {
 
     const STREAM: u64 = 16 << 10;
 
-    /// `count` streams that wait; what they have is dropped with them.
+    /// Opens `count` waiting streams.
     fn waiting(
         memory: &Arc<TrafficMemory>,
         holder: &Arc<Holder>,
         count: usize,
-    ) -> Vec<(Arc<StreamRoom>, Waits)> {
+    ) -> Vec<(Arc<StreamRoom>, WaitingStream)> {
         let stream = |_| {
             let room = memory.open_stream(STREAM)?;
-            let waits = Waits::new(&room, holder, true);
+            let waits = WaitingStream::new(&room, holder, true);
             Some((room, waits))
         };
         (0..count).filter_map(stream).collect()
     }
 
     #[test]
-    fn newcomers_have_the_room_of_the_connection_with_most_waiting_streams() {
-        // Room for 64 streams.
+    fn new_streams_get_memory_of_the_connection_with_most_waiting_streams() {
+        // Streams may have half of the memory, which is enough for 64.
         let memory = TrafficMemory::new(2 << 20);
         let holders = [(); 2].map(|()| Arc::new(Holder::default()));
         holders.iter().for_each(|holder| memory.watch(holder));
@@ -196,22 +200,22 @@ mod tests {
         assert_eq!(memory.used(), 1 << 20);
         assert!(few.iter().all(|(_, waits)| waits.lost().is_none()));
         let lost: Vec<_> = many.iter().map(|(_, waits)| waits.lost().is_some()).collect();
-        assert_eq!(lost, [vec![true; 48], vec![false; WAITING_KEPT]].concat(), "the oldest");
-        assert!(memory.open_stream(STREAM).is_none(), "no connection has more than it may keep");
-        assert!(many[0].1.lost().unwrap().message().contains("others needed its room"));
+        assert_eq!(lost, [vec![true; 48], vec![false; WAITING_KEPT]].concat(), "the oldest ones");
+        assert!(memory.open_stream(STREAM).is_none(), "no connection has more than it keeps");
+        assert!(many[0].1.lost().unwrap().message().contains("others needed its memory"));
         drop((few, many, working));
         assert_eq!(memory.used(), 0);
         assert_eq!(holders.map(|holder| holder.waiting().count()), [0, 0]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_does_not_arrive_is_late_and_a_talk_is_not() {
+    async fn a_request_that_does_not_arrive_is_late_unless_it_is_a_talk() {
         let memory = TrafficMemory::new(2 << 20);
         let holder = Arc::new(Holder::default());
         memory.watch(&holder);
         let rooms = [(); 2].map(|()| memory.open_stream(STREAM).unwrap());
-        let [one, talk] =
-            [(0, false), (1, true)].map(|(at, is_talk)| Waits::new(&rooms[at], &holder, is_talk));
+        let wait = |(at, is_talk): (usize, bool)| WaitingStream::new(&rooms[at], &holder, is_talk);
+        let [one, talk] = [(0, false), (1, true)].map(wait);
         tokio::time::advance(ARRIVAL_MAX - Duration::from_secs(1)).await;
         memory.end_late();
         assert!(one.lost().is_none());

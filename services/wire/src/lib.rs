@@ -3,26 +3,26 @@
 //! Each node validates messages into domain types once, at its edge. This crate does not know how requests are served.
 
 mod arrow_batch;
+mod buffer_pool;
 mod codec;
 mod deadline;
 mod fault;
 mod parent_span;
 mod pieces;
-mod received;
+mod response_decoder;
 mod row_stream;
 mod schema;
-mod spares;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
+pub use buffer_pool::BufferPool;
 pub use codec::Codec;
 pub use deadline::{DEADLINE_MAX, asked_timeout};
 pub use fault::{ERROR_DOMAIN, Fault, Reason, status_of};
 pub use parent_span::ParentSpan;
 pub use pieces::grpc_pieces;
-pub use received::{Received, ReceivedError};
+pub use response_decoder::{ResponseDecodeError, ResponseDecoder};
 pub use row_stream::RowStream;
 pub use schema::{schema_from_bytes, schema_to_bytes};
-pub use spares::Spares;
 
 pub use bireme::fetch::v1 as fetch;
 pub use bireme::query::v1 as query;

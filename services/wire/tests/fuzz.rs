@@ -25,8 +25,8 @@ use tonic::Status;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue};
 use wire::fetch::{Reply, fetch_response, reply};
 use wire::{
-    ArrowBatch, DESCRIPTORS, Fault, ParentSpan, Received, RowStream, fetch, grpc_pieces, query,
-    schema_from_bytes, schema_to_bytes, status_of,
+    ArrowBatch, DESCRIPTORS, Fault, ParentSpan, ResponseDecoder, RowStream, fetch, grpc_pieces,
+    query, schema_from_bytes, schema_to_bytes, status_of,
 };
 
 /// The memory that a decoder may hold for each input byte. A message of one or two bytes in a list becomes a
@@ -288,13 +288,13 @@ fn fuzz_fetch_frames() {
         let good = sent.iter().cloned().flat_map(pieces).collect::<Vec<_>>().concat();
         let cut = rng.random_range(1..200);
         let receive = |bytes: &[u8]| {
-            let mut received = Received::new(Arc::default());
+            let mut decoder = ResponseDecoder::new(Arc::default());
             let mut came = Vec::new();
             for part in bytes.chunks(cut) {
-                received.push(Bytes::copy_from_slice(part))?;
-                came.extend(std::iter::from_fn(|| received.next_message()));
+                decoder.push(Bytes::copy_from_slice(part))?;
+                came.extend(std::iter::from_fn(|| decoder.next_message()));
             }
-            Ok::<_, wire::ReceivedError>((came, received.is_empty()))
+            Ok::<_, wire::ResponseDecodeError>((came, decoder.is_empty()))
         };
         assert_eq!(receive(&good).unwrap(), (sent, true));
         for _ in 0..4 {

@@ -1,6 +1,6 @@
 //! What an I/O node sends on a Fetch stream.
 //!
-//! tonic carries the call; its messages are joined and decoded here ([`Received`]), because tonic's own
+//! tonic carries the call; its messages are joined and decoded here ([`ResponseDecoder`]), because tonic's own
 //! decoder has a second copy made of all rows.
 
 use std::future::poll_fn;
@@ -20,20 +20,20 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, Received, Spares, status_of};
+use wire::{BufferPool, Codec, FETCH_PATH, MESSAGE_BYTES_MAX, ResponseDecoder, status_of};
 
 /// The messages of one stream.
 pub(super) struct Incoming {
     body: Body,
-    received: Received,
+    decoder: ResponseDecoder,
 }
 
 impl Incoming {
-    /// Begins a stream that sends `requests`; large answers lie in memory of `spares`.
+    /// Begins a stream that sends `requests`; large answers lie in memory of `buffers`.
     pub async fn begin(
         mut channel: Channel,
         requests: mpsc::Receiver<FetchRequest>,
-        spares: &Arc<Spares>,
+        buffers: &Arc<BufferPool>,
     ) -> Result<Self, Status> {
         let broken = |error: tonic::transport::Error| Status::from_error(Box::new(error));
         poll_fn(|cx| channel.poll_ready(cx)).await.map_err(broken)?;
@@ -59,14 +59,14 @@ impl Incoming {
                 Err(Status::unknown(format!("it answered with HTTP status {}", head.status)))
             }
             _ if !is_grpc(&head.headers) => Err(Status::unknown("it speaks no gRPC")),
-            _ => Ok(Self { body, received: Received::new(Arc::clone(spares)) }),
+            _ => Ok(Self { body, decoder: ResponseDecoder::new(Arc::clone(buffers)) }),
         }
     }
 
     /// The next message; `None` after the last one. May be dropped and called again.
     pub async fn message(&mut self) -> Result<Option<FetchResponse>, Status> {
         loop {
-            if let Some(message) = self.received.next_message() {
+            if let Some(message) = self.decoder.next_message() {
                 return Ok(Some(message));
             }
             let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
@@ -75,7 +75,7 @@ impl Incoming {
             };
             match frame.into_data() {
                 Ok(data) => {
-                    let pushed = self.received.push(data);
+                    let pushed = self.decoder.push(data);
                     pushed.map_err(|error| Status::internal(error.to_string()))?;
                 }
                 Err(frame) => {
@@ -88,7 +88,7 @@ impl Incoming {
 
     fn end(&self, status: Status) -> Result<Option<FetchResponse>, Status> {
         match status.code() {
-            Code::Ok if self.received.is_empty() => Ok(None),
+            Code::Ok if self.decoder.is_empty() => Ok(None),
             Code::Ok => Err(Status::internal("the stream ended within a message")),
             _ => Err(status),
         }

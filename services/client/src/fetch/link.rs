@@ -45,7 +45,8 @@ impl Link {
         let channel = options.network.connect(transport(endpoint, options)).await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
-        let mut incoming = match Incoming::begin(channel.clone(), requests, &options.spares).await {
+        let incoming = Incoming::begin(channel.clone(), requests, &options.buffers).await;
+        let mut incoming = match incoming {
             Ok(incoming) => incoming,
             Err(status) => return Err(no_io_node(endpoint, channel, &status).await),
         };

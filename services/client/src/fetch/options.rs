@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::{Fault, Reason, Spares};
+use wire::{BufferPool, Fault, Reason};
 
 use super::outage::Outage;
 use crate::network::Network;
@@ -39,7 +39,7 @@ pub struct FetchOptions {
     pub jitter_seed: u64,
     /// Where the memory of large replies comes from, and goes to once their rows are dropped. Clients of
     /// one core may share it, which bounds what is kept for all of them.
-    pub spares: Arc<Spares>,
+    pub buffers: Arc<BufferPool>,
     /// What connections are made over.
     pub network: Network,
     /// Where the streams that are connected count, for clients of one node, one a core, that are to tell once that it
@@ -62,7 +62,7 @@ impl Default for FetchOptions {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             jitter_seed: rand::random(),
-            spares: Arc::default(),
+            buffers: Arc::default(),
             network: Network::Tcp,
             outage: None,
         }

@@ -131,7 +131,7 @@ fn together(mut all: StageTimes, one: &StageTimes) -> StageTimes {
     all.read_us = all.read_us.max(one.read_us);
     all.assemble_us = all.assemble_us.max(one.assemble_us);
     all.queue_us = all.queue_us.max(one.queue_us);
-    all.told &= one.told;
+    all.exported &= one.exported;
     add_counts(&mut all, one);
     all
 }

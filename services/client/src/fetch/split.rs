@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn each_batch_keeps_its_way_and_its_times_however_often_it_was_split() {
-        let part = |value, read_us, told| {
+        let part = |value, read_us, exported| {
             let mut reply = rows(&[value], &[], 0);
-            let trip = trip(StageTimes { read_us, told, ..Default::default() });
+            let trip = trip(StageTimes { read_us, exported, ..Default::default() });
             reply.trips = Trips::One(trip);
             (reply, trip)
         };
@@ -118,6 +118,6 @@ mod tests {
         let halves = join(vec![(0..1, b), (1..2, c)], None).unwrap();
         let joined = join(vec![(0..1, a), (1..3, halves)], None).unwrap();
         assert_eq!(joined.trips.as_slice(), [first, second, third]);
-        assert_eq!((joined.times().read_us, joined.times().told), (9, false));
+        assert_eq!((joined.times().read_us, joined.times().exported), (9, false));
     }
 }

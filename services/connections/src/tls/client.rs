@@ -1,4 +1,4 @@
-//! The side that connects.
+//! TLS of the side that connects.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,26 +13,26 @@ use tokio_rustls::client::TlsStream;
 use super::ALPN;
 use super::expiry::expires;
 use super::files::{TlsError, authorities, certificates, key, provider, unusable};
-use super::reload::{Reloaded, Spoken};
+use super::reload::{LoadedConfig, Reloaded};
 use crate::Carrier;
 
-/// How to connect with TLS. Files are PEM, and read again when they change.
+/// The TLS settings for connecting. The files are PEM, and are read again when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTlsConfig {
-    /// The authorities of servers' certificates; left out, those that the system trusts.
+    /// The authorities of servers' certificates. If left out, those that the system trusts.
     pub ca: Option<PathBuf>,
-    /// A certificate of one's own, for servers that ask for one.
+    /// The client certificate, for servers that ask for one.
     pub cert: Option<PathBuf>,
     /// Its private key.
     pub key: Option<PathBuf>,
-    /// The name that servers' certificates are to have; left out, the host that is connected to. Needed where nodes
+    /// The name that servers' certificates must have. If left out, the host that is connected to. Needed where nodes
     /// are found by address.
     pub server_name: Option<String>,
 }
 
 impl ClientTlsConfig {
-    /// What contradicts itself: the field, and what is wrong with it.
+    /// Returns the first field that contradicts another, and what is wrong with it.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         match (&self.cert, &self.key) {
             (Some(_), None) => Some(("key", "is missing, and `cert` needs it".into())),
@@ -44,7 +44,7 @@ impl ClientTlsConfig {
 
 /// Makes TLS connections.
 pub struct ClientTls {
-    pub(super) config: Reloaded<Spoken<ClientConfig>>,
+    pub(super) config: Reloaded<LoadedConfig<ClientConfig>>,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -52,24 +52,25 @@ impl ClientTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// Files that can't be read or used, a name that is none.
+    /// [`TlsError`] if a file can't be read or used, or if the server name is invalid.
     pub fn load(config: &ClientTlsConfig) -> Result<Arc<Self>, TlsError> {
         let files = [&config.ca, &config.cert, &config.key];
         let files = files.into_iter().flatten().cloned().collect();
-        let server_name = config.server_name.clone().map(name_of).transpose()?;
-        let of = config.clone();
-        let config = Reloaded::new(files, move || make(&of))?;
+        let server_name = config.server_name.clone().map(server_name).transpose()?;
+        let settings = config.clone();
+        let config = Reloaded::new(files, move || make(&settings))?;
         Ok(Arc::new(Self { config, server_name }))
     }
 
-    /// Shakes hands with `host`, a name or an address.
+    /// Does the handshake with `host`, a name or an address.
     ///
     /// # Errors
-    /// A certificate that is not that of the server, or one that the server doesn't take; [`NoTls`] within.
+    /// An I/O error, such as for a certificate that is not the server's, or one that the server refuses. It contains
+    /// [`NoTls`] if the server does not speak TLS.
     pub async fn connect<C: Carrier>(&self, stream: C, host: &str) -> io::Result<TlsStream<C>> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => name_of(host.to_owned()).map_err(io::Error::other)?,
+            None => server_name(host.to_owned()).map_err(io::Error::other)?,
         };
         let config = Arc::clone(&self.config.current().config);
         let connected = TlsConnector::from(config).connect(name, stream).await;
@@ -79,21 +80,23 @@ impl ClientTls {
         })
     }
 
-    /// As [`ServerTls::expires`](super::ServerTls::expires); nothing without a certificate of one's own.
+    /// Like [`ServerTls::expires`](super::ServerTls::expires). Returns `None` without a client certificate.
     pub fn expires(&self) -> Option<u64> {
         self.config.current().expires
     }
 }
 
-/// What is connected to doesn't speak TLS. What can be done about it depends on who said that it does.
+/// The error for a server that does not speak TLS. The remedy depends on where the client was told to use TLS, so the
+/// caller adds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it speaks no TLS")]
 pub struct NoTls;
 
-/// Whether TLS is spoken on the other side of `stream`, whoever it is: for who spoke to `host` in the clear, in vain.
+/// Returns whether the other side of `stream` speaks TLS, whatever its certificate. Meant for a client that failed to
+/// connect to `host` without TLS.
 pub async fn is_tls<C: Carrier>(stream: C, host: &str) -> bool {
-    let (Ok(builder), Ok(name)) = (builder(), name_of(host.to_owned())) else { return false };
-    // Trusts nobody: a certificate that is refused was shown.
+    let (Ok(builder), Ok(name)) = (builder(), server_name(host.to_owned())) else { return false };
+    // Trust no authority. A refused certificate shows that the server speaks TLS.
     let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
         Ok(_) => true,
@@ -104,14 +107,14 @@ pub async fn is_tls<C: Carrier>(stream: C, host: &str) -> bool {
     }
 }
 
-/// What rustls found wrong, if it was no fault of the connection.
+/// Returns the error of rustls, unless the connection itself failed.
 fn fault_of(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
-fn name_of(name: String) -> Result<ServerName<'static>, TlsError> {
+fn server_name(name: String) -> Result<ServerName<'static>, TlsError> {
     let shown = name.clone();
-    let bad = |_| unusable(format!("`{shown}` is no name that a certificate has"));
+    let bad = |_| unusable(format!("`{shown}` is not a valid server name"));
     ServerName::try_from(name).map_err(bad)
 }
 
@@ -119,13 +122,13 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error
     ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
 }
 
-fn make(config: &ClientTlsConfig) -> Result<Spoken<ClientConfig>, TlsError> {
+fn make(config: &ClientTlsConfig) -> Result<LoadedConfig<ClientConfig>, TlsError> {
     let builder = builder().map_err(unusable)?;
     let roots = match &config.ca {
         Some(file) => authorities(file)?,
         None => {
             let mut roots = RootCertStore::empty();
-            // One that can't be read is as good as none.
+            // Authorities that can't be read are left out.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             roots
         }
@@ -140,5 +143,5 @@ fn make(config: &ClientTlsConfig) -> Result<Spoken<ClientConfig>, TlsError> {
         _ => (builder.with_no_client_auth(), None),
     };
     made.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Spoken { config: Arc::new(made), expires })
+    Ok(LoadedConfig { config: Arc::new(made), expires })
 }

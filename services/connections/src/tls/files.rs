@@ -1,4 +1,4 @@
-//! Certificates and keys in files.
+//! Reads certificates and keys from files.
 
 use std::fmt::Display;
 use std::io;
@@ -10,7 +10,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why TLS can't be spoken.
+/// The error for TLS settings that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file can't be read.
@@ -18,28 +18,29 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file has something else in it.
+    /// A file does not contain what it should.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// A description of the problem.
         problem: String,
     },
-    /// The certificates don't go together.
+    /// rustls refuses the certificates, the key or the server name.
     #[error("the certificates can't be used: {0}")]
     Certificates(String),
 }
 
-/// Never the process' default: others in it may have chosen another one.
+/// Returns the cryptography provider. The process' default is not used, because other code in the process may have set
+/// another one.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// What the certificates, or names in them, are no good for.
+/// Returns the error for certificates or names that can't be used.
 pub fn unusable(why: impl Display) -> TlsError {
     TlsError::Certificates(why.to_string())
 }
@@ -48,29 +49,29 @@ fn in_file<E: Display>(path: &Path) -> impl Fn(E) -> TlsError {
     move |problem| TlsError::File { path: path.to_owned(), problem: problem.to_string() }
 }
 
-fn of_pem(path: &Path) -> impl Fn(pem::Error) -> TlsError {
+fn pem_error(path: &Path) -> impl Fn(pem::Error) -> TlsError {
     move |error| match error {
         pem::Error::Io(source) => TlsError::Unreadable { path: path.to_owned(), source },
         problem => in_file(path)(problem),
     }
 }
 
-/// A chain of certificates, that of the node first.
+/// Reads a chain of certificates. The node's own is the first.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).map_err(of_pem(path))?;
-    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(of_pem(path))?;
+    let read = CertificateDer::pem_file_iter(path).map_err(pem_error(path))?;
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(pem_error(path))?;
     match certificates.is_empty() {
         true => Err(in_file(path)("has no certificate; it has to be PEM")),
         false => Ok(certificates),
     }
 }
 
-/// A private key.
+/// Reads a private key.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(of_pem(path))
+    PrivateKeyDer::from_pem_file(path).map_err(pem_error(path))
 }
 
-/// Those who may vouch for others.
+/// Reads the certificates of authorities.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {

@@ -1,7 +1,7 @@
 //! TLS on connections: HTTP/2 with certificates from files, which are read again when they change.
 //!
-//! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire), so nothing is
-//! restarted for it: connections that are made later have the new ones.
+//! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire). New connections use
+//! the new certificates, so no restart is needed.
 
 mod client;
 mod expiry;
@@ -16,5 +16,5 @@ pub(crate) use expiry::expires;
 pub use files::TlsError;
 pub use server::{ServerTls, ServerTlsConfig};
 
-/// What is spoken within.
+/// The application protocol within TLS: HTTP/2.
 const ALPN: &[u8] = b"h2";

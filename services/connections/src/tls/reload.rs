@@ -1,4 +1,4 @@
-//! What is made of files, and made anew when they change.
+//! A value that is made from files, and made again when the files change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -8,69 +8,71 @@ use arc_swap::ArcSwap;
 
 use super::files::TlsError;
 
-/// How often the files are looked at, at most: when a connection is made.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// The minimum time between two checks of the files. A check happens when a connection is made.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How TLS is spoken on one side, made of files.
-pub struct Spoken<C> {
-    /// It, for rustls.
+/// The TLS configuration of one side, made from files.
+pub struct LoadedConfig<C> {
+    /// The configuration for rustls.
     pub config: Arc<C>,
-    /// When the certificate that is shown expires, in seconds since 1970; nothing where none is shown.
+    /// The expiry of the presented certificate, in seconds since 1970. `None` if none is presented.
     pub expires: Option<u64>,
 }
 
-/// A value made of files.
+/// A value that is made from files.
 pub struct Reloaded<T> {
     now: ArcSwap<T>,
     make: Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>,
     files: Vec<PathBuf>,
-    looked: Mutex<Looked>,
+    checked: Mutex<FileCheck>,
 }
 
-struct Looked {
+/// The last check of the files.
+struct FileCheck {
     at: Instant,
-    changed: Vec<Option<SystemTime>>,
+    /// The files' modification times. `None` for a file without one.
+    modified: Vec<Option<SystemTime>>,
 }
 
 impl<T> Reloaded<T> {
-    /// Makes it for the first time.
+    /// Makes the value for the first time.
     pub fn new(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
-        // Before they are read: what changes meanwhile is read again.
-        let looked = Mutex::new(Looked { at: Instant::now(), changed: times(&files) });
+        // Take the times before the files are read, so that a change in between is noticed.
+        let checked = Mutex::new(FileCheck { at: Instant::now(), modified: times(&files) });
         let now = ArcSwap::from_pointee(make()?);
-        Ok(Self { now, make: Box::new(make), files, looked })
+        Ok(Self { now, make: Box::new(make), files, checked })
     }
 
-    /// It as it is to be used from now on. Files that are no good any more leave it as it was.
+    /// Returns the current value. Makes it again if the files have changed; if they can't be used, the old value stays.
     pub fn current(&self) -> Arc<T> {
-        // One looks; others go on with what there is.
-        if let Ok(mut looked) = self.looked.try_lock()
-            && looked.at.elapsed() >= LOOK_EVERY
+        // One thread checks the files while the others use the value that there is.
+        if let Ok(mut checked) = self.checked.try_lock()
+            && checked.at.elapsed() >= CHECK_INTERVAL
         {
-            looked.at = Instant::now();
-            self.look(&mut looked);
+            checked.at = Instant::now();
+            self.check(&mut checked);
         }
         self.now.load_full()
     }
 
-    /// However short ago that was done before.
+    /// Checks the files regardless of the last check.
     #[cfg(test)]
-    pub fn look_now(&self) {
-        self.look(&mut self.looked.lock().unwrap());
+    pub fn check_now(&self) {
+        self.check(&mut self.checked.lock().unwrap());
     }
 
-    fn look(&self, looked: &mut Looked) {
-        let changed = times(&self.files);
-        if changed == looked.changed {
+    fn check(&self, checked: &mut FileCheck) {
+        let modified = times(&self.files);
+        if modified == checked.modified {
             return;
         }
         match (self.make)() {
             Ok(made) => {
-                // Only now: what can't be read yet is tried again.
-                looked.changed = changed;
+                // Record the times only now, so that files which can't be used yet are tried again.
+                checked.modified = modified;
                 self.now.store(Arc::new(made));
                 tracing::info!("new certificates are in use");
             }
@@ -82,8 +84,8 @@ impl<T> Reloaded<T> {
 }
 
 fn times(files: &[PathBuf]) -> Vec<Option<SystemTime>> {
-    let changed = |file: &PathBuf| std::fs::metadata(file).and_then(|it| it.modified()).ok();
-    files.iter().map(changed).collect()
+    let modified = |file: &PathBuf| std::fs::metadata(file).and_then(|it| it.modified()).ok();
+    files.iter().map(modified).collect()
 }
 
 #[cfg(test)]
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_read_again_and_what_is_no_good_is_not_used() {
+    fn changed_files_are_read_again_and_unusable_ones_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "1").unwrap();
@@ -103,18 +105,18 @@ mod tests {
             }
         };
         let reloaded = Reloaded::new(vec![file.clone()], read).unwrap();
-        let look = |text: &str, second: u64| {
+        let reload = |text: &str, second: u64| {
             std::fs::write(&file, text).unwrap();
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
             std::fs::File::open(&file).unwrap().set_modified(time).unwrap();
-            reloaded.look_now();
+            reloaded.check_now();
             *reloaded.current()
         };
         assert_eq!(*reloaded.current(), 1);
-        assert_eq!(look("2", 10), 2);
-        assert_eq!(look("nonsense", 20), 2);
-        assert_eq!(look("3", 30), 3);
-        // The same time: not read.
-        assert_eq!(look("4", 30), 3);
+        assert_eq!(reload("2", 10), 2);
+        assert_eq!(reload("nonsense", 20), 2);
+        assert_eq!(reload("3", 30), 3);
+        // The modification time is the same, so the file is not read.
+        assert_eq!(reload("4", 30), 3);
     }
 }

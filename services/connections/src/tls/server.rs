@@ -1,4 +1,4 @@
-//! The side that is connected to.
+//! TLS of the side that accepts connections.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use tokio_rustls::server::TlsStream;
 use super::ALPN;
 use super::expiry::expires;
 use super::files::{TlsError, authorities, certificates, key, provider, unusable};
-use super::reload::{Reloaded, Spoken};
+use super::reload::{LoadedConfig, Reloaded};
 use crate::Carrier;
 
-/// How long a client may take to say who it is and what it can do.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(3);
+/// The time that a client has for its handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The `tls` section of a node's configuration: it then speaks TLS alone. Files are PEM, and read again when they
-/// change.
+/// The `tls` section of a node's configuration. With it, the node accepts only TLS connections. The files are PEM, and
+/// are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTlsConfig {
@@ -29,19 +29,20 @@ pub struct ServerTlsConfig {
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The authorities of clients' certificates: who has none of theirs is refused. Left out, anyone may connect.
+    /// The authorities of clients' certificates. A client without a certificate of theirs is refused. If left out, any
+    /// client may connect.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
 }
 
-/// Takes TLS connections.
-pub struct ServerTls(pub(super) Reloaded<Spoken<ServerConfig>>);
+/// Accepts TLS connections.
+pub struct ServerTls(pub(super) Reloaded<LoadedConfig<ServerConfig>>);
 
 impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// Files that can't be read or used.
+    /// [`TlsError`] if a file can't be read or used.
     pub fn load(config: &ServerTlsConfig) -> Result<Arc<Self>, TlsError> {
         let mut files = vec![config.cert.clone(), config.key.clone()];
         files.extend(config.client_ca.clone());
@@ -49,26 +50,26 @@ impl ServerTls {
         Ok(Arc::new(Self(Reloaded::new(files, move || make(&config))?)))
     }
 
-    /// Shakes hands.
+    /// Does the handshake.
     ///
     /// # Errors
-    /// What the client did wrong, or that it did nothing for too long.
+    /// An I/O error if the client's handshake is invalid, or takes longer than 3 s.
     pub async fn accept<C: Carrier>(&self, stream: C) -> io::Result<TlsStream<C>> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().config));
-        match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
             Ok(accepted) => accepted,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 
-    /// When the certificate in use expires, or one of those between it and its authority, in seconds since 1970;
-    /// nothing if they don't say so that it can be read. It looks whether files have changed, as a connection does.
+    /// Returns the earliest expiry of the certificate in use and of those between it and its authority, in seconds
+    /// since 1970. Returns `None` if it can't be read. Checks whether the files have changed, as a new connection does.
     pub fn expires(&self) -> Option<u64> {
         self.0.current().expires
     }
 }
 
-fn make(config: &ServerTlsConfig) -> Result<Spoken<ServerConfig>, TlsError> {
+fn make(config: &ServerTlsConfig) -> Result<LoadedConfig<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?;
@@ -84,5 +85,5 @@ fn make(config: &ServerTlsConfig) -> Result<Spoken<ServerConfig>, TlsError> {
     let expires = expires(&chain);
     let mut made = builder.with_single_cert(chain, key(&config.key)?).map_err(unusable)?;
     made.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Spoken { config: Arc::new(made), expires })
+    Ok(LoadedConfig { config: Arc::new(made), expires })
 }

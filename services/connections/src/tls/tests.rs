@@ -1,4 +1,4 @@
-//! Both sides against each other, over certificates made for it.
+//! Tests both sides against each other, with certificates made for the tests.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 
-/// An authority, and the files of those that it vouches for.
+/// An authority that issues certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
 }
 
-/// Files with a certificate and its key.
+/// The files of a certificate and its key.
 struct Pair {
     cert: PathBuf,
     key: PathBuf,
@@ -35,12 +35,12 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), file }
     }
 
-    fn vouch(&self, folder: &Path, name: &str) -> Pair {
-        self.vouch_until(folder, name, 2100)
+    fn issue(&self, folder: &Path, name: &str) -> Pair {
+        self.issue_until(folder, name, 2100)
     }
 
-    /// Until that year begins.
-    fn vouch_until(&self, folder: &Path, name: &str, year: i32) -> Pair {
+    /// Issues a certificate that expires when `year` begins.
+    fn issue_until(&self, folder: &Path, name: &str, year: i32) -> Pair {
         let key = KeyPair::generate().unwrap();
         Pair {
             cert: write(folder.join(format!("{name}.crt")), &self.certificate(name, &key, year)),
@@ -55,24 +55,24 @@ impl Authority {
     }
 }
 
-/// Whether a word gets from one side to the other.
+/// Returns whether both sides accept each other and a message gets through.
 async fn speaks(server: &ServerTlsConfig, client: &ClientTlsConfig, host: &str) -> bool {
     let (server, client) = (ServerTls::load(server).unwrap(), ClientTls::load(client).unwrap());
     let (near, far) = duplex(1 << 16);
     let serving = async {
         let mut stream = server.accept(far).await?;
-        let mut word = [0; 4];
-        stream.read_exact(&mut word).await?;
-        stream.write_all(&word).await?;
+        let mut message = [0; 4];
+        stream.read_exact(&mut message).await?;
+        stream.write_all(&message).await?;
         stream.flush().await
     };
     let asking = async {
         let mut stream = client.connect(near, host).await?;
         stream.write_all(b"oars").await?;
         stream.flush().await?;
-        let mut word = [0; 4];
-        stream.read_exact(&mut word).await?;
-        assert_eq!(&word, b"oars");
+        let mut message = [0; 4];
+        stream.read_exact(&mut message).await?;
+        assert_eq!(&message, b"oars");
         std::io::Result::Ok(())
     };
     let (served, asked) = tokio::join!(serving, asking);
@@ -80,38 +80,38 @@ async fn speaks(server: &ServerTlsConfig, client: &ClientTlsConfig, host: &str) 
 }
 
 #[tokio::test]
-async fn who_is_vouched_for_is_spoken_to() {
+async fn only_sides_with_trusted_certificates_connect() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (ours, theirs) = (Authority::new(folder, "ours"), Authority::new(folder, "theirs"));
-    let Pair { cert, key } = ours.vouch(folder, "io.bireme");
+    let Pair { cert, key } = ours.issue(folder, "io.bireme");
     let server = ServerTlsConfig { cert, key, client_ca: None };
     let client = ClientTlsConfig { ca: Some(ours.file.clone()), ..Default::default() };
     assert!(speaks(&server, &client, "io.bireme").await);
-    assert!(!speaks(&server, &client, "another.bireme").await, "the name is looked at");
+    assert!(!speaks(&server, &client, "another.bireme").await, "the name is checked");
     let named = ClientTlsConfig { server_name: Some("io.bireme".into()), ..client.clone() };
     assert!(speaks(&server, &named, "10.0.0.7").await);
     let mistaken = ClientTlsConfig { ca: Some(theirs.file.clone()), ..named.clone() };
-    assert!(!speaks(&server, &mistaken, "10.0.0.7").await, "so is the authority");
+    assert!(!speaks(&server, &mistaken, "10.0.0.7").await, "the authority is checked");
 
     let mutual = ServerTlsConfig { client_ca: Some(ours.file.clone()), ..server };
-    assert!(!speaks(&mutual, &named, "x").await, "without a certificate of its own");
+    assert!(!speaks(&mutual, &named, "x").await, "without a client certificate");
     let with = |pair: Pair| ClientTlsConfig {
         cert: Some(pair.cert),
         key: Some(pair.key),
         ..named.clone()
     };
-    assert!(speaks(&mutual, &with(ours.vouch(folder, "query.bireme")), "x").await);
-    assert!(!speaks(&mutual, &with(theirs.vouch(folder, "stranger")), "x").await);
+    assert!(speaks(&mutual, &with(ours.issue(folder, "query.bireme")), "x").await);
+    assert!(!speaks(&mutual, &with(theirs.issue(folder, "stranger")), "x").await);
 }
 
 #[test]
-fn files_that_are_no_good_are_named() {
+fn errors_name_the_unusable_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let ours = Authority::new(folder, "ours");
-    let Pair { cert, key } = ours.vouch(folder, "a");
-    let other = ours.vouch(folder, "b");
+    let Pair { cert, key } = ours.issue(folder, "a");
+    let other = ours.issue(folder, "b");
     let fault = |cert: &Path, key: &Path| {
         let config = ServerTlsConfig { cert: cert.into(), key: key.into(), client_ca: None };
         ServerTls::load(&config).err().unwrap().to_string()
@@ -123,13 +123,13 @@ fn files_that_are_no_good_are_named() {
     assert!(fault(&cert, &other.key).contains("can't be used"), "{}", fault(&cert, &other.key));
 }
 
-/// The first seconds of years, since 1970.
+/// The beginnings of years, in seconds since 1970.
 const YEAR_2050: u64 = 2_524_608_000;
 const YEAR_2040: u64 = 2_208_988_800;
 const YEAR_2030: u64 = 1_893_456_000;
 
 #[test]
-fn when_a_certificate_expires_is_told_of_the_one_in_use() {
+fn the_reported_expiry_is_that_of_the_certificate_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let ours = Authority::new(folder, "ours");
@@ -139,7 +139,7 @@ fn when_a_certificate_expires_is_told_of_the_one_in_use() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
         std::fs::File::open(&shown).unwrap().set_modified(time).unwrap();
     };
-    let Pair { cert, key } = ours.vouch_until(folder, "io.bireme", 2040);
+    let Pair { cert, key } = ours.issue_until(folder, "io.bireme", 2040);
     shows(&std::fs::read_to_string(&cert).unwrap(), 10);
     let server = ServerTlsConfig { cert: shown.clone(), key: key.clone(), client_ca: None };
     let server = ServerTls::load(&server).unwrap();
@@ -149,24 +149,24 @@ fn when_a_certificate_expires_is_told_of_the_one_in_use() {
         key: Some(key.clone()),
         server_name: None,
     };
-    let anybody = ClientTls::load(&ClientTlsConfig { cert: None, key: None, ..client.clone() });
+    let anonymous = ClientTls::load(&ClientTlsConfig { cert: None, key: None, ..client.clone() });
     let client = ClientTls::load(&client).unwrap();
     assert_eq!((server.expires(), client.expires()), (Some(YEAR_2040), Some(YEAR_2040)));
-    assert_eq!(anybody.unwrap().expires(), None, "it shows none");
+    assert_eq!(anonymous.unwrap().expires(), None, "it presents no certificate");
 
-    let told = |pem: &str, second| {
+    let expiry = |pem: &str, second| {
         shows(pem, second);
-        server.0.look_now();
-        client.config.look_now();
+        server.0.check_now();
+        client.config.check_now();
         assert_eq!(server.expires(), client.expires());
         server.expires()
     };
-    // Renewed, of the same key; with one before it that is not good for as long; with something else.
+    // The certificate is renewed with the same key. Then its chain has one that expires earlier. Then it is invalid.
     let of_key = KeyPair::from_pem(&std::fs::read_to_string(&key).unwrap()).unwrap();
     let renewed = ours.certificate("io.bireme", &of_key, 2050);
     let between = ours.certificate("between", &KeyPair::generate().unwrap(), 2030);
-    assert_eq!(told(&renewed, 20), Some(YEAR_2050));
-    assert_eq!(told(&format!("{renewed}{between}"), 30), Some(YEAR_2030));
-    assert_eq!(told("nothing", 40), Some(YEAR_2030), "what is no good is not in use");
-    assert_eq!(told(&renewed, 50), Some(YEAR_2050));
+    assert_eq!(expiry(&renewed, 20), Some(YEAR_2050));
+    assert_eq!(expiry(&format!("{renewed}{between}"), 30), Some(YEAR_2030));
+    assert_eq!(expiry("nothing", 40), Some(YEAR_2030), "an invalid file is not used");
+    assert_eq!(expiry(&renewed, 50), Some(YEAR_2050));
 }

@@ -22,7 +22,7 @@ impl Accepted {
                 let core = here();
                 let number = core.simulated.replace(core.simulated.get() + 1);
                 let connection = Connection::new(&Lifetimes::default(), number, None);
-                Some(Served { carrier, connection, place: None })
+                Some(Served { carrier, connection, slot: None })
             }
         }
     }

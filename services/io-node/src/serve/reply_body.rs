@@ -79,8 +79,8 @@ impl Body for ReplyBody {
         match ready!(self.messages.poll_recv(cx)) {
             Some(Outgoing { response, credit_rows, held }) => {
                 has_left(self.session, credit_rows, held.is_some());
-                let spares = Arc::clone(&here().spares);
-                self.pieces = grpc_pieces(response, |buffer| spares.lend(buffer)).into();
+                let buffers = Arc::clone(&here().buffers);
+                self.pieces = grpc_pieces(response, |buffer| buffers.lend(buffer)).into();
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
             }

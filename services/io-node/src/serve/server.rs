@@ -34,10 +34,10 @@ const WARM_BYTES_MAX: usize = 1 << 20;
 /// Returns the rule for the call at `path`.
 pub fn call_rule(path: &str) -> CallRule {
     match path {
-        FETCH_PATH => CallRule::of(REQUEST_BYTES_MAX).talking(),
+        FETCH_PATH => CallRule::new(REQUEST_BYTES_MAX).talking(),
         // A Warm of a large table may take hours.
-        WARM_PATH => CallRule::of(WARM_BYTES_MAX).outlasting(),
-        _ => CallRule::of_path(path),
+        WARM_PATH => CallRule::new(WARM_BYTES_MAX).outlasting(),
+        _ => CallRule::for_path(path),
     }
 }
 

@@ -17,9 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use connections::idle::Stirs;
+use connections::idle::ActivityCounter;
 use ring::Ring;
-use wire::Spares;
+use wire::BufferPool;
 
 use crate::directory::Directory;
 use crate::node::NodeState;
@@ -56,7 +56,7 @@ pub struct Core {
     /// The part of `traffic_memory` that projections may use.
     pub projection_memory: ProjectionMemory,
     /// Large buffers of sent replies, kept for reuse.
-    pub spares: Arc<Spares>,
+    pub buffers: Arc<BufferPool>,
     /// The number of connections accepted over a simulated network.
     pub simulated: Cell<u64>,
     /// Pieces that wait for a read, and the reads in flight.
@@ -68,7 +68,7 @@ pub struct Core {
     /// The CPU that the thread is pinned to.
     pub cpu: Option<usize>,
     /// Counts batches that arrive or are answered, so that an idle thread knows how long to poll.
-    pub stirs: Arc<Stirs>,
+    pub activity: Arc<ActivityCounter>,
 }
 
 thread_local! {

@@ -51,7 +51,7 @@ impl ProjectionMemory {
     }
 
     fn hold_bytes(&self, bytes: u64) -> Option<HeldProjection> {
-        let part = self.part.hold_standing(bytes)?;
+        let part = self.part.hold_overhead(bytes)?;
         // Charged as standing memory, so that a batch beside nothing but projections counts as alone. The part is the
         // bound.
         Some(HeldProjection { _part: part, _all: self.all.charge(bytes) })

@@ -84,13 +84,13 @@ pub fn build_core(
         requests: RefCell::default(),
         projection_memory: ProjectionMemory::of(&traffic_memory),
         traffic_memory,
-        spares: Arc::default(),
+        buffers: Arc::default(),
         simulated: Cell::new(0),
         reader: Rc::new(Reader::new(slots, read_max, shared.slabs.len())),
         stats: CoreStats::default(),
         histograms: CoreHistograms::new(shared.slabs.len()),
         cpu,
-        stirs: Arc::default(),
+        activity: Arc::default(),
         shared,
     }))
 }
@@ -113,7 +113,7 @@ pub async fn event_loop(mut mail: mpsc::UnboundedReceiver<Message>) {
     tokio::spawn(read::submit_loop());
     tokio::spawn(read::watch_timeouts(here().shared.config.read_timeout));
     tokio::spawn(read::watch_slow_drives());
-    tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().stirs)));
+    tokio::spawn(idle::poll(here().shared.config.idle_poll, Arc::clone(&here().activity)));
     let (adopted, incoming) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
     let mut server = tokio::spawn(serve::serve(incoming, stopping));

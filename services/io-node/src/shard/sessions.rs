@@ -103,7 +103,7 @@ impl Session {
 
     /// Sends a message that returns `credit_rows`, and holds `held` until it is handed to the connection.
     pub fn send(&mut self, kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) {
-        let held = held.map(|held| held.of(&self.holder));
+        let held = held.map(|held| held.held_by(&self.holder));
         self.uncounted += usize::from(held.is_none());
         // If the stream was closed, its own task removes the session.
         let _ = self.replies.send(Outgoing::new(kind, credit_rows, held));

@@ -48,7 +48,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
             let parts = request.projection.parts.iter().enumerate();
             let assembler = |(at, part): (usize, &crate::table::PackProjection)| {
                 let layout = &request.projection.pack(part).layout;
-                let mut used = |len| core.spares.take(len);
+                let mut used = |len| core.buffers.take(len);
                 Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
             };
             let assemblers = parts.map(assembler).collect::<Result<_, PackError>>();

@@ -118,7 +118,7 @@ pub fn credits_for(rows: usize) -> u32 {
 
 /// Sends a reply. The batch's credits are returned when it is handed to the connection.
 fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
-    core.stirs.add();
+    core.activity.add();
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
         session.batches.remove(&reply.id);
         session.send(Kind::Reply(reply), credits_for(rows), held);

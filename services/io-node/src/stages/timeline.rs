@@ -58,7 +58,7 @@ impl BatchTimeline {
             drive_bytes: times.drive_bytes,
             ram_hits: times.ram_hits,
             table_rows: times.table_rows,
-            told: exported,
+            exported,
         }
     }
 }

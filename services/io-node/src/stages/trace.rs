@@ -52,7 +52,7 @@ fn export_spans(
     let parent = request.span?;
     let tracer = &core.shared.tracer;
     let took = timeline.replied - timeline.arrived;
-    if !tracer.is_told(parent.is_sampled, took, fault.is_some()) {
+    if !tracer.is_exported(parent.is_sampled, took, fault.is_some()) {
         return None;
     }
     let mut recording = tracer.begin_at(NAME, parent, timeline.arrived.into_std())?;

@@ -125,22 +125,22 @@ mod tests {
         let script = |n| if n < 3 { Act::Break } else { Act::Answer };
         let (store, path) = store(limits(), script).await;
         for n in 0..3 {
-            assert_eq!((store.used().failed, store.used().let_be), (n, 0));
+            assert_eq!((store.used().failed, store.used().breakers_open), (n, 0));
             let error = read(&store, &path).await.unwrap_err();
             assert!(source_as::<BreakerOpen>(&error).is_none(), "{error}");
         }
         let error = read(&store, &path).await.unwrap_err();
         assert_eq!(source_as::<BreakerOpen>(&error).map(|it| it.failures), Some(3), "{error}");
         let used = store.used();
-        assert_eq!((used.failed, used.refused, used.let_be, used.under_way), (3, 1, 1, 0));
+        assert_eq!((used.failed, used.refused, used.breakers_open, used.under_way), (3, 1, 1, 0));
         assert_eq!(used.bytes_read, 3 * HALF);
 
         sleep(Duration::from_secs(2)).await;
         let mut probe = store.get(&path).await.unwrap().into_stream();
         assert!(read(&store, &path).await.is_err());
-        assert_eq!(store.used().let_be, 1, "headers do not close the breaker");
+        assert_eq!(store.used().breakers_open, 1, "headers do not close the breaker");
         assert_eq!(probe.next().await.unwrap().unwrap(), BYTES);
-        assert_eq!(store.used().let_be, 0, "the last byte does");
+        assert_eq!(store.used().breakers_open, 0, "the last byte does");
         assert!(probe.next().await.is_none());
         assert_eq!(store.used().under_way, 0);
     }
@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(read(&store, &path).await.is_ok(), n % 3 == 2);
         }
         let used = store.used();
-        assert_eq!((used.failed, used.refused, used.let_be), (20, 0, 0));
+        assert_eq!((used.failed, used.refused, used.breakers_open), (20, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -182,7 +182,7 @@ mod tests {
         }
         let error = read(&store, &path).await.unwrap_err();
         assert!(source_as::<BreakerOpen>(&error).is_some(), "{error}");
-        assert_eq!((store.used().failed, store.used().let_be), (3, 1));
+        assert_eq!((store.used().failed, store.used().breakers_open), (3, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -229,7 +229,7 @@ mod tests {
         let asked = Instant::now();
         assert!(source_as::<BreakerOpen>(&waits.await.unwrap_err()).is_some());
         assert!(asked.elapsed() < Duration::from_millis(10));
-        assert_eq!((store.used().under_way, store.used().let_be), (1, 1));
+        assert_eq!((store.used().under_way, store.used().breakers_open), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,7 +262,7 @@ mod tests {
             "{error}"
         );
         let used = store.used();
-        assert_eq!((used.failed, used.refused, used.let_be, used.under_way), (0, 2, 0, 2));
+        assert_eq!((used.failed, used.refused, used.breakers_open, used.under_way), (0, 2, 0, 2));
         drop(second);
         assert_eq!(read(&store, &path).await.unwrap(), BYTES.len());
     }
@@ -302,13 +302,13 @@ mod tests {
         let script = |n| if n % 2 == 0 { Act::Break } else { Act::Dawdle(Duration::ZERO) };
         let (bad, path) = store(limits(), script).await;
         for n in 0..3 {
-            assert_eq!((bad.used().failed, bad.used().let_be), (n, 0));
+            assert_eq!((bad.used().failed, bad.used().breakers_open), (n, 0));
             assert!(read(&bad, &path).await.is_err());
             if n < 2 {
                 read_half(&bad, &path).await;
             }
         }
-        assert_eq!((bad.used().failed, bad.used().let_be), (3, 1));
+        assert_eq!((bad.used().failed, bad.used().breakers_open), (3, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -328,9 +328,13 @@ mod tests {
         }
         sleep(Duration::from_secs(2)).await;
         read_half(&store, &path).await;
-        assert_eq!(store.used().let_be, 1);
+        assert_eq!(store.used().breakers_open, 1);
         assert_eq!(store.head(&path).await.unwrap().size, BYTES.len() as u64);
-        assert_eq!(store.used().let_be, 0, "an answer without a body counts with its headers");
+        assert_eq!(
+            store.used().breakers_open,
+            0,
+            "an answer without a body counts with its headers"
+        );
     }
 
     /// Uses Lance's own reader, which reads again what a body did not deliver.

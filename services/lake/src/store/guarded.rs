@@ -422,7 +422,7 @@ mod tests {
             assert!(delete().await[0].is_err());
         }
         let now = store.used();
-        assert_eq!((now.failed, now.refused, now.under_way, now.let_be), (4, 0, 0, 1));
+        assert_eq!((now.failed, now.refused, now.under_way, now.breakers_open), (4, 0, 0, 1));
         for answer in
             [list().await.pop().unwrap().map(drop), delete().await.pop().unwrap().map(drop)]
         {

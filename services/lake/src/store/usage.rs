@@ -40,7 +40,7 @@ impl StoreUsage {
             hedged: now(&self.hedged),
             hedges_won: now(&self.hedges_won),
             under_way: now(&self.under_way),
-            let_be: now(&self.open_breakers),
+            breakers_open: now(&self.open_breakers),
             cost_usd,
         }
     }

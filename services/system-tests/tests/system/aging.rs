@@ -1,4 +1,4 @@
-//! Connections that end for their age, under load: no request fails for it.
+//! Connections that reach their maximum age under load: no request fails.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn streams_move_to_new_connections_and_no_fetch_fails() {
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
     Dataset::write(reader, &uri, None).await.unwrap();
     let config = io_config(folder.path());
-    // So that a stream's replacement is needed many times, and none is given time to end by itself.
+    // Streams must be replaced many times, and get no time to end by themselves.
     let age = Duration::from_millis(150);
     let lifetimes = Lifetimes { age, grace: Duration::from_secs(5), ..Default::default() };
     let start =
@@ -55,6 +55,6 @@ async fn streams_move_to_new_connections_and_no_fetch_fails() {
     let fetches: u32 = join_all(callers).await.into_iter().sum();
     let counters = io.client.counters();
     assert!(fetches > 100 && counters.connections > 10, "{fetches}, {counters:?}");
-    assert_eq!(counters.retries, 0, "streams that retire answer what they were asked");
+    assert_eq!(counters.retries, 0, "ending streams answer all their requests");
     io.stop().await;
 }

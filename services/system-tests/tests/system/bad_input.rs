@@ -1,4 +1,4 @@
-//! Bad input: one clear fault each, naming what is at fault.
+//! Invalid input: each case returns one clear error, which names the cause.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, Io, folder, io_config, joined, lake_of, soon, start_io, stop_io};
 
-/// Twenty rows of an id and a vector of two dimensions; row 3 is deleted.
+/// Writes a table of 20 rows with an id and a vector of two dimensions, and deletes row 3.
 async fn write(uri: &Path) {
     let item = Arc::new(Field::new("item", DataType::Float32, true));
     let values = Arc::new(Float32Array::from_iter_values((0..40).map(|x| x as f32)));
@@ -45,7 +45,7 @@ fn near(values: &[f32]) -> SearchRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn searches_name_what_is_wrong_with_them() {
+async fn errors_of_searches_name_the_cause() {
     let folder = folder();
     let uri = folder.path().join("table");
     write(&uri).await;
@@ -85,7 +85,7 @@ async fn searches_name_what_is_wrong_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn takes_and_gets_name_what_is_wrong_with_them() {
+async fn errors_of_takes_and_gets_name_the_cause() {
     let folder = folder();
     let uri = folder.path().join("table");
     write(&uri).await;
@@ -123,7 +123,7 @@ async fn takes_and_gets_name_what_is_wrong_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fetch_names_what_is_wrong_with_it_and_the_stream_goes_on() {
+async fn errors_of_a_fetch_name_the_cause_and_the_stream_goes_on() {
     let folder = folder();
     let uri = folder.path().join("table");
     write(&uri).await;
@@ -182,7 +182,7 @@ async fn a_node_that_cannot_start_says_why() {
     let error = start_error(|config| config.drives = shared).await;
     assert!(error.to_string().contains("in use"), "{error}");
     stop_io(node).await;
-    // A node that stopped leaves its slab and its port to the next.
+    // Another node can use the slab and the port of a stopped node.
     let again = start_io(config).await;
     again.stop(Duration::from_secs(5));
 }

@@ -1,4 +1,4 @@
-//! Both tiers, as they are deployed: real sockets, real files with O_DIRECT, real rings.
+//! Starts both tiers as they are deployed: real sockets, real files with O_DIRECT, real rings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use ring::sim::{SimConfig, SimDisk};
 use tempfile::TempDir;
 use wire::fetch::{DescribeResponse, WarmRequest};
 
-/// A folder on the real drive that the build output is on; tmpfs would hide O_DIRECT.
+/// Creates a folder on the drive of the build output. tmpfs would not support O_DIRECT.
 pub fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Long enough for anything that works.
+/// The time after which a test fails.
 pub fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// An I/O node's configuration for tests: small, unpinned (tests share cores), RAM tier off.
+/// Returns an I/O node's configuration for tests: small, unpinned (tests share cores), without a RAM tier.
 pub fn io_config(folder: &Path) -> IoConfig {
     IoConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -42,7 +42,7 @@ pub fn io_config(folder: &Path) -> IoConfig {
     }
 }
 
-/// Where all tables of the tests are.
+/// Returns the prefixes of all tables of the tests.
 fn served() -> Vec<UriPrefix> {
     let temporary = std::env::temp_dir();
     let folders = [temporary.to_str().unwrap(), env!("CARGO_TARGET_TMPDIR")];
@@ -51,13 +51,13 @@ fn served() -> Vec<UriPrefix> {
     prefixes.map(|prefix| UriPrefix::of_config(&prefix).unwrap()).collect()
 }
 
-/// The tables of an I/O node, from Lance.
+/// Opens Lance as the source of tables.
 pub fn lake_of(config: &IoConfig) -> Arc<Lake> {
     let cache = config.lake_cache.as_u64() as usize;
     Arc::new(Lake::new(LakeOptions::for_row_reads(cache, config.storage.clone(), config.store)))
 }
 
-/// Starts an I/O node; its start blocks.
+/// Starts an I/O node on a blocking thread.
 pub async fn start_io(config: IoConfig) -> IoNode {
     tokio::task::spawn_blocking(move || IoNode::start(config.clone(), lake_of(&config)))
         .await
@@ -65,7 +65,7 @@ pub async fn start_io(config: IoConfig) -> IoNode {
         .unwrap()
 }
 
-/// The same over drives that a node had which was dropped: it lets go of them a moment later.
+/// Starts an I/O node over the drives of a node that was dropped, which releases them a moment later.
 pub async fn start_io_again(config: IoConfig) -> IoNode {
     let deadline = soon();
     loop {
@@ -75,17 +75,17 @@ pub async fn start_io_again(config: IoConfig) -> IoNode {
             Ok(node) => return node,
             Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
         }
-        assert!(Instant::now() < deadline, "the drive is in use still");
+        assert!(Instant::now() < deadline, "the drive is still in use");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Stops it; that blocks too.
+/// Stops an I/O node on a blocking thread.
 pub async fn stop_io(node: IoNode) {
     tokio::task::spawn_blocking(|| node.stop(Duration::from_secs(10))).await.unwrap();
 }
 
-/// The engines that rows must come out of alike.
+/// The read engines, which must return the same rows.
 pub const ENGINES: [EngineChoice; 2] = [EngineChoice::IoUring, EngineChoice::Pread];
 
 /// An I/O node with a client of its own.
@@ -103,14 +103,14 @@ impl Io {
         Self::with(start_io(config).await, folder)
     }
 
-    /// On simulated drives of 64 MiB each.
+    /// Starts a node on simulated drives of 64 MiB each.
     pub async fn simulated(drives: usize, change: impl FnOnce(&mut IoConfig)) -> (Self, SimDisk) {
         let config = SimConfig { drives: vec![64 << 20; drives], ..SimConfig::default() };
         let disk = SimDisk::new(config);
         (Self::on(&disk, change).await, disk)
     }
 
-    /// On a simulated disk, whatever it holds.
+    /// Starts a node on a simulated disk with any contents.
     pub async fn on(disk: &SimDisk, change: impl FnOnce(&mut IoConfig)) -> Self {
         let folder = folder();
         let mut config = io_config(folder.path());
@@ -122,7 +122,7 @@ impl Io {
         Self::with(tokio::task::spawn_blocking(start).await.unwrap(), folder)
     }
 
-    /// A client of a node, and the node's folder.
+    /// Connects a client to a node.
     pub fn with(node: IoNode, folder: TempDir) -> Self {
         let endpoint = endpoint(node.local_addr());
         let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
@@ -135,7 +135,7 @@ impl Io {
         self.client.open(table, &columns, soon()).await.unwrap()
     }
 
-    /// Fills all of a version; fails if any extent can't be filled.
+    /// Fills all of a version. Panics if any extent can't be filled.
     pub async fn warm(&self, uri: &str, version: u64) {
         let request = WarmRequest { table_uri: uri.into(), version, ..Default::default() };
         let mut progress = self.client.warm(request).await.unwrap();
@@ -161,13 +161,13 @@ pub fn endpoint(address: std::net::SocketAddr) -> Endpoint {
     address.to_string().parse().unwrap()
 }
 
-/// All rows of a take, as one batch.
+/// Returns all rows of a take as one batch.
 pub fn joined(taken: &Taken) -> RecordBatch {
     let schema = taken.batches[0].schema();
     arrow_select::concat::concat_batches(&schema, &taken.batches).unwrap()
 }
 
-/// Sums over a node's cores.
+/// Returns the sum of a counter over a node's cores.
 pub fn total(described: &DescribeResponse, of: impl Fn(&wire::fetch::Core) -> u64) -> u64 {
     described.cores.iter().map(of).sum()
 }
@@ -180,12 +180,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Serves `tables` (name, URI) from `io_nodes` I/O nodes.
+    /// Starts a cluster that serves `tables` (name, URI) from `io_nodes` I/O nodes.
     pub async fn start(io_nodes: usize, tables: &[(&str, &Path)]) -> Self {
         Self::start_with(io_nodes, tables, |_, _| {}).await
     }
 
-    /// The same with a configuration that is changed first.
+    /// Starts a cluster with a changed configuration.
     pub async fn start_with(
         io_nodes: usize,
         tables: &[(&str, &Path)],
@@ -194,7 +194,7 @@ impl Cluster {
         Self::start_secured(io_nodes, tables, &ClientTlsConfig::default(), change).await
     }
 
-    /// The same, with a client that connects as `tls` says if the configuration says that the query node speaks TLS.
+    /// Starts a cluster with a changed configuration. If the query node uses TLS, the client connects with `tls`.
     pub async fn start_secured(
         io_nodes: usize,
         tables: &[(&str, &Path)],
@@ -236,12 +236,12 @@ fn table(uri: &Path) -> TableConfig {
     TableConfig { uri: uri.to_str().unwrap().into(), ..TableConfig::default() }
 }
 
-/// A node, as a list has it.
+/// Returns a list entry for a node.
 pub fn member(node: &IoNode) -> IoNodeConfig {
     IoNodeConfig::at(node.local_addr().to_string()).named(node.config().name.clone())
 }
 
-/// The sample that ships with the project.
+/// Returns the path of the sample that ships with the project.
 pub fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bireme/demo/wordnet-sample.parquet")
 }

@@ -1,4 +1,4 @@
-//! What drives do wrong, and what there is no room for: rows stay right.
+//! Faulty, slow, full and small drives: rows stay right.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -26,14 +26,14 @@ use crate::cluster::{Io, folder, io_config, soon, start_io_again, stop_io, total
 
 const DIMENSION: usize = 256;
 
-/// Few, so that there are many extents.
+/// The rows of a fragment. They are few, so that there are many extents.
 const ROWS_PER_FRAGMENT: u32 = 250;
 
 fn addr(id: u32) -> RowAddr {
     RowAddr::new(id / ROWS_PER_FRAGMENT, id % ROWS_PER_FRAGMENT)
 }
 
-/// Each vector's elements are its row's id. The table lives as long as its folder.
+/// Writes a table. Each vector's elements are its row's id. The table exists as long as its folder.
 pub async fn table(rows: usize) -> (TempDir, String) {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
@@ -66,12 +66,12 @@ pub async fn check(io: &Io, uri: &str, ids: &[u32]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_sector_is_noticed_answered_from_the_table_and_filled_again() {
+async fn damaged_sectors_are_detected_read_from_the_table_and_filled_again() {
     let (_folder, uri) = table(5000).await;
     let io = Io::start(|_| {}).await;
     io.warm(&uri, 1).await;
     let used = io.describe().await.drives[0].used_bytes;
-    // One bit in every tenth sector, behind the node's back.
+    // Flip one bit in every tenth sector of the slab, while the node runs.
     let slab = OpenOptions::new().read(true).write(true).open(io.folder.path().join("slab"));
     let slab = slab.unwrap();
     for sector in (0..used / 4096).step_by(10) {
@@ -97,7 +97,7 @@ async fn a_damaged_sector_is_noticed_answered_from_the_table_and_filled_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
+async fn a_drive_smaller_than_the_table_returns_right_rows() {
     const ROWS: u32 = 40_000;
     let (_folder, uri) = table(ROWS as usize).await;
     // 40 MB of vectors over 12 MiB of drive in four segments.
@@ -114,7 +114,7 @@ async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
     let lists: Vec<Vec<u32>> = (0..60).map(|_| (0..50).map(|_| next()).collect()).collect();
     let checks = lists.iter().map(|ids| check(&io, &uri, ids));
     futures::future::join_all(checks).await;
-    // Fills are behind, as nobody waits for them.
+    // Requests do not wait for fills, so these may be behind.
     let deadline = soon();
     let described = loop {
         for ids in &lists {
@@ -132,7 +132,7 @@ async fn a_drive_smaller_than_the_table_churns_and_never_lies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_that_go_away_leave_the_node_well() {
+async fn dropped_requests_do_not_harm_the_node() {
     let (_folder, uri) = table(5000).await;
     let io = Io::start(|_| {}).await;
     io.warm(&uri, 1).await;
@@ -140,7 +140,7 @@ async fn callers_that_go_away_leave_the_node_well() {
     for round in 0..200u32 {
         let addrs = (0..500).map(|i| addr((i * 7 + round) % 5000)).collect();
         let fetch = io.client.fetch(&projection, addrs, None, soon());
-        // Some are dropped before they are sent, some while reads are in flight.
+        // Some requests are dropped before they are sent, some while reads are in flight.
         let patience = std::time::Duration::from_micros(u64::from(round) * 10);
         let _ = tokio::time::timeout(patience, fetch).await;
     }
@@ -153,18 +153,18 @@ async fn callers_that_go_away_leave_the_node_well() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    panic!("reads of callers that went away are still there");
+    panic!("reads of dropped requests are still there");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_dropped_lets_go_of_its_drives_whatever_is_under_way() {
+async fn a_dropped_node_releases_its_drives_whatever_is_in_progress() {
     const BATCHES: u32 = 200;
     let (_cached_folder, cached) = table(1000).await;
     let (_folder, uri) = table(20_000).await;
-    // One read of the table at a time: most batches wait for theirs when the node goes.
+    // With one table read at a time, most batches wait for theirs when the node is dropped.
     let io = Io::start(|config| config.table_reads = 1).await;
     io.warm(&cached, 1).await;
-    // Others go on asking for what is cached.
+    // Other clients keep requesting cached rows.
     let projection = io.open(&cached, 1, &["vector"]).await;
     let asking: Vec<_> = (0..8)
         .map(|_| {
@@ -188,7 +188,7 @@ async fn a_node_that_is_dropped_lets_go_of_its_drives_whatever_is_under_way() {
     while !asked.iter().any(JoinHandle::is_finished) {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    // Its client stays, connected.
+    // Its client stays connected.
     let Io { node, folder, client: _client } = io;
     tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     stop_io(start_io_again(io_config(folder.path())).await).await;
@@ -211,7 +211,7 @@ async fn a_late_batch_costs_no_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drive_that_does_not_answer_is_not_waited_for() {
+async fn reads_of_a_silent_drive_are_given_up() {
     let (_folder, uri) = table(3000).await;
     let timeout = std::time::Duration::from_millis(50);
     let (io, disk) = Io::simulated(1, |config| config.read_timeout = timeout).await;
@@ -223,7 +223,7 @@ async fn a_drive_that_does_not_answer_is_not_waited_for() {
     let late = io.describe().await;
     assert!(total(&late, |c| c.late_reads) > 0 && total(&late, |c| c.table_rows) > 0);
     disk.hold(false);
-    // What it brings now is of no use to anybody; what is asked from now on is.
+    // The late data is not used. Later requests are served from the drive again.
     check(&io, &uri, &ids).await;
     let after = io.describe().await;
     assert_eq!(total(&after, |c| c.table_rows), total(&late, |c| c.table_rows));
@@ -233,7 +233,7 @@ async fn a_drive_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
+async fn a_failing_drive_is_retired_and_the_others_take_over() {
     let (_folder, uri) = table(12_000).await;
     let (io, disk) = Io::simulated(2, |_| {}).await;
     let ids: Vec<u32> = (0..12_000).step_by(29).collect();
@@ -243,14 +243,14 @@ async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
         for sector in 0..(64 << 20) / 4096 {
             disk.break_sector(address::DriveNo(drive), address::SectorNo(sector));
         }
-        // Each extent that is found bad counts, and is filled again, half of them on the bad drive.
+        // Each bad extent counts and is filled again. Half of them go to the bad drive.
         for _ in 0..60 {
             check(&io, &uri, &ids).await;
             let state = io.describe().await.drives[usize::from(drive)].state();
             if state == DriveState::Retired {
                 break;
             }
-            // A write of a sector mends it; this drive does not keep what it is given.
+            // Writing a sector repairs it, so make the sectors fail again.
             for sector in 0..(64 << 20) / 4096 {
                 disk.break_sector(address::DriveNo(drive), address::SectorNo(sector));
             }
@@ -260,7 +260,7 @@ async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
         assert_eq!(described.drives[1 - usize::from(drive)].state(), others);
         assert!(described.extents_dropped > 0);
     }
-    // With none left rows come straight from the table.
+    // Without drives, rows come from the table.
     let before = total(&io.describe().await, |c| c.drive_reads);
     check(&io, &uri, &ids).await;
     let described = io.describe().await;
@@ -269,7 +269,7 @@ async fn a_drive_that_fails_is_retired_and_the_others_take_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drives_that_turn_a_hundred_times_slower_are_retired_but_for_the_last() {
+async fn drives_that_become_a_hundred_times_slower_are_retired_except_the_last() {
     let (_folder, uri) = table(3000).await;
     let tick = Duration::from_millis(1);
     let drives = vec![64 << 20; 2];
@@ -278,7 +278,7 @@ async fn drives_that_turn_a_hundred_times_slower_are_retired_but_for_the_last() 
     io.warm(&uri, 1).await;
     let ids: Vec<u32> = (0..3000).step_by(17).collect();
     let states = async |seconds: u64| {
-        // Longer than it takes to judge.
+        // Longer than the node takes to judge a drive.
         let until = std::time::Instant::now() + Duration::from_secs(seconds);
         loop {
             check(&io, &uri, &ids).await;
@@ -291,7 +291,7 @@ async fn drives_that_turn_a_hundred_times_slower_are_retired_but_for_the_last() 
         }
     };
     assert_eq!(states(3).await, [DriveState::Serving; 2]);
-    // Not so late that a read is given up.
+    // The delay is shorter than that after which a read is given up.
     disk.set_latency(100..=110);
     let slow = states(120).await;
     assert!(slow.contains(&DriveState::Retired) && slow.contains(&DriveState::Serving), "{slow:?}");
@@ -301,7 +301,7 @@ async fn drives_that_turn_a_hundred_times_slower_are_retired_but_for_the_last() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_drive_serves_what_it_has() {
+async fn a_full_drive_serves_its_extents() {
     let (_folder, uri) = table(12_000).await;
     let (io, disk) = Io::simulated(1, |_| {}).await;
     let (cached, other): (Vec<u32>, Vec<u32>) = ((0..500).collect(), (6000..6500).collect());
@@ -327,20 +327,20 @@ async fn a_full_drive_serves_what_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_drive_loses_is_found_before_anybody_asks_for_it() {
+async fn the_scrubber_finds_lost_data() {
     let (_folder, uri) = table(3000).await;
     let (io, disk) = Io::simulated(1, |config| config.scrub_rate = ByteSize::b(0)).await;
     io.warm(&uri, 1).await;
     let extents = io.describe().await.extents;
     io.stop().await;
-    // A bit in each of the first two extents, and a sector that can't be read in a third.
+    // Flip a bit in each of the first two extents, and make a sector of a third one unreadable.
     let first = 1 << 20;
     for at in [first + 77, first + (300 << 10)] {
         disk.flip_bit(address::DriveNo(0), address::ByteOffset(at), 5);
     }
     disk.break_sector(address::DriveNo(0), address::SectorNo((first + (600 << 10)) / 4096));
     let io = Io::on(&disk, |_| {}).await;
-    // The scrubber has begun, so there may be fewer by now.
+    // The scrubber has begun and may have dropped some, so compare the number at the start.
     assert_eq!(io.node.recovery().extents as u64, extents);
     for _ in 0..500 {
         if io.describe().await.extents_scrubbed == extents {
@@ -355,12 +355,12 @@ async fn what_a_drive_loses_is_found_before_anybody_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fills_keep_to_their_rate() {
+async fn fills_respect_their_rate() {
     let (_folder, uri) = table(4000).await;
     let (io, _) = Io::simulated(1, |config| config.fill_rate = ByteSize::mib(4)).await;
     let began = std::time::Instant::now();
     io.warm(&uri, 1).await;
-    // 4 MiB of vectors in sixteen extents, the last of which is not waited for.
+    // 4 MiB of vectors are in 16 extents. The rate causes no wait after the last one.
     let least = io.describe().await.bytes_filled as f64 / 4.2e6 * 14.0 / 16.0;
     assert!(began.elapsed().as_secs_f64() > least, "{:?} for {least} s", began.elapsed());
     io.stop().await;

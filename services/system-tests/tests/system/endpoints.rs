@@ -1,4 +1,4 @@
-//! Endpoints of something else: the other tier's node, or no node at all.
+//! Endpoints that name a node of the other tier, or no node.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, endpoint, soon};
 
-/// Answers whatever comes in as web servers do.
+/// Starts a server that answers every request like a web server.
 fn web_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -42,7 +42,7 @@ fn says(fault: &Fault, address: SocketAddr, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_the_other_tier_is_told_by_name() {
+async fn an_error_names_a_node_of_the_other_tier() {
     let cluster = Cluster::start(1, &[]).await;
     let io = cluster.io[0].node.local_addr();
     says(&asked_for_tables(io).await, io, "is an I/O node; give a query node's endpoint");
@@ -55,7 +55,7 @@ async fn a_node_of_the_other_tier_is_told_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_node_is_told_with_its_endpoint() {
+async fn an_error_names_the_endpoint_of_another_server() {
     let web = web_server();
     says(&asked_for_tables(web).await, web, "no query node answers");
     let client = fetch_client(web);

@@ -1,5 +1,5 @@
-//! Rows through a real I/O node equal what Lance itself takes: every type, in every order, from the
-//! table and from the drive, by io_uring and by pread.
+//! Compares rows from a real I/O node with Lance's own `take`: every type, in every order, from the table and from the
+//! drive, with io_uring and with pread.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::types::Maker;
 
 const ROWS_PER_FRAGMENT: usize = 90;
 
-/// A table of `fragments` fragments with every type; then deletions, and a column that only later
+/// Writes a table of `fragments` fragments with every type, then deletes rows, and adds a column that only later
 /// fragments have data for.
 async fn write(uri: &str, fragments: usize, stable_row_ids: bool) -> Dataset {
     let batch = Maker::new(7, fragments * ROWS_PER_FRAGMENT).all_types();
@@ -41,7 +41,7 @@ async fn write(uri: &str, fragments: usize, stable_row_ids: bool) -> Dataset {
     dataset
 }
 
-/// What Lance takes, blobs as their contents.
+/// Returns Lance's own `take`, with the contents of blobs.
 async fn oracle(dataset: &Dataset, addrs: &[u64], columns: &[&str]) -> RecordBatch {
     let projection = ProjectionRequest::from_columns(columns, dataset.schema());
     let dataset = Arc::new(dataset.clone());
@@ -53,7 +53,7 @@ async fn oracle(dataset: &Dataset, addrs: &[u64], columns: &[&str]) -> RecordBat
         .unwrap()
 }
 
-/// Address lists of many kinds, all of rows that are there.
+/// Returns address lists of many kinds. All rows exist.
 fn lists(live: &[u64], rng: &mut StdRng) -> Vec<Vec<u64>> {
     let some = |rng: &mut StdRng, n: usize| -> Vec<u64> {
         (0..n).map(|_| live[rng.random_range(0..live.len())]).collect()
@@ -143,7 +143,7 @@ async fn every_type_equals_lances_own_take() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blobs_come_with_their_contents() {
+async fn blobs_are_returned_with_their_contents() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     let source = Maker::new(7, 3 * ROWS_PER_FRAGMENT).all_types();
@@ -170,7 +170,7 @@ async fn blobs_come_with_their_contents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_addresses_are_told_and_left_out() {
+async fn missing_addresses_are_reported_and_left_out() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     let dataset = write(&uri, 2, false).await;
@@ -182,7 +182,7 @@ async fn missing_addresses_are_told_and_left_out() {
         }
         let projection = io.open(&uri, version, &["id"]).await;
         let first = dataset.get_fragments()[0].id() as u32;
-        // 3 is deleted, 5000 and fragment 99 never were.
+        // Row 3 is deleted. Row 5000 and fragment 99 never existed.
         let asked = [(first, 1), (first, 3), (first, 5000), (99, 0), (first, 4)];
         let asked = asked.map(|(f, o)| RowAddr::new(f, o)).to_vec();
         let reply = io.client.fetch(&projection, asked, None, soon()).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_new_version_shares_extents_and_an_overwritten_table_does_not() {
     let filled = io.describe().await.extents;
     dataset.delete("id = 5").await.unwrap();
     io.warm(&uri, dataset.version().version).await;
-    assert_eq!(io.describe().await.extents, filled, "a deletion refills nothing");
+    assert_eq!(io.describe().await.extents, filled, "a deletion does not cause fills");
 
     let batch = Maker::new(8, ROWS_PER_FRAGMENT).all_types();
     let schema = batch.schema();
@@ -222,7 +222,7 @@ async fn a_new_version_shares_extents_and_an_overwritten_table_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_made_anew_under_the_same_name_is_not_mistaken_for_the_old_one() {
+async fn a_new_table_with_the_same_name_is_not_mistaken_for_the_old_one() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     let lake = lake::Lake::new(lake::LakeOptions::default());

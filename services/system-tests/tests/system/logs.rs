@@ -13,10 +13,10 @@ use wire::{ParentSpan, Reason};
 use crate::cluster::{Cluster, folder};
 use crate::members;
 
-/// The lines that have a `trace_id`: where each comes from, and what it has.
+/// The log lines with a `trace_id`: their targets and trace ids.
 static LINES: Mutex<Vec<(&'static str, String)>> = Mutex::new(Vec::new());
 
-/// Keeps lines that are made with a `trace_id`, at whatever level, and lets all others be.
+/// A subscriber that keeps log lines with a `trace_id`, at any level, and ignores all others.
 struct Lines;
 
 struct TraceId(Option<String>);
@@ -64,8 +64,8 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The crates that had something to say of a trace.
-fn said_of(trace: &ParentSpan) -> Vec<&'static str> {
+/// Returns the crates that logged about a trace.
+fn crates_that_logged(trace: &ParentSpan) -> Vec<&'static str> {
     let lines = LINES.lock().unwrap();
     let of_trace = lines.iter().filter(|(_, id)| *id == trace.trace_id());
     of_trace.map(|(target, _)| target.split("::").next().unwrap()).collect()
@@ -77,7 +77,7 @@ async fn lines_about_a_request_name_its_trace_on_both_tiers() {
     let folder = folder();
     let uri = folder.path().join("table");
     members::write(&uri).await;
-    // Their spans go nowhere: the caller's trace is named all the same.
+    // No spans are exported, but the lines name the caller's trace nevertheless.
     let cluster = Cluster::start(1, &[("t", &uri)]).await;
     std::fs::remove_dir_all(uri.join("data")).unwrap();
     let asked = ParentSpan { trace: 0x109_5eed, span: 0xca11, is_sampled: false };
@@ -87,7 +87,7 @@ async fn lines_about_a_request_name_its_trace_on_both_tiers() {
         Err(fault) => fault,
     };
     assert_eq!(lost.reason, Reason::TableDamaged, "{lost}");
-    let said = said_of(&asked);
+    let said = crates_that_logged(&asked);
     assert!(said.contains(&"io_node") && said.contains(&"query_node"), "{said:?}");
     cluster.stop().await;
 }

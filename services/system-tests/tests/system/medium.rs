@@ -1,8 +1,8 @@
-//! A block device that really can't read some of its sectors: a loop device whose file is cut short under it, beyond
-//! whose end the kernel has EIO. It goes through the whole of a node: the kernel, the ring, the stages, and the filler.
+//! A block device with unreadable sectors: a loop device whose file is truncated. The kernel fails reads beyond the
+//! file's end with EIO. The error passes through the whole node: the kernel, the ring, the stages and the filler.
 //!
-//! It takes root and loop devices; where they aren't to be had the test says so, past the harness, and
-//! BIREME_REQUIRE_LOOP makes that a failure.
+//! The test needs root and loop devices. Without them it prints a message and is skipped, or fails if
+//! BIREME_REQUIRE_LOOP is set.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,20 +19,20 @@ use crate::damage::{check, table};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 
-/// What lies before a drive's first segment.
+/// The bytes before a drive's first segment.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// Longer than it takes on any machine.
+/// The time after which the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Detached when dropped.
+/// A loop device, which is detached when this is dropped.
 struct Loop {
     device: PathBuf,
     file: PathBuf,
 }
 
 impl Loop {
-    /// Over a new file in this folder.
+    /// Creates a loop device over a new file in `folder`.
     fn new(folder: &Path) -> Result<Self, String> {
         let file = folder.join("device");
         let made = File::create(&file).and_then(|made| made.set_len(DEVICE_BYTES));
@@ -46,15 +46,15 @@ impl Loop {
         Ok(Self { device, file })
     }
 
-    /// From here on nothing can be read.
+    /// Makes everything from offset `bytes` on unreadable.
     fn cut(&self, bytes: u64) {
         File::options().write(true).open(&self.file).unwrap().set_len(bytes).unwrap();
     }
 
-    /// Whether what is cut off really ends in EIO: kernels may fill it with zeros.
+    /// Returns whether reads of the truncated part fail with EIO. Some kernels return zeros.
     fn fails(&self) -> bool {
         self.cut(HEAD_BYTES);
-        // Past the page cache, which knows nothing of the cut.
+        // Bypass the page cache, which still has the data.
         let options = OpenOptions { size: None, direct: Direct::Prefer, read_only: true };
         let device = SlabFile::open(&self.device, options).unwrap();
         let read = device.read_at(ByteOffset(2 * HEAD_BYTES), &mut AlignedBuf::for_sectors(1));
@@ -78,7 +78,7 @@ fn device(folder: &Path) -> Option<Loop> {
     match device {
         Ok(device) => Some(device),
         Err(why) => {
-            let name = "medium::sectors_that_a_device_cant_read_are_answered_from_the_table";
+            let name = "medium::the_table_answers_for_unreadable_sectors";
             assert!(std::env::var_os("BIREME_REQUIRE_LOOP").is_none(), "no loop device: {why}");
             let _ = writeln!(std::io::stderr(), "\n{name} is SKIPPED: no loop device: {why}\n");
             None
@@ -87,7 +87,7 @@ fn device(folder: &Path) -> Option<Loop> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sectors_that_a_device_cant_read_are_answered_from_the_table() {
+async fn the_table_answers_for_unreadable_sectors() {
     const ROWS: u32 = 10_000;
     let place = folder();
     let Some(device) = device(place.path()) else { return };
@@ -97,7 +97,7 @@ async fn sectors_that_a_device_cant_read_are_answered_from_the_table() {
         config.drives[0].path = path;
         config.drives[0].size = None;
         config.segment = bytesize::ByteSize::mib(4);
-        // The test says what is read.
+        // Only the test causes reads.
         config.scrub_rate = bytesize::ByteSize::b(0);
     })
     .await;
@@ -108,7 +108,7 @@ async fn sectors_that_a_device_cant_read_are_answered_from_the_table() {
     let whole = io.describe().await;
     assert_eq!((total(&whole, |c| c.bad_sectors), total(&whole, |c| c.table_rows)), (0, 0));
 
-    // A part is gone: those extents are dropped, and filled again where there is room.
+    // A part is unreadable. Its extents are dropped, and filled again where there is room.
     let used = whole.drives[0].used_bytes;
     device.cut(HEAD_BYTES + used - used / 5);
     for part in some.chunks(250) {
@@ -118,7 +118,7 @@ async fn sectors_that_a_device_cant_read_are_answered_from_the_table() {
     assert!(total(&cut, |c| c.bad_sectors) > 0, "{cut:?}");
     assert!(total(&cut, |c| c.table_rows) > 0 && cut.extents_dropped > 0, "{cut:?}");
 
-    // All of it is: the drive is given up, and the node is not.
+    // All of it is unreadable. The drive is retired, and the node goes on.
     device.cut(HEAD_BYTES);
     let began = std::time::Instant::now();
     loop {
@@ -129,7 +129,7 @@ async fn sectors_that_a_device_cant_read_are_answered_from_the_table() {
         if state == DriveState::Retired {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "the drive is {state:?} still");
+        assert!(began.elapsed() < PATIENCE, "the drive is still {state:?}");
     }
     check(&io, &uri, &all).await;
     let described = io.describe().await;

@@ -1,4 +1,4 @@
-//! Several I/O nodes: each serves its chunks, and one that is gone is answered for.
+//! Several I/O nodes: each serves its chunks, and the table answers for a lost one.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub async fn write(uri: &std::path::Path) {
     Dataset::write(reader, uri.to_str().unwrap(), Some(params)).await.unwrap();
 }
 
-/// Takes rows, and looks whether they are the right ones.
+/// Takes rows and checks them.
 pub async fn check(client: &QueryClient, ids: &[i64]) {
     let row_addrs = ids.iter().map(|id| ((id / 20_000) as u64) << 32 | (id % 20_000) as u64);
     let request =
@@ -42,7 +42,7 @@ pub async fn check(client: &QueryClient, ids: &[i64]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chunks_are_spread_and_a_lost_node_is_answered_for() {
+async fn chunks_are_spread_and_the_table_answers_for_a_lost_node() {
     let folder = folder();
     let uri = folder.path().join("table");
     write(&uri).await;
@@ -56,8 +56,8 @@ async fn chunks_are_spread_and_a_lost_node_is_answered_for() {
     let mut extents = 0;
     for io in &cluster.io {
         let described = io.describe().await;
-        assert!(described.extents > 0, "each node owns some");
-        assert!(total(&described, |c| c.rows) > 0, "each node serves some");
+        assert!(described.extents > 0, "each node owns some chunks");
+        assert!(total(&described, |c| c.rows) > 0, "each node serves some rows");
         assert_eq!(total(&described, |c| c.table_rows), 0);
         extents += described.extents;
     }

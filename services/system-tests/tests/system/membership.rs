@@ -1,4 +1,4 @@
-//! A list of I/O nodes that changes while rows are asked for: none is wrong, and none is missing.
+//! Changes the list of I/O nodes under load: no row is wrong, and none is missing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::cluster::{
 };
 use crate::members::{ROWS, check, write};
 
-/// A file of members, as somebody writes it.
+/// A file with the list of members.
 struct List {
     path: PathBuf,
 }
@@ -43,7 +43,7 @@ impl List {
     }
 }
 
-/// A query node that follows a file, over I/O nodes of which the file names some.
+/// A query node that follows a file, and I/O nodes, some of which the file lists.
 struct Followed {
     io: Vec<Io>,
     list: List,
@@ -88,7 +88,7 @@ impl Followed {
         listed.iter().map(|&at| member(&self.io[at].node)).collect()
     }
 
-    /// Writes a list, and waits until all cores go by it.
+    /// Writes a list, and waits until all cores use it.
     async fn change_to(&self, nodes: &[IoNodeConfig]) {
         self.list.write(nodes);
         let mut names: Vec<_> = nodes.iter().map(|node| node.name.clone().unwrap()).collect();
@@ -108,7 +108,7 @@ impl Followed {
         .await;
     }
 
-    /// Waits for a Status on each of the node's cores: connections are dealt to them in turn.
+    /// Waits until the Status of each of the node's cores matches. Connections are dealt to the cores in turn.
     async fn until(&self, what: impl Fn(&StatusResponse) -> bool) -> StatusResponse {
         let (mut last, deadline) = (None, soon());
         for _core in 0..2 {
@@ -137,7 +137,7 @@ impl Followed {
         assert_eq!((last.extents_failed, last.extents_done), (0, last.extents_total));
     }
 
-    /// Rows that each I/O node has answered, and of them those that it read from the table.
+    /// Returns for each I/O node the rows that it served, and how many of them it read from the table.
     async fn served(&self) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         for io in &self.io {
@@ -147,7 +147,7 @@ impl Followed {
         all
     }
 
-    /// Starts the node that was last once more, over the same drive and at another address.
+    /// Restarts the last node over the same drive and at another address.
     async fn restart(&mut self, folder: TempDir) {
         let mut config = io_config(folder.path());
         config.name = format!("io-{}", self.io.len());
@@ -163,12 +163,12 @@ impl Followed {
     }
 }
 
-/// Some rows of every fragment.
+/// Returns some rows of every fragment.
 fn ids() -> Vec<i64> {
     (0..1000).map(|i| i * 7919 % ROWS).collect()
 }
 
-/// Asks for rows until it is told to stop; any that is missing or wrong is a panic of its own.
+/// Requests rows until it is stopped. Panics if a row is missing or wrong.
 struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -195,7 +195,7 @@ impl Load {
         Self { stop, done, tasks }
     }
 
-    /// Waits until so many more requests were answered.
+    /// Waits until `requests` more requests were answered.
     async fn go_on(&mut self, requests: usize) {
         let enough = self.done.load(Ordering::Relaxed) + requests;
         let deadline = soon();
@@ -203,7 +203,7 @@ impl Load {
             if let Some(ended) = self.tasks.try_join_next() {
                 ended.unwrap();
             }
-            assert!(client::fetch::Instant::now() < deadline, "requests are answered no more");
+            assert!(client::fetch::Instant::now() < deadline, "requests are no longer answered");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -226,7 +226,7 @@ async fn nodes_come_and_go_under_load_and_no_request_fails() {
         load.go_on(20).await;
     }
     load.stop().await;
-    // Now the two that are listed answer for all, and nobody else is asked.
+    // Now the two listed nodes serve all rows, and the others get no requests.
     let (before, fallback) = (followed.served().await, followed.query.fallback_rows());
     check(&followed.client, &ids()).await;
     let after = followed.served().await;
@@ -237,7 +237,7 @@ async fn nodes_come_and_go_under_load_and_no_request_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_restarts_elsewhere_has_its_chunks_again_and_nobody_else_filled_them() {
+async fn a_node_that_restarts_at_another_address_keeps_its_chunks() {
     let mut followed = Followed::start(3, &[0, 1, 2]).await;
     followed.warm().await;
     let mut load = Load::start(&followed.query).await;
@@ -248,26 +248,26 @@ async fn a_node_that_restarts_elsewhere_has_its_chunks_again_and_nobody_else_fil
     load.go_on(50).await;
     assert!(followed.query.fallback_rows() > 0, "the table has answered for it");
     followed.restart(folder).await;
-    assert_eq!(followed.io[2].node.extents(), extents, "it finds what it had");
+    assert_eq!(followed.io[2].node.extents(), extents, "it finds its extents again");
     followed.change_to(&followed.members(&[0, 1, 2])).await;
     load.go_on(20).await;
     load.stop().await;
     let fallback = followed.query.fallback_rows();
     check(&followed.client, &ids()).await;
-    assert_eq!(followed.query.fallback_rows(), fallback, "nothing comes from the table");
+    assert_eq!(followed.query.fallback_rows(), fallback, "no row comes from the table");
     let served = followed.served().await;
     assert!(served[2].0 > 0, "the node that came back is asked");
-    assert!(served.iter().all(|(_, table_rows)| *table_rows == 0), "and nothing was filled again");
+    assert!(served.iter().all(|(_, table_rows)| *table_rows == 0), "no chunk is filled again");
     followed.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_killed_under_load_is_answered_for_and_taken_back() {
+async fn the_table_answers_for_a_killed_node_until_it_is_back() {
     let mut followed = Followed::start(2, &[0, 1]).await;
     let mut load = Load::start(&followed.query).await;
     load.go_on(20).await;
     let Io { node, folder, .. } = followed.io.pop().unwrap();
-    // At once: what is under way is cut off.
+    // Requests in progress are cut off.
     tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     load.go_on(50).await;
     assert!(followed.query.fallback_rows() > 0, "the table has answered for it");
@@ -280,7 +280,7 @@ async fn a_node_that_is_killed_under_load_is_answered_for_and_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draining_node_keeps_its_chunks_and_is_asked_for_none() {
+async fn a_draining_node_keeps_its_chunks_and_gets_no_requests() {
     let followed = Followed::start(2, &[0, 1]).await;
     followed.warm().await;
     let mut nodes = followed.members(&[0, 1]);
@@ -290,7 +290,7 @@ async fn a_draining_node_keeps_its_chunks_and_is_asked_for_none() {
     check(&followed.client, &ids()).await;
     let after = followed.served().await;
     assert!(after[0].0 > before[0].0 && after[1] == before[1], "{before:?} {after:?}");
-    assert_eq!(after[0].1, 0, "its chunks are not filled by the other");
+    assert_eq!(after[0].1, 0, "the other node does not fill its chunks");
     let answered = (after[0].0 - before[0].0) + followed.query.fallback_rows();
     assert_eq!(answered, ids().len() as u64);
     let fallback = followed.query.fallback_rows();
@@ -301,7 +301,7 @@ async fn a_draining_node_keeps_its_chunks_and_is_asked_for_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_list_is_told_and_the_last_one_stays() {
+async fn a_bad_list_is_reported_and_the_last_one_stays() {
     let followed = Followed::start(2, &[0, 1]).await;
     check(&followed.client, &ids()).await;
     let twice = followed.members(&[0, 0]);

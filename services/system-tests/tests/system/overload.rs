@@ -1,4 +1,4 @@
-//! More than the node may hold: refused with a reason, and nothing is lost.
+//! Overload: a node refuses with a reason what it may not hold, and loses nothing.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ async fn write_rows(uri: &str, rows: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
+async fn replies_beyond_the_memory_limit_are_shed_and_the_others_are_right() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
@@ -49,13 +49,13 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     .await;
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["vector", "id"]).await;
-    // Each of the client's streams opens the projection when it first needs it, and that stays.
+    // Each of the client's streams opens the projection when it first needs it. The projection stays open.
     let one = || io.client.fetch(&projection, vec![RowAddr::new(0, 0)], None, soon());
     for done in join_all((0..8).map(|_| one())).await {
         done.unwrap();
     }
     let idle = total(&io.describe().await, |core| core.reply_bytes);
-    // A megabyte each, all at once.
+    // Request replies of a megabyte each, all at once.
     let fetches = (0..40u32).map(|first| {
         let addrs = (0..500).map(|row| RowAddr::new(0, first + row * 7)).collect();
         let fetch = io.client.fetch(&projection, addrs, None, soon());
@@ -81,8 +81,8 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
     assert!(served > 0 && shed > 0);
     let described = io.describe().await;
     assert_eq!(total(&described, |c| c.shed), shed);
-    assert_eq!(total(&described, |c| c.reply_bytes), idle, "all of it is given back");
-    // Larger than all of the memory, and alone: late, never refused for ever.
+    assert_eq!(total(&described, |c| c.reply_bytes), idle, "all memory is given back");
+    // A reply larger than all memory is not refused forever: it is served when it is alone.
     let addrs = (0..ROWS as u32).map(|row| RowAddr::new(0, row)).collect();
     let large = io.client.fetch(&projection, addrs, None, soon()).await.unwrap();
     assert_eq!(large.into_rows().unwrap().num_rows(), ROWS);
@@ -90,7 +90,7 @@ async fn replies_over_the_memory_for_them_are_shed_and_the_rest_is_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_would_wait_past_its_deadline_is_told_so_at_once() {
+async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
@@ -103,7 +103,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_told_so_at_once() {
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["id"]).await;
     let row = |n: u32| RowAddr::new(0, n * 997 % ROWS as u32);
-    // More than a drive reads at once.
+    // More reads than a drive has in flight.
     let patient = Instant::now() + std::time::Duration::from_secs(3600);
     let long = (0..40u32).map(|batch| {
         let addrs = (0..4000).map(|n| row(batch * 4000 + n)).collect();
@@ -111,7 +111,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_told_so_at_once() {
     });
     let mut long: FuturesUnordered<_> = long.collect();
     let mut in_time = 0u32;
-    let told = loop {
+    let refused = loop {
         let at = Instant::now();
         let hurried = io.client.fetch(&projection, vec![row(in_time)], None, at + HURRY);
         let mut hurried = std::pin::pin!(hurried);
@@ -128,45 +128,45 @@ async fn a_batch_that_would_wait_past_its_deadline_is_told_so_at_once() {
         match outcome {
             Ok(_) => {}
             Err(fault) if fault.reason == Reason::Overloaded => break Some(fault),
-            // Before the node knew how fast it is.
+            // The node does not know its speed yet.
             Err(fault) => assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}"),
         }
     };
-    let told = told.expect("nobody was told");
-    assert!(told.message.contains("too long for this batch's deadline"), "{told}");
+    let refused = refused.expect("no batch was refused");
+    assert!(refused.message.contains("too long for this batch's deadline"), "{refused}");
     while let Some(reply) = long.next().await {
         assert_eq!(reply.unwrap().into_rows().unwrap().num_rows(), 4000);
         in_time += 1;
     }
-    assert_eq!(in_time, 40, "those that were let in are answered");
+    assert_eq!(in_time, 40, "admitted batches are answered");
     drop(long);
     io.stop().await;
 }
 
-/// Less than the queue takes.
+/// Fewer than the queue holds.
 const HURRY: std::time::Duration = std::time::Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interactive_work_goes_before_batch_work_that_came_first() {
+async fn interactive_work_goes_before_earlier_batch_work() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
     let (io, disk) = Io::simulated(1, |config| {
         config.cores = 1;
         config.slots = 8;
-        // The drive is held for as long as the test wants.
+        // The drive answers no read until the test allows it.
         config.read_timeout = std::time::Duration::from_secs(600);
     })
     .await;
     io.warm(&uri, 1).await;
-    // All on one stream, so that they come in this order.
+    // Send all on one stream, so that they arrive in this order.
     let options = FetchOptions { streams: 1, ..Default::default() };
     let client = FetchClient::new(endpoint(io.node.local_addr()), options).unwrap();
     let projection = io.open(&uri, 1, &["vector"]).await;
     disk.hold(true);
     let (client, projection) = (&client, &projection);
     let fetch = |first: u32, rows: u32, priority| {
-        // Rows apart, so that none comes along with another.
+        // The rows are far apart, so that no read serves two of them.
         let addrs = (0..rows).map(|n| RowAddr::new(0, (first + n) * 3)).collect();
         let terms = Terms { priority, ..Terms::from(soon()) };
         async move { (priority, client.fetch(projection, addrs, None, terms).await.unwrap()) }
@@ -196,7 +196,7 @@ async fn interactive_work_goes_before_batch_work_that_came_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_warm_keeps_to_its_rate() {
+async fn a_warm_respects_its_rate() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write_rows(&uri, 16_000).await;
@@ -211,7 +211,7 @@ async fn a_warm_keeps_to_its_rate() {
         last = step.unwrap();
     }
     assert!(last.extents_done == last.extents_total && last.extents_failed == 0, "{last:?}");
-    // The last ones, of two packs, are asked for before those that are under way count.
+    // The last fills, of two packs, start before the fills in progress count.
     let counted = last.bytes_written * (last.extents_total - 5) / last.extents_total;
     let least = std::time::Duration::from_secs_f64(counted as f64 / rate as f64);
     assert!(began.elapsed() >= least, "{:?} of {least:?} for {last:?}", began.elapsed());

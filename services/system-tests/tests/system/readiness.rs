@@ -1,4 +1,4 @@
-//! When an I/O node says that it serves, to gRPC and to probes over HTTP alike.
+//! Readiness of an I/O node, over gRPC and for probes over HTTP.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::shares::table;
 use crate::telemetry::scrape;
 use crate::warm::health;
 
-/// The status and the sentence that a probe gets.
+/// Returns the status and the text that a probe gets.
 async fn probed(address: SocketAddr, path: &str) -> (u16, String) {
     let (head, body) = scrape(address, path, "*/*").await;
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -28,7 +28,7 @@ async fn start(ratio: f64, limit: Duration) -> Io {
     .await
 }
 
-/// Asks for a row of each chunk.
+/// Fetches a row of each chunk.
 async fn fetch(io: &Io, projection: &Projection, chunks: u32) {
     let addrs = (0..chunks).map(|fragment| RowAddr::new(fragment, 3)).collect();
     io.client.fetch(projection, addrs, None, soon()).await.unwrap();
@@ -57,7 +57,7 @@ async fn an_empty_node_is_ready_once_its_drives_answer() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(health(&io.node).await, ServingStatus::Serving);
-    // It has been looked at for ten seconds, however soon it was filled.
+    // The ratio is observed for ten seconds, however soon the node was filled.
     assert!(began.elapsed() >= Duration::from_secs(9), "{:?}", began.elapsed());
     let described = io.describe().await;
     let from_table: u64 = described.cores.iter().map(|core| core.table_rows).sum();
@@ -66,7 +66,7 @@ async fn an_empty_node_is_ready_once_its_drives_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ratio_that_does_not_come_is_not_waited_for_without_end() {
+async fn the_wait_for_a_ratio_is_bounded() {
     let io = start(1.0, Duration::from_secs(2)).await;
     let metrics = io.node.metrics_addr().unwrap();
     assert_eq!(health(&io.node).await, ServingStatus::NotServing);

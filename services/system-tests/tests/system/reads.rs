@@ -1,4 +1,4 @@
-//! Physical reads, counted: what a row costs at the drive.
+//! Counts the physical reads that rows cost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cluster::{Io, folder, soon, total};
 
 const ROWS: usize = 4000;
 
-/// Vectors of 3,072 and of 4,096 bytes, and ten narrow columns.
+/// Writes a table with vectors of 3,072 and of 4,096 bytes, and ten narrow columns.
 async fn write(uri: &str) {
     let vectors = |dimension: usize| -> ArrayRef {
         let mut builder = FixedSizeListBuilder::new(Float32Builder::new(), dimension as i32);
@@ -47,7 +47,7 @@ async fn write(uri: &str) {
     Dataset::write(reader, uri, Some(params)).await.unwrap();
 }
 
-/// Rows far enough from each other that no two share a sector or are neighbours.
+/// Returns rows so far apart that no two are in the same or in adjacent sectors.
 fn scattered(step: usize) -> Vec<RowAddr> {
     (0..ROWS).step_by(step).map(|id| RowAddr::new((id / 1500) as u32, (id % 1500) as u32)).collect()
 }
@@ -80,7 +80,7 @@ async fn a_row_costs_one_read_of_one_sector() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_core_that_polls_reads_the_same_and_stops_when_told() {
+async fn a_polling_core_returns_the_same_rows_and_stops() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
@@ -98,7 +98,7 @@ async fn a_core_that_polls_reads_the_same_and_stops_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wanted_twice_is_read_once_and_neighbours_together() {
+async fn duplicate_rows_are_read_once_and_neighbours_together() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;
@@ -137,7 +137,7 @@ async fn the_ram_tier_answers_the_second_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rerank_on_the_node_is_brute_force_over_the_batch() {
+async fn rerank_on_the_node_equals_brute_force_over_the_batch() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();
     write(&uri).await;

@@ -1,4 +1,4 @@
-//! A node that comes back: its drives still have what it cached, and no wrong byte comes of it.
+//! Restarts: a node finds its cached extents again, and never returns wrong bytes.
 
 use std::path::Path;
 
@@ -30,17 +30,17 @@ async fn table(folder: &Path) -> (String, RecordBatch) {
     (uri, batch)
 }
 
-/// With room for all of the table.
+/// Enough for all of the table.
 const SLAB: ByteSize = ByteSize::mib(128);
 
-/// A node over a folder that another had before.
+/// Starts a node over the folder of a stopped node.
 async fn start_over(folder: TempDir) -> Io {
     let mut config = io_config(folder.path());
     config.drives[0].size = Some(SLAB);
     Io::with(start_io(config).await, folder)
 }
 
-/// The folder of a node that was warmed and has stopped, and what it said of itself before.
+/// Warms a node and stops it. Returns its folder and its description before the stop.
 async fn warmed_and_stopped(uri: &str) -> (TempDir, DescribeResponse) {
     let io = start_over(folder()).await;
     io.warm(uri, 1).await;
@@ -50,7 +50,7 @@ async fn warmed_and_stopped(uri: &str) -> (TempDir, DescribeResponse) {
     (folder, described)
 }
 
-/// All rows of the column that every row is known by.
+/// Fetches and checks the ids of all rows.
 async fn check(io: &Io, uri: &str, truth: &RecordBatch) {
     let projection = io.open(uri, 1, &["id", "text"]).await;
     let addrs = (0..ROWS as u32)
@@ -66,7 +66,7 @@ async fn check(io: &Io, uri: &str, truth: &RecordBatch) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_cached_is_served_from_the_drive_after_a_restart() {
+async fn cached_rows_are_served_from_the_drive_after_a_restart() {
     let tables = folder();
     let (uri, truth) = table(tables.path()).await;
     let (folder, before) = warmed_and_stopped(&uri).await;
@@ -80,25 +80,25 @@ async fn what_was_cached_is_served_from_the_drive_after_a_restart() {
     let io = start_over(folder).await;
     let after = io.describe().await;
     assert_eq!(after.extents, before.extents);
-    // The last of the journals may have been written after it was asked.
+    // The last journal blocks may have been written after the description.
     assert!(after.drives[0].used_bytes >= before.drives[0].used_bytes);
     check(&io, &uri, &truth).await;
     io.warm(&uri, 1).await;
     let after = io.describe().await;
     assert_eq!((total(&after, |c| c.table_rows), total(&after, |c| c.bad_sectors)), (0, 0));
-    assert_eq!(total(&after, |c| c.drive_write_bytes), 0, "nothing is filled twice");
+    assert_eq!(total(&after, |c| c.drive_write_bytes), 0, "no extent is filled again");
     assert!(total(&after, |c| c.drive_reads) > 0);
     io.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_is_refused_changes_nothing_of_the_drives() {
+async fn a_refused_start_does_not_change_the_drives() {
     let tables = folder();
     let (uri, truth) = table(tables.path()).await;
     let (folder, before) = warmed_and_stopped(&uri).await;
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // With another segment a node that starts divides its slabs anew.
+    // With another segment size, a starting node would divide its slabs anew.
     let mut config = IoConfig { segment: ByteSize::mib(32), ..io_config(folder.path()) };
     config.drives[0].size = Some(SLAB);
     let memory = ByteSize::mib(100);
@@ -118,13 +118,13 @@ async fn a_start_that_is_refused_changes_nothing_of_the_drives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slab_as_it_was_at_some_moment_never_makes_a_wrong_row() {
+async fn a_copy_of_a_slab_never_returns_wrong_rows() {
     let tables = folder();
     let (uri, truth) = table(tables.path()).await;
     let io = start_over(folder()).await;
     let images = folder();
-    // Taken while it is written, front to back: worse than any power loss, as what was written later may be
-    // there and what was written before may not.
+    // The slab is copied front to back while the node writes it. This is worse than a power loss: the copy may have
+    // later writes without earlier ones.
     let image = |number: usize| images.path().join(number.to_string());
     let slab = io.folder.path().join("slab");
     let copies = async {

@@ -1,4 +1,4 @@
-//! What tables may count on of a node's drives: through scans of others, a restart, and as status shows it.
+//! Guarantees and quotas of tables on a node's drives: during scans of other tables, after a restart, and in Status.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use wire::fetch::TableUse;
 
 use crate::cluster::{Cluster, Io, folder, io_config, lake_of, start_io, stop_io, total};
 
-/// Each fragment is a chunk of a quarter of a MiB.
+/// The rows of a fragment. Each fragment is a chunk of a quarter of a MiB.
 pub const ROWS_PER_FRAGMENT: u32 = 512;
 
-/// What a row holds: 480 bytes that no other row has.
+/// Returns the contents of a row: 480 bytes that no other row has.
 fn text(table: &str, row: u32) -> String {
     format!("{table:>6}-{row:08}-").repeat(30)
 }
 
-/// A table of so many fragments; its URI.
+/// Writes a table of `fragments` fragments, and returns its URI.
 pub async fn table(folder: &Path, name: &str, fragments: u32) -> String {
     let uri = folder.join(name).to_str().unwrap().to_owned();
     let rows = fragments * ROWS_PER_FRAGMENT;
@@ -44,7 +44,7 @@ fn share(uri: &str, minimum: u64, maximum: Option<u64>, pinned: bool) -> ShareCo
     ShareConfig { uri: uri.into(), minimum: ByteSize::mib(minimum), maximum, pinned }
 }
 
-/// Twenty-three segments of a MiB: less than the tables are.
+/// Sets drives of 23 segments of a MiB, which hold less than the tables.
 fn small(config: &mut IoConfig, shares: Vec<ShareConfig>) {
     config.segment = ByteSize::mib(1);
     config.drives[0].size = Some(ByteSize::mib(24));
@@ -59,7 +59,7 @@ async fn warm(io: &Io, uri: &str) -> wire::fetch::WarmProgress {
     steps.last().unwrap().clone()
 }
 
-/// Reads every 50th row of a table; how many came from the table itself.
+/// Reads and checks every 50th row of a table. Returns how many came from the table itself.
 async fn check(io: &Io, uri: &str, name: &str, fragments: u32) -> u64 {
     let projection = io.open(uri, 1, &["text"]).await;
     let before = total(&io.describe().await, |core| core.table_rows);
@@ -82,7 +82,7 @@ fn of<'a>(tables: &'a [TableUse], uri: &str) -> &'a TableUse {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
+async fn a_scan_evicts_nothing_pinned_and_nothing_guaranteed() {
     let tables = folder();
     let pinned = table(tables.path(), "pinned", 12).await;
     let least = table(tables.path(), "least", 14).await;
@@ -91,7 +91,7 @@ async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
     let shares = || {
         vec![
             share(&pinned, 0, Some(4), true),
-            // A slash more is the same table.
+            // With a slash at the end it is the same table.
             share(&format!("{least}/"), 4, None, false),
             share(&most, 0, Some(3), false),
         ]
@@ -117,11 +117,11 @@ async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
     assert_eq!(least_now.held_bytes, least_now.bytes);
     assert!(most_now.bytes <= 3 << 20 && most_now.bytes > 2 << 20, "{most_now:?}");
     assert!(of(&described.tables, &scan).bytes > 4 << 20);
-    // What was missed just now is being written, and counts as its table's already.
+    // Chunks that were missed just now are being written, and count towards their table already.
     let extents: u64 = described.tables.iter().map(|table| table.extents).sum();
     assert!(extents.abs_diff(described.extents) <= 2, "{extents} and {}", described.extents);
 
-    // After a restart the tables are known by their extents' names, and what was held still is.
+    // After a restart the tables are recognised by the names of their extents, and held extents are still held.
     let Io { node, folder, .. } = io;
     stop_io(node).await;
     let mut config = io_config(folder.path());
@@ -130,7 +130,7 @@ async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
     let found = io.describe().await.tables;
     assert_eq!(of(&found, &pinned).bytes, pinned_now.bytes);
     assert_eq!(of(&found, &pinned).held_bytes, pinned_now.held_bytes);
-    // Nobody has opened this one, which has no share.
+    // This table has no share and was not opened.
     assert!(found.iter().any(|table| table.table.is_empty() && table.bytes > 4 << 20), "{found:?}");
     warm(&io, &scan).await;
     assert_eq!(check(&io, &pinned, "pinned", 12).await + check(&io, &least, "least", 14).await, 0);
@@ -138,7 +138,7 @@ async fn a_scan_takes_nothing_of_what_is_pinned_nor_of_a_minimum() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_pinned_is_filled_up_to_its_maximum_and_the_rest_comes_from_the_table() {
+async fn a_pinned_table_is_filled_up_to_its_maximum_and_other_rows_come_from_the_table() {
     let tables = folder();
     let uri = table(tables.path(), "pinned", 20).await;
     let path = Path::new(&uri).to_owned();
@@ -150,9 +150,9 @@ async fn what_is_pinned_is_filled_up_to_its_maximum_and_the_rest_comes_from_the_
     assert!(done.extents_failed > 0 && done.extents_done > 3, "{done:?}");
     assert!(done.last_error.contains("its table is pinned"), "{}", done.last_error);
     let again = warm(io, &uri).await;
-    assert_eq!(again.extents_found, done.extents_done, "nothing of it went for the rest");
+    assert_eq!(again.extents_found, done.extents_done, "no extent was evicted for another");
     assert!(check(io, &uri, "pinned", 20).await > 0);
-    // As the query tier's status has it.
+    // The query tier's Status shows the same.
     let status = cluster.client.status().await.unwrap();
     let shown = of(&status.io_nodes[0].tables, &uri);
     assert_eq!((shown.extents, shown.pinned), (done.extents_done, true));
@@ -160,13 +160,13 @@ async fn what_is_pinned_is_filled_up_to_its_maximum_and_the_rest_comes_from_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_the_drives_can_promise_is_refused_at_the_start() {
+async fn guarantees_beyond_the_drives_are_refused_at_the_start() {
     let folder = folder();
     let mut config = io_config(folder.path());
-    // Nineteen segments of a MiB, two thirds of them.
+    // Guarantees may take two thirds of 19 segments of a MiB.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
     config.serve = ["/a", "/b"].map(|uri| lake::UriPrefix::of_config(uri).unwrap()).into();
-    // Refused within a runtime, in which another's end can't be waited for.
+    // Start it within a runtime, where it can't wait for the end of another node.
     let error = IoNode::start(config.clone(), lake_of(&config)).err().unwrap().to_string();
     assert!(
         error.contains("`shares` promise 13.0 MiB") && error.contains("at most 12.7 MiB"),

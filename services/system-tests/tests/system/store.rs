@@ -1,6 +1,6 @@
-//! A real S3 server (moto): tables behind it, and what it refuses.
+//! Tables in a real S3 server (moto), and its errors.
 //!
-//! `BIREME_S3_SERVER` names `moto_server`; without it these tests say so and are skipped.
+//! `BIREME_S3_SERVER` names the program `moto_server`. Without it, these tests print a message and are skipped.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ use wire::query::GetRequest;
 
 use crate::cluster::{Cluster, Io, folder, sample, soon};
 
-/// The server, ended with the test.
+/// The server, which ends with the test.
 struct S3 {
     server: Child,
     port: u16,
@@ -43,7 +43,7 @@ impl Drop for S3 {
 }
 
 impl S3 {
-    /// Starts one; with `authorizes` it refuses unknown keys after the first call.
+    /// Starts a server. With `authorizes` it refuses unknown keys after the first call.
     async fn start(authorizes: bool) -> Option<Self> {
         let Some(program) = std::env::var_os("BIREME_S3_SERVER").filter(|p| !p.is_empty()) else {
             println!("skipped: BIREME_S3_SERVER names no S3 server");
@@ -72,7 +72,7 @@ impl S3 {
         panic!("the S3 server does not come up");
     }
 
-    /// Has it again after its death, with the same files: it keeps them in memory.
+    /// Restarts the server with the same files, which have to be put again because it keeps them in memory.
     async fn restarted(self, folder: &Path) -> Self {
         let port = self.port;
         drop(self);
@@ -82,7 +82,7 @@ impl S3 {
         s3
     }
 
-    /// Puts all files of a folder under a name.
+    /// Puts all files of a folder below the prefix `name`.
     fn put_folder(&self, folder: &Path, name: &str) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
@@ -97,7 +97,7 @@ impl S3 {
         }
     }
 
-    /// One plain request; the answer.
+    /// Sends one plain HTTP request and returns the answer.
     fn request(&self, method: &str, path: &str, body: &[u8]) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let head = format!(
@@ -163,7 +163,7 @@ const URI: &str = "s3://lake/table";
 const ROWS: u32 = 24_000;
 const DIMENSION: u32 = 256;
 
-/// 24 MB of vectors, each of which says which row it is of.
+/// Writes 24 MB of vectors, whose elements are their row's id.
 async fn write(path: &Path) {
     let item = Arc::new(Field::new("item", DataType::Float32, true));
     let values =
@@ -188,7 +188,7 @@ async fn warm(io: &Io, mut each: impl FnMut(&WarmProgress)) -> WarmProgress {
     last
 }
 
-/// Rows spread over the table, each checked; the reasons of those that did not come.
+/// Fetches and checks rows spread over the table. Returns the reasons of failed ones.
 async fn look(io: &Io, projection: &Projection) -> Vec<Reason> {
     let mut refused = Vec::new();
     for first in (0..ROWS).step_by(1000) {
@@ -212,14 +212,14 @@ async fn look(io: &Io, projection: &Projection) -> Vec<Reason> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_back() {
+async fn without_its_store_a_node_serves_filled_rows_and_fills_the_others_later() {
     let Some(s3) = S3::start(false).await else { return };
     let folder = folder();
     write(folder.path()).await;
     s3.put_folder(folder.path(), "/lake/table");
     let io = Io::start(|config| {
         config.storage = s3.options();
-        // Slow enough to be in the middle of it.
+        // Slow enough to stop the store during the fills.
         config.fill_rate = ByteSize::mib(16);
         config.store.breaker_failures = 3;
         config.store.breaker_pause = Duration::from_millis(100);
@@ -229,7 +229,7 @@ async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_b
     let mut server = Some(s3);
     let mut dead = None;
     let broken_off = warm(&io, |step| {
-        // The first chunks are there in both packs.
+        // The first chunks are filled in both packs.
         if step.extents_done >= 10
             && let Some(mut s3) = server.take()
         {
@@ -239,7 +239,7 @@ async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_b
         }
     })
     .await;
-    let s3 = dead.expect("it died in the middle");
+    let s3 = dead.expect("it was not stopped");
     assert!(broken_off.extents_done >= 10 && broken_off.extents_failed > 0, "{broken_off:?}");
     assert!(broken_off.last_error.contains(URI), "{}", broken_off.last_error);
     let refused = look(&io, &projection).await;
@@ -252,7 +252,7 @@ async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_b
     let _s3 = s3.restarted(folder.path()).await;
     let again = loop {
         let again = warm(&io, |_| {}).await;
-        // The breaker may not have asked again yet.
+        // The breaker may not have sent a probe yet.
         if again.extents_failed == 0 {
             break again;
         }
@@ -264,12 +264,12 @@ async fn a_store_that_dies_during_a_fill_costs_what_was_not_filled_until_it_is_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neighbours_that_are_missed_together_are_scanned_together() {
+async fn neighbouring_misses_are_scanned_together() {
     let Some(s3) = S3::start(false).await else { return };
     let folder = folder();
     write(folder.path()).await;
     s3.put_folder(folder.path(), "/lake/table");
-    // Extents, scans, and reads of the store, for these warms one after the other.
+    // Returns the extents, scans and store reads of these warms, one after the other.
     let cost = async |warms: Vec<WarmRequest>| {
         let io = Io::start(|config| {
             config.storage = s3.options();
@@ -278,7 +278,7 @@ async fn neighbours_that_are_missed_together_are_scanned_together() {
             config.fills = 1;
         })
         .await;
-        // The table is open before it is counted.
+        // Open the table before counting.
         io.open(URI, 1, &["id", "vector"]).await;
         let before = io.describe().await;
         for request in warms {
@@ -304,7 +304,7 @@ async fn neighbours_that_are_missed_together_are_scanned_together() {
         "{extents} extents: {scans} scans, {reads} reads; together {scans_together}, {reads_together}"
     );
 
-    // Misses alike: one batch asks for rows of all chunks.
+    // The same holds for misses: one batch requests rows of all chunks.
     let io = Io::start(|config| {
         config.storage = s3.options();
         config.segment = ByteSize::mib(32);

@@ -1,4 +1,4 @@
-//! What nodes tell of themselves: metrics against Status, traces against what was asked.
+//! Telemetry: compares metrics with Status, and traces with the requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ use crate::cluster::{Cluster, folder};
 use crate::members;
 use crate::words::words;
 
-/// An OTLP receiver that keeps what it gets, with the service that it is of.
+/// An OTLP receiver that keeps what it receives, with the name of the sending service.
 #[derive(Clone, Default)]
 struct Receiver {
     spans: Arc<Mutex<Vec<(String, Span)>>>,
@@ -73,7 +73,7 @@ impl MetricsService for Receiver {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        // Other servers refuse what comes without.
+        // Other servers refuse requests without it.
         let header = |name| request.metadata().get(name).unwrap().to_str().unwrap().to_owned();
         assert_eq!(
             (header("content-type"), header("te")),
@@ -103,7 +103,7 @@ impl Receiver {
         (receiver, endpoint)
     }
 
-    /// The spans of a trace, once there are some of both tiers.
+    /// Waits until a trace has spans of both tiers, and returns its spans.
     async fn trace(&self, trace: u128) -> Vec<(String, Span)> {
         let of_trace = |(_, span): &&(String, Span)| span.trace_id == trace.to_be_bytes();
         for _ in 0..200 {
@@ -119,16 +119,16 @@ impl Receiver {
     }
 }
 
-/// Both tiers tell as this says.
-fn telling(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfig) {
+/// Returns a change of both configurations that sets their telemetry.
+fn with_telemetry(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfig) {
     move |io, query| {
         io.telemetry = telemetry.clone();
         query.telemetry = telemetry.clone();
     }
 }
 
-/// Of no trace but what fails, or is asked for.
-fn untold(endpoint: &str) -> TelemetryConfig {
+/// Returns settings with which only failed requests and those that callers sample are traced.
+fn sampled(endpoint: &str) -> TelemetryConfig {
     TelemetryConfig {
         otlp_endpoint: Some(endpoint.to_owned()),
         trace_ratio: 0.0,
@@ -137,7 +137,7 @@ fn untold(endpoint: &str) -> TelemetryConfig {
     }
 }
 
-/// The names of what is directly within a span.
+/// Returns the names of the direct children of a span.
 fn within<'a>(spans: &'a [(String, Span)], span: &Span) -> BTreeSet<&'a str> {
     let within = spans.iter().filter(|(_, it)| it.parent_span_id == span.span_id);
     within.map(|(_, it)| it.name.as_str()).collect()
@@ -165,10 +165,10 @@ async fn a_trace_goes_through_both_tiers() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
     let cluster =
-        Cluster::start_with(2, &[("words", &words.uri)], telling(untold(&endpoint))).await;
+        Cluster::start_with(2, &[("words", &words.uri)], with_telemetry(sampled(&endpoint))).await;
     let asked = ParentSpan { trace: 0x5eed, span: 0xca11, is_sampled: true };
     search(&cluster, Some(asked)).await;
-    // Neither in the share, nor slow, nor failed.
+    // This search is neither sampled, nor slow, nor failed.
     search(&cluster, None).await;
     search(&cluster, Some(ParentSpan { trace: 0xdead, span: 1, is_sampled: false })).await;
     let spans = receiver.trace(asked.trace).await;
@@ -197,7 +197,7 @@ async fn a_trace_goes_through_both_tiers() {
         assert!(["vector", "rerank", "fetch"].contains(&stage.name.as_str()), "{}", stage.name);
         assert_eq!(within(&spans, batch), BTreeSet::from(["assemble", "locate", "queue", "read"]));
     }
-    // What the node tells of, its caller does not tell once more.
+    // The query node does not export the stages that the I/O node exports.
     for (_, call) in &calls {
         assert_eq!(within(&spans, call), BTreeSet::from(["batch", fetch, "stream"]));
     }
@@ -207,19 +207,19 @@ async fn a_trace_goes_through_both_tiers() {
     }
     assert_eq!(named("plan", "bireme-query").len(), 3);
     cluster.stop().await;
-    // What is left was sent when the nodes stopped.
+    // The nodes sent the remaining spans when they stopped.
     let others = receiver.spans.lock().unwrap();
     let others = others.iter().filter(|(_, it)| it.trace_id != asked.trace.to_be_bytes()).count();
-    assert_eq!(others, 0, "only what was asked for is told of");
+    assert_eq!(others, 0, "only sampled requests are exported");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_slow_or_fails_is_traced_whatever_the_share() {
+async fn slow_requests_are_traced_whatever_the_ratio() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
-    // Everything is slow.
-    let slowly = TelemetryConfig { trace_slow: Duration::ZERO, ..untold(&endpoint) };
-    let cluster = Cluster::start_with(1, &[("words", &words.uri)], telling(slowly)).await;
+    // Every request counts as slow.
+    let slowly = TelemetryConfig { trace_slow: Duration::ZERO, ..sampled(&endpoint) };
+    let cluster = Cluster::start_with(1, &[("words", &words.uri)], with_telemetry(slowly)).await;
     let slow = ParentSpan { trace: 0x510, span: 1, is_sampled: false };
     search(&cluster, Some(slow)).await;
     assert!(receiver.trace(slow.trace).await.len() > 10);
@@ -227,12 +227,12 @@ async fn what_is_slow_or_fails_is_traced_whatever_the_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_request_has_the_stages_of_io_nodes_that_were_quick() {
+async fn a_slow_request_has_the_stages_of_quick_io_nodes() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
     let cluster = Cluster::start_with(2, &[("words", &words.uri)], |io, query| {
-        io.telemetry = untold(&endpoint);
-        query.telemetry = TelemetryConfig { trace_slow: Duration::ZERO, ..untold(&endpoint) };
+        io.telemetry = sampled(&endpoint);
+        query.telemetry = TelemetryConfig { trace_slow: Duration::ZERO, ..sampled(&endpoint) };
     })
     .await;
     let slow = ParentSpan { trace: 0x510e, span: 1, is_sampled: false };
@@ -252,12 +252,12 @@ async fn a_slow_request_has_the_stages_of_io_nodes_that_were_quick() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_is_traced_unless_it_is_the_callers_doing() {
+async fn failures_are_traced_unless_the_caller_caused_them() {
     let folder = folder();
     let uri = folder.path().join("table");
     members::write(&uri).await;
     let (receiver, endpoint) = Receiver::start().await;
-    let cluster = Cluster::start_with(1, &[("t", &uri)], telling(untold(&endpoint))).await;
+    let cluster = Cluster::start_with(1, &[("t", &uri)], with_telemetry(sampled(&endpoint))).await;
     std::fs::remove_dir_all(uri.join("data")).unwrap();
     let take = async |row_addrs: Vec<u64>| {
         let request = TakeRequest { table: "t".into(), row_addrs, ..Default::default() };
@@ -276,7 +276,7 @@ async fn what_fails_is_traced_unless_it_is_the_callers_doing() {
     assert_eq!(faults, [lost.message]);
 }
 
-/// What a GET of the metrics says, with headers.
+/// Requests the metrics, and returns the head and the body of the response.
 pub async fn scrape(address: SocketAddr, path: &str, accept: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =
@@ -288,7 +288,7 @@ pub async fn scrape(address: SocketAddr, path: &str, accept: &str) -> (String, V
     (String::from_utf8(answer[..at].to_vec()).unwrap(), answer[at + 4..].to_vec())
 }
 
-/// The value of a series of the text format.
+/// Returns the value of a series in the text format.
 fn value(text: &str, series: &str) -> f64 {
     let line =
         text.lines().find(|line| line.strip_prefix(series).is_some_and(|it| it.starts_with(' ')));
@@ -301,20 +301,20 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_what_status_says() {
+async fn metrics_equal_status() {
     let words = words().await;
     let (receiver, endpoint) = Receiver::start().await;
-    let told = TelemetryConfig {
+    let settings = TelemetryConfig {
         metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
         otlp_endpoint: Some(endpoint),
         otlp_interval: Duration::from_millis(100),
         ..Default::default()
     };
-    let telling = telling(told);
+    let change = with_telemetry(settings);
     let uri = words.uri.to_str().unwrap();
     let label = io_node::table_label(&lake::TableUri::parse(uri).unwrap());
     let cluster = Cluster::start_with(1, &[("words", &words.uri)], |io, query| {
-        telling(io, query);
+        change(io, query);
         let (minimum, maximum) = (ByteSize::mib(20), Some(ByteSize::gib(1)));
         io.shares = vec![ShareConfig { uri: uri.into(), minimum, maximum, pinned: false }];
         io.warm_at_start = vec![StartWarmConfig { uri: uri.into(), version: 0, columns: vec![] }];
@@ -380,7 +380,7 @@ async fn metrics_are_what_status_says() {
     let shared = ["merged", "deduplicated"]
         .map(|how| value(&text, &format!("bireme_io_coalesced_total{{how=\"{how}\"}}")));
     assert_eq!(shared.iter().sum::<f64>(), sum(|core| core.shared_pieces));
-    // All was warm: what the table answered was located nowhere.
+    // All was warm, so only rows without an extent were read from the table.
     let misses = value(&text, "bireme_io_extents_misses_total");
     assert_eq!(misses, value(&text, "bireme_io_rows_from_table_total"));
     let hits = value(&text, "bireme_io_extents_hits_total");
@@ -402,7 +402,7 @@ async fn metrics_are_what_status_says() {
         value(&text, "bireme_io_batch_duration_seconds_count{stage=\"all\"}"),
         sum(|core| core.batches)
     );
-    // What has its time in another unit has it in its name.
+    // Metrics with another unit of time have it in their names.
     assert!(value(&text, "process_cpu_time_seconds_total") > 0.0);
     let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7";
     let (head, bytes) = scrape(io, "/metrics", protobuf).await;
@@ -443,7 +443,7 @@ async fn metrics_are_what_status_says() {
     assert_eq!(calls.seconds.as_ref().unwrap().counts.iter().sum::<u64>(), 4);
     assert!(status.io_nodes[0].batch_seconds.as_ref().unwrap().sum > 0.0);
 
-    // The same over OTLP, when its time has come.
+    // The same metrics arrive over OTLP after its interval.
     let name = |service: &str, name: &str| (service.to_owned(), name.to_owned());
     for _ in 0..100 {
         let metrics = receiver.metrics.lock().unwrap().clone();

@@ -1,4 +1,4 @@
-//! Both tiers with TLS, and with certificates of clients.
+//! Both tiers with TLS and client certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, folder, soon};
 use crate::members::{check, write};
 use crate::telemetry::scrape;
 
-/// An authority, one certificate that it vouches for, and one of nobody.
+/// An authority, a certificate that it issued, and one that it did not issue.
 struct Files {
     ca: PathBuf,
     cert: PathBuf,
@@ -39,7 +39,7 @@ fn files(folder: &Path, name: &str) -> Files {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_tiers_speak_tls_and_know_who_asks() {
+async fn both_tiers_use_tls_and_check_clients() {
     let folder = folder();
     let uri = folder.path().join("table");
     write(&uri).await;
@@ -49,7 +49,7 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
         ca: Some(ours.ca.clone()),
         cert: Some(ours.cert.clone()),
         key: Some(ours.key.clone()),
-        // Nodes are found by address.
+        // Nodes are listed by address.
         server_name: Some("bireme".into()),
     };
     let server = ServerTlsConfig {
@@ -72,7 +72,7 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
     assert!(status.io_nodes.iter().all(|node| node.reachable), "{status:?}");
     assert_eq!(status.fallback_rows, 0, "the I/O nodes answered");
 
-    // Until 2040.
+    // The certificates expire in 2040.
     let expires = |role| {
         format!(
             "bireme_tls_certificate_expiration_timestamp_seconds{{role=\"{role}\"}} 2208988800\n"
@@ -86,7 +86,7 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
         assert_eq!(text.contains(&expires("client")), shows, "{text}");
     }
 
-    // Who doesn't know the authority, has no certificate, has another's, or speaks in the clear.
+    // Clients are refused that do not trust the authority, that have no certificate or another's, or that use no TLS.
     let query = format!("https://{}", cluster.query.local_addr()).parse::<Endpoint>().unwrap();
     let unknown = ClientTlsConfig { ca: Some(theirs.ca.clone()), ..client.clone() };
     let nobody = ClientTlsConfig { cert: None, key: None, ..client.clone() };
@@ -121,7 +121,7 @@ async fn both_tiers_speak_tls_and_know_who_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_io_nodes_in_the_clear_a_query_node_with_io_tls_says_no_more_than_it_knows() {
+async fn a_query_node_with_io_tls_reports_io_nodes_without_tls() {
     let folder = folder();
     let uri = folder.path().join("table");
     write(&uri).await;
@@ -134,7 +134,7 @@ async fn of_io_nodes_in_the_clear_a_query_node_with_io_tls_says_no_more_than_it_
     let status = cluster.client.status().await.unwrap();
     let node = &status.io_nodes[0];
     assert!(!node.reachable, "{node:?}");
-    // Whatever scheme the endpoint is written with, `io_tls` decides.
+    // `io_tls` decides, whatever the endpoint's scheme.
     let said = format!("the I/O node at {} can't be reached: it speaks no TLS", node.endpoint);
     assert_eq!(node.error, said);
     cluster.stop().await;

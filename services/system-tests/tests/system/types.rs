@@ -1,4 +1,4 @@
-//! Rows of every Arrow type that Lance stores, with nulls, empty and huge values, from a seed.
+//! Generates rows of every Arrow type that Lance stores, with nulls, empty and huge values, from a seed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Makes columns of `rows` rows.
+/// Generates columns of `rows` rows.
 pub struct Maker {
     rng: StdRng,
     rows: usize,
@@ -47,7 +47,7 @@ impl Maker {
         Arc::new(values.collect::<Vec<_>>().into_iter().collect::<StringArray>())
     }
 
-    /// Lengths with empty and huge ones among them, and their sum.
+    /// Returns lengths, some of them 0 or huge, and their sum.
     fn lengths(&mut self, rows: usize) -> (Vec<usize>, usize) {
         let length = |rng: &mut StdRng| match rng.random_range(0..30) {
             0 => rng.random_range(500..1500),
@@ -167,9 +167,9 @@ impl Maker {
         let column = |data_type: &DataType| {
             let ints = self.ints(self.rows, 100);
             let column = match data_type {
-                // Casts from i64 exist for these only by way of i32.
+                // Arrow casts i64 to these types only through i32.
                 Time32(_) | Date32 => cast(&cast(&ints, &Int32).unwrap(), data_type),
-                // Whole days.
+                // The values must be whole days.
                 Date64 => cast(&cast(&cast(&ints, &Int32).unwrap(), &Date32).unwrap(), data_type),
                 _ => cast(&ints, data_type),
             };
@@ -178,7 +178,7 @@ impl Maker {
         small.iter().map(column).collect()
     }
 
-    /// A column of each type.
+    /// Returns a column of each type.
     pub fn all_types(&mut self) -> RecordBatch {
         let mut columns: Vec<(String, ArrayRef)> =
             vec![("id".into(), Arc::new(Int64Array::from_iter_values(0..self.rows as i64)))];

@@ -1,4 +1,4 @@
-//! Rows that are warmed by their positions, and what is warmed before a node says that it serves.
+//! Warming of rows by their positions, and warming before a node is ready.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn rows(first: u32, end: u32) -> RowRange {
     RowRange { first: first.into(), end: end.into() }
 }
 
-/// What a node says of its service.
+/// Returns a node's gRPC health.
 pub async fn health(node: &IoNode) -> ServingStatus {
     let endpoint = format!("http://{}", node.local_addr());
     let channel = tonic::transport::Endpoint::from_shared(endpoint).unwrap().connect().await;
@@ -42,17 +42,17 @@ async fn only_chunks_that_hold_the_rows_are_filled_on_both_tiers() {
         Ok::<_, wire::Fault>((last.extents_done, last.extents_found))
     };
     let size = ROWS_PER_FRAGMENT;
-    // One row of the second, and of the third and fourth.
+    // One row of the second chunk, and rows of the third and fourth.
     assert_eq!(warm(vec![rows(size + 7, size + 8)]).await.unwrap(), (1, 0));
     assert_eq!(warm(vec![rows(3 * size - 1, 3 * size + 1)]).await.unwrap(), (2, 0));
-    // Half-open: what begins where a chunk ends is not in it. Overlapping ranges count once.
+    // Ranges are half-open, so one that begins at the end of a chunk is not in it. Overlapping ranges count once.
     assert_eq!(warm(vec![rows(size, 2 * size), rows(size, size + 1)]).await.unwrap(), (1, 1));
     assert_eq!(warm(vec![rows(8 * size, 0)]).await.unwrap(), (2, 0));
     let fault = warm(vec![rows(0, 10 * size + 1)]).await.unwrap_err();
     assert!(fault.reason == Reason::BadArgument && fault.message.contains("5120 rows"), "{fault}");
     assert_eq!(warm(Vec::new()).await.unwrap(), (10, 5));
 
-    // An I/O node by itself.
+    // Warm one I/O node directly.
     let io = Io::start(|_| {}).await;
     let request =
         |rows| WarmRequest { table_uri: uri.clone(), version: 1, rows, ..Default::default() };
@@ -81,7 +81,7 @@ async fn a_node_is_ready_once_its_start_is_warm_and_answers_before() {
     assert_eq!(health(&io.node).await, ServingStatus::NotServing);
     let described = io.describe().await;
     assert!(!described.ready && !io.node.is_ready());
-    // It answers all the same.
+    // It answers nevertheless.
     let projection = io.open(&uri, 1, &["text"]).await;
     let addrs = vec![address::RowAddr::new(11, 3)];
     io.client.fetch(&projection, addrs, None, crate::cluster::soon()).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_node_is_ready_once_its_start_is_warm_and_answers_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_takes_too_long_is_not_waited_for_and_goes_on() {
+async fn the_wait_for_warming_at_the_start_is_bounded_and_warming_goes_on() {
     let tables = folder();
     let uri = tables.path().join("late").to_str().unwrap().to_owned();
     let warm = StartWarmConfig { uri, version: 0, columns: Vec::new() };
@@ -118,7 +118,7 @@ async fn a_start_that_takes_too_long_is_not_waited_for_and_goes_on() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(io.describe().await.extents, 0);
-    // The table comes at last.
+    // Now the table is created.
     table(tables.path(), "late", 3).await;
     while io.describe().await.extents < 3 {
         assert!(Instant::now() < patience);
@@ -128,7 +128,7 @@ async fn a_start_that_takes_too_long_is_not_waited_for_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_nodes_each_warms_what_is_its_own() {
+async fn each_of_several_nodes_warms_its_own_chunks() {
     let tables = folder();
     let uri = table(tables.path(), "mine", 24).await;
     let path = Path::new(&uri).to_owned();
@@ -149,7 +149,7 @@ async fn of_several_nodes_each_warms_what_is_its_own() {
     }
     assert_eq!(extents.iter().sum::<u64>(), 24, "{extents:?}");
     assert!(extents.iter().all(|&extents| extents > 0), "{extents:?}");
-    // The query tier places them alike: nothing is left to fill.
+    // The query tier places chunks in the same way, so nothing is left to fill.
     let request = QueryWarm { table: "mine".into(), ..Default::default() };
     let steps = cluster.client.warm(request).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
     let last = steps.last().unwrap();

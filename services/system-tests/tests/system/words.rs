@@ -1,6 +1,6 @@
-//! WordNet through both tiers, held against the source file, brute force, and Lance.
+//! WordNet through both tiers, compared with the source file, brute force and Lance.
 //!
-//! `BIREME_WORDNET` names a larger file of the same columns to use in place of the shipped sample.
+//! `BIREME_WORDNET` names a larger file with the same columns, which is used instead of the shipped sample.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ impl Words {
         vectors.value(row).as_primitive::<Float32Type>().values().to_vec()
     }
 
-    /// The k nearest rows by cosine, as brute force finds them.
+    /// Returns the `k` nearest rows by cosine distance, found by brute force.
     fn nearest(&self, query: &[f32], k: usize) -> Vec<usize> {
         let vectors = self.source["vector"].as_fixed_size_list();
         let values = vectors.values().as_primitive::<Float32Type>().values();
@@ -138,7 +138,7 @@ async fn every_row_through_both_tiers_equals_the_source() {
         })
         .collect();
     let columns: Vec<_> = words.source.schema().fields().iter().map(|f| f.name().clone()).collect();
-    // Half of it cold, from the table; then all of it from the drives.
+    // Read half of the rows cold, from the table, and then all rows from the drives.
     for part in [&addrs[..addrs.len() / 2], &addrs[..]] {
         let request = TakeRequest {
             table: "words".into(),
@@ -151,7 +151,7 @@ async fn every_row_through_both_tiers_equals_the_source() {
         let rows = joined(&taken);
         let source = words.source.slice(0, part.len());
         for column in &columns {
-            // Parquet calls a list's items otherwise.
+            // Parquet has another name for a list's items.
             let (got, wanted) = (&rows[column.as_str()], &source[column.as_str()]);
             let wanted = arrow_cast::cast(wanted, got.data_type()).unwrap();
             assert!(*got == wanted, "{column}");
@@ -170,7 +170,7 @@ async fn vector_search_with_refinement_finds_what_brute_force_finds() {
     let (mut found, mut wanted) = (0, 0);
     for row in (0..keys.len()).step_by(keys.len() / 40) {
         let query = words.vector(row);
-        // More than by default, as each index that is made finds others: what is left out is the quantization's doing.
+        // More than the default, because each build of the index finds other rows. Quantization causes the misses.
         let asked = SearchRequest { nprobes: 60, ..search(by_vector(query.clone())) };
         let answer = cluster.client.search(asked).await.unwrap();
         let nearest: Vec<_> =
@@ -189,7 +189,7 @@ async fn vector_search_with_refinement_finds_what_brute_force_finds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn like_a_key_is_like_its_vector() {
+async fn a_search_by_key_equals_a_search_by_its_vector() {
     let words = words().await;
     let cluster = words.serve(1).await;
     let keys = words.keys();
@@ -227,7 +227,7 @@ async fn text_and_filtered_searches_return_what_lance_returns() {
             let scores = rows["_score"].as_primitive::<Float32Type>().values().to_vec();
             by_key.zip(scores).collect::<HashMap<_, _>>()
         };
-        // Rows of equal scores at the cut may be others of the same score.
+        // At the cut, other rows of the same score are correct too.
         let (got, wanted) = (scores(&answer.rows), scores(&expected));
         assert_eq!(got.len(), wanted.len(), "{text}");
         let sorted = |scores: HashMap<String, f32>| {
@@ -255,7 +255,7 @@ async fn text_and_filtered_searches_return_what_lance_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filtered_vector_search_ranks_only_what_passes() {
+async fn a_filtered_vector_search_ranks_only_matching_rows() {
     let words = words().await;
     let cluster = words.serve(1).await;
     let mut request = search(by_vector(words.vector(3)));
@@ -338,8 +338,8 @@ async fn a_new_version_is_followed_and_old_ones_can_be_asked_for() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         followed = count(0).await.unwrap();
     }
-    assert_eq!(followed.0, 0, "the deleted rows are gone from the latest version");
-    assert_eq!(count(version).await.unwrap(), (rows, version), "and still in the old one");
+    assert_eq!(followed.0, 0, "the latest version has no deleted rows");
+    assert_eq!(count(version).await.unwrap(), (rows, version), "the old version still has them");
     assert_eq!(count(999).await.unwrap_err().reason, Reason::VersionNotFound);
     cluster.stop().await;
 }

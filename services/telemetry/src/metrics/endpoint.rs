@@ -1,8 +1,8 @@
-//! `/metrics` over HTTP, for Prometheus; `/live` and `/ready` for whoever probes a node: a kubelet, a load balancer.
+//! The HTTP endpoint: `/metrics` for Prometheus, `/live` and `/ready` for probes by a kubelet or a load balancer.
 //!
-//! All of it is on a thread of its own, so that probes are answered whatever the node's cores do, and on connections
-//! that cannot be used up: a newcomer has the place of whoever has asked for nothing for the longest time. Metrics are
-//! collected on the node's background threads, a few at a time.
+//! The endpoint has a thread of its own, so that it answers probes whatever the node's cores do. Its connections can't
+//! be used up: if there are too many, an idle one is closed for a new one. Metrics are collected on the node's
+//! background threads, a few at a time.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -32,25 +32,25 @@ use super::samples::Samples;
 use super::serve::Source;
 use crate::resource::Identity;
 
-/// Connections at the same time: a few Prometheus servers, probes and a curious human.
+/// The maximum number of connections: enough for a few Prometheus servers, probes and curious people.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Collections of the metrics at the same time; others wait.
+/// The maximum number of concurrent collections of the metrics. Others wait.
 const SCRAPES_MAX: usize = 2;
 
-/// How long the headers of a request may take, a pause between two, and a collection of the metrics.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum time for the headers of a request, for the pause between two requests, and for collecting the metrics.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may stay: some scrapes of a Prometheus.
+/// The maximum age of a connection: long enough for several scrapes.
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
 
-/// Requests on one connection; then another one is made, and may be somebody else's.
+/// The maximum number of requests on one connection. Its client must connect again then, so that others get a turn.
 const REQUESTS_MAX: u32 = 100;
 
-/// A connection that has not asked for anything for so long counts as idle. A prober asks at once.
-const NEW_PATIENCE: Duration = Duration::from_secs(1);
+/// A new connection without a request counts as idle after this time. Probes send their request at once.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long to wait when nothing can be accepted.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -58,12 +58,12 @@ const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
-/// Takes a port.
+/// Binds the listener.
 pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     std::net::TcpListener::bind(address)
 }
 
-/// The thread that answers. Dropped, it ends.
+/// The thread that answers. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Endpoint {
     ends: Option<oneshot::Sender<()>>,
@@ -79,10 +79,10 @@ impl Drop for Endpoint {
     }
 }
 
-/// Answers on a thread of its own; metrics are collected on `background`.
+/// Starts to answer on a thread of its own. Metrics are collected on `background`.
 ///
 /// # Errors
-/// A thread or a runtime that can't be had.
+/// An I/O error if the thread or its runtime can't be created.
 pub fn serve(
     listener: std::net::TcpListener,
     source: Arc<impl Source>,
@@ -127,7 +127,7 @@ async fn accept<S: Source>(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                debug!(%error, "a connection for metrics was not taken");
+                debug!(%error, "a connection to the metrics endpoint was not accepted");
                 connections.borrow_mut().close_one();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -135,7 +135,7 @@ async fn accept<S: Source>(
         };
         let mut all = connections.borrow_mut();
         while all.0.len() >= CONNECTIONS_MAX && all.close_one() {}
-        let state = Rc::new(Cell::new(State::New(Instant::now())));
+        let state = Rc::new(Cell::new(ConnectionState::New(Instant::now())));
         let (answers, of_all) = (Rc::clone(&answers), Rc::clone(&connections));
         let of_task = Rc::clone(&state);
         let task = tokio::task::spawn_local(async move {
@@ -146,35 +146,35 @@ async fn accept<S: Source>(
     }
 }
 
-/// The connections that there are, the oldest first.
+/// The open connections, the oldest first.
 #[derive(Default)]
 struct Connections(Vec<Connection>);
 
 struct Connection {
     peer: IpAddr,
-    state: Rc<Cell<State>>,
+    state: Rc<Cell<ConnectionState>>,
     task: AbortHandle,
 }
 
-/// What a connection waits for.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug)]
-enum State {
-    /// Its first request, since then.
+enum ConnectionState {
+    /// It has sent no request since it was accepted at this time.
     New(Instant),
-    /// The answer to a probe.
+    /// It waits for the answer to a probe.
     Probes,
-    /// Metrics.
+    /// It waits for metrics.
     Scrapes,
-    /// Nothing: its last request was answered.
+    /// Its last request was answered.
     Idle,
 }
 
-impl State {
-    /// The connections of the lowest rank are closed first for newcomers.
+impl ConnectionState {
+    /// Returns the rank of the connection. Connections of the lowest rank are closed first.
     fn rank(self) -> u8 {
         match self {
             Self::Idle => 0,
-            Self::New(since) if since.elapsed() > NEW_PATIENCE => 0,
+            Self::New(since) if since.elapsed() > FIRST_REQUEST_TIMEOUT => 0,
             Self::Scrapes => 1,
             Self::New(_) | Self::Probes => 2,
         }
@@ -182,8 +182,9 @@ impl State {
 }
 
 impl Connections {
-    /// Closes one for a newcomer: one that asks for nothing before one that waits for metrics, and that before a probe;
-    /// of the address that has most of them, the oldest. Returns whether there was one.
+    /// Closes a connection for a new one: an idle one if there is one, else one that waits for metrics, else one that
+    /// waits for a probe. Among these, closes the oldest of the address with most connections. Returns whether there was
+    /// one.
     fn close_one(&mut self) -> bool {
         let of = |peer: IpAddr| self.0.iter().filter(|it| it.peer == peer).count();
         let rank = |at: &usize| {
@@ -196,7 +197,7 @@ impl Connections {
     }
 }
 
-/// What answers.
+/// The parts of the endpoint that answer requests.
 struct Answers<S> {
     source: Arc<S>,
     liveness: Liveness<S>,
@@ -206,16 +207,16 @@ struct Answers<S> {
 }
 
 impl<S: Source> Answers<S> {
-    async fn attend(&self, stream: TcpStream, state: &Cell<State>) {
+    async fn attend(&self, stream: TcpStream, state: &Cell<ConnectionState>) {
         let requests = Cell::new(0);
         let answer = service_fn(|request: Request<Incoming>| {
             requests.set(requests.get() + 1);
             let is_last = requests.get() >= REQUESTS_MAX;
             let is_scrape = request.uri().path() == "/metrics";
-            state.set(if is_scrape { State::Scrapes } else { State::Probes });
+            state.set(if is_scrape { ConnectionState::Scrapes } else { ConnectionState::Probes });
             async move {
                 let mut response = self.answer(request).await;
-                state.set(State::Idle);
+                state.set(ConnectionState::Idle);
                 if is_last {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -224,12 +225,12 @@ impl<S: Source> Answers<S> {
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(TIMEOUT)
             .serve_connection(TokioIo::new(stream), answer);
         match tokio::time::timeout(CONNECTION_MAX, serving).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => debug!(%error, "a connection for metrics broke"),
-            Err(_) => debug!("a connection for metrics has had its time"),
+            Ok(Err(error)) => debug!(%error, "a connection to the metrics endpoint failed"),
+            Err(_) => debug!("a connection to the metrics endpoint reached its maximum age"),
         }
     }
 
@@ -263,18 +264,18 @@ impl<S: Source> Answers<S> {
         let (source, identity) = (Arc::clone(&self.source), self.identity.clone());
         let (scrapes, format) = (Arc::clone(&self.scrapes), wanted(headers));
         let scraping = async move {
-            let place = scrapes.acquire_owned().await;
+            let permit = scrapes.acquire_owned().await;
             let response = encode(source.collect().await, format, &identity);
-            drop(place);
+            drop(permit);
             response
         };
-        // Given up, it must not go on where nobody sees it.
+        // After a timeout, the collection must not go on in the background.
         let mut scraping = AbortOnDrop(self.background.spawn(scraping));
-        match tokio::time::timeout(PATIENCE, &mut scraping.0).await {
+        match tokio::time::timeout(TIMEOUT, &mut scraping.0).await {
             Ok(Ok(response)) => response,
-            Ok(Err(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "the node ends\n".into()),
+            Ok(Err(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "the node is stopping\n".into()),
             Err(_) => {
-                let text = format!("the metrics were not collected within {PATIENCE:?}\n");
+                let text = format!("the metrics were not collected within {TIMEOUT:?}\n");
                 plain(StatusCode::SERVICE_UNAVAILABLE, text)
             }
         }

@@ -1,7 +1,7 @@
-//! Whether a node's cores run, for those who restart it if they don't.
+//! Answers liveness probes: whether a node's cores still run.
 //!
-//! A core that is busy is not dead: a node that is restarted for being busy loses its caches and helps nobody. So a
-//! probe is answered after a moment whether all cores have answered or not, until one has not for a minute.
+//! A busy core is not dead. A node that is restarted because it is busy loses its caches, which makes it slower. So a
+//! probe waits only briefly for the cores, and fails only once a core has not answered for a minute.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,33 +13,33 @@ use tokio::time::{Instant, timeout};
 
 use super::serve::Source;
 
-/// How long a probe waits for the cores: less than any prober does.
-const PROBE_PATIENCE: Duration = Duration::from_millis(500);
+/// The time that a probe waits for the cores. Every prober waits longer.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A core that has not answered for this long doesn't run any more. The longest work on one is a matter of
-/// milliseconds; a machine that swaps or was paused may take many seconds.
-const CORE_PATIENCE: Duration = Duration::from_secs(60);
+/// A core that has not answered for this long is considered stuck. The longest work on a core takes milliseconds, but a
+/// machine that swaps or was paused may take many seconds.
+const CORE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a node is.
+/// The result of a liveness probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Its cores run, or may.
+    /// All cores run, or have not been silent for long.
     Alive,
     /// A core has ended.
     Ended,
-    /// A core has not answered for so long.
+    /// A core has not answered for this long.
     Stuck(Duration),
 }
 
-/// Asks the cores, once for all who want to know at the same time. Of one thread.
+/// Asks the cores, once for all concurrent probes. Used on one thread.
 pub struct Liveness<S> {
     source: Arc<S>,
-    state: Rc<State>,
+    state: Rc<LivenessState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// Since when they are being asked.
+struct LivenessState {
+    /// The time at which the cores were asked, until they have answered.
     asking_since: Cell<Option<Instant>>,
     has_ended: Cell<bool>,
     answered: Notify,
@@ -50,7 +50,7 @@ impl<S: Source> Liveness<S> {
         Self { source, state: Rc::default() }
     }
 
-    /// How the node is, soon.
+    /// Returns the node's state within [`PROBE_TIMEOUT`].
     pub async fn ask(&self) -> Life {
         let answered = self.state.answered.notified();
         if self.state.asking_since.get().is_none() {
@@ -62,12 +62,12 @@ impl<S: Source> Liveness<S> {
                 state.answered.notify_waiters();
             });
         }
-        // Whoever else asked at the same time is answered with this.
-        let _ = timeout(PROBE_PATIENCE, answered).await;
+        // Concurrent probes wait for the same answer.
+        let _ = timeout(PROBE_TIMEOUT, answered).await;
         let waited = self.state.asking_since.get().map_or(Duration::ZERO, |since| since.elapsed());
         match self.state.has_ended.get() {
             true => Life::Ended,
-            false if waited >= CORE_PATIENCE => Life::Stuck(waited),
+            false if waited >= CORE_TIMEOUT => Life::Stuck(waited),
             false => Life::Alive,
         }
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::metrics::Samples;
 
-    /// Cores that answer when a test says so.
+    /// Cores that answer when the test says so.
     #[derive(Default)]
     struct Cores {
         asked: AtomicU32,
@@ -122,11 +122,11 @@ mod tests {
                 *cores.answer.lock().unwrap() = Some(answered);
                 let began = Instant::now();
                 assert_eq!(liveness.ask().await, Life::Alive);
-                assert_eq!(began.elapsed().as_millis(), PROBE_PATIENCE.as_millis());
-                tokio::time::advance(CORE_PATIENCE - PROBE_PATIENCE * 3).await;
+                assert_eq!(began.elapsed().as_millis(), PROBE_TIMEOUT.as_millis());
+                tokio::time::advance(CORE_TIMEOUT - PROBE_TIMEOUT * 3).await;
                 let both = tokio::join!(liveness.ask(), liveness.ask());
                 assert_eq!(both, (Life::Alive, Life::Alive));
-                tokio::time::advance(PROBE_PATIENCE).await;
+                tokio::time::advance(PROBE_TIMEOUT).await;
                 assert!(matches!(liveness.ask().await, Life::Stuck(_)));
                 assert_eq!(cores.asked.load(Ordering::Relaxed), 2, "asked once at a time");
                 answer.send(false).unwrap();

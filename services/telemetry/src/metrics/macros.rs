@@ -19,7 +19,7 @@ macro_rules! metrics {
         $(static $id: $crate::Metric = $crate::Metric {
             name: $name,
             unit: $unit,
-            kind: $crate::Kind::$kind,
+            kind: $crate::MetricKind::$kind,
             help: $help,
             labels: &[$($label),*],
         };)*

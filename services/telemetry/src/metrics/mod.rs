@@ -16,7 +16,7 @@ mod wire;
 
 pub use histogram::{Buckets, Histogram, Scale};
 pub use process::{PROCESS_METRICS, process_samples};
-pub use samples::{Kind, Metric, Samples, Value};
+pub use samples::{Metric, MetricKind, Samples, Value};
 pub use serve::{Source, Telemetry};
 pub use table::table;
 pub use tls::{TLS_METRICS, tls_samples};

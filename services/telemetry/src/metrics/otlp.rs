@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tracing::{info, warn};
 
 use super::histogram::{Buckets, SCALE};
-use super::samples::{Family, Kind, Point, Samples, Value};
+use super::samples::{Family, MetricKind, Point, Samples, Value};
 use super::serve::Source;
 use crate::receiver::Headers;
 use crate::resource::Identity;
@@ -102,13 +102,13 @@ fn metric(family: &Family, times: Times) -> Metric {
     let cumulative = AggregationTemporality::Cumulative as i32;
     let numbers = || points.iter().map(|point| number(metric.labels, point, times)).collect();
     let data = match metric.kind {
-        Kind::Counter => Data::Sum(Sum {
+        MetricKind::Counter => Data::Sum(Sum {
             data_points: numbers(),
             aggregation_temporality: cumulative,
             is_monotonic: true,
         }),
-        Kind::Gauge => Data::Gauge(Gauge { data_points: numbers() }),
-        Kind::Histogram => Data::ExponentialHistogram(ExponentialHistogram {
+        MetricKind::Gauge => Data::Gauge(Gauge { data_points: numbers() }),
+        MetricKind::Histogram => Data::ExponentialHistogram(ExponentialHistogram {
             data_points: points.iter().map(|it| histogram(metric.labels, it, times)).collect(),
             aggregation_temporality: cumulative,
         }),

@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::{Buckets, SCALE};
-use super::samples::{Family, Kind, Metric, Samples, Value};
+use super::samples::{Family, Metric, MetricKind, Samples, Value};
 use crate::resource::Identity;
 
 /// The number of histogram buckets that are merged into one in the text formats, which spell out each bound. It
@@ -103,9 +103,9 @@ impl Collector for SamplesCollector {
             let unit = unit_of(metric);
             let name = name_of(metric.name);
             let kind = match metric.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+                MetricKind::Histogram => MetricType::Histogram,
             };
             let mut encoder = encoder.encode_descriptor(&name, metric.help, unit.as_ref(), kind)?;
             for point in points {
@@ -127,15 +127,15 @@ fn encode_value(
     value: &Value,
 ) -> Result<(), fmt::Error> {
     match (metric.kind, value) {
-        (Kind::Counter, Value::Whole(count)) => {
+        (MetricKind::Counter, Value::Whole(count)) => {
             encoder.encode_counter::<NoLabelSet, _, u64>(count, None)
         }
-        (Kind::Counter, Value::Real(count)) => {
+        (MetricKind::Counter, Value::Real(count)) => {
             encoder.encode_counter::<NoLabelSet, _, u64>(count, None)
         }
-        (Kind::Gauge, Value::Whole(value)) => encoder.encode_gauge(value),
-        (Kind::Gauge, Value::Real(value)) => encoder.encode_gauge(value),
-        (Kind::Histogram, Value::Buckets(buckets)) => encode_buckets(encoder, buckets),
+        (MetricKind::Gauge, Value::Whole(value)) => encoder.encode_gauge(value),
+        (MetricKind::Gauge, Value::Real(value)) => encoder.encode_gauge(value),
+        (MetricKind::Histogram, Value::Buckets(buckets)) => encode_buckets(encoder, buckets),
         // The value does not fit the metric's kind.
         _ => Err(fmt::Error),
     }
@@ -189,7 +189,7 @@ fn text_buckets(buckets: &Buckets) -> Vec<(f64, u64)> {
 /// Returns the name of a metric in Prometheus.
 pub fn prometheus_name(metric: &Metric) -> String {
     let unit = unit_of(metric).map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
-    let total = if metric.kind == Kind::Counter { "_total" } else { "" };
+    let total = if metric.kind == MetricKind::Counter { "_total" } else { "" };
     format!("{}{unit}{total}", name_of(metric.name))
 }
 

@@ -6,7 +6,7 @@ use super::histogram::Buckets;
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A value that only grows from the start of the process.
     Counter,
     /// A value that can rise and fall.
@@ -23,7 +23,7 @@ pub struct Metric {
     /// The unit, such as `s`, `By`, `{row}`, or `1` for a ratio.
     pub unit: &'static str,
     /// The kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The description.
     pub help: &'static str,
     /// The names of the labels.

@@ -1,4 +1,4 @@
-//! A node's telemetry while it runs: what collects its metrics, and who they are told to.
+//! A node's metrics while it runs: the source that collects them, and the tasks that export them.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use crate::error::TelemetryError;
 use crate::receiver::{Headers, tls, variable};
 use crate::resource::Identity;
 
-/// A node that can be asked for its metrics, and how it is.
+/// A node as the source of metrics and of answers to probes.
 pub trait Source: Send + Sync + 'static {
-    /// What the metrics are now.
+    /// Collects the current metrics.
     fn collect(&self) -> impl Future<Output = Samples> + Send;
 
-    /// Whether requests are to come to it, as the gRPC health of its service says.
+    /// Returns whether the node is ready for requests, as the gRPC health of its service says.
     fn is_ready(&self) -> bool;
 
-    /// Whether each of its cores still runs, once all of them have answered.
+    /// Waits for an answer of all cores. Returns whether each of them still runs.
     fn is_alive(&self) -> impl Future<Output = bool> + Send;
 }
 
-/// A node's metrics, told until this is dropped.
+/// The export of a node's metrics. It ends when this is dropped.
 pub struct Telemetry {
     metrics_addr: Option<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
@@ -37,12 +37,12 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Listens for Prometheus and for probes on a thread of its own, and starts to send over OTLP, as far as `config`
-    /// says so; metrics are collected on `runtime`.
+    /// Starts the endpoint for Prometheus and probes, and the export over OTLP, as far as `config` asks for them.
+    /// Metrics are collected on `runtime`.
     ///
     /// # Errors
-    /// A port that can't be had; headers of the environment that are none. A receiver that isn't there is none: it is
-    /// tried again.
+    /// [`TelemetryError`] if the port can't be bound, or if the environment's OTLP headers or the receiver's address
+    /// are invalid. An unreachable receiver is no error: sending to it is tried again.
     pub fn start(
         config: &TelemetryConfig,
         identity: &Identity,
@@ -72,7 +72,7 @@ impl Telemetry {
         Ok(Self { metrics_addr, tasks, _endpoint: serving })
     }
 
-    /// Where Prometheus finds the metrics.
+    /// Returns the address of the endpoint, if there is one.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics_addr
     }
@@ -84,7 +84,7 @@ impl Drop for Telemetry {
     }
 }
 
-/// Connects when it is first used.
+/// Creates a channel that connects when it is first used.
 fn channel(endpoint: &str) -> Result<Channel, TelemetryError> {
     let bad = |error: &dyn Display| TelemetryError::Otlp {
         endpoint: endpoint.to_owned(),

@@ -1,7 +1,7 @@
 //! Lists metrics in a Markdown table for the documentation.
 
 use super::prometheus::prometheus_name;
-use super::samples::{Kind, Metric};
+use super::samples::{Metric, MetricKind};
 
 /// Returns a Markdown table of `metrics`: OpenTelemetry and Prometheus names, units, labels and descriptions.
 pub fn table<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> String {
@@ -9,9 +9,9 @@ pub fn table<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> String {
         String::from("| metric | in Prometheus | unit | labels | |\n|---|---|---|---|---|\n");
     for metric in metrics {
         let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         out += &format!(

@@ -13,14 +13,14 @@ impl From<&Buckets> for Histogram {
 
 impl Buckets {
     /// Converts a node's message about values of `scale`.
-    pub fn of(scale: Scale, message: &Histogram) -> Self {
+    pub fn from_wire(scale: Scale, message: &Histogram) -> Self {
         let mut buckets = Self::none(scale);
         let ahead = i64::from(message.first) - i64::from(buckets.first);
         for (at, &count) in (ahead..).zip(&message.counts) {
             // Another version may send buckets that this version does not have. They are ignored.
             let at = usize::try_from(at).ok();
-            if let Some(place) = at.and_then(|at| buckets.counts.get_mut(at)) {
-                *place = count;
+            if let Some(bucket) = at.and_then(|at| buckets.counts.get_mut(at)) {
+                *bucket = count;
             }
         }
         Self { zeros: message.zeros, sum: message.sum, ..buckets }
@@ -37,12 +37,12 @@ mod tests {
         let recorded = Recorded::new(Scale::Whole);
         [0, 1, 3, 3, 1 << 20].into_iter().for_each(|value| recorded.record(value));
         let buckets = recorded.buckets();
-        assert_eq!(Buckets::of(Scale::Whole, &Histogram::from(&buckets)), buckets);
-        let none = Buckets::of(Scale::Seconds, &Histogram::default());
+        assert_eq!(Buckets::from_wire(Scale::Whole, &Histogram::from(&buckets)), buckets);
+        let none = Buckets::from_wire(Scale::Seconds, &Histogram::default());
         assert_eq!(none, Recorded::new(Scale::Seconds).buckets());
         let far = Histogram { first: i32::MAX, counts: vec![1, 2], ..Default::default() };
-        assert_eq!(Buckets::of(Scale::Whole, &far).count(), 0);
+        assert_eq!(Buckets::from_wire(Scale::Whole, &far).count(), 0);
         let low = Histogram { first: i32::MIN, counts: vec![1], ..Default::default() };
-        assert_eq!(Buckets::of(Scale::Whole, &low).count(), 0);
+        assert_eq!(Buckets::from_wire(Scale::Whole, &low).count(), 0);
     }
 }

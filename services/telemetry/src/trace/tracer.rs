@@ -119,7 +119,7 @@ impl Tracer {
     }
 
     /// Returns whether a request that took `took` is exported: if it was sampled, slow or failed.
-    pub fn is_told(&self, is_sampled: bool, took: Duration, has_failed: bool) -> bool {
+    pub fn is_exported(&self, is_sampled: bool, took: Duration, has_failed: bool) -> bool {
         let slow = |inner: &Arc<Inner>| took >= inner.slow;
         is_sampled || has_failed || self.0.as_ref().is_some_and(slow)
     }
@@ -142,7 +142,7 @@ impl Tracer {
     ) {
         let Some(inner) = &self.0 else { return };
         let (is_sampled, took) = (recording.own.is_sampled, ended - recording.began);
-        if !self.is_told(is_sampled, took, fault.is_some()) {
+        if !self.is_exported(is_sampled, took, fault.is_some()) {
             return;
         }
         let attributes = describe(&mut recording);

@@ -10,7 +10,7 @@ use arrow_buffer::{Buffer, MutableBuffer};
 use bytes::Bytes;
 
 /// The minimum size of a buffer in the pool.
-pub(crate) const SPARE_BYTES_MIN: usize = 64 << 10;
+pub(crate) const POOLED_BYTES_MIN: usize = 64 << 10;
 
 /// The maximum total size of the buffers in the pool.
 const BYTES_MAX: usize = 32 << 20;
@@ -20,21 +20,21 @@ const COUNT_MAX: usize = 64;
 /// A pool of unused buffers. Each core or connection has its own pool, so its lock is rarely contended. Lent buffers
 /// return to the pool on any thread on which they are dropped.
 #[derive(Debug, Default)]
-pub struct Spares(Mutex<Pool>);
+pub struct BufferPool(Mutex<UnusedBuffers>);
 
 #[derive(Debug, Default)]
-struct Pool {
+struct UnusedBuffers {
     /// The unused buffers, in the order in which they returned.
     buffers: VecDeque<MutableBuffer>,
     /// The total capacity of the buffers.
     bytes: usize,
 }
 
-impl Spares {
+impl BufferPool {
     /// Returns a buffer of `len` bytes. A reused buffer still has its previous contents.
     pub fn take(&self, len: usize) -> MutableBuffer {
-        let spare = (len >= SPARE_BYTES_MIN).then(|| self.with(|pool| pool.take(len))).flatten();
-        let mut buffer = spare.unwrap_or_else(|| MutableBuffer::with_capacity(len));
+        let unused = (len >= POOLED_BYTES_MIN).then(|| self.with(|it| it.take(len))).flatten();
+        let mut buffer = unused.unwrap_or_else(|| MutableBuffer::with_capacity(len));
         buffer.resize(len, 0);
         buffer
     }
@@ -46,15 +46,15 @@ impl Spares {
 
     /// Returns the total size of the buffers in the pool.
     pub fn bytes(&self) -> usize {
-        self.with(|pool| pool.bytes)
+        self.with(|unused| unused.bytes)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Pool) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut UnusedBuffers) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Pool {
+impl UnusedBuffers {
     /// Takes the buffer that returned last among those with a capacity of one to two times `len`.
     fn take(&mut self, len: usize) -> Option<MutableBuffer> {
         let fits = |buffer: &MutableBuffer| (len..=len * 2).contains(&buffer.capacity());
@@ -66,7 +66,7 @@ impl Pool {
 
     fn put(&mut self, buffer: MutableBuffer) {
         let bytes = buffer.capacity();
-        if !(SPARE_BYTES_MIN..=BYTES_MAX).contains(&bytes) {
+        if !(POOLED_BYTES_MIN..=BYTES_MAX).contains(&bytes) {
             return;
         }
         // Make room by dropping the buffers that have been unused for longest. Replies may have another size by now.
@@ -82,7 +82,7 @@ impl Pool {
 /// A lent buffer, which returns to its pool when it is dropped.
 struct Lent {
     buffer: Buffer,
-    pool: Arc<Spares>,
+    pool: Arc<BufferPool>,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -95,7 +95,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         // If other Arrow arrays still refer to the buffer, it is freed instead of reused.
         if let Ok(buffer) = std::mem::take(&mut self.buffer).into_mutable() {
-            self.pool.with(|pool| pool.put(buffer));
+            self.pool.with(|unused| unused.put(buffer));
         }
     }
 }
@@ -106,36 +106,33 @@ mod tests {
 
     #[test]
     fn a_buffer_of_a_fitting_size_is_reused_with_its_contents() {
-        let spares = Arc::new(Spares::default());
-        let mut buffer = spares.take(100_000);
+        let pool = Arc::new(BufferPool::default());
+        let mut buffer = pool.take(100_000);
         assert!(buffer.iter().all(|&byte| byte == 0));
         buffer.as_slice_mut().fill(7);
-        let bytes = spares.lend(buffer.into());
+        let bytes = pool.lend(buffer.into());
         let clone = bytes.slice(5..);
         drop(bytes);
-        assert_eq!((clone[0], spares.bytes()), (7, 0));
+        assert_eq!((clone[0], pool.bytes()), (7, 0));
         drop(clone);
-        assert!(spares.bytes() >= 100_000);
-        assert!(spares.take(150_000).iter().all(|&byte| byte == 0), "too small");
-        assert!(
-            spares.take(SPARE_BYTES_MIN - 1).iter().all(|&byte| byte == 0),
-            "below the minimum"
-        );
-        let again = spares.take(90_000);
+        assert!(pool.bytes() >= 100_000);
+        assert!(pool.take(150_000).iter().all(|&byte| byte == 0), "too small");
+        assert!(pool.take(POOLED_BYTES_MIN - 1).iter().all(|&byte| byte == 0), "below the minimum");
+        let again = pool.take(90_000);
         assert!(again.len() == 90_000 && again.iter().all(|&byte| byte == 7));
-        assert_eq!(spares.bytes(), 0);
+        assert_eq!(pool.bytes(), 0);
     }
 
     #[test]
     fn the_pool_is_bounded() {
-        let spares = Arc::new(Spares::default());
-        for len in [BYTES_MAX / 10, SPARE_BYTES_MIN] {
-            let lent: Vec<_> = (0..100).map(|_| spares.lend(spares.take(len).into())).collect();
+        let pool = Arc::new(BufferPool::default());
+        for len in [BYTES_MAX / 10, POOLED_BYTES_MIN] {
+            let lent: Vec<_> = (0..100).map(|_| pool.lend(pool.take(len).into())).collect();
             drop(lent);
-            assert!(spares.bytes() <= BYTES_MAX);
-            assert!(spares.with(|pool| pool.buffers.len()) <= COUNT_MAX);
+            assert!(pool.bytes() <= BYTES_MAX);
+            assert!(pool.with(|unused| unused.buffers.len()) <= COUNT_MAX);
             // The buffer that returned last is in the pool.
-            assert!(spares.with(|pool| pool.take(len)).is_some());
+            assert!(pool.with(|unused| unused.take(len)).is_some());
         }
     }
 }

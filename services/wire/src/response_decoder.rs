@@ -13,23 +13,23 @@ use bytes::{Buf, Bytes};
 use prost::{DecodeError, Message};
 
 use crate::MESSAGE_BYTES_MAX;
+use crate::buffer_pool::BufferPool;
 use crate::fetch::FetchResponse;
 use crate::pieces::PREFIX_BYTES;
-use crate::spares::Spares;
 
 /// A decoder of a response body, which returns messages once they are complete.
 #[derive(Debug)]
-pub struct Received {
-    spares: Arc<Spares>,
+pub struct ResponseDecoder {
+    buffers: Arc<BufferPool>,
     /// The bytes received of a message prefix that is still incomplete.
     prefix: Vec<u8>,
     coming: Option<Coming>,
     messages: VecDeque<FetchResponse>,
 }
 
-/// Room that a message gets before any of it is there: nearly every one fits. For longer ones it doubles as they come,
-/// so that who announces much and sends little takes no memory.
-const ROOM_AT_FIRST: usize = 8 << 20;
+/// The most memory that a message gets before its data arrives. Nearly every message fits. For a larger one the buffer
+/// doubles as data arrives, so that a sender which announces much and sends little takes no memory.
+const INITIAL_BYTES_MAX: usize = 8 << 20;
 
 /// A message that is partly received.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct Coming {
 
 /// The error for data that is not a valid message.
 #[derive(Debug, thiserror::Error)]
-pub enum ReceivedError {
+pub enum ResponseDecodeError {
     /// A message is compressed, which the client did not offer to accept.
     #[error("a message is compressed")]
     Compressed,
@@ -54,21 +54,21 @@ pub enum ReceivedError {
     Damaged(#[from] DecodeError),
 }
 
-impl Received {
-    /// Creates a decoder that takes the memory for messages from `spares`.
-    pub fn new(spares: Arc<Spares>) -> Self {
-        Self { spares, prefix: Vec::new(), coming: None, messages: VecDeque::new() }
+impl ResponseDecoder {
+    /// Creates a decoder that takes the memory for messages from `buffers`.
+    pub fn new(buffers: Arc<BufferPool>) -> Self {
+        Self { buffers, prefix: Vec::new(), coming: None, messages: VecDeque::new() }
     }
 
     /// Takes the data of one frame.
     ///
     /// # Errors
-    /// [`ReceivedError`] if the data is invalid. The rest of the body can't be decoded then.
-    pub fn push(&mut self, mut data: Bytes) -> Result<(), ReceivedError> {
+    /// [`ResponseDecodeError`] if the data is invalid. The rest of the body can't be decoded then.
+    pub fn push(&mut self, mut data: Bytes) -> Result<(), ResponseDecodeError> {
         loop {
             match &mut self.coming {
                 Some(coming) => {
-                    coming.fill(&mut data, &self.spares);
+                    coming.fill(&mut data, &self.buffers);
                     if !coming.is_whole() {
                         return Ok(());
                     }
@@ -81,19 +81,19 @@ impl Received {
                         return Ok(());
                     };
                     if compressed != 0 {
-                        return Err(ReceivedError::Compressed);
+                        return Err(ResponseDecodeError::Compressed);
                     }
                     let len = u32::from_be_bytes(len) as usize;
                     if len > MESSAGE_BYTES_MAX {
-                        return Err(ReceivedError::TooLarge(len));
+                        return Err(ResponseDecodeError::TooLarge(len));
                     }
                     self.prefix.clear();
-                    let buffer = self.spares.take(len.min(ROOM_AT_FIRST));
+                    let buffer = self.buffers.take(len.min(INITIAL_BYTES_MAX));
                     self.coming = Some(Coming { len, buffer, filled: 0 });
                 }
             }
             if let Some(whole) = self.coming.take_if(|coming| coming.is_whole()) {
-                let bytes = self.spares.lend(whole.buffer.into());
+                let bytes = self.buffers.lend(whole.buffer.into());
                 self.messages.push_back(FetchResponse::decode(bytes)?);
             }
         }
@@ -111,10 +111,10 @@ impl Received {
 }
 
 impl Coming {
-    fn fill(&mut self, data: &mut Bytes, spares: &Spares) {
+    fn fill(&mut self, data: &mut Bytes, buffers: &BufferPool) {
         while !self.is_whole() && !data.is_empty() {
             if self.filled == self.buffer.len() {
-                let mut larger = spares.take(self.len.min(self.filled * 2));
+                let mut larger = buffers.take(self.len.min(self.filled * 2));
                 larger.as_slice_mut()[..self.filled].copy_from_slice(&self.buffer);
                 self.buffer = larger;
             }
@@ -167,22 +167,22 @@ mod tests {
             let sent = responses(&rows);
             let pieces = |sent| grpc_pieces(sent, |buffer| Bytes::copy_from_slice(&buffer));
             let mut bytes = Bytes::from(sent.iter().cloned().flat_map(pieces).collect::<Vec<_>>().concat());
-            let (mut received, mut came) = (Received::new(Arc::default()), Vec::new());
+            let (mut decoder, mut came) = (ResponseDecoder::new(Arc::default()), Vec::new());
             for cut in cuts.iter().cycle() {
                 if bytes.is_empty() {
                     break;
                 }
-                received.push(bytes.split_to((*cut).min(bytes.len()))).unwrap();
-                came.extend(std::iter::from_fn(|| received.next_message()));
+                decoder.push(bytes.split_to((*cut).min(bytes.len()))).unwrap();
+                came.extend(std::iter::from_fn(|| decoder.next_message()));
             }
-            prop_assert!(received.is_empty());
+            prop_assert!(decoder.is_empty());
             prop_assert_eq!(came, sent);
         }
 
         #[test]
         fn any_bytes_are_messages_or_an_error_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut received = Received::new(Arc::default());
-            let mut push = |data| received.push(Bytes::copy_from_slice(data));
+            let mut decoder = ResponseDecoder::new(Arc::default());
+            let mut push = |data| decoder.push(Bytes::copy_from_slice(data));
             let _ = bytes.chunks(7).try_for_each(&mut push);
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn large_rows_stay_where_they_were_received() {
         for missing in 0..40 {
-            let spares = Arc::new(Spares::default());
+            let buffers = Arc::new(BufferPool::default());
             let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..100_000));
             let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
             let rows = ArrowBatch::from_record_batch(&batch).unwrap();
@@ -199,11 +199,11 @@ mod tests {
             let (outcome, missing) = (Some(Outcome::Rows(rows)), (0..missing).collect());
             let kind = Kind::Reply(Reply { id: 7, outcome, missing, ..Default::default() });
             let sent = FetchResponse { kind: Some(kind) };
-            let mut received = Received::new(Arc::clone(&spares));
+            let mut decoder = ResponseDecoder::new(Arc::clone(&buffers));
             for piece in grpc_pieces(sent, |buffer| Bytes::copy_from_slice(&buffer)) {
-                received.push(piece).unwrap();
+                decoder.push(piece).unwrap();
             }
-            let Some(FetchResponse { kind: Some(Kind::Reply(reply)) }) = received.next_message()
+            let Some(FetchResponse { kind: Some(Kind::Reply(reply)) }) = decoder.next_message()
             else {
                 panic!("no reply")
             };
@@ -213,17 +213,17 @@ mod tests {
             // `back` still refers to the buffer. If Arrow had copied the rows, the buffer would return to the pool
             // here.
             drop(rows);
-            assert_eq!(spares.bytes(), 0);
+            assert_eq!(buffers.bytes(), 0);
             drop(back);
-            assert!(spares.bytes() > 800_000);
+            assert!(buffers.bytes() > 800_000);
         }
     }
 
     #[test]
     fn errors_describe_invalid_messages() {
         let problem = |bytes: &'static [u8]| {
-            let mut received = Received::new(Arc::default());
-            received.push(Bytes::from_static(bytes)).unwrap_err().to_string()
+            let mut decoder = ResponseDecoder::new(Arc::default());
+            decoder.push(Bytes::from_static(bytes)).unwrap_err().to_string()
         };
         assert_eq!(problem(&[1, 0, 0, 0, 0]), "a message is compressed");
         let too_large = "a message of 4294967295 bytes is larger than any may be";
@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn a_partial_message_is_not_empty() {
         for part in [&[0][..], &[0, 0, 0, 0, 2, 0]] {
-            let mut received = Received::new(Arc::default());
-            assert!(received.is_empty());
-            received.push(Bytes::from_static(part)).unwrap();
-            assert!(received.next_message().is_none() && !received.is_empty());
+            let mut decoder = ResponseDecoder::new(Arc::default());
+            assert!(decoder.is_empty());
+            decoder.push(Bytes::from_static(part)).unwrap();
+            assert!(decoder.next_message().is_none() && !decoder.is_empty());
         }
     }
 }
