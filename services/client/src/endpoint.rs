@@ -70,8 +70,8 @@ impl Endpoint {
     }
 
     /// Its host, a name or an address, and its port.
-    pub(crate) fn place(&self) -> (&str, u16) {
-        place_of(&self.uri)
+    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+        host_and_port_of(&self.uri)
     }
 
     /// What tonic connects with, before windows and timeouts are set. TLS is the network's.
@@ -91,7 +91,7 @@ impl From<EndpointError> for Fault {
 }
 
 /// The host, a name or an address without brackets, and the port that `uri` names.
-pub(crate) fn place_of(uri: &Uri) -> (&str, u16) {
+pub(crate) fn host_and_port_of(uri: &Uri) -> (&str, u16) {
     let host = uri.host().unwrap_or_default();
     (host.trim_matches(['[', ']']), uri.port_u16().unwrap_or_default())
 }

@@ -32,7 +32,7 @@ pub(crate) async fn is_query_node(channel: Channel) -> bool {
 
 /// Whether an endpoint that was spoken to in the clear, over TCP, speaks TLS, if that shows within `patience`.
 pub(crate) async fn speaks_tls(endpoint: &Endpoint, patience: Duration) -> bool {
-    let (host, port) = endpoint.place();
+    let (host, port) = endpoint.host_and_port();
     let asked = async {
         match TcpStream::connect((host, port)).await {
             Ok(stream) => is_tls(stream, host).await,

@@ -15,7 +15,7 @@ use tonic::codegen::Service;
 use tonic::transport::{self, Channel, Error, Uri};
 use wire::{Fault, Reason};
 
-use crate::endpoint::{Endpoint, place_of};
+use crate::endpoint::{Endpoint, host_and_port_of};
 
 /// Makes connections.
 pub trait Dial: Send + Sync {
@@ -123,7 +123,7 @@ struct DialTls(Arc<ClientTls>);
 
 impl Dial for DialTls {
     fn dial(&self, to: &Uri) -> BoxFuture<'static, io::Result<Box<dyn Carrier>>> {
-        let (host, port) = place_of(to);
+        let (host, port) = host_and_port_of(to);
         let (tls, host) = (Arc::clone(&self.0), host.to_owned());
         async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;

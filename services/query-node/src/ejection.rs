@@ -1,6 +1,6 @@
 //! An I/O node that is connected and yet fails is asked for nothing for a while; the table answers.
 //!
-//! One that can't be connected to needs none of this: its client says so at once. Shared by a node's
+//! One that can't be connected to needs none of this: its client says so at once. NodeState by a node's
 //! cores, without a lock: while a node is well it is only read.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -14,26 +14,26 @@ use crate::stages::{
     Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up, present,
     validate_keys,
 };
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::Measure;
 
 /// Answers a Get.
-pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
-    call.terms = call.terms.with_priority(request.priority)?;
-    let terms = call.terms;
+pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
+    call.context = call.context.with_priority(request.priority)?;
+    let context = call.context;
     validate_keys(&request, &state.shared.config)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
         field: "format",
         problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
     })?;
-    let open = terms
+    let open = context
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
     let asked = open.project(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
-    call.say_table(&open);
+    call.record_table(&open);
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
-    let found = look_up(state, &open, &key, &request.keys, terms).await?;
+    let found = look_up(state, &open, &key, &request.keys, context).await?;
     call.stage(Stage::Lookup, || counted(found.iter().flatten().count(), "row"));
 
     // The key itself is fetched too, to be compared to what was asked for.
@@ -46,7 +46,7 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
     let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
     call.hold_rows(wanted.bytes_of(addrs.len()))?;
-    let mut fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
+    let mut fetched = fetch_rows(state, &open, &addrs, &wanted, context).await?;
     call.hold_rows(fetched.rows.get_array_memory_size())?;
     call.io_stage(Stage::Fetch, addrs.len(), std::mem::take(&mut fetched.cost));
     let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;

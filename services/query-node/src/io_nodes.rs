@@ -24,13 +24,13 @@ pub struct IoNodes {
     membership: Membership,
     policy: EjectionPolicy,
     /// By name and endpoint. Locked where routes are made, not on the way of a request.
-    standings: Mutex<HashMap<(String, String), Weak<Standing>>>,
+    health_by_node: Mutex<HashMap<(String, String), Weak<NodeHealth>>>,
     ejected: AtomicU64,
 }
 
 /// How one I/O node does, over all cores.
 #[derive(Debug)]
-pub struct Standing {
+pub struct NodeHealth {
     /// Whether it is let be for failing.
     pub ejection: Ejection,
     /// By which all cores' clients tell once that it was found, or lost.
@@ -59,8 +59,8 @@ impl IoNodes {
             time: config.ejection_time,
             time_max: config.ejection_time_max,
         };
-        let (standings, ejected) = Default::default();
-        Ok(Self { tls, membership, policy, standings, ejected })
+        let (health_by_node, ejected) = Default::default();
+        Ok(Self { tls, membership, policy, health_by_node, ejected })
     }
 
     /// Where the list comes from.
@@ -79,17 +79,17 @@ impl IoNodes {
     }
 
     /// How the member of that name does, there; the same for all cores, as long as one of them has it.
-    pub fn standing(&self, name: &str, endpoint: &str) -> Arc<Standing> {
+    pub fn health_of(&self, name: &str, endpoint: &str) -> Arc<NodeHealth> {
         let key = (name.to_owned(), endpoint.to_owned());
-        let mut known = self.standings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(standing) = known.get(&key).and_then(Weak::upgrade) {
-            return standing;
+        let mut known = self.health_by_node.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(health) = known.get(&key).and_then(Weak::upgrade) {
+            return health;
         }
-        known.retain(|_, standing| standing.strong_count() > 0);
+        known.retain(|_, health| health.strong_count() > 0);
         let ejection = Ejection::new(name, self.policy, rand::random(), Instant::now());
-        let standing = Arc::new(Standing { ejection, outage: Arc::default() });
-        known.insert(key, Arc::downgrade(&standing));
-        standing
+        let health = Arc::new(NodeHealth { ejection, outage: Arc::default() });
+        known.insert(key, Arc::downgrade(&health));
+        health
     }
 
     /// Counts an ejection.

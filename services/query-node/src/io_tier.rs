@@ -20,7 +20,7 @@ use wire::query::MemberState;
 
 use crate::config::QueryConfig;
 use crate::error::Result;
-use crate::io_nodes::{IoNodes, Standing};
+use crate::io_nodes::{IoNodes, NodeHealth};
 use crate::tables::OpenTable;
 
 /// How long a member that joins may take to be connected before it is asked.
@@ -52,7 +52,7 @@ pub struct Node {
     /// This core's streams to it.
     pub client: FetchClient,
     /// How it does, over all cores.
-    pub standing: Arc<Standing>,
+    pub health: Arc<NodeHealth>,
 }
 
 impl IoTier {
@@ -136,18 +136,18 @@ impl Routes {
         };
         let node = |seat: &Seat| {
             let address = seat.endpoint.to_string();
-            let standing = nodes.standing(&seat.name, &address);
+            let health = nodes.health_of(&seat.name, &address);
             let client = match self.find(seat) {
                 Some(before) => before.client.clone(),
                 None => {
                     let jitter_seed = rand::random();
-                    let outage = Some(Arc::clone(&standing.outage));
+                    let outage = Some(Arc::clone(&health.outage));
                     let options = FetchOptions { jitter_seed, outage, ..options.clone() };
                     FetchClient::new(seat.endpoint.clone(), options)?
                 }
             };
             let (name, address) = (seat.name.as_str().into(), address.into());
-            Ok(Arc::new(Node { seat: seat.clone(), name, address, client, standing }))
+            Ok(Arc::new(Node { seat: seat.clone(), name, address, client, health }))
         };
         let nodes = view.seats.iter().map(node).collect::<Result<_>>()?;
         Ok(Self { members, nodes })
@@ -167,7 +167,7 @@ impl Node {
         match self.seat.state {
             State::Draining => MemberState::Draining,
             State::Away => MemberState::Away,
-            State::Ready | State::Joining if self.standing.ejection.is_ejected(Instant::now()) => {
+            State::Ready | State::Joining if self.health.ejection.is_ejected(Instant::now()) => {
                 MemberState::Ejected
             }
             State::Ready => MemberState::Ready,
@@ -177,13 +177,13 @@ impl Node {
 
     /// Why it is not to be asked now, if so. Where it is let be for failing, whoever asks after that
     /// time tries it.
-    pub fn why_not(&self) -> Option<&'static str> {
+    pub fn reason_to_skip(&self) -> Option<&'static str> {
         match self.seat.state {
             State::Draining => return Some("it is draining"),
             // The list may be mistaken, or late; a connection that stands is not.
             State::Away if !self.client.is_connected() => return Some("it is away"),
             State::Away | State::Ready | State::Joining => {}
         }
-        (!self.standing.ejection.may_ask(Instant::now())).then_some("it failed lately")
+        (!self.health.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }
 }

@@ -12,9 +12,9 @@
 //! tables are read and searched (`lake`), how rows lie on drives (`pack`), who owns what
 //! (`placement`), who is there (`membership`), streams and credits (`client`).
 
+mod admission;
 mod call;
 mod config;
-mod core;
 mod counted;
 mod describe;
 mod ejection;
@@ -28,16 +28,16 @@ mod message_limits;
 mod metrics;
 mod node;
 mod owners;
+mod request_context;
 mod search;
 mod service;
+mod shard;
 mod stages;
 mod state;
 mod status;
 mod tables;
 mod take;
-mod terms;
 mod trace;
-mod turns;
 mod warm;
 
 pub use config::{Limits, QueryConfig, TableConfig};

@@ -10,7 +10,7 @@ use tonic::Code;
 use wire::Reason;
 use wire::query::{Calls, MemberState};
 
-use crate::state::{Shared, State};
+use crate::state::{NodeState, ShardState};
 
 telemetry::metrics! {
     pub static METRICS;
@@ -181,7 +181,7 @@ const VIAS: usize = SearchVia::NAMES.len();
 const KINDS: usize = IndexKind::NAMES.len();
 
 /// What one core counts. Only its own tasks write to it.
-pub struct CoreMetrics {
+pub struct ShardMetrics {
     /// By rpc and code; most of them never come to be.
     calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
     failures: Vec<AtomicU64>,
@@ -195,7 +195,7 @@ pub struct CoreMetrics {
     fetch_rows: Histogram,
 }
 
-impl Default for CoreMetrics {
+impl Default for ShardMetrics {
     fn default() -> Self {
         Self {
             calls: Default::default(),
@@ -211,19 +211,19 @@ impl Default for CoreMetrics {
     }
 }
 
-impl CoreMetrics {
+impl ShardMetrics {
     fn ended(&self, rpc: Rpc, code: Code, took: Duration) {
         let calls = &self.calls[rpc as usize][i32::from(code) as usize];
         calls.get_or_init(|| Histogram::new(Scale::Seconds)).record_time(took);
     }
 
     /// An rpc has come.
-    pub fn came(&self, rpc: Rpc) {
+    pub fn started(&self, rpc: Rpc) {
         self.under_way.fetch_add(u64::from(rpc.is_short()), Ordering::Relaxed);
     }
 
     /// One that came is no longer under way, whatever came of it.
-    pub fn left(&self, rpc: Rpc) {
+    pub fn finished(&self, rpc: Rpc) {
         self.under_way.fetch_sub(u64::from(rpc.is_short()), Ordering::Relaxed);
     }
 
@@ -285,7 +285,7 @@ impl CoreMetrics {
 }
 
 /// A node, to be asked for its metrics.
-pub struct NodeMetrics(pub Arc<Shared>);
+pub struct NodeMetrics(pub Arc<NodeState>);
 
 impl Source for NodeMetrics {
     async fn collect(&self) -> Samples {
@@ -315,11 +315,11 @@ impl Source for NodeMetrics {
 }
 
 /// How long the requests of each rpc took, as Status tells it.
-pub fn calls(cores: &[Arc<State>]) -> Vec<Calls> {
+pub fn calls(cores: &[Arc<ShardState>]) -> Vec<Calls> {
     let of_rpc = |(at, path): (usize, &&str)| {
         let mut seconds = Buckets::default();
         for code in 0..CODES.len() {
-            seconds.add(&together(cores, |core| core.calls[at][code].get()));
+            seconds.add(&merged(cores, |core| core.calls[at][code].get()));
         }
         let rpc = path.rsplit('/').next().unwrap_or(path).to_owned();
         (seconds.count() > 0).then(|| Calls { rpc, seconds: Some((&seconds).into()) })
@@ -328,23 +328,23 @@ pub fn calls(cores: &[Arc<State>]) -> Vec<Calls> {
 }
 
 /// A histogram of all cores.
-fn together<'a>(
-    cores: &'a [Arc<State>],
-    of: impl Fn(&'a CoreMetrics) -> Option<&'a Histogram>,
+fn merged<'a>(
+    cores: &'a [Arc<ShardState>],
+    of: impl Fn(&'a ShardMetrics) -> Option<&'a Histogram>,
 ) -> Buckets {
     let mut sum = Buckets::default();
     cores.iter().filter_map(|core| of(&core.metrics)).for_each(|it| sum.add(&it.buckets()));
     sum
 }
 
-fn count<'a>(cores: &'a [Arc<State>], of: impl Fn(&'a CoreMetrics) -> &'a AtomicU64) -> u64 {
+fn count<'a>(cores: &'a [Arc<ShardState>], of: impl Fn(&'a ShardMetrics) -> &'a AtomicU64) -> u64 {
     cores.iter().map(|core| of(&core.metrics).load(Ordering::Relaxed)).sum()
 }
 
-fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
+fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
     for (rpc, path) in Rpc::NAMES.iter().enumerate() {
         for (code, name) in CODES.iter().enumerate() {
-            let calls = together(cores, |core| core.calls[rpc][code].get());
+            let calls = merged(cores, |core| core.calls[rpc][code].get());
             if calls.count() > 0 {
                 samples.add(&CALL_DURATION, &[path, name], calls);
             }
@@ -355,7 +355,7 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
         samples.add(&FAILED, &[&reason.as_str()], failures);
     }
     for (stage, name) in Stage::NAMES.iter().enumerate() {
-        let times = together(cores, |core| Some(&core.stages[stage]));
+        let times = merged(cores, |core| Some(&core.stages[stage]));
         samples.add(&STAGE_DURATION, &[name], times);
     }
     for (by, by_name) in SearchBy::NAMES.iter().enumerate() {
@@ -369,8 +369,8 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
         }
     }
     for (kind, name) in IndexKind::NAMES.iter().enumerate() {
-        let candidates = together(cores, |core| core.candidates[kind].get());
-        let nprobes = together(cores, |core| core.nprobes[kind].get());
+        let candidates = merged(cores, |core| core.candidates[kind].get());
+        let nprobes = merged(cores, |core| core.nprobes[kind].get());
         for (metric, counts) in [(&CANDIDATES, candidates), (&NPROBES, nprobes)] {
             if counts.count() > 0 {
                 samples.add(metric, &[name], counts);
@@ -379,9 +379,9 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
     }
 }
 
-fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
+fn fetches(samples: &mut Samples, shared: &NodeState, cores: &[Arc<ShardState>]) {
     samples.add(&UNDER_WAY, &[], count(cores, |core| &core.under_way));
-    samples.add(&QUEUE, &[], shared.turns.waiting() as u64);
+    samples.add(&QUEUE, &[], shared.admission.waiting() as u64);
     samples.add(&QUEUE_LIMIT, &[], shared.config.search_queue_max as u64);
     samples.add(&TRAFFIC_MEMORY, &[], cores.iter().map(|core| core.memory.used()).sum::<u64>());
     samples.add(
@@ -394,12 +394,12 @@ fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
     samples.add(&CONNECTIONS_REFUSED, &[], connections.refused);
-    samples.add(&FETCH_DURATION, &[], together(cores, |core| Some(&core.fetch_times)));
-    samples.add(&FETCH_ROWS, &[], together(cores, |core| Some(&core.fetch_rows)));
+    samples.add(&FETCH_DURATION, &[], merged(cores, |core| Some(&core.fetch_times)));
+    samples.add(&FETCH_ROWS, &[], merged(cores, |core| Some(&core.fetch_rows)));
     samples.add(&FALLBACK_ROWS, &[], shared.fallback_rows());
 }
 
-fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
+fn io_nodes(samples: &mut Samples, shared: &NodeState, cores: &[Arc<ShardState>]) {
     let routes: Vec<_> = cores.iter().map(|core| core.tier.routes()).collect();
     let nodes = || routes.first().into_iter().flat_map(|routes| routes.nodes());
     for (state, name) in [
@@ -436,7 +436,7 @@ fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
     samples.add(&EJECTIONS, &[], shared.io_nodes.ejected());
 }
 
-fn tables(samples: &mut Samples, shared: &Shared) {
+fn tables(samples: &mut Samples, shared: &NodeState) {
     for table in shared.catalog.list() {
         let current = table.current.as_ref();
         let version = current.map_or(0, |open| open.version());
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn each_answer_counts_once() {
-        let metrics = CoreMetrics::default();
+        let metrics = ShardMetrics::default();
         metrics.answered(Rpc::Get, None, Duration::from_millis(1));
         metrics.answered(Rpc::Get, Some(Reason::KeyNotFound), Duration::from_millis(2));
         metrics.answered(Rpc::Search, Some(Reason::Overloaded), Duration::from_millis(3));

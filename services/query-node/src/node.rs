@@ -19,11 +19,11 @@ use tracing::{info, warn};
 use wire::query::query_service_server::QueryServiceServer;
 
 use crate::config::QueryConfig;
-use crate::core::{self, CoreStart, Phase};
 use crate::error::{QueryError, Result};
 use crate::metrics::NodeMetrics;
 use crate::service::Service;
-use crate::state::Shared;
+use crate::shard::{self, Phase, ShardStart};
+use crate::state::NodeState;
 
 /// How long the last spans may take to be sent.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 /// A query node that serves until it is shut down. Dropping it stops it at once.
 pub struct QueryNode {
     local_addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     health: HealthReporter,
     /// Whether it has been ready; it stays so.
     ready: watch::Receiver<bool>,
@@ -56,7 +56,7 @@ impl QueryNode {
     pub async fn start(config: QueryConfig, lake: Lake) -> Result<Self> {
         let listen = config.listen;
         let refresh_interval = config.refresh_interval;
-        let shared = Arc::new(Shared::new(config, lake, Handle::current()).await?);
+        let shared = Arc::new(NodeState::new(config, lake, Handle::current()).await?);
         let refused = |source| QueryError::Listen { address: listen.to_string(), source };
         let listener = std::net::TcpListener::bind(listen).map_err(refused)?;
         let local_addr = listener.local_addr().map_err(refused)?;
@@ -66,7 +66,7 @@ impl QueryNode {
         let (ends, ended) = mpsc::unbounded_channel();
         let start = |number| {
             let (phase, health, ended) = (phases.clone(), health_service.clone(), ends.clone());
-            core::start(&shared, CoreStart { number, phase, health, ended })
+            shard::start(&shared, ShardStart { number, phase, health, ended })
         };
         let cores = shared.config.core_count();
         let started = (0..cores).map(start).collect::<Result<Vec<_>>>()?;
@@ -174,7 +174,7 @@ impl Drop for QueryNode {
 }
 
 /// Says how it is, of the node as a whole (the service without a name) and of its service.
-async fn report(shared: &Shared, health: &HealthReporter, status: ServingStatus) {
+async fn report(shared: &NodeState, health: &HealthReporter, status: ServingStatus) {
     shared.set_ready(status == ServingStatus::Serving);
     for service in ["", QueryServiceServer::<Service>::NAME] {
         health.set_service_status(service, status).await;
@@ -182,7 +182,7 @@ async fn report(shared: &Shared, health: &HealthReporter, status: ServingStatus)
 }
 
 /// Opens the tables, and waits for a list of I/O nodes.
-async fn become_ready(shared: &Shared, health: &HealthReporter) {
+async fn become_ready(shared: &NodeState, health: &HealthReporter) {
     let mut views = shared.io_nodes.views();
     let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
     tokio::join!(shared.catalog.refresh(), listed);
@@ -193,7 +193,7 @@ async fn become_ready(shared: &Shared, health: &HealthReporter) {
 }
 
 /// Follows the tables.
-async fn follow(shared: &Shared, interval: Duration) {
+async fn follow(shared: &NodeState, interval: Duration) {
     let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -12,9 +12,9 @@ use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Node, Routes};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::terms::Terms;
 
 /// The most chunks that an answer names, each perhaps by itself: about 2 MB.
 const CHUNKS_NAMED_MAX: u64 = 131_072;
@@ -36,12 +36,12 @@ struct Owned {
 /// # Errors
 /// A table, version or fragment that there isn't; more chunks to name than an answer has room for.
 pub async fn placement(
-    state: &State,
+    state: &ShardState,
     request: PlacementRequest,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<PlacementResponse> {
     let opened = state.shared.catalog.open(&request.table, request.version).boxed();
-    let open = terms.bound("open", opened).await?;
+    let open = context.bound("open", opened).await?;
     let runs = runs_of(&open, &request.fragments)?;
     let chunks = runs.iter().map(|run| run.chunks.len() as u64).sum::<u64>();
     if request.name_chunks && chunks > CHUNKS_NAMED_MAX {
@@ -54,7 +54,8 @@ pub async fn placement(
     let dealt = owned(Arc::clone(&open), Arc::clone(&routes), runs, request.name_chunks);
     // Every chunk is hashed for every node, which may take seconds: not on a core that has connections.
     let dealt = async { Ok(dealt.await) }.boxed();
-    let dealt = state.shared.turns.in_background("placement", terms.as_batch(), dealt).await?;
+    let admission = &state.shared.admission;
+    let dealt = admission.run_in_background("placement", context.as_batch(), dealt).await?;
     let placed = |(node, owned): (&Arc<Node>, Owned)| NodePlacement {
         name: node.seat.name.clone(),
         zone: node.seat.zone.clone().unwrap_or_default(),

@@ -14,7 +14,7 @@ use crate::stages::{
     By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, present, rank, row_like,
     score_rows, search as by_index, validate_search, vector_of,
 };
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
 /// How far below 0 rounding takes the distance of a vector to itself, at most.
@@ -22,26 +22,26 @@ const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 /// Answers a search.
 pub async fn search(
-    state: &State,
+    state: &ShardState,
     request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
-    call.terms = call.terms.with_priority(request.priority)?;
-    let terms = call.terms;
+    call.context = call.context.with_priority(request.priority)?;
+    let context = call.context;
     if request.explain {
         call.explain();
     }
-    let open = terms
+    let open = context
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
-    call.say_table(&open);
-    let question = terms
+    call.record_table(&open);
+    let question = context
         .bound("validate", validate_search(request, &open, &state.shared.config).boxed())
         .await?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, call).await?;
-    let hits = by_index(state, &open, &question, terms).await?;
-    call.stage(Stage::Search, || hits.said(&question));
+    let hits = by_index(state, &open, &question, context).await?;
+    call.stage(Stage::Search, || hits.detail(&question));
     let winners = refine(state, &open, &question, &hits, call).await?;
     let rows = answer(state, &open, &question.projection, &winners, hits.measure, call).await?;
     let rows = ipc_stream(&question.projection.answer(hits.measure)?.head, &rows)?;
@@ -52,23 +52,23 @@ pub async fn search(
 
 /// A row to be like becomes its vector.
 async fn look_up(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     question: Question,
     call: &mut Call,
 ) -> Result<Question> {
     let By::Like { column, key, key_column } = question.by else { return Ok(question) };
-    let addr = row_like(state, open, &key_column, &key, call.terms).await?;
+    let addr = row_like(state, open, &key_column, &key, call.context).await?;
     let found = || format!("key `{key}` in column `{key_column}`: row {addr:?}");
     call.stage(Stage::Lookup, found);
-    let (vector, cost) = vector_of(state, open, addr, &column, call.terms).await?;
+    let (vector, cost) = vector_of(state, open, addr, &column, call.context).await?;
     call.io_stage(Stage::Vector, 1, cost);
     Ok(Question { by: By::Vector { column, vector }, ..question })
 }
 
 /// Candidates become winners, by their exact distances.
 async fn refine(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
     hits: &Hits,
@@ -79,7 +79,7 @@ async fn refine(
     };
     let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
     let scoring = Scoring { column, query: vector, metric, k: question.k };
-    let (scored, cost) = score_rows(state, open, &addrs, scoring, call.terms).await?;
+    let (scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
     call.io_stage(Stage::Rerank, addrs.len(), cost);
     let winners = rank(scored, question.k);
     let detail = || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate"));
@@ -89,7 +89,7 @@ async fn refine(
 
 /// The winners' columns, with their addresses and numbers.
 async fn answer(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     projection: &Projection,
     winners: &[(RowAddr, f32)],
@@ -102,7 +102,7 @@ async fn answer(
         [] => Fetched::of_no_columns(addrs.len())?,
         _ => {
             call.hold_rows(projection.bytes_of(addrs.len()))?;
-            fetch_rows(state, open, &addrs, projection, call.terms).await?
+            fetch_rows(state, open, &addrs, projection, call.context).await?
         }
     };
     call.hold_rows(fetched.rows.get_array_memory_size())?;

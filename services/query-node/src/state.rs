@@ -11,23 +11,23 @@ use telemetry::Tracer;
 use tokio::runtime::Handle;
 use traffic::TrafficMemory;
 
+use crate::admission::AdmissionQueue;
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::io_nodes::IoNodes;
 use crate::io_tier::IoTier;
 use crate::memory::core_traffic;
-use crate::metrics::CoreMetrics;
+use crate::metrics::ShardMetrics;
 use crate::tables::Catalog;
-use crate::turns::Turns;
 
 /// What the requests of one core share.
-pub struct State {
+pub struct ShardState {
     /// What they share with those of other cores.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<NodeState>,
     /// The core's own streams to the I/O nodes.
     pub tier: IoTier,
     /// What the core counts.
-    pub metrics: CoreMetrics,
+    pub metrics: ShardMetrics,
     /// Requests that came and were answered, for a thread that polls.
     pub stirs: Arc<Stirs>,
     /// What its callers may hold.
@@ -36,11 +36,11 @@ pub struct State {
     pub runtime: Handle,
 }
 
-/// A query node's configuration, tables, turns and counters.
-pub struct Shared {
+/// A query node's configuration, tables, admission and counters.
+pub struct NodeState {
     pub config: QueryConfig,
     pub catalog: Catalog,
-    pub turns: Turns,
+    pub admission: AdmissionQueue,
     pub io_nodes: IoNodes,
     /// How clients connect, if not in the clear.
     pub tls: Option<Arc<ServerTls>>,
@@ -50,12 +50,12 @@ pub struct Shared {
     pub core_traffic: u64,
     /// Where requests' spans go.
     pub tracer: Tracer,
-    cores: OnceLock<Vec<Weak<State>>>,
+    cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,
     ready: AtomicBool,
 }
 
-impl Shared {
+impl NodeState {
     /// Opens no table yet. `background` runs what Lance plans, and sends spans. Waits for the first word of where the
     /// I/O nodes are learnt from.
     ///
@@ -77,7 +77,7 @@ impl Shared {
         };
         Ok(Self {
             catalog: Catalog::new(lake, &config, background.clone()),
-            turns: Turns::new(concurrency, config.search_queue_max, background),
+            admission: AdmissionQueue::new(concurrency, config.search_queue_max, background),
             io_nodes,
             tls,
             places,
@@ -91,13 +91,13 @@ impl Shared {
     }
 
     /// Says which cores there are, once they run.
-    pub fn set_cores(&self, cores: Vec<Weak<State>>) {
+    pub fn set_cores(&self, cores: Vec<Weak<ShardState>>) {
         // Said once.
         let _ = self.cores.set(cores);
     }
 
     /// The cores that run.
-    pub fn cores(&self) -> Vec<Arc<State>> {
+    pub fn cores(&self) -> Vec<Arc<ShardState>> {
         self.cores.get().into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 

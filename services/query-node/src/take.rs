@@ -15,10 +15,10 @@ use crate::counted::counted;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcWriter;
 use crate::metrics::Stage;
+use crate::request_context::RequestContext;
 use crate::stages::{fetch_rows, finish, present, validate_take};
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
-use crate::terms::Terms;
 
 /// Bytes of rows in a message, at most.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
@@ -48,9 +48,9 @@ pub struct Take {
 impl Take {
     /// Checks a request. Rows that are missing, if that is an error, are found out before anything
     /// is sent.
-    pub async fn new(state: &State, request: TakeRequest, call: &mut Call) -> Result<Self> {
-        call.terms = call.terms.with_priority(request.priority)?;
-        let terms = call.terms;
+    pub async fn new(state: &ShardState, request: TakeRequest, call: &mut Call) -> Result<Self> {
+        call.context = call.context.with_priority(request.priority)?;
+        let context = call.context;
         let addrs = validate_take(&request, &state.shared.config)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
@@ -61,14 +61,14 @@ impl Take {
             }
         };
         let open = state.shared.catalog.open(&request.table, request.version).boxed();
-        let open = terms.bound("open", open).await?;
+        let open = context.bound("open", open).await?;
         let projection = open.project(&request.columns)?;
         if !skip {
             let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
-            let missing = terms.bound("validate", missing).await?;
+            let missing = context.bound("validate", missing).await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
-        call.say_table(&open);
+        call.record_table(&open);
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         let writer = projection.answer(Measure::Nothing)?.head.writer();
         let (priority, from) = (request.priority, 0);
@@ -81,19 +81,19 @@ impl Take {
         self.addrs.len() - self.from <= self.rows_next
     }
 
-    /// Fetches and sends all rows. `terms_of` gives each fetch its deadline. Ends early when the
+    /// Fetches and sends all rows. `context_of` gives each fetch its deadline. Ends early when the
     /// reader has gone.
     pub async fn send(
         mut self,
-        state: &State,
+        state: &ShardState,
         messages: &Messages,
         call: &mut Call,
-        terms_of: impl Fn(Terms) -> Terms,
+        context_of: impl Fn(RequestContext) -> RequestContext,
     ) -> Result<()> {
         loop {
             let is_last = self.is_one_fetch();
-            let terms = terms_of(call.terms);
-            for message in self.next(state, call, terms).await? {
+            let context = context_of(call.context);
+            for message in self.next(state, call, context).await? {
                 if messages.send(Ok(message)).await.is_err() {
                     return Ok(());
                 }
@@ -108,17 +108,17 @@ impl Take {
     /// The messages of the next fetch; the last ones end the stream too.
     pub async fn next(
         &mut self,
-        state: &State,
+        state: &ShardState,
         call: &mut Call,
-        terms: Terms,
+        context: RequestContext,
     ) -> Result<Vec<TakeResponse>> {
         let end = self.addrs.len().min(self.from + self.rows_next);
         let addrs = &self.addrs[self.from..end];
         let mut missing = Vec::new();
         if !addrs.is_empty() {
-            let terms = terms.with_priority(self.priority)?;
+            let context = context.with_priority(self.priority)?;
             call.hold_rows(self.projection.bytes_of(addrs.len()))?;
-            let fetched = fetch_rows(state, &self.open, addrs, &self.projection, terms).await?;
+            let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
             call.hold_rows(fetched.rows.get_array_memory_size())?;
             call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
             missing = fetched.missing;

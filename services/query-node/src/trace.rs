@@ -14,28 +14,28 @@ use crate::metrics::Stage;
 
 /// The stages of one call, as far as it has come.
 #[derive(Debug, Default)]
-pub struct Kept {
-    stages: Vec<KeptStage>,
+pub struct StageRecords {
+    stages: Vec<StageRecord>,
     /// Those that it would make.
     spans: usize,
     left_out: usize,
 }
 
 #[derive(Debug)]
-struct KeptStage {
+struct StageRecord {
     stage: Stage,
     began: Instant,
     ended: Instant,
     detail: String,
-    within: Within,
+    work: StageWork,
 }
 
 // Of a call with four stages and one I/O node, as most are, what is kept is shorter than what the allocator is slow at.
-const _: () = assert!(4 * size_of::<KeptStage>() < 1024 && size_of::<NodeCall>() < 1024);
+const _: () = assert!(4 * size_of::<StageRecord>() < 1024 && size_of::<NodeCall>() < 1024);
 
 /// What was done within a stage.
 #[derive(Clone, Debug, Default)]
-pub struct Within {
+pub struct StageWork {
     /// When it was planned who is asked for what.
     pub planned: Option<(Instant, Instant)>,
     /// What was asked of I/O nodes.
@@ -74,39 +74,39 @@ pub struct TableRead {
     pub ended: Instant,
 }
 
-impl Kept {
+impl StageRecords {
     /// Keeps a stage, unless there are as many as are told of one request.
-    pub fn keep(
+    pub fn push(
         &mut self,
         stage: Stage,
         (began, ended): (Instant, Instant),
         detail: String,
-        within: Within,
+        work: StageWork,
     ) {
-        let spans = 1 + within.spans_max();
+        let spans = 1 + work.spans_max();
         if self.spans >= SPANS_MAX {
             self.left_out += spans;
             return;
         }
         self.spans += spans;
-        self.stages.push(KeptStage { stage, began, ended, detail, within });
+        self.stages.push(StageRecord { stage, began, ended, detail, work });
     }
 
     /// Tells of it.
-    pub fn tell(self, recording: &mut Recording) {
-        for KeptStage { stage, began, ended, detail, within } in self.stages {
+    pub fn add_to(self, recording: &mut Recording) {
+        for StageRecord { stage, began, ended, detail, work } in self.stages {
             let mut attributes = Vec::new();
             if !detail.is_empty() {
                 attributes.push(("bireme.detail", detail.into()));
             }
             let span = Span { attributes, ..Span::new(stage.name(), began, ended) };
-            recording.add(span, within.spans());
+            recording.add(span, work.spans());
         }
         recording.leave_out(self.left_out);
     }
 }
 
-impl Within {
+impl StageWork {
     fn spans_max(&self) -> usize {
         let calls = self.calls.iter().map(NodeCall::spans_max).sum::<usize>();
         usize::from(self.planned.is_some()) + calls + self.reads.len()
@@ -148,7 +148,7 @@ impl NodeCall {
                 ("bireme.table.rows", counts.table_rows.into()),
             ]);
         }
-        let within = trips.iter().flat_map(|trip| within_call(self.id, trip)).collect::<Vec<_>>();
+        let batches = trips.iter().flat_map(|trip| batch_spans(self.id, trip)).collect::<Vec<_>>();
         spans.push(Span {
             id: Some(self.id),
             is_call: true,
@@ -156,31 +156,32 @@ impl NodeCall {
             attributes,
             ..Span::new("bireme.fetch.v1.FetchService/Fetch", self.began, self.ended)
         });
-        spans.extend(within);
+        spans.extend(batches);
     }
 }
 
 /// What a batch is within the call of an I/O node whose span is `id`: its way there and back, and the node's stages unless
 /// it tells of them itself, as of a batch that nobody samples and that was quick: the request may turn out slow. They are
 /// put in the middle of the time that the batch was away for: the node says how long they took, and by its own clock.
-fn within_call(id: u64, trip: &Trip) -> Vec<Span> {
-    let Trip { way, times } = trip;
+fn batch_spans(id: u64, trip: &Trip) -> Vec<Span> {
+    let Trip { timeline, times } = trip;
     let mut spans = Vec::new();
     let mut add = |name, began: fetch::Instant, ended: fetch::Instant| {
         let span = Span::new(name, began.into_std(), ended.into_std());
         spans.push(Span { within: Some(id), ..span });
     };
-    add("batch", way.asked, way.sent);
-    if let Some((since, until)) = way.without_credit {
+    add("batch", timeline.asked, timeline.sent);
+    if let Some((since, until)) = timeline.without_credit {
         add("credit", since, until);
     }
-    add("stream", way.sent, way.answered);
+    add("stream", timeline.sent, timeline.answered);
     let queue_us = times.queue_us.min(times.read_us);
     let stages = [times.locate_us, queue_us, times.read_us - queue_us, times.assemble_us];
     let stages = stages.map(|us| Duration::from_micros(us.into()));
     if !times.told {
         let took = stages.iter().sum();
-        let mut began = way.sent + (way.answered - way.sent).saturating_sub(took) / 2;
+        let away = timeline.answered - timeline.sent;
+        let mut began = timeline.sent + away.saturating_sub(took) / 2;
         for (name, took) in BATCH_STAGES.into_iter().zip(stages) {
             add(name, began, began + took);
             began += took;
@@ -191,7 +192,7 @@ fn within_call(id: u64, trip: &Trip) -> Vec<Span> {
 
 #[cfg(test)]
 mod tests {
-    use client::fetch::Way;
+    use client::fetch::TripTimeline;
 
     use super::*;
 
@@ -200,7 +201,8 @@ mod tests {
         let start = fetch::Instant::now();
         let at = |us: u64| start + Duration::from_micros(us);
         let without_credit = Some((at(2), at(7)));
-        let way = Way { asked: at(0), without_credit, sent: at(10), answered: at(110) };
+        let timeline =
+            TripTimeline { asked: at(0), without_credit, sent: at(10), answered: at(110) };
         let times = StageTimes {
             locate_us: 5,
             read_us: 60,
@@ -208,43 +210,43 @@ mod tests {
             assemble_us: 15,
             ..Default::default()
         };
-        let mut trip = Trip { way, times };
-        let told = |trip: &Trip| {
+        let mut trip = Trip { timeline, times };
+        let exported = |trip: &Trip| {
             let us = |moment: Instant| (moment - start.into_std()).as_micros();
-            let spans = within_call(7, trip);
+            let spans = batch_spans(7, trip);
             assert!(spans.iter().all(|span| span.within == Some(7)));
-            let told = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
-            told.collect::<Vec<_>>()
+            let spans = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
+            spans.collect::<Vec<_>>()
         };
         let span = |name: &str, began, ended| (name.to_owned(), began, ended);
-        let ways = [span("batch", 0, 10), span("credit", 2, 7), span("stream", 10, 110)];
+        let trips = [span("batch", 0, 10), span("credit", 2, 7), span("stream", 10, 110)];
         let stages = [
             span("locate", 20, 25),
             span("queue", 25, 45),
             span("read", 45, 85),
             span("assemble", 85, 100),
         ];
-        assert_eq!(told(&trip), [&ways[..], &stages].concat());
+        assert_eq!(exported(&trip), [&trips[..], &stages].concat());
         trip.times.told = true;
-        assert_eq!(told(&trip), ways);
+        assert_eq!(exported(&trip), trips);
         // A node may claim anything.
         trip.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };
-        trip.way.without_credit = None;
-        let told = told(&trip);
-        assert_eq!(told[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
-        assert_eq!(told[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
+        trip.timeline.without_credit = None;
+        let exported = exported(&trip);
+        assert_eq!(exported[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
+        assert_eq!(exported[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
     }
 
     #[test]
     fn what_is_over_the_most_spans_of_a_request_is_counted_and_not_kept() {
         let now = Instant::now();
         let read = TableRead { rows: 1, began: now, ended: now };
-        let mut kept = Kept::default();
+        let mut records = StageRecords::default();
         for _ in 0..SPANS_MAX {
-            let within = Within { planned: Some((now, now)), calls: vec![], reads: vec![read; 2] };
-            kept.keep(Stage::Fetch, (now, now), String::new(), within);
+            let work = StageWork { planned: Some((now, now)), calls: vec![], reads: vec![read; 2] };
+            records.push(Stage::Fetch, (now, now), String::new(), work);
         }
-        assert_eq!(kept.stages.len(), SPANS_MAX / 4);
-        assert_eq!(kept.left_out, (SPANS_MAX - SPANS_MAX / 4) * 4);
+        assert_eq!(records.stages.len(), SPANS_MAX / 4);
+        assert_eq!(records.left_out, (SPANS_MAX - SPANS_MAX / 4) * 4);
     }
 }

@@ -15,9 +15,9 @@ use wire::{Fault, Reason};
 use crate::error::{QueryError, Result};
 use crate::io_tier::Routes;
 use crate::owners::{all_runs, ranges_by_owner};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::terms::Terms;
 
 /// Where progress goes.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
@@ -31,8 +31,12 @@ pub struct Warm {
 
 impl Warm {
     /// Checks a request.
-    pub async fn new(state: &State, request: WarmRequest, terms: Terms) -> Result<Self> {
-        let (turns, terms) = (&state.shared.turns, terms.as_batch());
+    pub async fn new(
+        state: &ShardState,
+        request: WarmRequest,
+        context: RequestContext,
+    ) -> Result<Self> {
+        let (admission, context) = (&state.shared.admission, context.as_batch());
         let open = state.shared.catalog.open(&request.table, request.version).await?;
         let columns = match request.columns.is_empty() {
             true => Vec::new(),
@@ -44,7 +48,7 @@ impl Warm {
             rows => {
                 let runs = runs_holding(Arc::clone(&open), rows.to_vec());
                 // Deleted rows are counted through, which may take a while: not on a core that has connections.
-                Some(turns.in_background("warm", terms, runs.boxed()).await?)
+                Some(admission.run_in_background("warm", context, runs.boxed()).await?)
             }
         };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
@@ -69,7 +73,7 @@ impl Warm {
                 let runs = runs.unwrap_or_else(|| all_runs(&open));
                 let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
                 let dealt = async { Ok(dealt.await) }.boxed();
-                let ranges = turns.in_background("warm", terms, dealt).await?.into_iter();
+                let ranges = admission.run_in_background("warm", context, dealt).await?.into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
@@ -82,7 +86,7 @@ impl Warm {
 
     /// Runs on all I/O nodes at the same time and reports what they have come to together. One that
     /// fails doesn't stop the others; its fault is the end of the report.
-    pub async fn run(self, progress: &Progress, terms: Terms) {
+    pub async fn run(self, progress: &Progress, context: RequestContext) {
         let nodes = self.requests.len();
         let routes = &self.routes;
         let (steps, mut stepped) = mpsc::channel(64);
@@ -122,7 +126,7 @@ impl Warm {
         while let Ok((node, report)) = stepped.try_recv() {
             latest[node] = report;
         }
-        let log = |fault: &Fault| warn!(trace_id = terms.trace_id(), "warm: {fault}");
+        let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
         let first = faults.into_iter().flatten().inspect(log).next();
         let last = first.map_or_else(|| Ok(sum(&latest)), Err);
         // A caller that has gone needs no end.

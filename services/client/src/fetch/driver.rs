@@ -19,16 +19,16 @@ use super::ledger::{Ledger, batch_rows_max};
 use super::link::{Link, unreachable};
 use super::options::FetchOptions;
 use super::outage::{Connected, Outage};
-use super::state::{self, Shared};
+use super::state::{self, StreamState};
 use crate::endpoint::Endpoint;
 
 pub(super) struct Driver {
     pub endpoint: Endpoint,
     pub options: FetchOptions,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<StreamState>,
     pub outage: Arc<Outage>,
     pub backoff: Backoff,
-    /// Bounded by the places of [`Shared`].
+    /// Bounded by the places of [`StreamState`].
     pub commands: UnboundedReceiver<Command>,
     /// Bounded by the batches that there are.
     pub cancels: UnboundedReceiver<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Driver {
     pub unsent: Vec<Command>,
 }
 
-/// Every caller has gone, and so has the client.
+/// Every caller has shutting_down, and so has the client.
 struct Abandoned;
 
 /// Why a stream is no longer used.
@@ -66,8 +66,8 @@ impl Driver {
                 },
                 Err(fault) => {
                     self.unsent.drain(..).for_each(|command| command.fail(fault.clone()));
-                    self.outage.tell(&self.endpoint, &fault);
-                    self.shared.set_link(state::Link::Down(fault.clone()));
+                    self.outage.report(&self.endpoint, &fault);
+                    self.shared.set_link(state::LinkState::Down(fault.clone()));
                     Some(fault)
                 }
             };
@@ -109,7 +109,7 @@ impl Driver {
         let connected = Connected::to(&self.outage, &self.endpoint, &link.welcome.node);
         let batch_rows_max = batch_rows_max(&link.welcome);
         self.shared.credit_rows.store(link.welcome.credit_rows as usize, Ordering::Relaxed);
-        self.shared.set_link(state::Link::Up { batch_rows_max });
+        self.shared.set_link(state::LinkState::Up { batch_rows_max });
         std::mem::take(&mut self.unsent).into_iter().for_each(|command| ledger.admit(command));
         let end = self.serve(link, &mut ledger).await;
         self.shared.outstanding_rows.store(0, Ordering::Relaxed);
@@ -120,19 +120,19 @@ impl Driver {
             End::Broken(fault) => fault,
             End::Retired(incoming) => {
                 self.backoff.reset();
-                self.shared.set_link(state::Link::Connecting);
+                self.shared.set_link(state::LinkState::Connecting);
                 self.unsent = ledger.take_unsent();
                 tokio::spawn(finish(self.endpoint.clone(), incoming, ledger));
                 return Ok(None);
             }
         };
-        self.outage.tell(&self.endpoint, &fault);
+        self.outage.report(&self.endpoint, &fault);
         let useful = ledger.answered() > 0;
         if useful {
             self.backoff.reset();
-            self.shared.set_link(state::Link::Connecting);
+            self.shared.set_link(state::LinkState::Connecting);
         } else {
-            self.shared.set_link(state::Link::Down(fault.clone()));
+            self.shared.set_link(state::LinkState::Down(fault.clone()));
         }
         ledger.fail(&fault);
         Ok((!useful).then_some(fault))
@@ -143,13 +143,13 @@ impl Driver {
     async fn serve(&mut self, mut link: Link, ledger: &mut Ledger) -> End {
         loop {
             self.shared.outstanding_rows.store(ledger.outstanding_rows(), Ordering::Relaxed);
-            ledger.look_at_credit(Instant::now);
+            ledger.check_credit(Instant::now);
             tokio::select! {
                 biased;
                 message = link.incoming.message() => match self.on_message(message, ledger) {
-                    Ok(Said::Answer) => {}
+                    Ok(MessageEffect::Answer) => {}
                     // Its side of the stream ends when what takes messages is dropped.
-                    Ok(Said::Retire) => return End::Retired(link.incoming),
+                    Ok(MessageEffect::Retire) => return End::Retired(link.incoming),
                     Err(fault) => return End::Broken(fault),
                 },
                 id = self.cancels.recv(), if !self.cancels.is_closed() => {
@@ -189,7 +189,7 @@ impl Driver {
         &self,
         message: Result<Option<FetchResponse>, tonic::Status>,
         ledger: &mut Ledger,
-    ) -> Result<Said, Fault> {
+    ) -> Result<MessageEffect, Fault> {
         on_message(&self.endpoint, message, ledger)
     }
 
@@ -208,7 +208,7 @@ impl Driver {
 }
 
 /// What a message of the node was.
-enum Said {
+enum MessageEffect {
     Answer,
     Retire,
 }
@@ -217,7 +217,7 @@ fn on_message(
     endpoint: &Endpoint,
     message: Result<Option<FetchResponse>, tonic::Status>,
     ledger: &mut Ledger,
-) -> Result<Said, Fault> {
+) -> Result<MessageEffect, Fault> {
     let broken = |why: &str| unreachable(endpoint, why);
     let kind = match message {
         Err(status) => return Err(broken(&format!("the stream broke: {}", status.message()))),
@@ -227,14 +227,14 @@ fn on_message(
     let obeyed = match kind {
         Some(ResponseKind::Opened(opened)) => ledger.on_opened(opened),
         Some(ResponseKind::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
-        Some(ResponseKind::Retire(_)) => return Ok(Said::Retire),
+        Some(ResponseKind::Retire(_)) => return Ok(MessageEffect::Retire),
         Some(ResponseKind::Welcome(_)) => return Err(broken("it welcomed twice")),
         None => {
             debug!(%endpoint, "a message of a kind not known here");
             Ok(())
         }
     };
-    obeyed.map(|()| Said::Answer).map_err(|fault| broken(&fault.message))
+    obeyed.map(|()| MessageEffect::Answer).map_err(|fault| broken(&fault.message))
 }
 
 /// Takes what a stream still answers whose node asked for another one.
@@ -247,6 +247,6 @@ async fn finish(endpoint: Endpoint, mut incoming: Incoming, mut ledger: Ledger) 
 }
 
 /// Nobody listens to the client any more.
-pub(super) fn gone(endpoint: &Endpoint) -> Fault {
+pub(super) fn shutting_down(endpoint: &Endpoint) -> Fault {
     Fault::new(Reason::NodeUnavailable, format!("the client of {endpoint} is shutting down"))
 }

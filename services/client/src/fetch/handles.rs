@@ -18,7 +18,7 @@ pub(super) struct Waiters {
 }
 
 /// Whether a projection can be referred to.
-pub(super) enum State {
+pub(super) enum HandleState {
     Opening(Waiters),
     Open(SchemaRef),
 }
@@ -26,7 +26,7 @@ pub(super) enum State {
 /// One projection on one stream.
 pub(super) struct Entry {
     pub projection: Arc<ProjectionKey>,
-    pub state: State,
+    pub state: HandleState,
     /// Batches that refer to it, waiting or outstanding; it isn't closed before they are answered.
     pub users: usize,
     used_at: u64,
@@ -79,7 +79,7 @@ impl Handles {
         }
         let handle = self.next;
         self.next += 1;
-        let state = State::Opening(Waiters::default());
+        let state = HandleState::Opening(Waiters::default());
         let projection = Arc::clone(projection);
         self.by_key.insert(Arc::clone(&projection), handle);
         self.entries.insert(handle, Entry { projection, state, users: 0, used_at: self.uses });
@@ -108,7 +108,7 @@ impl Handles {
     }
 
     fn least_recently_used(&self) -> Option<u32> {
-        let idle = |entry: &Entry| entry.users == 0 && matches!(entry.state, State::Open(_));
+        let idle = |entry: &Entry| entry.users == 0 && matches!(entry.state, HandleState::Open(_));
         let idle = self.entries.iter().filter(|(_, entry)| idle(entry));
         idle.min_by_key(|(_, entry)| entry.used_at).map(|(&handle, _)| handle)
     }

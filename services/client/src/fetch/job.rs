@@ -7,16 +7,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use wire::Fault;
 
+use super::context::FetchContext;
 use super::projection::ProjectionKey;
-use super::reply::Way;
-use super::state::Place;
-use super::terms::Terms;
+use super::reply::TripTimeline;
+use super::state::QueuePlace;
 
 /// What one caller is answered, undecoded: decoding is the caller's work, not the stream's.
 pub(super) struct RawReply {
     pub reply: wire::fetch::Reply,
     pub schema: SchemaRef,
-    pub way: Way,
+    pub timeline: TripTimeline,
 }
 
 /// One batch.
@@ -26,11 +26,11 @@ pub(super) struct Job {
     pub projection: Arc<ProjectionKey>,
     pub row_addrs: Vec<u64>,
     pub rerank: Option<wire::fetch::Rerank>,
-    pub terms: Terms,
+    pub context: FetchContext,
     /// When it was handed over.
     pub asked: Instant,
     /// Given up when the batch is sent, or dropped.
-    pub _place: Place,
+    pub _place: QueuePlace,
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,
 }
 

@@ -20,10 +20,10 @@ use wire::fetch::{Batch, Batches, Cancel, Close, Open, Opened, Reply, Welcome};
 use wire::{Fault, Reason, schema_from_bytes};
 
 use super::credit::Credits;
-use super::handles::{Handles, Lookup, State, Waiters};
+use super::handles::{HandleState, Handles, Lookup, Waiters};
 use super::job::{Command, Job, RawReply};
 use super::projection::ProjectionKey;
-use super::reply::Way;
+use super::reply::TripTimeline;
 
 /// In the metadata of a fault: the node itself has not said anything.
 pub const UNANSWERED: &str = "unanswered";
@@ -48,7 +48,7 @@ struct Outstanding {
 
 /// When there was no credit for the first batch that is ready.
 #[derive(Clone, Copy)]
-struct Short {
+struct CreditShortage {
     since: Instant,
     /// `None` while there is none. Then it may wait for the connection.
     until: Option<Instant>,
@@ -56,7 +56,7 @@ struct Short {
 
 /// Batches that waited for credit, and for how long together.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Waits {
+pub(super) struct CreditWaits {
     pub batches: u64,
     pub time: Duration,
 }
@@ -68,8 +68,8 @@ pub(super) struct Ledger {
     /// Opens, closes and cancels, in order; they go before batches.
     control: VecDeque<Kind>,
     ready: VecDeque<Ready>,
-    short: Option<Short>,
-    waits: Waits,
+    shortage: Option<CreditShortage>,
+    waits: CreditWaits,
     outstanding: HashMap<u64, Outstanding>,
     answered: u64,
 }
@@ -82,8 +82,8 @@ impl Ledger {
             handles: Handles::new(projections_max),
             control: VecDeque::new(),
             ready: VecDeque::new(),
-            short: None,
-            waits: Waits::default(),
+            shortage: None,
+            waits: CreditWaits::default(),
             outstanding: HashMap::new(),
             answered: 0,
         }
@@ -107,8 +107,8 @@ impl Ledger {
             Command::Open { projection, answer } => match self.handle_of(&projection) {
                 Err(fault) => drop(answer.send(Err(fault))),
                 Ok(handle) => match self.handles.get_mut(handle).map(|entry| &mut entry.state) {
-                    Some(State::Open(schema)) => drop(answer.send(Ok(Arc::clone(schema)))),
-                    Some(State::Opening(waiters)) => waiters.opens.push(answer),
+                    Some(HandleState::Open(schema)) => drop(answer.send(Ok(Arc::clone(schema)))),
+                    Some(HandleState::Opening(waiters)) => waiters.opens.push(answer),
                     None => {}
                 },
             },
@@ -128,8 +128,8 @@ impl Ledger {
         let Some(entry) = self.handles.get_mut(handle) else { return };
         entry.users += 1;
         match &mut entry.state {
-            State::Open(_) => self.ready.push_back(Ready { job, handle }),
-            State::Opening(waiters) => waiters.jobs.push(job),
+            HandleState::Open(_) => self.ready.push_back(Ready { job, handle }),
+            HandleState::Opening(waiters) => waiters.jobs.push(job),
         }
     }
 
@@ -167,7 +167,7 @@ impl Ledger {
             ready.into_iter().for_each(|ready| self.handles.release(ready.handle));
         } else {
             for entry in self.handles.entries_mut() {
-                if let State::Opening(waiters) = &mut entry.state {
+                if let HandleState::Opening(waiters) = &mut entry.state {
                     let before = waiters.jobs.len();
                     waiters.jobs.retain(|job| job.id != id);
                     entry.users -= before - waiters.jobs.len();
@@ -186,15 +186,15 @@ impl Ledger {
     }
 
     /// Sees whether what is ready lacks credit; only then it matters what time it is.
-    pub fn look_at_credit(&mut self, now: impl FnOnce() -> Instant) {
+    pub fn check_credit(&mut self, now: impl FnOnce() -> Instant) {
         match self.ready.front() {
-            None => self.short = None,
-            Some(ready) if !self.has_credit(ready) => match &mut self.short {
-                Some(short) => short.until = None,
-                none => *none = Some(Short { since: now(), until: None }),
+            None => self.shortage = None,
+            Some(ready) if !self.has_credit(ready) => match &mut self.shortage {
+                Some(shortage) => shortage.until = None,
+                none => *none = Some(CreditShortage { since: now(), until: None }),
             },
             Some(_) => {
-                if let Some(Short { until: until @ None, .. }) = &mut self.short {
+                if let Some(CreditShortage { until: until @ None, .. }) = &mut self.shortage {
                     *until = Some(now());
                 }
             }
@@ -202,19 +202,19 @@ impl Ledger {
     }
 
     /// The waits for credit that have ended since this was asked last.
-    pub fn take_waits(&mut self) -> Waits {
+    pub fn take_waits(&mut self) -> CreditWaits {
         std::mem::take(&mut self.waits)
     }
 
     /// Ends the wait for credit of a batch that was handed over at `asked`; from when until when it waited.
     fn end_wait(
         &mut self,
-        short: Option<Short>,
+        shortage: Option<CreditShortage>,
         asked: Instant,
         now: Instant,
     ) -> Option<(Instant, Instant)> {
-        let short = short?;
-        let (since, until) = (short.since.max(asked), short.until.unwrap_or(now));
+        let shortage = shortage?;
+        let (since, until) = (shortage.since.max(asked), shortage.until.unwrap_or(now));
         // One that came when there was credit again has waited for the connection alone.
         let waited = until.checked_duration_since(since)?;
         self.waits.batches += 1;
@@ -228,36 +228,35 @@ impl Ledger {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
         }
-        let short = self.short.take();
+        let shortage = self.shortage.take();
         let mut batches = Vec::new();
         let mut bytes = 0;
         while bytes < wire::REQUEST_BYTES_FILLED {
             let Some(Ready { job, handle }) = self.ready.pop_front() else { break };
-            if job.terms.deadline <= now || job.answer.is_closed() {
+            if job.context.deadline <= now || job.answer.is_closed() {
                 self.handles.release(handle);
-                self.end_wait(short, job.asked, now);
+                self.end_wait(shortage, job.asked, now);
                 drop(job.answer.send(Err(deadline_passed())));
                 continue;
             }
-            let Some(State::Open(schema)) = self.handles.get_mut(handle).map(|e| &e.state) else {
-                continue;
-            };
+            let entry = self.handles.get_mut(handle);
+            let Some(HandleState::Open(schema)) = entry.map(|entry| &entry.state) else { continue };
             let schema = Arc::clone(schema);
             if !self.credits.take(job.row_addrs.len()) {
                 self.ready.push_front(Ready { job, handle });
-                let since = short.map_or(now, |short| short.since);
-                self.short = Some(Short { since, until: None });
+                let since = shortage.map_or(now, |shortage| shortage.since);
+                self.shortage = Some(CreditShortage { since, until: None });
                 break;
             }
-            let without_credit = self.end_wait(short, job.asked, now);
-            let Job { id, row_addrs, rerank, terms, asked, answer, .. } = job;
-            let timeout_us = (terms.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
+            let without_credit = self.end_wait(shortage, job.asked, now);
+            let Job { id, row_addrs, rerank, context, asked, answer, .. } = job;
+            let timeout_us = (context.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));
             let sent = now;
             let batch = Outstanding { rows, handle, schema, asked, without_credit, sent, answer };
             self.outstanding.insert(id, batch);
-            let priority = terms.priority.into();
-            let traceparent = terms.span.map(|span| span.to_string()).unwrap_or_default();
+            let priority = context.priority.into();
+            let traceparent = context.span.map(|span| span.to_string()).unwrap_or_default();
             let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent };
             bytes += batch.encoded_len();
             batches.push(batch);
@@ -275,7 +274,7 @@ impl Ledger {
                 .map_err(|e| broken(format!("a schema could not be read: {e}")))?),
         };
         let entry = self.handles.get_mut(handle);
-        let Some(State::Opening(waiters)) = entry.map(|entry| &mut entry.state) else {
+        let Some(HandleState::Opening(waiters)) = entry.map(|entry| &mut entry.state) else {
             return Err(broken(format!("projection {handle} was opened without being asked for")));
         };
         let Waiters { jobs, opens } = std::mem::take(waiters);
@@ -289,7 +288,7 @@ impl Ledger {
                 opens.into_iter().for_each(|open| drop(open.send(Ok(Arc::clone(&schema)))));
                 self.ready.extend(jobs.into_iter().map(|job| Ready { job, handle }));
                 if let Some(entry) = self.handles.get_mut(handle) {
-                    entry.state = State::Open(schema);
+                    entry.state = HandleState::Open(schema);
                 }
             }
         }
@@ -306,8 +305,8 @@ impl Ledger {
         self.handles.release(batch.handle);
         if let Some(answer) = batch.answer {
             let Outstanding { schema, asked, without_credit, sent, .. } = batch;
-            let way = Way { asked, without_credit, sent, answered: now };
-            drop(answer.send(Ok(RawReply { reply, schema, way })));
+            let timeline = TripTimeline { asked, without_credit, sent, answered: now };
+            drop(answer.send(Ok(RawReply { reply, schema, timeline })));
         }
         Ok(())
     }
@@ -322,7 +321,7 @@ impl Ledger {
     pub fn take_unsent(&mut self) -> Vec<Command> {
         let mut unsent = Vec::new();
         for entry in self.handles.entries_mut() {
-            if let State::Opening(waiters) = &mut entry.state {
+            if let HandleState::Opening(waiters) = &mut entry.state {
                 let Waiters { jobs, opens } = std::mem::take(waiters);
                 let projection = &entry.projection;
                 let open = |answer| Command::Open { projection: Arc::clone(projection), answer };
@@ -349,7 +348,7 @@ impl Ledger {
             drop(job.answer.send(Err(fault.clone())));
         }
         for entry in self.handles.entries_mut() {
-            if let State::Opening(waiters) = &mut entry.state {
+            if let HandleState::Opening(waiters) = &mut entry.state {
                 let Waiters { jobs, opens } = std::mem::take(waiters);
                 refuse(jobs, opens, fault);
             }

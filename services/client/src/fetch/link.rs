@@ -31,7 +31,7 @@ pub(super) struct Link {
 impl Link {
     /// Connects, opens a stream and waits for its welcome. A `Fault` is `NODE_UNAVAILABLE`.
     pub async fn dial(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
-        let dialling = Self::dial_patiently(endpoint, options);
+        let dialling = Self::dial_without_timeout(endpoint, options);
         match tokio::time::timeout(options.connect_timeout, dialling).await {
             Ok(dialled) => dialled,
             Err(_) => {
@@ -41,7 +41,10 @@ impl Link {
         }
     }
 
-    async fn dial_patiently(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
+    async fn dial_without_timeout(
+        endpoint: &Endpoint,
+        options: &FetchOptions,
+    ) -> Result<Self, Fault> {
         let channel = options.network.connect(transport(endpoint, options)).await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);

@@ -19,6 +19,7 @@
 //! Not here: which node owns a row, and what to do without it.
 
 mod backoff;
+mod context;
 mod credit;
 mod driver;
 #[cfg(test)]
@@ -35,18 +36,17 @@ mod projection;
 mod reply;
 mod split;
 mod state;
-mod terms;
 mod unary;
 
+pub use context::FetchContext;
 pub use distance::Metric;
 pub use ledger::UNANSWERED;
 pub use options::FetchOptions;
 pub use outage::Outage;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
-pub use reply::{Outcome, Reply, Trip, Trips, Way, add_counts};
+pub use reply::{Outcome, Reply, Trip, TripTimeline, Trips, add_counts};
 pub use state::Counters;
-pub use terms::Terms;
 pub use tokio::time::Instant;
 pub use unary::WarmStream;
 pub use wire::fetch::{Priority, StageTimes};

@@ -21,7 +21,7 @@ pub struct FetchOptions {
     pub queue_batches_max: usize,
     /// Projections kept open; the one least recently used is closed for a new one.
     pub projections_max: usize,
-    /// HTTP/2 window of a stream, in bytes: what may be on its way without an acknowledgement.
+    /// HTTP/2 window of a stream, in bytes: what may be on its timeline without an acknowledgement.
     pub stream_window_bytes: u32,
     /// HTTP/2 window of a connection, in bytes; at least the stream's.
     pub connection_window_bytes: u32,

@@ -18,13 +18,13 @@ const LOST: usize = usize::MAX;
 
 impl Outage {
     /// A stream broke, and counts no more, or could not be connected. Whether the node is lost, which was not told yet.
-    pub(super) fn tell(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
-        let told = self.0.compare_exchange(0, LOST, Ordering::Relaxed, Ordering::Relaxed);
-        match told.is_ok() {
+    pub(super) fn report(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
+        let is_news = self.0.compare_exchange(0, LOST, Ordering::Relaxed, Ordering::Relaxed);
+        match is_news.is_ok() {
             true => warn!(%endpoint, "{fault}; trying again until it answers"),
             false => debug!(%endpoint, "{fault}"),
         }
-        told.is_ok()
+        is_news.is_ok()
     }
 
     /// One more. Whether it is the first.
@@ -78,7 +78,7 @@ mod tests {
 
         fn fail(&self) -> bool {
             let fault = Fault::new(Reason::NodeUnavailable, "x");
-            self.outage.tell(&"127.0.0.1:9".parse().unwrap(), &fault)
+            self.outage.report(&"127.0.0.1:9".parse().unwrap(), &fault)
         }
 
         fn lose(&mut self) -> bool {

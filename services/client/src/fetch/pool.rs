@@ -14,7 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
-use super::driver::{Driver, gone};
+use super::context::FetchContext;
+use super::driver::{Driver, shutting_down};
 use super::job::{Command, Job, RawReply, Ticket};
 use super::ledger::deadline_passed;
 use super::link::{transport, unreachable};
@@ -23,8 +24,7 @@ use super::outage::Outage;
 use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
 use super::reply::Reply;
 use super::split::{join, split};
-use super::state::{Counters, Link, Place, Shared};
-use super::terms::Terms;
+use super::state::{Counters, LinkState, QueuePlace, StreamState};
 use super::unary::Unary;
 use crate::endpoint::Endpoint;
 use crate::network::Network;
@@ -52,7 +52,7 @@ struct Inner {
 
 /// A caller's side of a stream.
 struct Stream {
-    shared: Arc<Shared>,
+    shared: Arc<StreamState>,
     commands: mpsc::UnboundedSender<Command>,
     cancels: mpsc::UnboundedSender<u64>,
 }
@@ -62,7 +62,7 @@ struct Ask<'a> {
     projection: &'a Projection,
     addrs: &'a [RowAddr],
     rerank: Option<&'a Rerank>,
-    terms: Terms,
+    context: FetchContext,
 }
 
 impl FetchClient {
@@ -81,7 +81,7 @@ impl FetchClient {
         let outage = options.outage.clone().unwrap_or_default();
         let links_changed = Arc::new(Notify::new());
         let stream = |number: usize| {
-            let shared = Arc::new(Shared::new(Arc::clone(&links_changed)));
+            let shared = Arc::new(StreamState::new(Arc::clone(&links_changed)));
             Stream::start(&endpoint, &options, &outage, shared, number as u64)
         };
         let streams = (0..options.streams).map(stream);
@@ -117,7 +117,7 @@ impl FetchClient {
         self.batch_rows_max_now().is_some()
     }
 
-    /// Waits until a stream is connected.
+    /// CreditWaits until a stream is connected.
     ///
     /// # Errors
     /// `NODE_UNAVAILABLE` once no stream could be connected, `DEADLINE_EXCEEDED`.
@@ -154,8 +154,8 @@ impl FetchClient {
         let stream = &self.inner.streams[self.pick(None)?];
         let (answer, answered) = oneshot::channel();
         let command = Command::Open { projection, answer };
-        stream.commands.send(command).map_err(|_| gone(self.endpoint()))?;
-        answered.await.map_err(|_| gone(self.endpoint()))?
+        stream.commands.send(command).map_err(|_| shutting_down(self.endpoint()))?;
+        answered.await.map_err(|_| shutting_down(self.endpoint()))?
     }
 
     /// Fetches rows, or scores them where they are.
@@ -172,15 +172,15 @@ impl FetchClient {
         projection: &Projection,
         addrs: Vec<RowAddr>,
         rerank: Option<Rerank>,
-        terms: impl Into<Terms>,
+        context: impl Into<FetchContext>,
     ) -> Result<Reply, Fault> {
         if addrs.is_empty() {
             let message = "the batch is empty; give at least one row address";
             return Err(Fault::new(Reason::BadArgument, message));
         }
-        let terms = terms.into();
-        let rows_max = self.batch_rows_max(terms.deadline).await?;
-        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), terms };
+        let context = context.into();
+        let rows_max = self.batch_rows_max(context.deadline).await?;
+        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), context };
         self.fetch_in_parts(&ask, split(addrs.len(), rows_max)).await
     }
 
@@ -222,7 +222,7 @@ impl FetchClient {
         match self.fetch_on(&self.inner.streams[first], ask).await {
             Err(fault)
                 if fault.reason == Reason::NodeUnavailable
-                    && Instant::now() < ask.terms.deadline =>
+                    && Instant::now() < ask.context.deadline =>
             {
                 self.inner.retries.fetch_add(1, Ordering::Relaxed);
                 let second = self.pick(Some(first))?;
@@ -233,7 +233,7 @@ impl FetchClient {
     }
 
     async fn fetch_on(&self, stream: &Stream, ask: &Ask<'_>) -> Result<Reply, Fault> {
-        let Some(place) = Place::take(&stream.shared, self.inner.queue_batches_max) else {
+        let Some(place) = QueuePlace::take(&stream.shared, self.inner.queue_batches_max) else {
             let message =
                 format!("too many batches wait for {}; try again a little later", self.endpoint());
             return Err(Fault::new(Reason::Overloaded, message).with("endpoint", self.endpoint()));
@@ -245,15 +245,16 @@ impl FetchClient {
             projection: Arc::clone(&ask.projection.key),
             row_addrs: ask.addrs.iter().map(|addr| addr.to_u64()).collect(),
             rerank: ask.rerank.map(Rerank::to_wire),
-            terms: ask.terms,
+            context: ask.context,
             asked: Instant::now(),
             _place: place,
             answer,
         };
-        stream.commands.send(Command::Fetch(job)).map_err(|_| gone(self.endpoint()))?;
+        stream.commands.send(Command::Fetch(job)).map_err(|_| shutting_down(self.endpoint()))?;
         let ticket = Ticket::new(id, &stream.cancels);
-        let answer: Result<RawReply, Fault> = match timeout_at(ask.terms.deadline, answered).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(gone(self.endpoint()))),
+        let deadline = ask.context.deadline;
+        let answer: Result<RawReply, Fault> = match timeout_at(deadline, answered).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(shutting_down(self.endpoint()))),
             Err(_) => return Err(deadline_passed()),
         };
         ticket.done();
@@ -265,19 +266,19 @@ impl FetchClient {
     fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
         let rank = |(at, stream): &(usize, &Stream)| {
             let link = match *stream.shared.link() {
-                Link::Up { .. } => 0,
-                Link::Connecting => 1,
-                Link::Down(_) => 2,
+                LinkState::Up { .. } => 0,
+                LinkState::Connecting => 1,
+                LinkState::Down(_) => 2,
             };
             let waiting = stream.shared.waiting.load(Ordering::Relaxed);
             let outstanding = stream.shared.outstanding_rows.load(Ordering::Relaxed);
             (link, Some(*at) == tried, waiting, outstanding)
         };
         let best = self.inner.streams.iter().enumerate().min_by_key(rank);
-        let (at, stream) = best.ok_or_else(|| gone(self.endpoint()))?;
+        let (at, stream) = best.ok_or_else(|| shutting_down(self.endpoint()))?;
         match &*stream.shared.link() {
-            Link::Down(fault) => Err(fault.clone()),
-            Link::Up { .. } | Link::Connecting => Ok(at),
+            LinkState::Down(fault) => Err(fault.clone()),
+            LinkState::Up { .. } | LinkState::Connecting => Ok(at),
         }
     }
 
@@ -294,9 +295,9 @@ impl FetchClient {
             let mut connecting = false;
             for stream in &self.inner.streams {
                 match &*stream.shared.link() {
-                    Link::Up { .. } => {}
-                    Link::Connecting => connecting = true,
-                    Link::Down(why) => fault = Some(why.clone()),
+                    LinkState::Up { .. } => {}
+                    LinkState::Connecting => connecting = true,
+                    LinkState::Down(why) => fault = Some(why.clone()),
                 }
             }
             if let Some(rows) = self.batch_rows_max_now() {
@@ -311,8 +312,8 @@ impl FetchClient {
 
     fn batch_rows_max_now(&self) -> Option<usize> {
         let rows = |stream: &Stream| match *stream.shared.link() {
-            Link::Up { batch_rows_max } => Some(batch_rows_max),
-            Link::Connecting | Link::Down(_) => None,
+            LinkState::Up { batch_rows_max } => Some(batch_rows_max),
+            LinkState::Connecting | LinkState::Down(_) => None,
         };
         self.inner.streams.iter().filter_map(rows).min()
     }
@@ -331,7 +332,7 @@ impl Stream {
         endpoint: &Endpoint,
         options: &FetchOptions,
         outage: &Arc<Outage>,
-        shared: Arc<Shared>,
+        shared: Arc<StreamState>,
         number: u64,
     ) -> Self {
         let (commands, commanded) = mpsc::unbounded_channel();

@@ -32,8 +32,8 @@ pub enum Trips {
 /// A batch that was answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trip {
-    /// When it was on its way.
-    pub way: Way,
+    /// When it was on its timeline.
+    pub timeline: TripTimeline,
     /// Where the node spent its time.
     pub times: StageTimes,
 }
@@ -48,9 +48,9 @@ impl Trips {
     }
 }
 
-/// The moments of a batch's way to the node and back.
+/// The moments of a batch's timeline to the node and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct TripTimeline {
     /// It was handed to its stream.
     pub asked: Instant,
     /// From when until when the stream had no credit left for it, or for one before it; not after `sent`.
@@ -74,7 +74,7 @@ impl Reply {
     /// Where the node spent its time. Of several batches, which ran side by side: the longest times, the sums of counts.
     pub fn times(&self) -> StageTimes {
         let all = self.trips.as_slice().iter().map(|trip| trip.times);
-        all.reduce(|all, one| together(all, &one)).unwrap_or_default()
+        all.reduce(|all, one| merge_times(all, &one)).unwrap_or_default()
     }
 
     /// The rows of a fetch without a rerank.
@@ -95,7 +95,7 @@ impl Reply {
 
     /// Decodes the answer to a batch of `rows` addresses.
     pub(super) fn decode(raw: RawReply, rows: usize) -> Result<Self, Fault> {
-        let RawReply { reply, schema, way } = raw;
+        let RawReply { reply, schema, timeline } = raw;
         if reply.missing.iter().any(|&at| at as usize >= rows) {
             return Err(damaged("a missing row lies outside the batch"));
         }
@@ -121,12 +121,12 @@ impl Reply {
             None => return Err(damaged("it is empty")),
         };
         let times = reply.times.unwrap_or_default();
-        let trips = Trips::One(Trip { way, times });
+        let trips = Trips::One(Trip { timeline, times });
         Ok(Self { outcome, missing: reply.missing, trips })
     }
 }
 
-fn together(mut all: StageTimes, one: &StageTimes) -> StageTimes {
+fn merge_times(mut all: StageTimes, one: &StageTimes) -> StageTimes {
     all.locate_us = all.locate_us.max(one.locate_us);
     all.read_us = all.read_us.max(one.read_us);
     all.assemble_us = all.assemble_us.max(one.assemble_us);

@@ -52,12 +52,13 @@ mod tests {
     use tokio::time::Instant;
     use wire::fetch::StageTimes;
 
-    use super::super::reply::{Trip, Way};
+    use super::super::reply::{Trip, TripTimeline};
     use super::*;
 
     fn trip(times: StageTimes) -> Trip {
         let now = Instant::now();
-        Trip { way: Way { asked: now, without_credit: None, sent: now, answered: now }, times }
+        let timeline = TripTimeline { asked: now, without_credit: None, sent: now, answered: now };
+        Trip { timeline, times }
     }
 
     fn rows(values: &[i32], missing: &[u32], read_us: u32) -> Reply {

@@ -8,7 +8,7 @@ use wire::Fault;
 
 /// Whether a stream can be used.
 #[derive(Clone, Debug)]
-pub(super) enum Link {
+pub(super) enum LinkState {
     /// For the first time, or for the first time after it broke: worth waiting for.
     Connecting,
     /// Connected and welcomed.
@@ -17,9 +17,9 @@ pub(super) enum Link {
     Down(Fault),
 }
 
-/// Shared between a stream's task and its callers.
-pub(super) struct Shared {
-    link: RwLock<Link>,
+/// StreamState between a stream's task and its callers.
+pub(super) struct StreamState {
+    link: RwLock<LinkState>,
     /// Of all of the client's streams. Not a watch: that wakes who waits in an order of chance, and callers are to go
     /// on in the order in which they came.
     links_changed: Arc<Notify>,
@@ -35,10 +35,10 @@ pub(super) struct Shared {
     pub connections: AtomicU64,
 }
 
-impl Shared {
+impl StreamState {
     pub fn new(links_changed: Arc<Notify>) -> Self {
         Self {
-            link: RwLock::new(Link::Connecting),
+            link: RwLock::new(LinkState::Connecting),
             links_changed,
             waiting: AtomicUsize::new(0),
             outstanding_rows: AtomicUsize::new(0),
@@ -51,17 +51,17 @@ impl Shared {
         }
     }
 
-    pub fn link(&self) -> RwLockReadGuard<'_, Link> {
+    pub fn link(&self) -> RwLockReadGuard<'_, LinkState> {
         self.link.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn set_link(&self, link: Link) {
+    pub fn set_link(&self, link: LinkState) {
         *self.link.write().unwrap_or_else(PoisonError::into_inner) = link;
         self.links_changed.notify_waiters();
     }
 
     pub fn add_to(&self, total: &mut Counters) {
-        let up = matches!(*self.link(), Link::Up { .. });
+        let up = matches!(*self.link(), LinkState::Up { .. });
         total.streams_up += usize::from(up);
         total.waiting_batches += self.waiting.load(Ordering::Relaxed);
         total.outstanding_rows += self.outstanding_rows.load(Ordering::Relaxed);
@@ -75,18 +75,18 @@ impl Shared {
 }
 
 /// A place in a stream's queue, held by a batch until it is sent.
-pub(super) struct Place(Arc<Shared>);
+pub(super) struct QueuePlace(Arc<StreamState>);
 
-impl Place {
+impl QueuePlace {
     /// A place, unless `places_max` are taken.
-    pub fn take(shared: &Arc<Shared>, places_max: usize) -> Option<Self> {
+    pub fn take(shared: &Arc<StreamState>, places_max: usize) -> Option<Self> {
         let taken = shared.waiting.fetch_add(1, Ordering::Relaxed);
         let place = Self(Arc::clone(shared));
         (taken < places_max).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

@@ -85,7 +85,7 @@ impl QueryClient {
         let answers = self.answered(self.service().get_stream(self.request(requests))).await?;
         let this = self.clone();
         let decode = move |answer: Result<GetResponse, tonic::Status>| {
-            gotten(answer.map_err(|status| this.blame(&status))?, format)
+            gotten(answer.map_err(|status| this.fault_of(&status))?, format)
         };
         Ok(answers.map(decode).boxed())
     }
@@ -113,7 +113,7 @@ impl QueryClient {
     ) -> Result<BoxStream<'static, Result<WarmProgress, Fault>>, Fault> {
         let steps = self.answered(self.service().warm(self.request(request))).await?;
         let this = self.clone();
-        Ok(steps.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
+        Ok(steps.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
     /// Which I/O node owns which of a table's chunks.

@@ -92,7 +92,7 @@ impl QueryClient {
     }
 
     /// The same connection, with each request within `span` of the caller's trace (W3C Trace Context).
-    pub fn within(mut self, span: ParentSpan) -> Self {
+    pub fn with_parent_span(mut self, span: ParentSpan) -> Self {
         self.span = Some(span);
         self
     }
@@ -139,7 +139,7 @@ impl QueryClient {
                 Err(an_io_node(&self.endpoint))
             }
             Err(status) => {
-                let fault = self.blame(&status);
+                let fault = self.fault_of(&status);
                 let is_asked = fault.reason == Reason::NodeUnavailable && !is_a_nodes && may_be_tls;
                 let left = self.timeout.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
                 match is_asked && speaks_tls(&self.endpoint, left).await {
@@ -152,7 +152,7 @@ impl QueryClient {
 
     /// What a status means: one of Bireme's own as it is, one of the connection, or of something
     /// that is no query node, with what to do.
-    pub(super) fn blame(&self, status: &Status) -> Fault {
+    pub(super) fn fault_of(&self, status: &Status) -> Fault {
         let fault = Fault::from_status(status);
         let has_cause = std::error::Error::source(status).is_some();
         let nobody = || no_query_node(&self.endpoint, &(why(status) + advice(status)));

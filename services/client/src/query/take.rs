@@ -43,7 +43,7 @@ impl TakenStream {
         if self.ended.is_some() {
             return Ok(None);
         }
-        let part = self.parts.message().await.map_err(|status| self.client.blame(&status))?;
+        let part = self.parts.message().await.map_err(|status| self.client.fault_of(&status))?;
         let Some(TakeResponse { rows, version, missing }) = part else {
             self.ended = Some(std::mem::take(&mut self.rows).finish().map_err(damaged)?);
             return Ok(None);

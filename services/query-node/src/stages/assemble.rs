@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::tables::{Measure, Projection};
 
 /// The rows of one share.
-pub struct Part {
+pub struct SliceRows {
     /// Where the share's rows stand in the request.
     pub places: Vec<u32>,
     /// Those that there are, in the order of `places`.
@@ -20,23 +20,23 @@ pub struct Part {
     pub missing: Vec<u32>,
 }
 
-/// One batch out of `parts`, which cover `0..rows`; and the places of rows that there are not.
+/// One batch out of `slices`, which cover `0..rows`; and the places of rows that there are not.
 pub fn assemble(
-    parts: &[Part],
+    slices: &[SliceRows],
     rows: usize,
     wire_schema: &SchemaRef,
 ) -> Result<(RecordBatch, Vec<u32>)> {
-    if let [Part { missing, rows: batch, .. }] = parts
+    if let [SliceRows { missing, rows: batch, .. }] = slices
         && missing.is_empty()
     {
         return Ok((with_schema(batch, wire_schema)?, Vec::new()));
     }
-    // For each place its part and row there; None where the row is missing.
+    // For each place its slice and row there; None where the row is missing.
     let mut sources = vec![None; rows];
-    for (at, part) in parts.iter().enumerate() {
-        let mut missing = part.missing.iter().peekable();
+    for (at, slice) in slices.iter().enumerate() {
+        let mut missing = slice.missing.iter().peekable();
         let mut row = 0;
-        for (position, &place) in (0u32..).zip(&part.places) {
+        for (position, &place) in (0u32..).zip(&slice.places) {
             if missing.next_if_eq(&&position).is_none() {
                 sources[place as usize] = Some((at, row));
                 row += 1;
@@ -44,14 +44,14 @@ pub fn assemble(
         }
     }
     let batches: Vec<RecordBatch> =
-        parts.iter().map(|part| with_schema(&part.rows, wire_schema)).collect::<Result<_>>()?;
+        slices.iter().map(|slice| with_schema(&slice.rows, wire_schema)).collect::<Result<_>>()?;
     let present: Vec<(usize, usize)> = sources.iter().copied().flatten().collect();
     let gone = (0u32..).zip(&sources).filter(|(_, source)| source.is_none());
     let missing = gone.map(|(place, _)| place).collect();
     let batches: Vec<&RecordBatch> = batches.iter().collect();
     let batch = match (present.is_empty(), wire_schema.fields().is_empty()) {
         (true, _) => RecordBatch::new_empty(Arc::clone(wire_schema)),
-        (false, true) => of_columns(wire_schema, Vec::new(), present.len())?,
+        (false, true) => with_columns(wire_schema, Vec::new(), present.len())?,
         (false, false) => interleave_record_batch(&batches, &present)?,
     };
     Ok((batch, missing))
@@ -81,15 +81,15 @@ pub fn finish(
     if measure != Measure::Nothing {
         columns.push(Arc::new(Float32Array::from(numbers)));
     }
-    of_columns(&form.schema, columns, rows.num_rows())
+    with_columns(&form.schema, columns, rows.num_rows())
 }
 
 /// Nodes may know other metadata of the schema; the types must be the same.
 fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    of_columns(schema, batch.columns().to_vec(), batch.num_rows())
+    with_columns(schema, batch.columns().to_vec(), batch.num_rows())
 }
 
-fn of_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+fn with_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
@@ -107,10 +107,10 @@ mod tests {
         Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]))
     }
 
-    fn part(places: &[u32], values: &[i32], missing: &[u32]) -> Part {
+    fn slice(places: &[u32], values: &[i32], missing: &[u32]) -> SliceRows {
         let column: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
         let rows = RecordBatch::try_new(schema(), vec![column]).unwrap();
-        Part { places: places.to_vec(), rows, missing: missing.to_vec() }
+        SliceRows { places: places.to_vec(), rows, missing: missing.to_vec() }
     }
 
     fn values(batch: &RecordBatch) -> Vec<i32> {
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn rows_of_several_nodes_come_in_the_requests_order() {
-        let parts = [part(&[0, 2, 5], &[10, 15], &[1]), part(&[1, 3, 4], &[11, 13, 14], &[])];
-        let (batch, missing) = assemble(&parts, 6, &schema()).unwrap();
+        let slices = [slice(&[0, 2, 5], &[10, 15], &[1]), slice(&[1, 3, 4], &[11, 13, 14], &[])];
+        let (batch, missing) = assemble(&slices, 6, &schema()).unwrap();
         assert_eq!((values(&batch), missing), (vec![10, 11, 13, 14, 15], vec![2]));
     }
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn nothing_found_is_an_empty_batch() {
-        let (batch, missing) = assemble(&[part(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
+        let (batch, missing) = assemble(&[slice(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
         assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
     }
 

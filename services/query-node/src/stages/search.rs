@@ -12,9 +12,9 @@ use super::validate::{By, Question};
 use crate::counted::counted;
 use crate::error::Result;
 use crate::metrics::{IndexKind, SearchBy, SearchVia};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
-use crate::terms::Terms;
 
 /// What the index found, best first.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ impl Hits {
     }
 
     /// What was found and how, for `explain`.
-    pub fn said(&self, question: &Question) -> String {
+    pub fn detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
         match (self.exhaustive, &question.filter) {
             (false, _) => candidates,
@@ -50,22 +50,22 @@ impl Hits {
 
 /// Searches; `Like` has become `Vector` before.
 pub async fn search(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Hits> {
-    let (turns, open) = (&state.shared.turns, Arc::clone(open));
+    let (admission, open) = (&state.shared.admission, Arc::clone(open));
     let filter = question.filter.clone();
     let k = question.k;
     match &question.by {
         By::Vector { column, vector } => {
-            by_vector(state, open, question, column, vector, terms).await
+            by_vector(state, open, question, column, vector, context).await
         }
         By::Text { column, words } => {
             let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
             let search = async move { by_words(&open, &query).await }.boxed();
-            let hits = turns.in_background("search", terms, search).await?;
+            let hits = admission.run_in_background("search", context, search).await?;
             let (by, via) = (SearchBy::Text, SearchVia::Scanner);
             state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
             Ok(hits)
@@ -73,7 +73,7 @@ pub async fn search(
         By::Filter { filter } => {
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
-            let hits = turns.in_background("search", terms, search).await?;
+            let hits = admission.run_in_background("search", context, search).await?;
             let (by, via) = (SearchBy::Filter, SearchVia::Scanner);
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
@@ -86,15 +86,15 @@ pub async fn search(
 /// On this core where the index's partitions are open and can be searched without a plan: Lance compares
 /// vectors on threads of its own.
 async fn by_vector(
-    state: &State,
+    state: &ShardState,
     open: Arc<OpenTable>,
     question: &Question,
     column: &str,
     vector: &[f32],
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Hits> {
     let index = index_of(&open, column, question.refine_factor > 0);
-    let (kind, refine) = terms.bound("search", index.boxed()).await?;
+    let (kind, refine) = context.bound("search", index.boxed()).await?;
     let factor = if refine.is_some() { question.refine_factor } else { 1 };
     let query = VectorQuery {
         column: Some(column.to_owned()),
@@ -104,17 +104,17 @@ async fn by_vector(
         ef: None,
         filter: question.filter.clone(),
     };
-    let turns = &state.shared.turns;
+    let admission = &state.shared.admission;
     let direct = async { Ok(open.table.direct_search(&query).await?) }.boxed();
-    let (found, via) = match terms.bound("search", direct).await? {
+    let (found, via) = match context.bound("search", direct).await? {
         Some(search) => {
             let search = async { Ok(search.await?) }.boxed();
-            (turns.here("search", terms, search).await?, SearchVia::Partitions)
+            (admission.run_on_core("search", context, search).await?, SearchVia::Partitions)
         }
         None => {
             let open = Arc::clone(&open);
-            let search = async move { opened_and_searched(&open, &query).await }.boxed();
-            turns.in_background("search", terms, search).await?
+            let search = async move { open_and_search(&open, &query).await }.boxed();
+            admission.run_in_background("search", context, search).await?
         }
     };
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
@@ -125,7 +125,7 @@ async fn by_vector(
 }
 
 /// The first search of an index, and all that need a plan.
-async fn opened_and_searched(
+async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
 ) -> Result<(Vec<DistanceHit>, SearchVia)> {

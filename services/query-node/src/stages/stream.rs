@@ -19,17 +19,17 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
 
-use super::assemble::{Part, assemble, present};
-use super::plan::{Share, all_to_one, plan};
+use super::assemble::{SliceRows, assemble, present};
+use super::plan::{NodeSlice, all_to_one, plan};
 use super::score::Vectors;
 use super::table::table_rows;
 use crate::counted::counted;
 use crate::error::Result;
 use crate::io_tier::{Node, Routes};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::{OpenTable, Projection};
-use crate::terms::Terms;
-use crate::trace::{NodeCall, TableRead, Within};
+use crate::trace::{NodeCall, StageWork, TableRead};
 
 /// What a stage cost the I/O tier.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +44,7 @@ pub struct Cost {
     pub slowest: Option<(Arc<str>, StageTimes)>,
     slowest_took: Duration,
     /// What was asked of whom, for the request's trace; nothing where spans go nowhere.
-    pub within: Within,
+    pub work: StageWork,
 }
 
 impl Cost {
@@ -69,23 +69,23 @@ impl Cost {
         detail
     }
 
-    /// Says in the request's trace that its rows were planned since `began`, to be asked for in so many `shares`.
-    fn planned(&mut self, state: &State, began: std::time::Instant, shares: usize) {
+    /// Says in the request's trace that its rows were planned since `began`, to be asked for in so many `slices`.
+    fn planned(&mut self, state: &ShardState, began: std::time::Instant, slices: usize) {
         if state.shared.tracer.is_on() {
-            self.within.planned = Some((began, std::time::Instant::now()));
-            self.within.calls.reserve_exact(shares);
+            self.work.planned = Some((began, std::time::Instant::now()));
+            self.work.calls.reserve_exact(slices);
         }
     }
 
-    /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
-    fn account(&mut self, routes: &Routes, share: &Share, from: From) {
-        self.within.calls.extend(from.call);
-        self.within.reads.extend(from.table);
-        match (share.owner, from.node) {
+    /// Adds what one slice cost: an I/O node's time, or nothing but rows from the table.
+    fn account(&mut self, routes: &Routes, slice: &NodeSlice, source: SliceSource) {
+        self.work.calls.extend(source.call);
+        self.work.reads.extend(source.table);
+        match (slice.owner, source.node) {
             (Some(owner), Some((took, times))) => {
                 self.add(&routes.nodes()[owner].address, took, &times);
             }
-            _ => self.fallback_rows += share.addrs.len(),
+            _ => self.fallback_rows += slice.addrs.len(),
         }
     }
 
@@ -120,42 +120,42 @@ impl Fetched {
     }
 }
 
-/// Who is asked for what. Rows of nodes that aren't to be asked now are one share, so that they are one read of the
+/// Who is asked for what. Rows of nodes that aren't to be asked now are one slice, so that they are one read of the
 /// table.
-fn shares(
-    state: &State,
+fn slices(
+    state: &ShardState,
     routes: &Routes,
     open: &OpenTable,
     addrs: &[RowAddr],
-    terms: Terms,
-) -> Vec<Share> {
+    context: RequestContext,
+) -> Vec<NodeSlice> {
     let may_ask = |owner: usize| {
         let node = &routes.nodes()[owner];
-        let why_not = node.why_not();
-        if let Some(why) = why_not {
-            let trace = || terms.trace_id();
+        let reason_to_skip = node.reason_to_skip();
+        if let Some(why) = reason_to_skip {
+            let trace = || context.trace_id();
             debug!(node = %node.client.endpoint(), trace_id = trace(), "the table answers: {why}");
         }
-        why_not.is_none()
+        reason_to_skip.is_none()
     };
-    let shares = match routes.nodes().len() {
+    let slices = match routes.nodes().len() {
         0 => all_to_one(addrs, None),
         1 => all_to_one(addrs, may_ask(0).then_some(0)),
         nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), may_ask),
     };
-    for share in shares.iter().filter(|share| share.owner.is_none()) {
-        state.shared.count_fallback(share.addrs.len());
+    for slice in slices.iter().filter(|slice| slice.owner.is_none()) {
+        state.shared.count_fallback(slice.addrs.len());
     }
-    shares
+    slices
 }
 
 /// The rows at `addrs`.
 pub async fn fetch_rows(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     projection: &Projection,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Fetched> {
     let Projection { columns, wire_schema, .. } = projection;
     let mut cost = Cost::default();
@@ -165,22 +165,23 @@ pub async fn fetch_rows(
     }
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
-    let shares = match columns.as_slice() {
+    let slices = match columns.as_slice() {
         // Only whether the rows are there.
         [] => all_to_one(addrs, None),
-        _ => shares(state, routes, open, addrs, terms),
+        _ => slices(state, routes, open, addrs, context),
     };
-    cost.planned(state, began, shares.len());
-    let (rerank, from) = (None, From::default);
-    let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
-    let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
-    let mut parts = Vec::new();
+    cost.planned(state, began, slices.len());
+    let fetches = slices.into_iter().map(|slice| {
+        let (rerank, source) = (None, SliceSource::default());
+        SliceFetch { state, routes, open, columns, slice, rerank, context, source }.rows().boxed()
+    });
+    let mut fetched = Vec::new();
     for answer in try_join_all(fetches).await? {
-        cost.account(routes, &answer.share, answer.from);
-        let Answer { share, rows, missing, .. } = answer;
-        parts.push(Part { places: share.places, rows, missing });
+        cost.account(routes, &answer.slice, answer.source);
+        let SliceAnswer { slice, rows, missing, .. } = answer;
+        fetched.push(SliceRows { places: slice.places, rows, missing });
     }
-    let (rows, missing) = assemble(&parts, addrs.len(), wire_schema)?;
+    let (rows, missing) = assemble(&fetched, addrs.len(), wire_schema)?;
     Ok(Fetched { rows, missing, cost })
 }
 
@@ -199,11 +200,11 @@ pub struct Scoring<'a> {
 
 /// Exact distances of the rows at `addrs`: of each I/O node at least the `k` nearest.
 pub async fn score_rows(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     scoring: Scoring<'_>,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
     let Scoring { column, query, metric, k } = scoring;
     let columns = [column.to_owned()];
@@ -213,15 +214,16 @@ pub async fn score_rows(
     let routes = &state.tier.routes();
     let (mut cost, mut all) = (Cost::default(), Vec::new());
     let began = std::time::Instant::now();
-    let shares = shares(state, routes, open, addrs, terms);
-    cost.planned(state, began, shares.len());
-    let scores = shares.into_iter().map(|share| {
+    let slices = slices(state, routes, open, addrs, context);
+    cost.planned(state, began, slices.len());
+    let scores = slices.into_iter().map(|slice| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
-        let from = From::default();
-        Asked { state, routes, open, columns, share, rerank, terms, from }.distances(query).boxed()
+        let source = SliceSource::default();
+        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
+        fetch.distances(query).boxed()
     });
-    for (share, from, scored) in try_join_all(scores).await? {
-        cost.account(routes, &share, from);
+    for (slice, source, scored) in try_join_all(scores).await? {
+        cost.account(routes, &slice, source);
         all.extend(scored);
     }
     Ok((all, cost))
@@ -241,7 +243,7 @@ fn score_here(
 
 /// Who answered.
 #[derive(Default)]
-struct From {
+struct SliceSource {
     /// How long an I/O node took, and what for; `None` if the table answered.
     node: Option<(Duration, StageTimes)>,
     /// The same for the request's trace, whatever came of it.
@@ -249,29 +251,29 @@ struct From {
     table: Option<TableRead>,
 }
 
-/// The rows of one share.
-struct Answer {
-    share: Share,
-    from: From,
+/// The rows of one slice.
+struct SliceAnswer {
+    slice: NodeSlice,
+    source: SliceSource,
     rows: RecordBatch,
     missing: Vec<u32>,
 }
 
 /// What is asked of one I/O node, or of the table.
-struct Asked<'a> {
-    state: &'a State,
+struct SliceFetch<'a> {
+    state: &'a ShardState,
     /// The same for the whole of a stage, whatever list comes meanwhile.
     routes: &'a Routes,
     open: &'a Arc<OpenTable>,
     columns: &'a [String],
-    share: Share,
+    slice: NodeSlice,
     rerank: Option<&'a Rerank>,
-    terms: Terms,
-    from: From,
+    context: RequestContext,
+    source: SliceSource,
 }
 
-impl Asked<'_> {
-    async fn rows(mut self) -> Result<Answer> {
+impl SliceFetch<'_> {
+    async fn rows(mut self) -> Result<SliceAnswer> {
         let (rows, missing) = match self.ask_node().await? {
             Some(reply) => {
                 let missing = reply.missing.clone();
@@ -279,14 +281,17 @@ impl Asked<'_> {
             }
             None => self.read_table().await?,
         };
-        Ok(Answer { share: self.share, from: self.from, rows, missing })
+        Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
     }
 
     /// The distances of the rows: the k nearest if the node scores them, or of all of them.
-    async fn distances(mut self, query: &Query) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
+    async fn distances(
+        mut self,
+        query: &Query,
+    ) -> Result<(NodeSlice, SliceSource, Vec<(RowAddr, f32)>)> {
         let (rows, missing) = match self.ask_node().await? {
             Some(reply) if self.rerank.is_some() => {
-                return Ok((self.share, self.from, reply.into_neighbors()?));
+                return Ok((self.slice, self.source, reply.into_neighbors()?));
             }
             Some(reply) => {
                 let missing = reply.missing.clone();
@@ -294,52 +299,52 @@ impl Asked<'_> {
             }
             None => self.read_table().await?,
         };
-        let scored = score_here(&self.share.addrs, &missing, &rows, query)?;
-        Ok((self.share, self.from, scored))
+        let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
+        Ok((self.slice, self.source, scored))
     }
 
     /// The node's answer; `None` if the table is to answer instead.
     async fn ask_node(&mut self) -> Result<Option<Reply>> {
-        self.terms.check("fetch")?;
-        let Some(owner) = self.share.owner else { return Ok(None) };
+        self.context.check("fetch")?;
+        let Some(owner) = self.slice.owner else { return Ok(None) };
         let node = &self.routes.nodes()[owner];
         let endpoint = node.client.endpoint();
         let began = Instant::now();
         let is_traced = self.state.shared.tracer.is_on();
         // A span that nobody tells of has nothing within it.
-        let span = self.terms.span.map(|span| if is_traced { child_of(span) } else { span });
+        let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
         let answer = self.ask(node, span).await;
         let took = began.elapsed();
-        self.state.metrics.fetched(self.share.addrs.len(), took);
+        self.state.metrics.fetched(self.slice.addrs.len(), took);
         if let Some(span) = span.filter(|_| is_traced) {
             let answer = match &answer {
                 Ok(reply) => Ok(reply.trips.clone()),
                 Err(fault) => Err(fault.message.clone()),
             };
             let (address, name) = (Arc::clone(&node.address), Arc::clone(&node.name));
-            let (id, rows, began) = (span.span, self.share.addrs.len(), began.into_std());
+            let (id, rows, began) = (span.span, self.slice.addrs.len(), began.into_std());
             let call = NodeCall { id, address, name, rows, began, ended: began + took, answer };
-            self.from.call = Some(call);
+            self.source.call = Some(call);
         }
         match answer {
             Ok(reply) => {
-                node.standing.ejection.succeeded();
-                self.from.node = Some((took, reply.times()));
+                node.health.ejection.succeeded();
+                self.source.node = Some((took, reply.times()));
                 Ok(Some(reply))
             }
             Err(fault) => {
                 if blames_node(&fault, took) {
-                    if node.standing.ejection.failed(Instant::now(), &fault.message) {
+                    if node.health.ejection.failed(Instant::now(), &fault.message) {
                         self.state.shared.io_nodes.count_ejection();
                     }
                 } else if has_answered(&fault) {
-                    node.standing.ejection.succeeded();
+                    node.health.ejection.succeeded();
                 }
                 if !table_may_answer(fault.reason) {
                     return Err(fault.into());
                 }
-                self.terms.check("fetch")?;
-                let trace = self.terms.trace_id();
+                self.context.check("fetch")?;
+                let trace = self.context.trace_id();
                 match fault.reason {
                     // The client has said so when it lost the node.
                     Reason::NodeUnavailable => {
@@ -347,7 +352,7 @@ impl Asked<'_> {
                     }
                     _ => warn!(node = %endpoint, trace_id = trace, "the table answers: {fault}"),
                 }
-                self.state.shared.count_fallback(self.share.addrs.len());
+                self.state.shared.count_fallback(self.slice.addrs.len());
                 Ok(None)
             }
         }
@@ -359,23 +364,24 @@ impl Asked<'_> {
         span: Option<ParentSpan>,
     ) -> std::result::Result<Reply, Fault> {
         let client = &node.client;
-        let (table, terms) = (&self.open.table, self.terms.of_io_nodes(span));
+        let (table, context) = (&self.open.table, self.context.for_io_nodes(span));
         let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
         let table = TableVersion { uri, version, identity };
-        let projection = client.open(table, self.columns, terms.deadline).await?;
+        let projection = client.open(table, self.columns, context.deadline).await?;
         let rerank = self.rerank.cloned();
-        client.fetch(&projection, self.share.addrs.clone(), rerank, terms).await
+        client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
     }
 
     async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
         let began = std::time::Instant::now();
-        let (open, addrs) = (Arc::clone(self.open), self.share.addrs.clone());
+        let (open, addrs) = (Arc::clone(self.open), self.slice.addrs.clone());
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
-        let rows = self.state.shared.turns.in_background("fetch", self.terms, read).await?;
+        let admission = &self.state.shared.admission;
+        let rows = admission.run_in_background("fetch", self.context, read).await?;
         if self.state.shared.tracer.is_on() {
-            let (rows, ended) = (self.share.addrs.len(), std::time::Instant::now());
-            self.from.table = Some(TableRead { rows, began, ended });
+            let (rows, ended) = (self.slice.addrs.len(), std::time::Instant::now());
+            self.source.table = Some(TableRead { rows, began, ended });
         }
         Ok(rows)
     }

@@ -39,13 +39,13 @@ struct Entry {
     name: String,
     config: TableConfig,
     /// Read by all cores with each request, and rarely changed.
-    state: ArcSwap<State>,
+    state: ArcSwap<TableState>,
     /// Held while the table is being opened, so that requests wait for one attempt.
     opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
-struct State {
+struct TableState {
     /// What requests without a version get: the latest, or the pinned one.
     current: Option<Arc<OpenTable>>,
     /// Why there is none, or why it can't be followed.
@@ -99,7 +99,7 @@ impl Catalog {
             Some(current) => Ok(current),
             // Opening is rare, and its state is large: boxed, it isn't part of every request's.
             None => {
-                let open = self.open_current(entry, Waited::ForOthers).boxed();
+                let open = self.open_current(entry, OpenedFor::Request).boxed();
                 within(&self.background, open).await
             }
         };
@@ -116,7 +116,7 @@ impl Catalog {
     /// Every table, by name.
     pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
         self.entries.values().map(|entry| {
-            let State { current, fault, .. } = State::clone(&entry.state());
+            let TableState { current, fault, .. } = TableState::clone(&entry.state());
             Listed { name: &entry.name, current, fault }
         })
     }
@@ -138,7 +138,7 @@ impl Catalog {
         let current = entry.state().current.clone();
         let Some(current) = current else {
             // The fault is in the state.
-            let _ = self.open_current(entry, Waited::ForNobody).await;
+            let _ = self.open_current(entry, OpenedFor::Refresh).await;
             return;
         };
         if entry.config.version.is_some() {
@@ -150,28 +150,28 @@ impl Catalog {
             newer => newer,
         };
         match newer {
-            Ok(None) => entry.recover(),
-            Err(error) => entry.blame(entry.named(fault_of(&error))),
+            Ok(None) => entry.clear_fault(),
+            Err(error) => entry.set_fault(entry.named(fault_of(&error))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key) {
                     Ok(open) => drop(entry.replace(open)),
-                    Err(error) => entry.blame(error.into()),
+                    Err(error) => entry.set_fault(error.into()),
                 }
             }
         }
     }
 
-    async fn open_current(&self, entry: &Entry, waited: Waited) -> Result<Arc<OpenTable>> {
+    async fn open_current(&self, entry: &Entry, opened_for: OpenedFor) -> Result<Arc<OpenTable>> {
         let attempt = match entry.opening.try_lock() {
             Ok(attempt) => attempt,
             Err(_) => {
                 let attempt = entry.opening.lock().await;
                 // Somebody else has just tried.
-                let state = State::clone(&entry.state());
-                match (state, waited) {
-                    (State { current: Some(current), .. }, _) => return Ok(current),
-                    (State { fault: Some(fault), .. }, Waited::ForOthers) => {
+                let state = TableState::clone(&entry.state());
+                match (state, opened_for) {
+                    (TableState { current: Some(current), .. }, _) => return Ok(current),
+                    (TableState { fault: Some(fault), .. }, OpenedFor::Request) => {
                         return Err(fault.into());
                     }
                     _ => attempt,
@@ -192,7 +192,7 @@ impl Catalog {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
                 let fault = entry.named(Fault::from(error));
-                entry.blame(fault.clone());
+                entry.set_fault(fault.clone());
                 Err(fault.into())
             }
         }
@@ -212,20 +212,20 @@ impl Catalog {
 
 /// Whether an attempt that somebody else has just made will do.
 #[derive(Clone, Copy)]
-enum Waited {
-    ForOthers,
-    ForNobody,
+enum OpenedFor {
+    Request,
+    Refresh,
 }
 
 impl Entry {
-    fn state(&self) -> Guard<Arc<State>> {
+    fn state(&self) -> Guard<Arc<TableState>> {
         self.state.load()
     }
 
     /// May be called again where another changes it at the same time.
-    fn change(&self, change: impl Fn(&mut State)) {
+    fn change(&self, change: impl Fn(&mut TableState)) {
         self.state.rcu(|state| {
-            let mut state = State::clone(state);
+            let mut state = TableState::clone(state);
             change(&mut state);
             state
         });
@@ -252,14 +252,14 @@ impl Entry {
         fault
     }
 
-    fn recover(&self) {
+    fn clear_fault(&self) {
         if self.state().fault.is_some() {
             info!(table = self.name, "can be followed again");
             self.change(|state| state.fault = None);
         }
     }
 
-    fn blame(&self, fault: Fault) {
+    fn set_fault(&self, fault: Fault) {
         if self.state().fault.as_ref() != Some(&fault) {
             warn!(table = self.name, uri = self.config.uri, "{fault}");
             self.change(|state| state.fault = Some(fault.clone()));

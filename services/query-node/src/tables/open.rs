@@ -12,11 +12,11 @@ use placement::{TableHash, chunk_rows};
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
 
-/// Projections that are kept of a table, at most; the oldest makes way.
+/// Projections that are cached of a table, at most; the oldest makes way.
 const PROJECTIONS_MAX: usize = 64;
 
 /// The names that a request gave, and what became of them.
-type Kept = (Arc<[String]>, Arc<Projection>);
+type CachedProjection = (Arc<[String]>, Arc<Projection>);
 
 /// One version of a table. Never changes.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct OpenTable {
     /// Ascending fragment ids, each with its chunks' size.
     chunk_rows: Vec<(u32, ChunkRows)>,
     /// By the names that requests gave. Read by all cores with each request, and rarely changed.
-    projections: ArcSwap<Vec<Kept>>,
+    projections: ArcSwap<Vec<CachedProjection>>,
 }
 
 impl OpenTable {
@@ -121,17 +121,17 @@ impl OpenTable {
     /// # Errors
     /// As [`columns`](Self::columns).
     pub fn project(&self, names: &[String]) -> Result<Arc<Projection>> {
-        let kept = self.projections.load();
-        if let Some((_, projection)) = kept.iter().find(|(known, _)| **known == *names) {
+        let cached = self.projections.load();
+        if let Some((_, projection)) = cached.iter().find(|(known, _)| **known == *names) {
             return Ok(Arc::clone(projection));
         }
         let columns = self.columns(names)?;
         let schema = self.schema_of(&columns)?;
         let projection = Arc::new(Projection::new(columns, schema));
-        let stay = kept.len().saturating_sub(PROJECTIONS_MAX - 1);
+        let stay = cached.len().saturating_sub(PROJECTIONS_MAX - 1);
         let new = (names.into(), Arc::clone(&projection));
         // One that another core keeps at the same time may be lost, and is made again.
-        self.projections.store(Arc::new(kept[stay..].iter().cloned().chain([new]).collect()));
+        self.projections.store(Arc::new(cached[stay..].iter().cloned().chain([new]).collect()));
         Ok(projection)
     }
 

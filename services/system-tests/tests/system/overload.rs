@@ -10,7 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 use bytesize::ByteSize;
-use client::fetch::{FetchClient, FetchOptions, Instant, Priority, Terms};
+use client::fetch::{FetchClient, FetchContext, FetchOptions, Instant, Priority};
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use lance::Dataset;
@@ -168,8 +168,8 @@ async fn interactive_work_goes_before_batch_work_that_came_first() {
     let fetch = |first: u32, rows: u32, priority| {
         // Rows apart, so that none comes along with another.
         let addrs = (0..rows).map(|n| RowAddr::new(0, (first + n) * 3)).collect();
-        let terms = Terms { priority, ..Terms::from(soon()) };
-        async move { (priority, client.fetch(projection, addrs, None, terms).await.unwrap()) }
+        let context = FetchContext { priority, ..FetchContext::from(soon()) };
+        async move { (priority, client.fetch(projection, addrs, None, context).await.unwrap()) }
     };
     let mut under_way = FuturesUnordered::new();
     (0..10).for_each(|n| under_way.push(fetch(n * 100, 100, Priority::Batch)));

@@ -1,7 +1,7 @@
 //! One core: a thread with a runtime of its own, a gRPC server and streams to the I/O nodes.
 //!
 //! A request stays on the core whose connection it came over, from socket to socket; what Lance has to
-//! plan or read runs in the background (`turns.rs`).
+//! plan or read runs in the background (`admission.rs`).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -20,9 +20,9 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
 use crate::message_limits::MessageLimits;
-use crate::metrics::CoreMetrics;
+use crate::metrics::ShardMetrics;
 use crate::service::Service;
-use crate::state::{Shared, State};
+use crate::state::{NodeState, ShardState};
 
 /// The service's name, for health and reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
@@ -45,7 +45,7 @@ pub enum Phase {
 }
 
 /// What starts a core beside what it shares.
-pub struct CoreStart<H> {
+pub struct ShardStart<H> {
     /// Its place among the node's cores.
     pub number: usize,
     /// What it is to do; it stops when nobody can tell any more.
@@ -57,13 +57,13 @@ pub struct CoreStart<H> {
 }
 
 /// A core that runs: what takes the connections that it is dealt, and what its requests share.
-pub type Started = (mpsc::UnboundedSender<Accepted>, Weak<State>);
+pub type Started = (mpsc::UnboundedSender<Accepted>, Weak<ShardState>);
 
 /// Starts a core's thread.
 ///
 /// # Errors
 /// A thread or a runtime that can't be had, and what is wrong with the I/O nodes.
-pub fn start<H: Health>(shared: &Arc<Shared>, start: CoreStart<H>) -> Result<Started> {
+pub fn start<H: Health>(shared: &Arc<NodeState>, start: ShardStart<H>) -> Result<Started> {
     let (dealt, connections) = mpsc::unbounded_channel();
     let (started, outcome) = std::sync::mpsc::channel();
     let shared = Arc::clone(shared);
@@ -88,10 +88,10 @@ fn os(error: io::Error) -> QueryError {
 }
 
 /// A core's runtime, what its requests share, and where the members are told of.
-type Prepared = (Runtime, Arc<State>, watch::Receiver<View>);
+type Prepared = (Runtime, Arc<ShardState>, watch::Receiver<View>);
 
 /// On the core's own thread: a runtime that is dropped waits, which another runtime's tasks must not.
-fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
+fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(os)?;
     let mut views = shared.io_nodes.views();
     let tier = {
@@ -100,19 +100,19 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
         IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
     let handle = runtime.handle().clone();
-    let (metrics, stirs) = (CoreMetrics::default(), Arc::default());
+    let (metrics, stirs) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
-    let state = State { shared, tier, metrics, stirs, memory, runtime: handle };
+    let state = ShardState { shared, tier, metrics, stirs, memory, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 
 fn run<H: Health>(
     prepared: Prepared,
     connections: mpsc::UnboundedReceiver<Accepted>,
-    start: CoreStart<H>,
+    start: ShardStart<H>,
 ) {
     let (runtime, state, views) = prepared;
-    let CoreStart { mut phase, health, ended, .. } = start;
+    let ShardStart { mut phase, health, ended, .. } = start;
     runtime.spawn(idle::poll(state.shared.config.idle_poll, Arc::clone(&state.stirs)));
     let following = Arc::clone(&state);
     runtime.spawn(async move { following.tier.follow(&following.shared.io_nodes, views).await });
@@ -128,7 +128,7 @@ fn run<H: Health>(
 }
 
 async fn serve<H: Health>(
-    state: Arc<State>,
+    state: Arc<ShardState>,
     mut connections: mpsc::UnboundedReceiver<Accepted>,
     mut phase: watch::Receiver<Phase>,
     health: HealthServer<H>,

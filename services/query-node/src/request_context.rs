@@ -1,4 +1,4 @@
-//! On what terms a request is answered: until when, before whom, and for which trace.
+//! On what context a request is answered: until when, before whom, and for which trace.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use wire::{DEADLINE_MAX, ParentSpan, asked_timeout};
 
 use crate::error::{QueryError, Result};
 
-/// A request's terms, for all of its stages.
+/// A request's context, for all of its stages.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct RequestContext {
     /// After this the answer is of no use.
     deadline: Instant,
     /// Whether it goes before or after others that wait.
@@ -23,7 +23,7 @@ pub struct Terms {
     pub span: Option<ParentSpan>,
 }
 
-impl Terms {
+impl RequestContext {
     /// `timeout` from now, at most [`DEADLINE_MAX`].
     pub fn after(timeout: Duration) -> Self {
         let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
@@ -34,7 +34,7 @@ impl Terms {
     ///
     /// A little before the caller's own, because what is answered then still gets there: after it
     /// tonic says no more than "cancelled".
-    pub fn of(metadata: &MetadataMap, timeout: Duration) -> Self {
+    pub fn from_metadata(metadata: &MetadataMap, timeout: Duration) -> Self {
         let timeout = match asked_timeout(metadata.as_ref()) {
             Some(asked) => asked - (asked / 10).min(Duration::from_millis(20)),
             None => timeout,
@@ -54,7 +54,7 @@ impl Terms {
     }
 
     /// The same within `timeout` from now, at most [`DEADLINE_MAX`].
-    pub fn within(self, timeout: Duration) -> Self {
+    pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout.min(DEADLINE_MAX), ..self }
     }
 
@@ -83,12 +83,12 @@ impl Terms {
         self.priority
     }
 
-    /// On what terms an I/O node is asked: what is left after its deadline is for reading the table instead. What
+    /// On what context an I/O node is asked: what is left after its deadline is for reading the table instead. What
     /// it does is within `span`.
-    pub fn of_io_nodes(self, span: Option<ParentSpan>) -> fetch::Terms {
+    pub fn for_io_nodes(self, span: Option<ParentSpan>) -> fetch::FetchContext {
         let now = Instant::now();
         let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;
-        fetch::Terms { deadline, priority: self.priority, span }
+        fetch::FetchContext { deadline, priority: self.priority, span }
     }
 
     /// # Errors
@@ -113,11 +113,11 @@ mod tests {
 
     #[test]
     fn a_priority_is_one_that_there_is() {
-        let terms = Terms::after(Duration::from_secs(1));
-        let of = |number| terms.with_priority(number).map(|it| it.of_io_nodes(None).priority);
+        let context = RequestContext::after(Duration::from_secs(1));
+        let of = |number| context.with_priority(number).map(|it| it.for_io_nodes(None).priority);
         assert_eq!(of(0).unwrap(), Priority::Interactive);
         assert_eq!(of(2).unwrap(), Priority::Batch);
-        let within = terms.with_priority(2).unwrap().within(Duration::from_secs(2));
+        let within = context.with_priority(2).unwrap().with_timeout(Duration::from_secs(2));
         assert_eq!(within.priority(), Priority::Batch);
         assert!(of(7).unwrap_err().to_string().contains("priority"));
     }
@@ -127,12 +127,12 @@ mod tests {
         let mut metadata = MetadataMap::new();
         metadata.insert("grpc-timeout", "99999999H".parse().unwrap());
         let now = Instant::now();
-        for terms in [
-            Terms::of(&metadata, Duration::from_secs(30)),
-            Terms::after(Duration::MAX),
-            Terms::after(Duration::ZERO).within(Duration::MAX),
+        for context in [
+            RequestContext::from_metadata(&metadata, Duration::from_secs(30)),
+            RequestContext::after(Duration::MAX),
+            RequestContext::after(Duration::ZERO).with_timeout(Duration::MAX),
         ] {
-            let left = terms.deadline - now;
+            let left = context.deadline - now;
             assert!(left <= DEADLINE_MAX && left > DEADLINE_MAX * 9 / 10, "{left:?}");
         }
     }

@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use wire::fetch::Priority;
 
 use crate::error::{QueryError, Result};
-use crate::terms::Terms;
+use crate::request_context::RequestContext;
 
 /// One turn in so many is batch work's while interactive work waits, as on I/O nodes.
-const BATCH_TURN: usize = 8;
+const BATCH_EVERY: usize = 8;
 
 /// Two queues: one for work that begins on a core, such as a look-up by key or a search of open index partitions, and
 /// one for work that Lance plans in the background. A filter may read a whole table, so one queue for both would let a
@@ -25,7 +25,7 @@ const BATCH_TURN: usize = 8;
 ///
 /// A search keeps its permit while it waits for index partitions that aren't cached: they are read
 /// within Lance's search. Work that is abandoned keeps its permit until it has ended ([`Running`]).
-pub struct Turns {
+pub struct AdmissionQueue {
     on_core: Lane,
     planned: Lane,
     background: Handle,
@@ -48,7 +48,8 @@ struct Queue {
     /// Who has given up waiting is passed over.
     interactive: VecDeque<oneshot::Sender<Permit>>,
     batch: VecDeque<oneshot::Sender<Permit>>,
-    turn: usize,
+    /// Permits passed on so far, modulo [`BATCH_EVERY`].
+    passed_on: usize,
 }
 
 /// The right to run, given to who is next when it is dropped.
@@ -69,7 +70,7 @@ impl Permits {
 
     /// Now, or when its turn comes.
     fn wait(self: &Arc<Self>, priority: Priority) -> oneshot::Receiver<Permit> {
-        let (next, turn) = oneshot::channel();
+        let (next, permit) = oneshot::channel();
         let mut queue = self.locked();
         // One that was given back in between.
         if queue.free > 0 {
@@ -77,19 +78,19 @@ impl Permits {
             drop(queue);
             let _ = next.send(Permit(Some(Arc::clone(self))));
         } else {
-            let of_priority = queue.of(priority);
+            let of_priority = queue.waiting_at(priority);
             // Those that have given up are let go of now and then: looking at each is dear where many wait.
             if of_priority.len() == of_priority.capacity() {
                 of_priority.retain(|waiting| !waiting.is_closed());
             }
             of_priority.push_back(next);
         }
-        turn
+        permit
     }
 }
 
 impl Queue {
-    fn of(&mut self, priority: Priority) -> &mut VecDeque<oneshot::Sender<Permit>> {
+    fn waiting_at(&mut self, priority: Priority) -> &mut VecDeque<oneshot::Sender<Permit>> {
         match priority {
             Priority::Batch => &mut self.batch,
             Priority::Unspecified | Priority::Interactive => &mut self.interactive,
@@ -98,8 +99,8 @@ impl Queue {
 
     /// Whose turn it is.
     fn pop(&mut self) -> Option<oneshot::Sender<Permit>> {
-        self.turn = (self.turn + 1) % BATCH_TURN;
-        match self.turn {
+        self.passed_on = (self.passed_on + 1) % BATCH_EVERY;
+        match self.passed_on {
             0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
             _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
         }
@@ -127,7 +128,7 @@ impl Drop for Permit {
     }
 }
 
-impl Turns {
+impl AdmissionQueue {
     /// Of each queue `concurrency` run and `waiting_max` wait, of them half at most for batch work. `background` has
     /// threads for what would keep a core from its connections.
     pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
@@ -145,14 +146,14 @@ impl Turns {
     ///
     /// # Errors
     /// [`QueryError::Overloaded`] when too many wait, [`QueryError::DeadlinePassed`].
-    pub async fn here<T>(
+    pub async fn run_on_core<T>(
         &self,
         during: &'static str,
-        terms: Terms,
+        context: RequestContext,
         work: BoxFuture<'_, Result<T>>,
     ) -> Result<T> {
-        let running = Running::new(self, self.on_core.permit(during, terms).await?);
-        let done = terms.bound(during, work).await;
+        let running = Running::new(self, self.on_core.permit(during, context).await?);
+        let done = context.bound(during, work).await;
         if !matches!(done, Err(QueryError::DeadlinePassed { .. })) {
             running.ended();
         }
@@ -162,15 +163,15 @@ impl Turns {
     /// The same in the background: for what Lance plans, and whatever else may take milliseconds of CPU.
     ///
     /// # Errors
-    /// As [`here`](Self::here).
-    pub async fn in_background<T: Send + 'static>(
+    /// As [`run_on_core`](Self::run_on_core).
+    pub async fn run_in_background<T: Send + 'static>(
         &self,
         during: &'static str,
-        terms: Terms,
+        context: RequestContext,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.planned.permit(during, terms).await?;
-        terms.bound(during, self.beside(permit, work).boxed()).await
+        let permit = self.planned.permit(during, context).await?;
+        context.bound(during, self.spawn(permit, work).boxed()).await
     }
 
     /// Begins `work` on this core when its turn comes; if it has to wait for anything it goes on in the background.
@@ -178,23 +179,23 @@ impl Turns {
     /// caller alone 0.2 ms, more than the look-up. A panic is a [`QueryError::Server`], as in the background.
     ///
     /// # Errors
-    /// As [`here`](Self::here).
-    pub async fn begun_here<T: Send + 'static>(
+    /// As [`run_on_core`](Self::run_on_core).
+    pub async fn begin_on_core<T: Send + 'static>(
         &self,
         during: &'static str,
-        terms: Terms,
+        context: RequestContext,
         mut work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.on_core.permit(during, terms).await?;
+        let permit = self.on_core.permit(during, context).await?;
         // Whoever polls it next is woken.
         match AssertUnwindSafe(&mut work).catch_unwind().now_or_never() {
             Some(done) => done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
-            None => terms.bound(during, self.beside(permit, work).boxed()).await,
+            None => context.bound(during, self.spawn(permit, work).boxed()).await,
         }
     }
 
     /// Runs `work` in the background, and gives `permit` back; a panic is a [`QueryError::Server`].
-    async fn beside<T: Send + 'static>(
+    async fn spawn<T: Send + 'static>(
         &self,
         permit: Permit,
         work: BoxFuture<'static, Result<T>>,
@@ -219,25 +220,25 @@ impl Turns {
 impl Lane {
     fn new(concurrency: usize, waiting_max: usize) -> Self {
         let (interactive, batch) = Default::default();
-        let queue = Queue { free: concurrency, interactive, batch, turn: 0 };
+        let queue = Queue { free: concurrency, interactive, batch, passed_on: 0 };
         let permits = Arc::new(Permits(Mutex::new(queue)));
         let (waiting, batch_waiting) = Default::default();
         Self { permits, waiting, batch_waiting, waiting_max }
     }
 
-    async fn permit(&self, during: &'static str, terms: Terms) -> Result<Permit> {
+    async fn permit(&self, during: &'static str, context: RequestContext) -> Result<Permit> {
         let permit = match self.permits.take() {
             Some(permit) => permit,
             None => {
-                let _place = Place::take(self, terms.priority())?;
-                let turn = self.permits.wait(terms.priority());
+                let _place = QueuePlace::take(self, context.priority())?;
+                let permit = self.permits.wait(context.priority());
                 // A permit is sent before its sender goes.
-                let lost = |_| QueryError::Server("a turn was lost; this is a defect".into());
-                let turn = async { turn.await.map_err(lost) };
-                terms.bound(during, turn.boxed()).await?
+                let lost = |_| QueryError::Server("a permit was lost; this is a defect".into());
+                let permit = async { permit.await.map_err(lost) };
+                context.bound(during, permit.boxed()).await?
             }
         };
-        terms.check(during)?;
+        context.check(during)?;
         Ok(permit)
     }
 }
@@ -254,8 +255,8 @@ struct Running {
 }
 
 impl Running {
-    fn new(turns: &Turns, permit: Permit) -> Self {
-        Self { background: turns.background.clone(), permit: Some(permit) }
+    fn new(admission: &AdmissionQueue, permit: Permit) -> Self {
+        Self { background: admission.background.clone(), permit: Some(permit) }
     }
 
     fn ended(mut self) {
@@ -276,18 +277,18 @@ impl Drop for Running {
 
 /// What panicked work is answered with.
 fn panicked(panic: &(dyn Any + Send)) -> QueryError {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    QueryError::Server(format!("panicked: {}", said.unwrap_or("without a word")))
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    QueryError::Server(format!("panicked: {}", text.unwrap_or("without a message")))
 }
 
 /// A place in the queue, given up when dropped.
-struct Place<'a> {
+struct QueuePlace<'a> {
     lane: &'a Lane,
     is_batch: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> QueuePlace<'a> {
     fn take(lane: &'a Lane, priority: Priority) -> Result<Self> {
         let is_batch = priority == Priority::Batch;
         let waiting = lane.waiting.fetch_add(1, Ordering::Relaxed);
@@ -299,7 +300,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.lane.waiting.fetch_sub(1, Ordering::Relaxed);
         self.lane.batch_waiting.fetch_sub(usize::from(self.is_batch), Ordering::Relaxed);
@@ -325,8 +326,8 @@ mod tests {
     #[tokio::test]
     async fn abandoned_work_keeps_its_permit_until_it_has_ended() {
         let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let turns = Turns::new(1, 1, background.handle().clone());
-        let soon = || Terms::after(Duration::from_millis(50));
+        let admission = AdmissionQueue::new(1, 1, background.handle().clone());
+        let soon = || RequestContext::after(Duration::from_millis(50));
         let began = Instant::now();
         // It computes, and looks at nothing meanwhile.
         let (hold, held) = std::sync::mpsc::channel::<()>();
@@ -334,27 +335,28 @@ mod tests {
             held.recv().unwrap();
             Ok(1)
         };
-        let late = turns.in_background("search", soon(), computing.boxed()).await;
+        let late = admission.run_in_background("search", soon(), computing.boxed()).await;
         assert!(matches!(late, Err(QueryError::DeadlinePassed { during: "search" })), "{late:?}");
         assert!(began.elapsed() < Duration::from_secs(5), "answered after {:?}", began.elapsed());
         // Newcomers wait within their own deadlines, and the queue stays bounded.
-        let next = || turns.in_background("search", soon(), async { Ok(2) }.boxed());
+        let next = || admission.run_in_background("search", soon(), async { Ok(2) }.boxed());
         let (waited, refused) = tokio::join!(next(), next());
         assert!(matches!(waited, Err(QueryError::DeadlinePassed { .. })), "{waited:?}");
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
-        assert_eq!((turns.planned.permits.locked().free, turns.waiting()), (0, 0));
+        assert_eq!((admission.planned.permits.locked().free, admission.waiting()), (0, 0));
         // What begins on a core does not wait for planned work.
-        assert_eq!(turns.here("search", soon(), async { Ok(3) }.boxed()).await.unwrap(), 3);
+        let work = async { Ok(3) }.boxed();
+        assert_eq!(admission.run_on_core("search", soon(), work).await.unwrap(), 3);
         hold.send(()).unwrap();
-        becomes_free(&turns.planned).await;
+        becomes_free(&admission.planned).await;
         assert_eq!(next().await.unwrap(), 2);
         background.shutdown_background();
     }
 
     #[tokio::test]
     async fn work_that_its_caller_leaves_is_aborted_and_gives_its_permit_back() {
-        let turns = Turns::new(1, 1, Handle::current());
-        let later = Terms::after(Duration::from_secs(10));
+        let admission = AdmissionQueue::new(1, 1, Handle::current());
+        let later = RequestContext::after(Duration::from_secs(10));
         for is_here in [true, false] {
             let (alive, mut ended) = oneshot::channel::<()>();
             let endless = async move {
@@ -363,56 +365,57 @@ mod tests {
             };
             let endless = endless.boxed();
             let begun = match is_here {
-                true => turns.here("search", later, endless).now_or_never(),
-                false => turns.in_background("search", later, endless).now_or_never(),
+                true => admission.run_on_core("search", later, endless).now_or_never(),
+                false => admission.run_in_background("search", later, endless).now_or_never(),
             };
             assert!(begun.is_none());
-            becomes_free(if is_here { &turns.on_core } else { &turns.planned }).await;
+            becomes_free(if is_here { &admission.on_core } else { &admission.planned }).await;
             assert!(ended.try_recv().is_err_and(|it| it == oneshot::error::TryRecvError::Closed));
         }
     }
 
     #[tokio::test]
     async fn what_is_over_the_queue_is_refused_and_what_waits_too_long_is_dropped() {
-        let turns = Turns::new(1, 1, Handle::current());
-        let soon = Terms::after(Duration::from_millis(50));
-        let late = Terms::after(Duration::from_millis(250));
+        let admission = AdmissionQueue::new(1, 1, Handle::current());
+        let soon = RequestContext::after(Duration::from_millis(50));
+        let late = RequestContext::after(Duration::from_millis(250));
         let endless = std::future::pending::<Result<()>>().boxed();
         let (running, waiting, refused) = tokio::join!(
-            turns.in_background("search", late, endless),
-            turns.in_background("search", soon, async { Ok(1) }.boxed()),
-            turns.in_background("search", soon, async { Ok(2) }.boxed()),
+            admission.run_in_background("search", late, endless),
+            admission.run_in_background("search", soon, async { Ok(1) }.boxed()),
+            admission.run_in_background("search", soon, async { Ok(2) }.boxed()),
         );
         assert!(matches!(running, Err(QueryError::DeadlinePassed { .. })));
         assert!(matches!(waiting, Err(QueryError::DeadlinePassed { during: "search" })));
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })));
-        assert_eq!(turns.waiting(), 0);
-        let later = Terms::after(Duration::from_secs(10));
-        assert_eq!(turns.here("search", later, async { Ok(3) }.boxed()).await.unwrap(), 3);
+        assert_eq!(admission.waiting(), 0);
+        let later = RequestContext::after(Duration::from_secs(10));
+        let work = async { Ok(3) }.boxed();
+        assert_eq!(admission.run_on_core("search", later, work).await.unwrap(), 3);
         let work = async { Ok(4) }.boxed();
-        assert_eq!(turns.in_background("search", later, work).await.unwrap(), 4);
+        assert_eq!(admission.run_in_background("search", later, work).await.unwrap(), 4);
     }
 
     #[tokio::test]
     async fn only_work_that_waits_goes_to_the_background() {
         let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let turns = Turns::new(1, 1, background.handle().clone());
-        let later = Terms::after(Duration::from_secs(10));
+        let admission = AdmissionQueue::new(1, 1, background.handle().clone());
+        let later = RequestContext::after(Duration::from_secs(10));
         let thread = || std::thread::current().id();
         let ready = async move { Ok(thread()) }.boxed();
-        assert_eq!(turns.begun_here("lookup", later, ready).await.unwrap(), thread());
+        assert_eq!(admission.begin_on_core("lookup", later, ready).await.unwrap(), thread());
         let waits = async move {
             let begun = thread();
             tokio::task::yield_now().await;
             Ok((begun, thread()))
         };
-        let (begun, ended) = turns.begun_here("lookup", later, waits.boxed()).await.unwrap();
+        let (begun, ended) = admission.begin_on_core("lookup", later, waits.boxed()).await.unwrap();
         assert_eq!(begun, thread());
         assert_ne!(ended, thread());
-        assert_eq!(turns.on_core.permits.locked().free, 1);
-        let soon = Terms::after(Duration::from_millis(50));
+        assert_eq!(admission.on_core.permits.locked().free, 1);
+        let soon = RequestContext::after(Duration::from_millis(50));
         let endless =
-            turns.begun_here("lookup", soon, std::future::pending::<Result<()>>().boxed());
+            admission.begin_on_core("lookup", soon, std::future::pending::<Result<()>>().boxed());
         let endless = endless.await;
         assert!(matches!(endless, Err(QueryError::DeadlinePassed { during: "lookup" })));
         background.shutdown_background();
@@ -421,7 +424,7 @@ mod tests {
     #[tokio::test]
     async fn what_waits_is_woken_where_it_went() {
         let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let turns = Turns::new(1, 1, background.handle().clone());
+        let admission = AdmissionQueue::new(1, 1, background.handle().clone());
         let (answer, mut answered) = oneshot::channel();
         let (moved, has_moved) = std::sync::mpsc::channel();
         let answering = std::thread::spawn(move || {
@@ -439,69 +442,69 @@ mod tests {
             }
             polled.map(|answer| Ok(answer.unwrap()))
         });
-        let later = Terms::after(Duration::from_secs(10));
-        assert_eq!(turns.begun_here("lookup", later, waits.boxed()).await.unwrap(), 7);
+        let later = RequestContext::after(Duration::from_secs(10));
+        assert_eq!(admission.begin_on_core("lookup", later, waits.boxed()).await.unwrap(), 7);
         answering.join().unwrap();
-        assert_eq!(turns.on_core.permits.locked().free, 1);
+        assert_eq!(admission.on_core.permits.locked().free, 1);
         background.shutdown_background();
     }
 
     #[tokio::test]
     async fn a_panic_is_an_error_here_and_there() {
-        let turns = Turns::new(1, 1, Handle::current());
-        let later = Terms::after(Duration::from_secs(10));
+        let admission = AdmissionQueue::new(1, 1, Handle::current());
+        let later = RequestContext::after(Duration::from_secs(10));
         let here = async { panic!("at once") }.boxed();
         let there = async {
             tokio::task::yield_now().await;
             panic!("{} on", "later")
         };
         for (work, word) in [(here, "at once"), (there.boxed(), "later on")] {
-            match turns.begun_here::<()>("lookup", later, work).await {
+            match admission.begin_on_core::<()>("lookup", later, work).await {
                 Err(QueryError::Server(said)) => assert!(said.contains(word), "{said}"),
                 other => panic!("{other:?}"),
             }
-            assert_eq!(turns.on_core.permits.locked().free, 1);
+            assert_eq!(admission.on_core.permits.locked().free, 1);
         }
     }
 
     #[tokio::test]
     async fn batch_work_goes_after_others_and_does_not_starve() {
-        let turns = Arc::new(Turns::new(1, 64, Handle::current()));
-        let later = Terms::after(Duration::from_secs(10));
+        let admission = Arc::new(AdmissionQueue::new(1, 64, Handle::current()));
+        let later = RequestContext::after(Duration::from_secs(10));
         let batch = later.with_priority(Priority::Batch.into()).unwrap();
-        let first = turns.on_core.permits.take().unwrap();
+        let first = admission.on_core.permits.take().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
-        for (terms, name) in [(batch, "batch"); 3].into_iter().chain([(later, "now"); 16]) {
-            let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
+        for (context, name) in [(batch, "batch"); 3].into_iter().chain([(later, "now"); 16]) {
+            let (admission, order) = (Arc::clone(&admission), Arc::clone(&order));
             tasks.spawn(async move {
                 let work = async {
                     order.lock().unwrap().push(name);
                     Ok(())
                 };
-                turns.here("search", terms, work.boxed()).await.unwrap();
+                admission.run_on_core("search", context, work.boxed()).await.unwrap();
             });
             // In this order.
             tokio::task::yield_now().await;
         }
         // One that gives up is passed over.
-        let gone = turns.on_core.permits.wait(Priority::Interactive);
+        let gone = admission.on_core.permits.wait(Priority::Interactive);
         drop(gone);
         drop(first);
         tasks.join_all().await;
         let order = order.lock().unwrap().clone();
         let places: Vec<_> = (0..19).filter(|&at| order[at] == "batch").collect();
         assert_eq!(places, [7, 15, 18], "{order:?}");
-        assert_eq!((turns.waiting(), turns.on_core.permits.locked().free), (0, 1));
+        assert_eq!((admission.waiting(), admission.on_core.permits.locked().free), (0, 1));
     }
 
     #[tokio::test]
     async fn batch_work_has_half_of_the_queue() {
-        let turns = Turns::new(1, 3, Handle::current());
-        let soon = Terms::after(Duration::from_millis(50));
+        let admission = AdmissionQueue::new(1, 3, Handle::current());
+        let soon = RequestContext::after(Duration::from_millis(50));
         let batch = soon.with_priority(Priority::Batch.into()).unwrap();
-        let _running = turns.on_core.permits.take().unwrap();
-        let wait = |terms| turns.here("search", terms, async { Ok(()) }.boxed());
+        let _running = admission.on_core.permits.take().unwrap();
+        let wait = |context| admission.run_on_core("search", context, async { Ok(()) }.boxed());
         let (one, two, three, now) =
             tokio::join!(wait(batch), wait(batch), wait(batch), wait(soon));
         assert!(matches!(three, Err(QueryError::Overloaded { waiting: 2 })), "{three:?}");

@@ -1,4 +1,4 @@
-//! On what terms a batch is fetched.
+//! On what context a batch is fetched.
 
 use tokio::time::Instant;
 use wire::ParentSpan;
@@ -6,7 +6,7 @@ use wire::fetch::Priority;
 
 /// Until when, before whom, and for which trace.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct FetchContext {
     /// After this the answer is of no use.
     pub deadline: Instant,
     /// Which of the rows that wait on the I/O node go first.
@@ -16,7 +16,7 @@ pub struct Terms {
 }
 
 /// Somebody waits for it.
-impl From<Instant> for Terms {
+impl From<Instant> for FetchContext {
     fn from(deadline: Instant) -> Self {
         Self { deadline, priority: Priority::Interactive, span: None }
     }
