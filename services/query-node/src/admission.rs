@@ -1,4 +1,4 @@
-//! Bounds the searches, table reads and looks at placement that run at the same time, and says whose turn it is.
+//! Limits how many searches, table reads and placement requests run concurrently, and queues the others.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,23 +16,23 @@ use wire::fetch::Priority;
 use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
 
-/// One turn in so many is batch work's while interactive work waits, as on I/O nodes.
+/// While interactive work waits, batch work gets one permit in this many, as on I/O nodes.
 const BATCH_EVERY: usize = 8;
 
-/// Two queues: one for work that begins on a core, such as a look-up by key or a search of open index partitions, and
-/// one for work that Lance plans in the background. A filter may read a whole table, so one queue for both would let a
-/// few of them keep every look-up waiting.
+/// Admits work in two lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
+/// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
+/// single lane, a few filters would block every look-up.
 ///
-/// A search keeps its permit while it waits for index partitions that aren't cached: they are read
-/// within Lance's search. Work that is abandoned keeps its permit until it has ended ([`Running`]).
+/// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search
+/// reads them. Abandoned work keeps its permit until it has ended ([`Running`]).
 pub struct AdmissionQueue {
     on_core: Lane,
     planned: Lane,
     background: Handle,
 }
 
-/// One queue. As many requests run at the same time as there are permits; a bounded number waits, in order of priority and
-/// arrival.
+/// One lane. The number of permits limits how many requests run concurrently. A bounded number of others waits,
+/// ordered by priority and arrival.
 struct Lane {
     permits: Arc<Permits>,
     waiting: AtomicUsize,
@@ -40,50 +40,51 @@ struct Lane {
     waiting_max: usize,
 }
 
-/// How many may begin, and who waits to.
+/// The free permits of a lane, and the requests that wait for one.
 struct Permits(Mutex<Queue>);
 
 struct Queue {
     free: usize,
-    /// Who has given up waiting is passed over.
+    /// A request that has stopped waiting has a closed channel and is skipped.
     interactive: VecDeque<oneshot::Sender<Permit>>,
     batch: VecDeque<oneshot::Sender<Permit>>,
     /// Permits passed on so far, modulo [`BATCH_EVERY`].
     passed_on: usize,
 }
 
-/// The right to run, given to who is next when it is dropped.
+/// The right to run. When it is dropped, the next waiting request gets it.
 struct Permit(Option<Arc<Permits>>);
 
 impl Permits {
-    /// The lock is not held while work runs.
+    /// Locks the queue. The lock is never held while work runs.
     fn locked(&self) -> MutexGuard<'_, Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, if there is one left.
+    /// Takes a free permit, if there is one.
     fn take(self: &Arc<Self>) -> Option<Permit> {
         let mut queue = self.locked();
         queue.free = queue.free.checked_sub(1)?;
         Some(Permit(Some(Arc::clone(self))))
     }
 
-    /// Now, or when its turn comes.
+    /// Queues for a permit. The receiver gets it at once if one is free.
     fn wait(self: &Arc<Self>, priority: Priority) -> oneshot::Receiver<Permit> {
         let (next, permit) = oneshot::channel();
         let mut queue = self.locked();
-        // One that was given back in between.
+        // A permit may have become free since `take`.
         if queue.free > 0 {
             queue.free -= 1;
             drop(queue);
             let _ = next.send(Permit(Some(Arc::clone(self))));
         } else {
-            let of_priority = queue.waiting_at(priority);
-            // Those that have given up are let go of now and then: looking at each is dear where many wait.
-            if of_priority.len() == of_priority.capacity() {
-                of_priority.retain(|waiting| !waiting.is_closed());
+            let waiting = queue.waiting_at(priority);
+            // Remove requests that have stopped waiting only when the queue would grow: a pass over a long
+            // queue is expensive.
+            if waiting.len() == waiting.capacity() {
+                waiting.retain(|request| !request.is_closed());
             }
-            of_priority.push_back(next);
+            waiting.push_back(next);
         }
         permit
     }
@@ -97,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Whose turn it is.
+    /// Removes the request that gets the next permit.
     fn pop(&mut self) -> Option<oneshot::Sender<Permit>> {
         self.passed_on = (self.passed_on + 1) % BATCH_EVERY;
         match self.passed_on {
@@ -121,7 +122,8 @@ impl Drop for Permit {
             };
             match next.send(Permit(Some(Arc::clone(&permits)))) {
                 Ok(()) => return,
-                // It has given up; this permit is passed on here.
+                // The request has stopped waiting. Empty the returned permit, so that its own drop does nothing:
+                // this loop passes it on.
                 Err(mut refused) => drop(refused.0.take()),
             }
         }
@@ -129,23 +131,23 @@ impl Drop for Permit {
 }
 
 impl AdmissionQueue {
-    /// Of each queue `concurrency` run and `waiting_max` wait, of them half at most for batch work. `background` has
-    /// threads for what would keep a core from its connections.
+    /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
+    /// most half of the waiting places. `background` runs work that would keep a core from serving its connections.
     pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
         let lane = || Lane::new(concurrency, waiting_max);
         Self { on_core: lane(), planned: lane(), background }
     }
 
-    /// How many wait now in the longer queue, to be held against the most that may.
+    /// Returns how many requests wait in the longer lane. The limit applies to each lane.
     pub fn waiting(&self) -> usize {
         let waiting = |lane: &Lane| lane.waiting.load(Ordering::Relaxed);
         waiting(&self.on_core).max(waiting(&self.planned))
     }
 
-    /// Runs `work` on this core when its turn comes; work past its deadline isn't begun.
+    /// Runs `work` on this core once it has a permit. Work whose deadline has passed is not begun.
     ///
     /// # Errors
-    /// [`QueryError::Overloaded`] when too many wait, [`QueryError::DeadlinePassed`].
+    /// [`QueryError::Overloaded`] if too many requests wait, [`QueryError::DeadlinePassed`].
     pub async fn run_on_core<T>(
         &self,
         during: &'static str,
@@ -160,10 +162,11 @@ impl AdmissionQueue {
         done
     }
 
-    /// The same in the background: for what Lance plans, and whatever else may take milliseconds of CPU.
+    /// Runs `work` in the background once it has a permit. This is for work that Lance plans and for anything else that
+    /// may take milliseconds of CPU.
     ///
     /// # Errors
-    /// As [`run_on_core`](Self::run_on_core).
+    /// The errors of [`run_on_core`](Self::run_on_core).
     pub async fn run_in_background<T: Send + 'static>(
         &self,
         during: &'static str,
@@ -174,12 +177,13 @@ impl AdmissionQueue {
         context.bound(during, self.spawn(permit, work).boxed()).await
     }
 
-    /// Begins `work` on this core when its turn comes; if it has to wait for anything it goes on in the background.
-    /// For what needs little CPU and nearly always no I/O, but can't tell beforehand: handing a look-up over took a
-    /// caller alone 0.2 ms, more than the look-up. A panic is a [`QueryError::Server`], as in the background.
+    /// Polls `work` once on this core when it has a permit. If the work is not finished then, it continues in the
+    /// background. This is for work that needs little CPU and rarely I/O, but cannot tell beforehand: handing a look-up
+    /// to the background took 0.2 ms on an idle node, longer than the look-up itself. A panic becomes a
+    /// [`QueryError::Server`], as in the background.
     ///
     /// # Errors
-    /// As [`run_on_core`](Self::run_on_core).
+    /// The errors of [`run_on_core`](Self::run_on_core).
     pub async fn begin_on_core<T: Send + 'static>(
         &self,
         during: &'static str,
@@ -187,14 +191,15 @@ impl AdmissionQueue {
         mut work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
         let permit = self.on_core.permit(during, context).await?;
-        // Whoever polls it next is woken.
+        // The waker of this single poll is lost, but the background task polls the work again with its own.
         match AssertUnwindSafe(&mut work).catch_unwind().now_or_never() {
             Some(done) => done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
             None => context.bound(during, self.spawn(permit, work).boxed()).await,
         }
     }
 
-    /// Runs `work` in the background, and gives `permit` back; a panic is a [`QueryError::Server`].
+    /// Runs `work` in the background and releases `permit` when it has ended. A panic becomes a
+    /// [`QueryError::Server`].
     async fn spawn<T: Send + 'static>(
         &self,
         permit: Permit,
@@ -206,13 +211,13 @@ impl AdmissionQueue {
             running.ended();
             done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
         };
-        // Aborted with the set when the caller goes.
+        // Dropping the set aborts the task when the caller stops waiting.
         let mut task = JoinSet::new();
         task.spawn_on(work, &self.background);
         match task.join_next().await {
             Some(Ok(done)) => done,
             Some(Err(error)) => Err(QueryError::Server(error.to_string())),
-            None => Err(QueryError::Server("a task is gone".into())),
+            None => Err(QueryError::Server("the task set is empty; this is a defect".into())),
         }
     }
 }
@@ -232,7 +237,7 @@ impl Lane {
             None => {
                 let _place = QueuePlace::take(self, context.priority())?;
                 let permit = self.permits.wait(context.priority());
-                // A permit is sent before its sender goes.
+                // A sender is dropped only after it has sent a permit, or when this receiver is gone.
                 let lost = |_| QueryError::Server("a permit was lost; this is a defect".into());
                 let permit = async { permit.await.map_err(lost) };
                 context.bound(during, permit.boxed()).await?
@@ -243,12 +248,12 @@ impl Lane {
     }
 }
 
-/// The permit of work that was begun, dropped with the work. If that happens before [`ended`](Self::ended), because the
-/// deadline passed or the caller went, the permit is given back only when the work has really ended.
+/// The permit of work that has begun. If it is dropped before [`ended`](Self::ended), because the deadline passed or
+/// the caller stopped waiting, it releases the permit only when the work has really ended.
 ///
-/// A kernel that computes can't be interrupted: a task that is aborted goes on until it next waits, and what it has
-/// given to Lance's CPU pool is run to its end. With a permit given back earlier, callers with short deadlines would
-/// make any number of them.
+/// A computation cannot be interrupted: an aborted task runs until its next await, and Lance's CPU pool finishes
+/// what the task has given to it. If permits were released earlier, callers with short deadlines could start any number
+/// of computations.
 struct Running {
     background: Handle,
     permit: Option<Permit>,
@@ -275,14 +280,14 @@ impl Drop for Running {
     }
 }
 
-/// What panicked work is answered with.
+/// Returns the error for work that panicked.
 fn panicked(panic: &(dyn Any + Send)) -> QueryError {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     QueryError::Server(format!("panicked: {}", text.unwrap_or("without a message")))
 }
 
-/// A place in the queue, given up when dropped.
+/// A request's place among those that wait in a lane. Dropping it frees the place.
 struct QueuePlace<'a> {
     lane: &'a Lane,
     is_batch: bool,
@@ -329,7 +334,7 @@ mod tests {
         let admission = AdmissionQueue::new(1, 1, background.handle().clone());
         let soon = || RequestContext::after(Duration::from_millis(50));
         let began = Instant::now();
-        // It computes, and looks at nothing meanwhile.
+        // Blocks its thread, like a long computation.
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let computing = async move {
             held.recv().unwrap();
@@ -338,13 +343,13 @@ mod tests {
         let late = admission.run_in_background("search", soon(), computing.boxed()).await;
         assert!(matches!(late, Err(QueryError::DeadlinePassed { during: "search" })), "{late:?}");
         assert!(began.elapsed() < Duration::from_secs(5), "answered after {:?}", began.elapsed());
-        // Newcomers wait within their own deadlines, and the queue stays bounded.
+        // New requests wait until their own deadlines, and the queue stays bounded.
         let next = || admission.run_in_background("search", soon(), async { Ok(2) }.boxed());
         let (waited, refused) = tokio::join!(next(), next());
         assert!(matches!(waited, Err(QueryError::DeadlinePassed { .. })), "{waited:?}");
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
         assert_eq!((admission.planned.permits.locked().free, admission.waiting()), (0, 0));
-        // What begins on a core does not wait for planned work.
+        // Work that begins on a core does not wait for planned work.
         let work = async { Ok(3) }.boxed();
         assert_eq!(admission.run_on_core("search", soon(), work).await.unwrap(), 3);
         hold.send(()).unwrap();
@@ -354,28 +359,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_its_caller_leaves_is_aborted_and_gives_its_permit_back() {
+    async fn abandoned_work_is_aborted_and_its_permit_released() {
         let admission = AdmissionQueue::new(1, 1, Handle::current());
         let later = RequestContext::after(Duration::from_secs(10));
-        for is_here in [true, false] {
+        for on_core in [true, false] {
             let (alive, mut ended) = oneshot::channel::<()>();
             let endless = async move {
                 let _alive = alive;
                 std::future::pending::<Result<()>>().await
             };
             let endless = endless.boxed();
-            let begun = match is_here {
+            let begun = match on_core {
                 true => admission.run_on_core("search", later, endless).now_or_never(),
                 false => admission.run_in_background("search", later, endless).now_or_never(),
             };
             assert!(begun.is_none());
-            becomes_free(if is_here { &admission.on_core } else { &admission.planned }).await;
+            becomes_free(if on_core { &admission.on_core } else { &admission.planned }).await;
             assert!(ended.try_recv().is_err_and(|it| it == oneshot::error::TryRecvError::Closed));
         }
     }
 
     #[tokio::test]
-    async fn what_is_over_the_queue_is_refused_and_what_waits_too_long_is_dropped() {
+    async fn a_full_queue_refuses_and_a_request_that_waits_too_long_is_dropped() {
         let admission = AdmissionQueue::new(1, 1, Handle::current());
         let soon = RequestContext::after(Duration::from_millis(50));
         let late = RequestContext::after(Duration::from_millis(250));
@@ -422,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_woken_where_it_went() {
+    async fn work_that_moved_to_the_background_is_woken_there() {
         let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let admission = AdmissionQueue::new(1, 1, background.handle().clone());
         let (answer, mut answered) = oneshot::channel();
@@ -431,7 +436,7 @@ mod tests {
             has_moved.recv().unwrap();
             answer.send(7).unwrap();
         });
-        // Polled here first, then there; only then it is woken, from a third thread.
+        // Polled first here, then in the background. Only then a third thread wakes it.
         let mut polls = 0;
         let waits = poll_fn(move |cx| {
             polls += 1;
@@ -450,17 +455,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_here_and_there() {
+    async fn a_panic_is_an_error_on_the_core_and_in_the_background() {
         let admission = AdmissionQueue::new(1, 1, Handle::current());
         let later = RequestContext::after(Duration::from_secs(10));
-        let here = async { panic!("at once") }.boxed();
-        let there = async {
+        let on_core = async { panic!("at once") }.boxed();
+        let in_background = async {
             tokio::task::yield_now().await;
             panic!("{} on", "later")
         };
-        for (work, word) in [(here, "at once"), (there.boxed(), "later on")] {
+        for (work, message) in [(on_core, "at once"), (in_background.boxed(), "later on")] {
             match admission.begin_on_core::<()>("lookup", later, work).await {
-                Err(QueryError::Server(said)) => assert!(said.contains(word), "{said}"),
+                Err(QueryError::Server(text)) => assert!(text.contains(message), "{text}"),
                 other => panic!("{other:?}"),
             }
             assert_eq!(admission.on_core.permits.locked().free, 1);
@@ -468,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batch_work_goes_after_others_and_does_not_starve() {
+    async fn batch_work_runs_after_interactive_work_and_does_not_starve() {
         let admission = Arc::new(AdmissionQueue::new(1, 64, Handle::current()));
         let later = RequestContext::after(Duration::from_secs(10));
         let batch = later.with_priority(Priority::Batch.into()).unwrap();
@@ -484,10 +489,10 @@ mod tests {
                 };
                 admission.run_on_core("search", context, work.boxed()).await.unwrap();
             });
-            // In this order.
+            // Let the task queue before the next one is spawned.
             tokio::task::yield_now().await;
         }
-        // One that gives up is passed over.
+        // A request that has stopped waiting is skipped.
         let gone = admission.on_core.permits.wait(Priority::Interactive);
         drop(gone);
         drop(first);

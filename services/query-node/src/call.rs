@@ -1,4 +1,4 @@
-//! An rpc under way: on what context it is answered, and where its time goes, for `explain`, metrics and traces.
+//! A request in progress: its context, and the time of its stages for `explain`, metrics and traces.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,34 +17,34 @@ use crate::state::ShardState;
 use crate::tables::OpenTable;
 use crate::trace::{StageRecords, StageWork};
 
-/// Rows are there twice while they become an answer.
+/// Rows exist twice while they are assembled into an answer.
 const ROW_COPIES: u64 = 2;
 
-/// What is said of one, at most.
+/// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 5;
 
 /// An rpc, or one request of a stream.
 pub struct Call {
     state: Arc<ShardState>,
     rpc: Rpc,
-    /// On what context it is to be answered.
+    /// The request's context.
     pub context: RequestContext,
     began: Instant,
-    /// When the stage began that is under way.
+    /// When the present stage began.
     stage_began: Instant,
     explains: bool,
     explained: Vec<query::Stage>,
     recording: Option<Recording>,
-    /// For the recording, if there is one.
+    /// The stages that have ended, if there is a recording.
     stage_records: StageRecords,
     attributes: Vec<Attribute>,
-    /// Memory for its rows.
+    /// The memory that its rows hold.
     held: HeldBytes,
     is_answered: bool,
 }
 
 impl Call {
-    /// Begins on `context`, whose span is the caller's; what is done within is done on the context of the call.
+    /// Begins a call. `context` has the caller's span; the call's own context has the call's span, if it is recorded.
     pub fn begin(state: &Arc<ShardState>, rpc: Rpc, context: RequestContext) -> Self {
         let recording = state.shared.tracer.begin(rpc.path(), context.span);
         let began = Instant::now();
@@ -66,10 +66,10 @@ impl Call {
         }
     }
 
-    /// Takes memory for rows of `bytes`, as they come and as they are made an answer of; what it took before counts.
+    /// Raises the call's memory to what rows of `bytes` bytes need, as they arrive and as they become an answer.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`].
+    /// [`QueryError::OutOfMemory`] if callers hold all memory.
     pub fn hold_rows(&mut self, bytes: usize) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
         let own = self.held.bytes();
@@ -79,12 +79,12 @@ impl Call {
         Ok(())
     }
 
-    /// Collects stages for the caller, who asked for them.
+    /// Collects the stages for the caller.
     pub fn explain(&mut self) {
         self.explains = true;
     }
 
-    /// Says in its trace which table, and which version, it is of.
+    /// Adds the table and its version to the span's attributes.
     pub fn record_table(&mut self, open: &OpenTable) {
         if self.recording.is_some() {
             self.attributes.reserve(ATTRIBUTES);
@@ -93,13 +93,13 @@ impl Call {
         }
     }
 
-    /// Ends a stage, and starts the clock of the next one. `detail` is what the stage did, in words.
+    /// Ends a stage and begins the next one. `detail` describes what the stage did.
     pub fn stage(&mut self, stage: Stage, detail: impl FnOnce() -> String) {
         self.end_stage(stage, detail, StageWork::default());
     }
 
-    /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it; what
-    /// that leaves was spent here and on the way.
+    /// Ends a stage in which I/O nodes were asked. `explain` shows the times of the slowest node; the rest of the stage
+    /// is shown as `stream`.
     pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
         let work = std::mem::take(&mut cost.work);
         let stage_us = self.end_stage(stage, || cost.detail(rows), work);
@@ -108,7 +108,7 @@ impl Call {
         }
     }
 
-    /// How long it took, in microseconds.
+    /// Ends a stage. Returns its duration in microseconds.
     fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, work: StageWork) -> u64 {
         let ended = Instant::now();
         let began = std::mem::replace(&mut self.stage_began, ended);
@@ -128,12 +128,12 @@ impl Call {
         time_us
     }
 
-    /// What was collected for the caller.
+    /// Takes the stages collected for the caller.
     pub fn explained(&mut self) -> Vec<query::Stage> {
         std::mem::take(&mut self.explained)
     }
 
-    /// Ends it: counts the answer, and says on the wire what is wrong with it.
+    /// Ends the call: counts the answer, ends the recording, and maps the error to a fault.
     pub fn end<T>(mut self, answer: Result<T>) -> std::result::Result<T, Fault> {
         self.is_answered = true;
         let answer = answer.map_err(Fault::from);
@@ -162,7 +162,7 @@ impl Call {
 }
 
 impl Drop for Call {
-    /// Unless it was answered, whoever asked has gone before.
+    /// A call that is dropped before [`end`](Call::end) was cancelled by its caller.
     fn drop(&mut self) {
         self.state.metrics.finished(self.rpc);
         self.state.stirs.add();
@@ -172,7 +172,7 @@ impl Drop for Call {
     }
 }
 
-/// Whether a failure is the service's, and not what was asked for.
+/// Returns whether the service failed, rather than the request being wrong or cancelled.
 fn is_service_failure(reason: Reason) -> bool {
     use tonic::Code;
     !matches!(
@@ -181,6 +181,7 @@ fn is_service_failure(reason: Reason) -> bool {
     )
 }
 
+/// Returns the parts of a stage of `stage_us` microseconds whose slowest I/O node is `node`.
 fn io_stages(stage_us: u64, node: &str, times: &StageTimes) -> [query::Stage; 4] {
     let stage = |name: &str, time_us: u64, detail: String| query::Stage {
         name: name.into(),
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_within_a_stage_adds_up_to_it() {
+    fn the_parts_of_a_stage_add_up_to_it() {
         let times = StageTimes {
             locate_us: 10,
             read_us: 60,
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(spent, [("stream", 25), ("locate", 10), ("read", 60), ("assemble", 5)]);
         let read = "1 drive read, 4096 bytes, 0 sectors in RAM, 0 rows from the table";
         assert_eq!(inner[2].detail, read);
-        // Two machines' clocks may run a little differently.
+        // Clocks of two machines may run at slightly different speeds.
         assert_eq!(io_stages(70, "io-0", &times)[0].time_us, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What tables there are, and what is in them.
+//! Answers ListTables and DescribeTable.
 
 use arrow_schema::FieldRef;
 use futures::FutureExt;
@@ -13,12 +13,12 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::Listed;
 
-/// Every table that is configured, open or not.
+/// Lists all configured tables, open or not.
 pub fn list_tables(state: &ShardState) -> ListTablesResponse {
     ListTablesResponse { tables: summaries(state) }
 }
 
-/// The same, each in a few words.
+/// Returns a summary of each configured table.
 pub fn summaries(state: &ShardState) -> Vec<TableSummary> {
     let summary = |listed: Listed<'_>| TableSummary {
         name: listed.name.to_owned(),
@@ -33,7 +33,7 @@ pub fn summaries(state: &ShardState) -> Vec<TableSummary> {
     state.shared.catalog.list().map(summary).collect()
 }
 
-/// One table's schema, size and indexes.
+/// Describes one table: its schema, size and indexes.
 pub async fn describe_table(
     state: &ShardState,
     request: DescribeTableRequest,

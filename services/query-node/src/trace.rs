@@ -1,7 +1,8 @@
-//! What a call did, kept until it has ended: only then it is decided whether it is told of, and spans are made.
+//! Records the stages of a call until it has ended. Only then it is decided whether the call is exported, and spans are
+//! made.
 //!
-//! What is kept of a call of an I/O node are the moments and counts that it was answered with, and nothing that has to
-//! be gathered, formatted or numbered first.
+//! For a call of an I/O node, only the timestamps and counts of its answer are kept. Nothing is collected, formatted or
+//! numbered in advance.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +13,13 @@ use wire::BATCH_STAGES;
 
 use crate::metrics::Stage;
 
-/// The stages of one call, as far as it has come.
+/// The stages of one call that have ended.
 #[derive(Debug, Default)]
 pub struct StageRecords {
     stages: Vec<StageRecord>,
-    /// Those that it would make.
+    /// The maximum number of spans that the stages become.
     spans: usize,
+    /// Spans that were left out because the request has too many.
     left_out: usize,
 }
 
@@ -30,52 +32,52 @@ struct StageRecord {
     work: StageWork,
 }
 
-// Of a call with four stages and one I/O node, as most are, what is kept is shorter than what the allocator is slow at.
+// A typical call (four stages, one I/O node) keeps less than 1 KiB, which the allocator serves from its fast path.
 const _: () = assert!(4 * size_of::<StageRecord>() < 1024 && size_of::<NodeCall>() < 1024);
 
-/// What was done within a stage.
+/// The work done within a stage.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
-    /// When it was planned who is asked for what.
+    /// When the rows were assigned to I/O nodes: begin and end.
     pub planned: Option<(Instant, Instant)>,
-    /// What was asked of I/O nodes.
+    /// The calls of I/O nodes.
     pub calls: Vec<NodeCall>,
-    /// What was read from the table here.
+    /// The reads of the table by this node.
     pub reads: Vec<TableRead>,
 }
 
-/// What was asked of an I/O node.
+/// A call of an I/O node.
 #[derive(Clone, Debug)]
 pub struct NodeCall {
-    /// The number of its span, which the node was told.
+    /// The id of the call's span, which was sent to the node.
     pub id: u64,
     /// The node's address.
     pub address: Arc<str>,
-    /// Its name.
+    /// The node's name.
     pub name: Arc<str>,
-    /// How many rows.
+    /// Number of rows requested.
     pub rows: usize,
-    /// When.
+    /// When the call began.
     pub began: Instant,
     /// When it was answered.
     pub ended: Instant,
-    /// The batches that it took, or what was wrong.
+    /// The batches that it took, or the error message.
     pub answer: Result<Trips, String>,
 }
 
 /// Rows that this node read from the table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRead {
-    /// How many.
+    /// Number of rows requested.
     pub rows: usize,
-    /// When they were wanted.
+    /// When the read was requested.
     pub began: Instant,
-    /// When they were there.
+    /// When the rows had been read.
     pub ended: Instant,
 }
 
 impl StageRecords {
-    /// Keeps a stage, unless there are as many as are told of one request.
+    /// Adds a stage, unless the call already has the maximum number of spans of one request.
     pub fn push(
         &mut self,
         stage: Stage,
@@ -92,7 +94,7 @@ impl StageRecords {
         self.stages.push(StageRecord { stage, began, ended, detail, work });
     }
 
-    /// Tells of it.
+    /// Adds the stages' spans to `recording`.
     pub fn add_to(self, recording: &mut Recording) {
         for StageRecord { stage, began, ended, detail, work } in self.stages {
             let mut attributes = Vec::new();
@@ -160,9 +162,10 @@ impl NodeCall {
     }
 }
 
-/// What a batch is within the call of an I/O node whose span is `id`: its way there and back, and the node's stages unless
-/// it tells of them itself, as of a batch that nobody samples and that was quick: the request may turn out slow. They are
-/// put in the middle of the time that the batch was away for: the node says how long they took, and by its own clock.
+/// Returns the spans of one batch, children of the call's span `id`: its trip to the node and back, and the node's
+/// stages unless the node exports them itself. A node does not export a batch that is neither sampled nor slow, but the
+/// request may still turn out slow. The node reports durations by its own clock, so its stages are placed in the middle
+/// of the time between sending the batch and its reply.
 fn batch_spans(id: u64, trip: &Trip) -> Vec<Span> {
     let Trip { timeline, times } = trip;
     let mut spans = Vec::new();
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_node_that_says_nothing_itself_is_told_of_by_what_it_answered() {
+    fn stages_that_the_io_node_does_not_export_are_made_from_its_reply() {
         let start = fetch::Instant::now();
         let at = |us: u64| start + Duration::from_micros(us);
         let without_credit = Some((at(2), at(7)));
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_the_most_spans_of_a_request_is_counted_and_not_kept() {
+    fn stages_over_the_span_limit_are_counted_and_dropped() {
         let now = Instant::now();
         let read = TableRead { rows: 1, began: now, ended: now };
         let mut records = StageRecords::default();
