@@ -78,8 +78,7 @@ impl IoNodes {
         self.membership.reports().borrow().clone()
     }
 
-    /// Returns the health of a member at an endpoint. Cores that ask for the same member share it, for as long as one of
-    /// them holds it.
+    /// Returns the health of a member at an endpoint. Cores share it as long as one of them holds it.
     pub fn health_of(&self, name: &str, endpoint: &str) -> Arc<NodeHealth> {
         let key = (name.to_owned(), endpoint.to_owned());
         let mut known = self.health_by_node.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -56,8 +56,8 @@ pub struct Node {
 }
 
 impl IoTier {
-    /// Starts connecting to all members of `view`. Clients keep trying to connect to unreachable members. Must be called
-    /// within a Tokio runtime.
+    /// Starts connecting to all members of `view`. Clients keep trying to connect to unreachable members. Must be
+    /// called within a Tokio runtime.
     ///
     /// # Errors
     /// The first problem of the configuration.

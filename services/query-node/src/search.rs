@@ -1,4 +1,4 @@
-//! Search: from a question to rows in rank order. Only calls the stages.
+//! Search: returns rows in rank order. It only calls the stages.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::stages::{
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
-/// How far below 0 rounding takes the distance of a vector to itself, at most.
+/// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
-/// Answers a search.
+/// Answers a Search request.
 pub async fn search(
     state: &ShardState,
     request: SearchRequest,
@@ -50,7 +50,7 @@ pub async fn search(
     Ok(SearchResponse { rows, version, stages: call.explained(), exhaustive })
 }
 
-/// A row to be like becomes its vector.
+/// Replaces the key of a `like` search by the vector of its row.
 async fn look_up(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -66,7 +66,7 @@ async fn look_up(
     Ok(Question { by: By::Vector { column, vector }, ..question })
 }
 
-/// Candidates become winners, by their exact distances.
+/// Scores the candidates exactly, if the search is to be refined, and returns the `k` best.
 async fn refine(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -87,7 +87,7 @@ async fn refine(
     Ok(winners)
 }
 
-/// The winners' columns, with their addresses and numbers.
+/// Fetches the winners' columns, and adds their addresses and distances or scores.
 async fn answer(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -98,7 +98,7 @@ async fn answer(
 ) -> Result<arrow_array::RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
     let fetched = match projection.columns.as_slice() {
-        // Whether rows are live, index and I/O nodes have seen already.
+        // The index and the I/O nodes have already left out deleted rows.
         [] => Fetched::of_no_columns(addrs.len())?,
         _ => {
             call.hold_rows(projection.bytes_of(addrs.len()))?;
@@ -118,8 +118,8 @@ async fn answer(
     Ok(rows)
 }
 
-/// A distance without what rounding took off 0; real distances below it (by dot product, or by an
-/// index's estimate) stay.
+/// Replaces a distance that only rounding has made negative by 0. Distances further below 0 (dot products, or an
+/// index's estimates) stay.
 fn at_least_0(distance: f32) -> f32 {
     if (-ROUNDING..=0.0).contains(&distance) { 0.0 } else { distance }
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rounding_is_taken_off() {
+    fn only_rounding_errors_are_removed() {
         let shown = [-1.19e-7, -0.0, 1e-7, -0.5, f32::MIN_POSITIVE].map(at_least_0);
         assert_eq!(shown, [0.0, 0.0, 1e-7, -0.5, f32::MIN_POSITIVE]);
         assert!(shown[1].is_sign_positive());

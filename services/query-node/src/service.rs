@@ -1,4 +1,4 @@
-//! The gRPC service: each rpc becomes a call, which has its context and ends with its answer.
+//! The gRPC service. Each rpc becomes a [`Call`], which has a context and ends with an answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::status::status;
 use crate::take::Take;
 use crate::warm::Warm;
 
-/// Messages of a stream that wait for the connection: the next one is made meanwhile.
+/// Maximum number of a stream's messages that wait for the connection while the next one is made.
 const MESSAGES_AHEAD_MAX: usize = 2;
 
 /// `bireme.query.v1.QueryService`.
@@ -112,14 +112,14 @@ impl QueryService for Service {
             let sent = tokio::select! {
                 biased;
                 sent = take.send(&state, &messages, &mut call, each) => sent,
-                // Reads that nobody waits for are cancelled; the call ends unanswered.
+                // The caller is gone: dropping `take` cancels its reads, and the call ends as abandoned.
                 () = messages.closed() => return,
             };
             if let Err(fault) = call.end(sent) {
                 let _ = messages.send(Err(fault)).await;
             }
         });
-        // What is wrong with the first rows is the answer's status.
+        // An error of the first rows becomes the rpc's status.
         match responses.recv().await {
             Some(Ok(first)) => {
                 let first = stream::iter([Ok(first)]);
@@ -162,7 +162,7 @@ impl QueryService for Service {
         let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
-                // What went wrong is in the progress.
+                // The run has sent its errors as progress.
                 () = warm.run(&progress, context) => drop(call.end(Ok(()))),
                 // Dropping the run cancels it on the I/O nodes.
                 () = progress.closed() => {}
@@ -189,8 +189,8 @@ impl QueryService for Service {
     }
 }
 
-/// The context of a stream, of which each piece of its work has its own: the caller's deadline is for the whole
-/// stream; without one, each piece has the default for itself.
+/// The context of a stream, from which each request or fetch of the stream gets its own. If the caller has set a
+/// deadline, it applies to the whole stream; otherwise each piece gets the default timeout.
 #[derive(Clone, Copy)]
 struct StreamContext {
     base: RequestContext,

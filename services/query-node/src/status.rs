@@ -1,4 +1,4 @@
-//! Status: this node, and the I/O nodes behind it.
+//! Status: describes this node and its I/O nodes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::state::ShardState;
 /// How long an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// This node and the I/O nodes behind it; those that don't answer are listed with why.
+/// Describes this node and its I/O nodes. A node that does not answer is listed with the reason.
 pub async fn status(state: &ShardState) -> StatusResponse {
     let routes = state.tier.routes();
     let io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;

@@ -1,4 +1,4 @@
-//! Take: rows by address, as one Arrow IPC stream in messages of bounded size.
+//! Take: returns rows by address, as one Arrow IPC stream in messages of bounded size.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use crate::stages::{fetch_rows, finish, present, validate_take};
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
-/// Bytes of rows in a message, at most.
+/// Maximum size of a message's rows, in bytes.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
 
-/// Rows of the first fetch where they may be of any size; what they have tells how many to fetch next.
+/// Number of rows in the first fetch if rows have no fixed size. Their size determines the next fetch.
 const ROWS_FIRST: usize = 256;
 
-/// Rows of one fetch, at most.
+/// Maximum number of rows in one fetch.
 const ROWS_MAX: usize = 16_384;
 
-/// Where the messages go. A full one makes the work wait for its reader.
+/// The channel of messages to the caller. If it is full, the Take waits for the caller to read.
 pub type Messages = mpsc::Sender<std::result::Result<TakeResponse, Fault>>;
 
-/// A Take that was checked, as far as it has come.
+/// A validated Take request, and its progress.
 pub struct Take {
     open: Arc<OpenTable>,
     addrs: Vec<RowAddr>,
@@ -40,14 +40,14 @@ pub struct Take {
     skip: bool,
     priority: i32,
     writer: IpcWriter,
-    /// The first row that wasn't fetched yet, and how many to fetch next.
+    /// Index in `addrs` of the first row that has not been fetched.
     from: usize,
+    /// Number of rows in the next fetch.
     rows_next: usize,
 }
 
 impl Take {
-    /// Checks a request. Rows that are missing, if that is an error, are found out before anything
-    /// is sent.
+    /// Validates a request. If missing rows are an error, they are detected before anything is sent.
     pub async fn new(state: &ShardState, request: TakeRequest, call: &mut Call) -> Result<Self> {
         call.context = call.context.with_priority(request.priority)?;
         let context = call.context;
@@ -76,13 +76,13 @@ impl Take {
         Ok(Self { open, addrs, projection, skip, priority, writer, from, rows_next })
     }
 
-    /// Whether one fetch brings all of its rows that are left.
+    /// Returns whether one fetch covers all remaining rows.
     pub fn is_one_fetch(&self) -> bool {
         self.addrs.len() - self.from <= self.rows_next
     }
 
-    /// Fetches and sends all rows. `context_of` gives each fetch its deadline. Ends early when the
-    /// reader has gone.
+    /// Fetches and sends all rows. `context_of` makes each fetch's context from the call's. Returns early if the
+    /// caller is gone.
     pub async fn send(
         mut self,
         state: &ShardState,
@@ -105,7 +105,7 @@ impl Take {
         }
     }
 
-    /// The messages of the next fetch; the last ones end the stream too.
+    /// Fetches the next rows and returns their messages. The last messages also contain the end of the stream.
     pub async fn next(
         &mut self,
         state: &ShardState,
@@ -156,12 +156,12 @@ impl Take {
     }
 }
 
-/// How many rows a message has whose columns take so many bytes each, beside their addresses.
+/// Returns the number of rows in a message if their columns take `row_bytes` each; each also has an address.
 fn rows_of_fixed_width(row_bytes: usize) -> usize {
     rows_of_message(row_bytes.saturating_add(size_of::<u64>()))
 }
 
-/// How many rows of so many bytes a message has.
+/// Returns the number of rows of `row_bytes` each in a message.
 fn rows_of_message(row_bytes: usize) -> usize {
     (MESSAGE_ROWS_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
 }
