@@ -1,5 +1,4 @@
-//! Assemble: rows from several nodes become one batch in the request's order, of the table's types.
-//! Pure.
+//! Assemble: joins rows from several nodes to one batch in the request's order, with the table's types. Pure.
 
 use std::sync::Arc;
 
@@ -10,17 +9,17 @@ use arrow_select::interleave::interleave_record_batch;
 use crate::error::Result;
 use crate::tables::{Measure, Projection};
 
-/// The rows of one share.
+/// The rows fetched for one node's slice of a request.
 pub struct SliceRows {
-    /// Where the share's rows stand in the request.
+    /// Positions of the slice's rows in the request.
     pub places: Vec<u32>,
-    /// Those that there are, in the order of `places`.
+    /// The rows that were found, in the order of `places`.
     pub rows: RecordBatch,
-    /// Positions in `places` of those that there are not, ascending.
+    /// Positions in `places` of the rows that are missing, ascending.
     pub missing: Vec<u32>,
 }
 
-/// One batch out of `slices`, which cover `0..rows`; and the places of rows that there are not.
+/// Joins `slices`, whose places cover `0..rows`, to one batch. Also returns the places of missing rows.
 pub fn assemble(
     slices: &[SliceRows],
     rows: usize,
@@ -31,7 +30,7 @@ pub fn assemble(
     {
         return Ok((with_schema(batch, wire_schema)?, Vec::new()));
     }
-    // For each place its slice and row there; None where the row is missing.
+    // For each place, the index of its slice and of its row in that slice; `None` if the row is missing.
     let mut sources = vec![None; rows];
     for (at, slice) in slices.iter().enumerate() {
         let mut missing = slice.missing.iter().peekable();
@@ -57,14 +56,15 @@ pub fn assemble(
     Ok((batch, missing))
 }
 
-/// The places of those that there are, of so many rows asked for; `missing` are the places of the others, ascending.
-pub fn present(asked: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
+/// Returns the places of the rows that were found, out of `rows` requested ones. `missing` has the places of the
+/// others, ascending.
+pub fn present(rows: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
     let mut missing = missing.iter().peekable();
-    (0..asked).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
+    (0..rows).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
 }
 
-/// Rows as they travelled become those of an answer: in the table's own types, with a last column of
-/// their addresses, and one of their distances or scores where `measure` has any.
+/// Converts rows from wire types to the table's types, and appends a column with their addresses and, if `measure` has
+/// one, a column with their distances or scores.
 pub fn finish(
     rows: &RecordBatch,
     projection: &Projection,
@@ -84,7 +84,7 @@ pub fn finish(
     with_columns(&form.schema, columns, rows.num_rows())
 }
 
-/// Nodes may know other metadata of the schema; the types must be the same.
+/// Replaces the schema of `batch`. Its types must be the same, but nodes may have other metadata.
 fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     with_columns(schema, batch.columns().to_vec(), batch.num_rows())
 }
@@ -118,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_several_nodes_come_in_the_requests_order() {
+    fn rows_of_several_nodes_are_in_the_requests_order() {
         let slices = [slice(&[0, 2, 5], &[10, 15], &[1]), slice(&[1, 3, 4], &[11, 13, 14], &[])];
         let (batch, missing) = assemble(&slices, 6, &schema()).unwrap();
         assert_eq!((values(&batch), missing), (vec![10, 11, 13, 14, 15], vec![2]));
     }
 
     #[test]
-    fn those_that_there_are_are_those_that_are_not_missing() {
+    fn present_rows_are_those_that_are_not_missing() {
         let found = |missing: &[u32]| present(4, missing).collect::<Vec<_>>();
         assert_eq!(found(&[]), [0, 1, 2, 3]);
         assert_eq!(found(&[0, 2]), [1, 3]);
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_an_empty_batch() {
+    fn if_all_rows_are_missing_the_batch_is_empty() {
         let (batch, missing) = assemble(&[slice(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
         assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
     }
 
     #[test]
-    fn dictionaries_are_made_again_and_addresses_and_distances_are_last() {
+    fn dictionaries_are_restored_and_addresses_and_distances_are_last() {
         let dictionary = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
         let wire = Arc::new(Schema::new(vec![Field::new("d", DataType::Utf8, true)]));
         let table = Arc::new(Schema::new(vec![Field::new("d", dictionary, true)]));

@@ -1,4 +1,4 @@
-//! Lookup: keys to row addresses, and a row to its vector.
+//! Lookup: finds the row addresses of keys, and the vector of a row.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
-/// For each key the address of its row, if it has one.
+/// Returns the address of each key's row, if it has one.
 ///
-/// Begun on this core where the index of the table's own key is open and answers without a plan: with its pages in
-/// memory a few keys take less than handing them over does, and whether they are there shows as soon as one has to be
-/// read. Keys of other columns may have any number of rows each, and one of many keeps whom it is looked up by for
-/// long.
+/// If the index of the table's own key is open and needs no plan, the look-up begins on this core: with the index's
+/// pages in memory, looking up a few keys takes less time than handing them to the background, and the first page that
+/// has to be read moves the look-up there. A key of another column may have any number of rows, and one with many would
+/// occupy the core for long.
 pub async fn look_up(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -37,10 +37,10 @@ pub async fn look_up(
     admission.run_in_background("lookup", context, lookup).await
 }
 
-/// The address of the row with `key`.
+/// Returns the address of the row with `key`.
 ///
 /// # Errors
-/// [`QueryError::KeyAbsent`].
+/// [`QueryError::KeyAbsent`] if there is none.
 pub async fn row_like(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -56,10 +56,10 @@ pub async fn row_like(
     })
 }
 
-/// The vector of the row at `addr`, and what it cost.
+/// Returns the vector of the row at `addr`, and the cost of fetching it.
 ///
 /// # Errors
-/// [`QueryError::BadVector`] for a row without one.
+/// [`QueryError::BadVector`] if the row has no finite vector.
 pub async fn vector_of(
     state: &ShardState,
     open: &Arc<OpenTable>,

@@ -1,15 +1,15 @@
-//! Plan: which rows are asked of which I/O node. Pure.
+//! Plan: divides a request's rows among the I/O nodes that own them. Pure.
 
 use address::RowAddr;
 
-/// What is asked of one I/O node, or of the table.
+/// One node's slice of a request: the rows that are read from one I/O node, or from the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSlice {
-    /// The node: its place among the I/O tier's clients; `None` for the table.
+    /// The I/O node's index in the routes; `None` for the table.
     pub owner: Option<usize>,
-    /// Where its rows stand in the request, ascending.
+    /// Positions of the slice's rows in the request, ascending.
     pub places: Vec<u32>,
-    /// Their addresses.
+    /// The rows' addresses.
     pub addrs: Vec<RowAddr>,
 }
 
@@ -19,7 +19,7 @@ impl NodeSlice {
     }
 }
 
-/// All of `addrs` to `owner`.
+/// Assigns all of `addrs` to `owner`.
 pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<NodeSlice> {
     if addrs.is_empty() {
         return Vec::new();
@@ -27,8 +27,8 @@ pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<NodeSlice> {
     vec![NodeSlice { owner, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
 }
 
-/// Deals `addrs` to their owners among `nodes`, and those of nodes that are not to be asked, all together, to the
-/// table; `may_ask` is called once a node that owns any. The order within a slice is that of the request.
+/// Divides `addrs` among their owners, out of `nodes` nodes. The rows of nodes that may not be asked form one slice
+/// for the table. `may_ask` is called once for each node that owns rows. Within a slice, rows keep the request's order.
 pub fn plan(
     addrs: &[RowAddr],
     nodes: usize,
@@ -40,7 +40,7 @@ pub fn plan(
     owners.iter().for_each(|&owner| rows[owner] += 1);
     let is_asked: Vec<bool> = (0..nodes).map(|node| rows[node] > 0 && may_ask(node)).collect();
     let of_table = (0..nodes).filter(|&node| !is_asked[node]).map(|node| rows[node]).sum();
-    // The table's place is after all nodes'.
+    // Index of each node's slice; the last entry is the table's.
     let mut at = vec![None; nodes + 1];
     let mut slices: Vec<NodeSlice> = Vec::new();
     for ((place, &addr), &owner) in (0..).zip(addrs).zip(&owners) {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_goes_to_the_table_together() {
+    fn rows_of_nodes_that_may_not_be_asked_form_one_slice() {
         let asked = RefCell::new(Vec::new());
         let may_ask = |node| {
             asked.borrow_mut().push(node);

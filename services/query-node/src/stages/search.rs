@@ -1,4 +1,4 @@
-//! Search: the indexes alone, giving row addresses and approximate distances or scores.
+//! Search: searches indexes, which return row addresses with approximate distances or scores.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
 
-/// What the index found, best first.
+/// The rows that an index found, best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hits {
-    /// Addresses with distances or scores (0 when there are none).
+    /// Addresses with distances or scores (0 if there are none).
     pub rows: Vec<(RowAddr, f32)>,
-    /// What the numbers are.
+    /// The meaning of the numbers in `rows`.
     pub measure: Measure,
-    /// How to score the rows exactly; `None` if that was not asked for, the numbers are exact
-    /// already, or can't be had.
+    /// The metric by which to score the rows exactly; `None` if that was not requested, is not possible, or the
+    /// distances are exact already.
     pub refine: Option<Metric>,
-    /// Whether a vector was compared with every row that passes the filter, for want of an index.
+    /// Whether a vector was compared with every row that passes the filter, because there is no index.
     pub exhaustive: bool,
 }
 
@@ -35,7 +35,7 @@ impl Hits {
         Self { rows, measure, refine: None, exhaustive: false }
     }
 
-    /// What was found and how, for `explain`.
+    /// Describes the result for `explain`.
     pub fn detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
         match (self.exhaustive, &question.filter) {
@@ -48,7 +48,7 @@ impl Hits {
     }
 }
 
-/// Searches; `Like` has become `Vector` before.
+/// Runs a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
 pub async fn search(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -78,13 +78,13 @@ pub async fn search(
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
         }
-        // Nothing is like a row whose vector was not looked up.
+        // The caller has already replaced it.
         By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance)),
     }
 }
 
-/// On this core where the index's partitions are open and can be searched without a plan: Lance compares
-/// vectors on threads of its own.
+/// Searches on this core if the index's partitions are open and need no plan, because Lance compares vectors on its own
+/// threads; otherwise in the background.
 async fn by_vector(
     state: &ShardState,
     open: Arc<OpenTable>,
@@ -124,7 +124,7 @@ async fn by_vector(
     Ok(Hits { rows, measure: Measure::Distance, refine, exhaustive })
 }
 
-/// The first search of an index, and all that need a plan.
+/// Opens the index's partitions and searches them, or runs a planned search if it needs a plan.
 async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
@@ -136,8 +136,8 @@ async fn open_and_search(
     })
 }
 
-/// The kind of a column's index, and if hits are to be refined the metric to score rows by, where the index only knows
-/// about: without one, rows are compared one by one, and their distances are exact.
+/// Returns the kind of a column's index and, if hits are to be refined, the metric by which to score them exactly.
+/// Without an index rows are compared one by one, and distances are exact already.
 async fn index_of(
     open: &OpenTable,
     column: &str,
@@ -163,7 +163,7 @@ async fn index_of(
     Ok((kind, metric))
 }
 
-/// A vector a row, not a list of them.
+/// Returns whether a column has one vector per row, rather than a list of them.
 fn is_single(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, _))
 }
