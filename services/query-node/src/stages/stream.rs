@@ -1,8 +1,8 @@
-//! Stream: rows from the I/O nodes that own them, all at the same time.
+//! Stream: fetches rows from the I/O nodes that own them, concurrently.
 //!
-//! What an I/O node can't answer, or isn't to be asked now, is answered from the table within the same
-//! deadline: correct is more important than fast. An I/O node that says it has too much to do is not
-//! helped by that, and the caller is told.
+//! If an I/O node cannot answer, or should not be asked now, the table answers within the same deadline: correct is
+//! more important than fast. An overloaded I/O node is the exception: reading the table would not help it, so the
+//! caller gets the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,24 +31,24 @@ use crate::state::ShardState;
 use crate::tables::{OpenTable, Projection};
 use crate::trace::{NodeCall, StageWork, TableRead};
 
-/// What a stage cost the I/O tier.
+/// The cost of a stage in the I/O tier.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    /// I/O nodes asked.
+    /// Number of I/O nodes that answered.
     pub nodes: usize,
-    /// Their counts together; times are not added.
+    /// The sums of their counts. Times are not added.
     pub times: StageTimes,
-    /// Rows that this node read from the table, because an I/O node could not answer.
+    /// Number of rows that this node read from the table, because an I/O node could not answer.
     pub fallback_rows: usize,
-    /// The I/O node that took longest, and where its time went.
+    /// The slowest I/O node, and the times of its stages.
     pub slowest: Option<(Arc<str>, StageTimes)>,
     slowest_took: Duration,
-    /// What was asked of whom, for the request's trace; nothing where spans go nowhere.
+    /// The calls and reads, for the request's trace. Empty if spans are not exported.
     pub work: StageWork,
 }
 
 impl Cost {
-    /// In words.
+    /// Describes the cost for `explain`.
     pub fn detail(&self, rows: usize) -> String {
         let StageTimes { drive_reads, drive_bytes, ram_hits, table_rows, .. } = self.times;
         let mut detail = format!(
@@ -69,7 +69,7 @@ impl Cost {
         detail
     }
 
-    /// Says in the request's trace that its rows were planned since `began`, to be asked for in so many `slices`.
+    /// Records for the trace that planning began at `began` and has ended now, with `slices` slices.
     fn planned(&mut self, state: &ShardState, began: std::time::Instant, slices: usize) {
         if state.shared.tracer.is_on() {
             self.work.planned = Some((began, std::time::Instant::now()));
@@ -77,7 +77,7 @@ impl Cost {
         }
     }
 
-    /// Adds what one slice cost: an I/O node's time, or nothing but rows from the table.
+    /// Adds the cost of one slice: an I/O node's times and counts, or rows from the table.
     fn account(&mut self, routes: &Routes, slice: &NodeSlice, source: SliceSource) {
         self.work.calls.extend(source.call);
         self.work.reads.extend(source.table);
@@ -99,19 +99,19 @@ impl Cost {
     }
 }
 
-/// Rows, as they travel.
+/// Fetched rows, with wire types.
 #[derive(Debug)]
 pub struct Fetched {
-    /// Those that there are, in the request's order, of the wire's types.
+    /// The rows that were found, in the request's order.
     pub rows: RecordBatch,
-    /// Places of those that there are not, ascending.
+    /// Positions in the request of missing rows, ascending.
     pub missing: Vec<u32>,
-    /// What they cost.
+    /// The cost of fetching them.
     pub cost: Cost,
 }
 
 impl Fetched {
-    /// Rows of which nothing is wanted but that they are there.
+    /// Returns `rows` rows without columns, none of them missing.
     pub fn of_no_columns(rows: usize) -> Result<Self> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = Arc::new(Schema::empty());
@@ -120,8 +120,8 @@ impl Fetched {
     }
 }
 
-/// Who is asked for what. Rows of nodes that aren't to be asked now are one slice, so that they are one read of the
-/// table.
+/// Divides a request's rows into slices. Rows of nodes that should not be asked now form one slice, so that they cost
+/// one read of the table.
 fn slices(
     state: &ShardState,
     routes: &Routes,
@@ -149,7 +149,7 @@ fn slices(
     slices
 }
 
-/// The rows at `addrs`.
+/// Fetches the rows at `addrs`.
 pub async fn fetch_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -166,7 +166,7 @@ pub async fn fetch_rows(
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
     let slices = match columns.as_slice() {
-        // Only whether the rows are there.
+        // Without columns it only matters which rows exist, and the table knows that.
         [] => all_to_one(addrs, None),
         _ => slices(state, routes, open, addrs, context),
     };
@@ -185,20 +185,20 @@ pub async fn fetch_rows(
     Ok(Fetched { rows, missing, cost })
 }
 
-/// How rows are scored.
+/// The parameters of scoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Scoring<'a> {
     /// The vector column.
     pub column: &'a str,
     /// The query vector.
     pub query: &'a [f32],
-    /// How distance is measured.
+    /// The distance metric.
     pub metric: Metric,
-    /// How many of the nearest rows are wanted.
+    /// Number of nearest rows wanted.
     pub k: usize,
 }
 
-/// Exact distances of the rows at `addrs`: of each I/O node at least the `k` nearest.
+/// Returns exact distances of rows at `addrs`: at least the `k` nearest rows of each I/O node.
 pub async fn score_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -229,6 +229,7 @@ pub async fn score_rows(
     Ok((all, cost))
 }
 
+/// Scores fetched rows on this node.
 fn score_here(
     addrs: &[RowAddr],
     missing: &[u32],
@@ -241,17 +242,18 @@ fn score_here(
     Ok(pairs.filter_map(|(addr, distance)| Some((addr, distance?))).collect())
 }
 
-/// Who answered.
+/// The source of a slice's rows: an I/O node or the table.
 #[derive(Default)]
 struct SliceSource {
-    /// How long an I/O node took, and what for; `None` if the table answered.
+    /// The I/O node's duration and stage times; `None` if the table answered.
     node: Option<(Duration, StageTimes)>,
-    /// The same for the request's trace, whatever came of it.
+    /// The call of the I/O node, answered or failed, for the request's trace.
     call: Option<NodeCall>,
+    /// The read of the table, for the request's trace.
     table: Option<TableRead>,
 }
 
-/// The rows of one slice.
+/// One slice with its rows and their source.
 struct SliceAnswer {
     slice: NodeSlice,
     source: SliceSource,
@@ -259,10 +261,10 @@ struct SliceAnswer {
     missing: Vec<u32>,
 }
 
-/// What is asked of one I/O node, or of the table.
+/// The fetch of one slice, from its I/O node or from the table.
 struct SliceFetch<'a> {
     state: &'a ShardState,
-    /// The same for the whole of a stage, whatever list comes meanwhile.
+    /// The routes of the whole stage, even if the list of I/O nodes changes in the meantime.
     routes: &'a Routes,
     open: &'a Arc<OpenTable>,
     columns: &'a [String],
@@ -273,6 +275,7 @@ struct SliceFetch<'a> {
 }
 
 impl SliceFetch<'_> {
+    /// Fetches the slice's rows.
     async fn rows(mut self) -> Result<SliceAnswer> {
         let (rows, missing) = match self.ask_node().await? {
             Some(reply) => {
@@ -284,7 +287,7 @@ impl SliceFetch<'_> {
         Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
     }
 
-    /// The distances of the rows: the k nearest if the node scores them, or of all of them.
+    /// Returns distances: of the `k` nearest rows if the I/O node scores them, else of all rows.
     async fn distances(
         mut self,
         query: &Query,
@@ -303,7 +306,7 @@ impl SliceFetch<'_> {
         Ok((self.slice, self.source, scored))
     }
 
-    /// The node's answer; `None` if the table is to answer instead.
+    /// Returns the I/O node's reply, or `None` if the table should answer instead.
     async fn ask_node(&mut self) -> Result<Option<Reply>> {
         self.context.check("fetch")?;
         let Some(owner) = self.slice.owner else { return Ok(None) };
@@ -311,7 +314,7 @@ impl SliceFetch<'_> {
         let endpoint = node.client.endpoint();
         let began = Instant::now();
         let is_traced = self.state.shared.tracer.is_on();
-        // A span that nobody tells of has nothing within it.
+        // The call gets its own span only if spans are exported.
         let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
         let answer = self.ask(node, span).await;
         let took = began.elapsed();
@@ -346,7 +349,7 @@ impl SliceFetch<'_> {
                 self.context.check("fetch")?;
                 let trace = self.context.trace_id();
                 match fault.reason {
-                    // The client has said so when it lost the node.
+                    // The client has already logged the loss of the node.
                     Reason::NodeUnavailable => {
                         debug!(node = %endpoint, trace_id = trace, "the table answers: {fault}");
                     }
@@ -358,6 +361,7 @@ impl SliceFetch<'_> {
         }
     }
 
+    /// Sends the slice to the I/O node.
     async fn ask(
         &self,
         node: &Node,
@@ -372,6 +376,7 @@ impl SliceFetch<'_> {
         client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
     }
 
+    /// Reads the slice from the table.
     async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
         let began = std::time::Instant::now();
         let (open, addrs) = (Arc::clone(self.open), self.slice.addrs.clone());
@@ -387,22 +392,22 @@ impl SliceFetch<'_> {
     }
 }
 
-/// A deadline shorter than this says more of the caller than of the node that didn't keep to it.
+/// A missed deadline counts as the node's failure only if the node had at least this long.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Whether a failure after so long counts towards the ejection of the node that it is of.
+/// Returns whether a failure, which took `took`, counts towards the node's ejection.
 fn blames_node(fault: &Fault, took: Duration) -> bool {
     match fault.reason {
-        // One that says so itself was waiting for the table's store.
+        // A node that reports a passed deadline itself was waiting for the table's store.
         Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
-        // Its client knows, and needs no time to find out.
+        // The client refuses requests to an unconnected node at once, so an ejection would gain nothing.
         Reason::NodeUnavailable
-        // It does what it can.
+        // The node is healthy, but cannot do what is asked.
         | Reason::Overloaded
         | Reason::TooLarge
         | Reason::Cancelled
-        // It is the table, the store, or the request.
+        // The table, the store or the request is at fault.
         | Reason::StoreUnreachable
         | Reason::StoreRefused
         | Reason::TableDamaged
@@ -420,12 +425,12 @@ fn blames_node(fault: &Fault, took: Duration) -> bool {
     }
 }
 
-/// Whether the node itself said so.
+/// Returns whether the node itself sent the fault.
 fn has_answered(fault: &Fault) -> bool {
     fault.reason != Reason::NodeUnavailable && !fault.metadata.contains_key(UNANSWERED)
 }
 
-/// Whether the table is read instead when an I/O node fails for this reason.
+/// Returns whether the table is read instead when an I/O node fails for this reason.
 fn table_may_answer(reason: Reason) -> bool {
     match reason {
         // More work would not help, or the answer would be the same.
