@@ -1,21 +1,21 @@
-//! On what context a batch is fetched.
+//! The context of a fetch.
 
 use tokio::time::Instant;
 use wire::ParentSpan;
 use wire::fetch::Priority;
 
-/// Until when, before whom, and for which trace.
+/// The deadline, priority and trace of a fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchContext {
-    /// After this the answer is of no use.
+    /// The moment after which the answer is of no use.
     pub deadline: Instant,
-    /// Which of the rows that wait on the I/O node go first.
+    /// The priority of the rows among those that wait on the I/O node.
     pub priority: Priority,
-    /// The caller's span, for the I/O node's to be within; `None` where nothing is traced.
+    /// The caller's span, parent of the I/O node's spans; `None` if the fetch is not traced.
     pub span: Option<ParentSpan>,
 }
 
-/// Somebody waits for it.
+/// Creates an interactive context without a span.
 impl From<Instant> for FetchContext {
     fn from(deadline: Instant) -> Self {
         Self { deadline, priority: Priority::Interactive, span: None }
