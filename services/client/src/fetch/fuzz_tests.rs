@@ -1,5 +1,5 @@
-//! What an I/O node says, damaged or made up, told to a stream's ledger and decoded as callers do it. Messages, record
-//! batches, schemas and trailers by themselves are tried in `wire`.
+//! Passes damaged and random messages of an I/O node to a stream's ledger, and decodes the replies as callers do.
+//! `wire` has fuzz tests of messages, record batches, schemas and trailers by themselves.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn batch(rows: usize) -> RecordBatch {
     RecordBatch::try_from_iter([("x", numbers)]).unwrap()
 }
 
-/// A right answer to a batch, as far as that goes.
+/// Returns a mostly valid reply to a batch.
 fn reply(rng: &mut StdRng, id: u64, rows: usize) -> WireReply {
     let missing: Vec<u32> = (0..rows as u32).filter(|_| rng.random_bool(0.2)).collect();
     let outcome = match rng.random_range(0..3) {
@@ -118,7 +118,7 @@ fn fuzz_what_an_io_node_says() {
         broken += u64::from(fault.is_some());
         ledger
             .fail(&fault.unwrap_or_else(|| Fault::new(wire::Reason::NodeUnavailable, "it ended")));
-        // Each is answered once; and what came for several is joined.
+        // Each batch is answered once. The replies are then joined.
         let mut parts = Vec::new();
         for (_, rows, mut answered) in asked {
             let answer = answered.try_recv().expect("each batch is answered");
@@ -127,7 +127,7 @@ fn fuzz_what_an_io_node_says() {
                     right += 1;
                     parts.push((0..rows, reply));
                 }
-                // In the node's words, or as damaged.
+                // The node's fault, or a damaged reply.
                 Err(_) => refused += 1,
             }
         }

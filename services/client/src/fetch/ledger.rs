@@ -1,6 +1,6 @@
-//! The books of one connected stream: what waits, what is outstanding, what may be sent next.
+//! The books of one connected stream: the batches that wait and are outstanding, and the next message to send.
 //!
-//! Pure: no I/O and no clock. The stream's task tells it what came in, and asks it what goes out.
+//! Pure: no I/O and no clock. The stream's task passes incoming messages to the ledger and gets outgoing ones from it.
 //!
 //! ```text
 //! admit ─► parked with its projection, until that is open ─► ready, in order, until there is credit
@@ -25,7 +25,7 @@ use super::job::{Command, Job, RawReply};
 use super::projection::ProjectionKey;
 use super::reply::TripTimeline;
 
-/// In the metadata of a fault: the node itself has not said anything.
+/// Metadata key of a fault that the client made because the node had not answered.
 pub const UNANSWERED: &str = "unanswered";
 
 /// A job whose projection is open.
@@ -46,15 +46,15 @@ struct Outstanding {
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
 }
 
-/// When there was no credit for the first batch that is ready.
+/// The time during which there was no credit for the first ready batch.
 #[derive(Clone, Copy)]
 struct CreditShortage {
     since: Instant,
-    /// `None` while there is none. Then it may wait for the connection.
+    /// `None` while the shortage lasts. Afterwards the batch may still wait for the connection.
     until: Option<Instant>,
 }
 
-/// Batches that waited for credit, and for how long together.
+/// The number of batches that waited for credit, and their total waiting time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CreditWaits {
     pub batches: u64,
@@ -65,7 +65,7 @@ pub(super) struct Ledger {
     batch_rows_max: usize,
     credits: Credits,
     handles: Handles,
-    /// Opens, closes and cancels, in order; they go before batches.
+    /// Opens, closes and cancels, in order. They are sent before batches.
     control: VecDeque<Kind>,
     ready: VecDeque<Ready>,
     shortage: Option<CreditShortage>,
@@ -89,17 +89,17 @@ impl Ledger {
         }
     }
 
-    /// Rows that are sent and not yet replied to.
+    /// Returns the number of rows sent and not yet replied to.
     pub fn outstanding_rows(&self) -> usize {
         self.credits.used_rows()
     }
 
-    /// Messages that the node answered with.
+    /// Returns the number of answers from the node: opened projections and replies.
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Takes a caller's request.
+    /// Admits a caller's command.
     pub fn admit(&mut self, command: Command) {
         match command {
             Command::Fetch(job) if job.answer.is_closed() => {}
@@ -117,7 +117,7 @@ impl Ledger {
 
     fn admit_job(&mut self, job: Job) {
         if job.row_addrs.len() > self.batch_rows_max {
-            // It was split by what a connection before this one allowed.
+            // The fetch was split by the limit of an earlier connection.
             let message = "the I/O node came back and takes smaller batches now; try again";
             return drop(job.answer.send(Err(Fault::new(Reason::NodeUnavailable, message))));
         }
@@ -157,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// The caller of batch `id` has gone.
+    /// Cancels batch `id`, whose caller is gone.
     pub fn cancel(&mut self, id: u64) {
         if let Some(batch) = self.outstanding.get_mut(&id) {
             batch.answer = None;
@@ -176,7 +176,7 @@ impl Ledger {
         }
     }
 
-    /// Whether there is a message to send.
+    /// Returns whether there is a message to send.
     pub fn has_message(&self) -> bool {
         !self.control.is_empty() || self.ready.front().is_some_and(|it| self.has_credit(it))
     }
@@ -185,7 +185,7 @@ impl Ledger {
         self.credits.fits(ready.job.row_addrs.len())
     }
 
-    /// Sees whether what is ready lacks credit; only then it matters what time it is.
+    /// Records the begin or end of a credit shortage of the first ready batch. `now` is called only then.
     pub fn check_credit(&mut self, now: impl FnOnce() -> Instant) {
         match self.ready.front() {
             None => self.shortage = None,
@@ -201,12 +201,12 @@ impl Ledger {
         }
     }
 
-    /// The waits for credit that have ended since this was asked last.
+    /// Takes the waits for credit that have ended since the last call.
     pub fn take_waits(&mut self) -> CreditWaits {
         std::mem::take(&mut self.waits)
     }
 
-    /// Ends the wait for credit of a batch that was handed over at `asked`; from when until when it waited.
+    /// Ends the wait for credit of a batch that was handed over at `asked`. Returns its begin and end.
     fn end_wait(
         &mut self,
         shortage: Option<CreditShortage>,
@@ -215,15 +215,15 @@ impl Ledger {
     ) -> Option<(Instant, Instant)> {
         let shortage = shortage?;
         let (since, until) = (shortage.since.max(asked), shortage.until.unwrap_or(now));
-        // One that came when there was credit again has waited for the connection alone.
+        // A batch that arrived after the shortage has waited only for the connection.
         let waited = until.checked_duration_since(since)?;
         self.waits.batches += 1;
         self.waits.time += waited;
         Some((since, until))
     }
 
-    /// The next message: control first, then as many batches as there is credit and room for, in order.
-    /// A batch that doesn't fit keeps those behind it waiting, or large ones would starve.
+    /// Returns the next message: control messages first, then as many batches, in order, as there is credit and room
+    /// for. A batch for which there is no credit blocks those behind it, or large batches would starve.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
@@ -264,7 +264,7 @@ impl Ledger {
         (!batches.is_empty()).then_some(Kind::Batches(Batches { batches }))
     }
 
-    /// The node opened a projection, or could not. An `Err` is a broken protocol.
+    /// Handles the node's answer to an open. An `Err` means that the node broke the protocol.
     pub fn on_opened(&mut self, opened: Opened) -> Result<(), Fault> {
         self.answered += 1;
         let handle = opened.handle;
@@ -295,7 +295,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The node answered a batch. An `Err` is a broken protocol.
+    /// Handles the node's reply to a batch. An `Err` means that the node broke the protocol.
     pub fn on_reply(&mut self, reply: Reply, now: Instant) -> Result<(), Fault> {
         let Some(batch) = self.outstanding.remove(&reply.id) else {
             return Err(broken(format!("batch {} was answered without being asked", reply.id)));
@@ -311,13 +311,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether the node has batches to answer.
+    /// Returns whether a caller still waits for a reply of the node.
     pub fn has_outstanding(&self) -> bool {
         let waits = |batch: &Outstanding| batch.answer.as_ref().is_some_and(|it| !it.is_closed());
         self.outstanding.values().any(waits)
     }
 
-    /// Takes back what was not sent, in order: opens first, as batches that wait for their projection come with it.
+    /// Takes the commands that were not sent, in order: first those that wait for a projection to be opened, then the
+    /// ready batches.
     pub fn take_unsent(&mut self) -> Vec<Command> {
         let mut unsent = Vec::new();
         for entry in self.handles.entries_mut() {
@@ -334,9 +335,9 @@ impl Ledger {
         unsent
     }
 
-    /// The stream broke: everything that waits or is outstanding fails with `fault`.
+    /// Fails all waiting and outstanding requests with `fault`, after the stream broke.
     pub fn fail(mut self, fault: &Fault) {
-        // In the order in which they were asked for: that of a map is another each time.
+        // In the order of the requests, because the map's order differs from run to run.
         let mut outstanding: Vec<_> = self.outstanding.into_iter().collect();
         outstanding.sort_unstable_by_key(|(id, _)| *id);
         for (_, batch) in outstanding {
@@ -356,7 +357,7 @@ impl Ledger {
     }
 }
 
-/// The most rows in one batch of this stream: no batch may need more than all of its credit.
+/// Returns the maximum number of rows in one batch of this stream. No batch may need more than the whole credit.
 pub(super) fn batch_rows_max(welcome: &Welcome) -> usize {
     welcome.batch_rows_max.min(welcome.credit_rows) as usize
 }

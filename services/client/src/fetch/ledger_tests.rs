@@ -1,4 +1,4 @@
-//! The ledger, told what came in and asked what goes out.
+//! Tests of the ledger: which messages it sends after given events.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn reply(ledger: &mut Ledger, id: u64) {
     ledger.on_reply(Reply { id, ..Default::default() }, Instant::now()).unwrap();
 }
 
-/// Every message that may go now, as text: `open 1`, `batches 1:7 2:7`.
+/// Returns the messages that may be sent now as text: `open 1 t`, `batches 1:7 2:7` (id and rows of each batch).
 fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
     let mut all = Vec::new();
     while ledger.has_message() {
@@ -89,7 +89,7 @@ fn credit_goes_in_order_and_is_never_exceeded() {
         [60, 50, 10].iter().zip(1..).map(|(&n, id)| fetch(&mut ledger, id, "t", n, now)).collect();
     sent(&mut ledger, now);
     opened(&mut ledger, 1);
-    // The third would fit, but the second was there before it.
+    // There is credit for the third batch, but the second one is before it.
     assert_eq!(sent(&mut ledger, now), ["batches 1:60"]);
     reply(&mut ledger, 1);
     assert_eq!(sent(&mut ledger, now), ["batches 2:50 3:10"]);
@@ -110,14 +110,14 @@ fn a_cancelled_batch_is_cancelled_where_it_is() {
     ledger.cancel(2);
     ledger.cancel(3);
     assert_eq!(sent(&mut ledger, now), ["cancel 2"]);
-    // Its credit comes back with its reply, not before.
+    // Its credit is returned with its reply, not before.
     assert_eq!(ledger.outstanding_rows(), 10);
     reply(&mut ledger, 2);
     assert_eq!((ledger.outstanding_rows(), ledger.has_message()), (0, false));
 }
 
 #[test]
-fn what_is_past_its_deadline_is_not_sent() {
+fn a_batch_past_its_deadline_is_not_sent() {
     let (now, mut ledger) = (Instant::now(), ledger(10, 10, 4));
     let mut late = fetch(&mut ledger, 1, "t", 10, now - Duration::from_millis(5));
     let _b = fetch(&mut ledger, 2, "t", 10, now);
@@ -177,7 +177,7 @@ fn a_broken_stream_fails_everything_and_a_batch_too_large_is_refused() {
 }
 
 #[test]
-fn who_waits_for_credit_is_told_from_when_and_counted() {
+fn waits_for_credit_are_timed_and_counted() {
     let (start, mut ledger) = (Instant::now(), ledger(10, 10, 4));
     let at = |ms| start + Duration::from_millis(ms);
     let ask = |ledger: &mut Ledger, id, rows, ms| {
@@ -190,7 +190,7 @@ fn who_waits_for_credit_is_told_from_when_and_counted() {
     opened(&mut ledger, 1);
     ledger.check_credit(|| panic!("there is credit"));
     assert_eq!(sent(&mut ledger, at(0)), ["batches 1:10"]);
-    // Of ten rows none may be asked for until the first are there.
+    // The first batch uses the whole credit of ten rows.
     let mut b = ask(&mut ledger, 2, 6, 1);
     let mut c = ask(&mut ledger, 3, 6, 2);
     assert_eq!((sent(&mut ledger, at(3)), ledger.take_waits()), (vec![], CreditWaits::default()));
@@ -205,7 +205,7 @@ fn who_waits_for_credit_is_told_from_when_and_counted() {
     let (b, c) = (timeline(&mut b), timeline(&mut c));
     assert_eq!((b.asked, b.without_credit, b.sent), (at(1), Some((at(1), at(3))), at(3)));
     assert_eq!((c.asked, c.without_credit, c.sent), (at(2), Some((at(2), at(4))), at(4)));
-    // Now there is enough.
+    // There is credit again.
     let mut d = ask(&mut ledger, 4, 6, 4);
     assert_eq!(sent(&mut ledger, at(4)), ["batches 4:6"]);
     reply(&mut ledger, 4);
@@ -227,7 +227,7 @@ fn a_wait_for_credit_ends_when_there_is_credit_however_long_the_connection_takes
     ledger.check_credit(|| at(2));
     ledger.check_credit(|| panic!("its end is known"));
     let mut c = fetch(&mut ledger, 3, "t", 4, at(3));
-    // Only now the connection takes a message.
+    // The connection takes a message only now.
     assert_eq!(sent(&mut ledger, at(4)), ["batches 2:6 3:4"]);
     assert_eq!(ledger.take_waits(), CreditWaits { batches: 1, time: Duration::from_millis(1) });
     reply(&mut ledger, 2);

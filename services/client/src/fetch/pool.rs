@@ -1,4 +1,4 @@
-//! The client of one I/O node: picks a stream for each batch, splits, retries, joins.
+//! The client of one I/O node: splits fetches into batches, picks a stream for each batch, retries, and joins replies.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -29,10 +29,10 @@ use super::unary::Unary;
 use crate::endpoint::Endpoint;
 use crate::network::Network;
 
-/// Schemas kept for callers, over all streams.
+/// Maximum number of schemas cached for callers, over all streams.
 const PROJECTIONS_KNOWN_MAX: u64 = 1024;
 
-/// One I/O node. Cheap to clone; clones share the streams.
+/// The client of one I/O node. Cheap to clone; clones share the streams.
 #[derive(Clone)]
 pub struct FetchClient {
     inner: Arc<Inner>,
@@ -41,7 +41,7 @@ pub struct FetchClient {
 struct Inner {
     endpoint: Endpoint,
     streams: Vec<Stream>,
-    /// Told each time the link of a stream changes.
+    /// Notified when the link of a stream changes.
     links_changed: Arc<Notify>,
     queue_batches_max: usize,
     projections: Cache<Arc<ProjectionKey>, SchemaRef>,
@@ -57,7 +57,7 @@ struct Stream {
     cancels: mpsc::UnboundedSender<u64>,
 }
 
-/// What one batch asks.
+/// The request of one batch.
 struct Ask<'a> {
     projection: &'a Projection,
     addrs: &'a [RowAddr],
@@ -66,11 +66,11 @@ struct Ask<'a> {
 }
 
 impl FetchClient {
-    /// Starts connecting to the node, and keeps at it: a node that isn't there yet is no error
-    /// here. Must be called within a tokio runtime.
+    /// Starts connecting to the node in the background, and retries until it succeeds. Must be called within a Tokio
+    /// runtime.
     ///
     /// # Errors
-    /// `BAD_ARGUMENT` for options whose maxima don't agree.
+    /// `BAD_ARGUMENT` if the options are invalid, or the endpoint needs TLS and the network has none.
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
         if endpoint.is_tls() && matches!(options.network, Network::Tcp) {
@@ -99,12 +99,12 @@ impl FetchClient {
         })
     }
 
-    /// Where the node listens.
+    /// Returns the node's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.endpoint
     }
 
-    /// Gauges and counters.
+    /// Returns the client's gauges and counters.
     pub fn counters(&self) -> Counters {
         let retries = self.inner.retries.load(Ordering::Relaxed);
         let mut total = Counters { retries, ..Default::default() };
@@ -112,7 +112,7 @@ impl FetchClient {
         total
     }
 
-    /// Whether a stream is connected now.
+    /// Returns whether a stream is connected now.
     pub fn is_connected(&self) -> bool {
         self.batch_rows_max_now().is_some()
     }
@@ -120,15 +120,15 @@ impl FetchClient {
     /// CreditWaits until a stream is connected.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE` once no stream could be connected, `DEADLINE_EXCEEDED`.
+    /// `NODE_UNAVAILABLE` if the last attempts of all streams failed, `DEADLINE_EXCEEDED`.
     pub async fn ready(&self, deadline: Instant) -> Result<(), Fault> {
         self.batch_rows_max(deadline).await.map(drop)
     }
 
-    /// Opens a projection; one that was opened before costs nothing.
+    /// Opens a projection. One that was opened before is returned from a cache.
     ///
     /// # Errors
-    /// What the node says of the table, version or columns; those of [`ready`](Self::ready).
+    /// The node's fault for the table, version or columns, or an error of [`ready`](Self::ready).
     pub async fn open(
         &self,
         table: TableVersion<'_>,
@@ -158,15 +158,14 @@ impl FetchClient {
         answered.await.map_err(|_| shutting_down(self.endpoint()))?
     }
 
-    /// Fetches rows, or scores them where they are.
+    /// Fetches rows, or has the node score them.
     ///
-    /// A fetch of more rows than the node takes in one batch is split, and its replies are joined.
-    /// A batch whose stream breaks is tried once more on another. Dropping the future cancels what
-    /// is outstanding.
+    /// A fetch of more rows than the node accepts in one batch is split, and its replies are joined. A batch whose
+    /// stream breaks is tried once more, on another stream if there is one. Dropping the future cancels outstanding batches.
     ///
     /// # Errors
-    /// `OVERLOADED` when too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` when the
-    /// node can't be reached, and what the node says of the batch.
+    /// `OVERLOADED` if too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` if the node cannot be reached, or
+    /// the node's fault for the batch.
     pub async fn fetch(
         &self,
         projection: &Projection,
@@ -199,7 +198,7 @@ impl FetchClient {
         join(try_join_all(fetches).await?, ask.rerank.map(|rerank| rerank.k))
     }
 
-    /// A batch whose answer would not fit a message is halved until it does.
+    /// Fetches one part. If its reply would not fit a message, the part is halved until it does.
     fn fetch_part<'a>(
         &'a self,
         ask: &'a Ask<'a>,
@@ -261,8 +260,7 @@ impl FetchClient {
         Reply::decode(answer?, ask.addrs.len())
     }
 
-    /// The stream with the least to do among those that are connected, or about to be; another than
-    /// `tried` if there is one.
+    /// Picks the least loaded stream, preferring connected ones to those that are connecting, and others to `tried`.
     fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
         let rank = |(at, stream): &(usize, &Stream)| {
             let link = match *stream.shared.link() {
@@ -282,13 +280,13 @@ impl FetchClient {
         }
     }
 
-    /// The most rows that every connected stream takes in one batch; waits for a first one.
+    /// Returns the maximum number of rows in a batch that every connected stream accepts. Waits until one is connected.
     async fn batch_rows_max(&self, deadline: Instant) -> Result<usize, Fault> {
         if let Some(rows) = self.batch_rows_max_now() {
             return Ok(rows);
         }
         loop {
-            // Before looking, so that no change is missed.
+            // Register before the links are checked, so that no change is missed.
             let mut changed = pin!(self.inner.links_changed.notified());
             changed.as_mut().enable();
             let mut fault = None;
