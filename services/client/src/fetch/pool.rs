@@ -161,7 +161,8 @@ impl FetchClient {
     /// Fetches rows, or has the node score them.
     ///
     /// A fetch of more rows than the node accepts in one batch is split, and its replies are joined. A batch whose
-    /// stream breaks is tried once more, on another stream if there is one. Dropping the future cancels outstanding batches.
+    /// stream breaks is tried once more, on another stream if there is one. Dropping the future cancels outstanding
+    /// batches.
     ///
     /// # Errors
     /// `OVERLOADED` if too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` if the node cannot be reached, or

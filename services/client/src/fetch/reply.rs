@@ -32,7 +32,7 @@ pub enum Trips {
 /// A batch's trip to the node and back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trip {
-    /// When it was on its timeline.
+    /// The trip's timestamps.
     pub timeline: TripTimeline,
     /// The times of the node's stages.
     pub times: StageTimes,
