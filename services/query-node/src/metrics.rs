@@ -84,7 +84,7 @@ names! {
         Assemble = "assemble",
         Reply = "reply",
     }
-    /// What a search searches by.
+    /// The criterion of a search.
     SearchBy {
         Vector = "vector",
         Text = "text",

@@ -44,7 +44,7 @@ struct Entry {
     opening: tokio::sync::Mutex<()>,
 }
 
-/// What is known of a table.
+/// The state of a table.
 #[derive(Clone, Default)]
 struct TableState {
     /// The version for requests that name none: the latest, or the pinned one.

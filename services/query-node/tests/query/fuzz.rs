@@ -15,7 +15,7 @@ use wire::{DESCRIPTORS, Fault, Reason};
 use crate::node::{near, served};
 use crate::table::vector;
 
-/// Those that mean something to the table that is served.
+/// Texts that mean something to the served table.
 const WORDS: [&str; 16] = [
     "t",
     "t",

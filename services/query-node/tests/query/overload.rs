@@ -88,7 +88,7 @@ async fn past_a_full_queue_every_call_is_refused_alike_and_answered_later() {
         tokio::spawn(async move { client.take(take(id)).await?.collect().await })
     };
     let first = taking(1);
-    // The first request has a permit and therefore no place in the queue; the second one waits.
+    // One of the two has the permit and no place in the queue; the other one waits.
     let second = taking(2);
     waiting(&client, 1).await;
 
