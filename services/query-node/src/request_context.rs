@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn an_unknown_priority_is_refused() {
         let context = RequestContext::after(Duration::from_secs(1));
-        let parsed = |number| context.with_priority(number).map(|it| it.for_io_nodes(None).priority);
-        assert_eq!(parsed(0).unwrap(), Priority::Interactive);
-        assert_eq!(parsed(2).unwrap(), Priority::Batch);
+        let parse = |number| context.with_priority(number).map(|it| it.for_io_nodes(None).priority);
+        assert_eq!(parse(0).unwrap(), Priority::Interactive);
+        assert_eq!(parse(2).unwrap(), Priority::Batch);
         let longer = context.with_priority(2).unwrap().with_timeout(Duration::from_secs(2));
         assert_eq!(longer.priority(), Priority::Batch);
-        assert!(parsed(7).unwrap_err().to_string().contains("priority"));
+        assert!(parse(7).unwrap_err().to_string().contains("priority"));
     }
 
     #[tokio::test(start_paused = true)]
