@@ -1,4 +1,4 @@
-//! Where a node listens.
+//! The endpoint of a node.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub struct Endpoint {
     uri: Uri,
 }
 
-/// Text that is no endpoint.
+/// The error for text that is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an endpoint: {why}; write it like `http://127.0.0.1:7070`")]
 pub struct EndpointError {
@@ -26,7 +26,7 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        // What is before an `@` may be a password.
+        // The text before an `@` may be a password.
         let shown =
             text.rsplit_once('@').map_or(text.to_owned(), |(_, host)| format!("***@{host}"));
         let fault = |why: &str| EndpointError { text: shown.clone(), why: why.into() };
@@ -40,7 +40,7 @@ impl FromStr for Endpoint {
                 return Err(fault(&format!("`{scheme}` is not spoken, only `http` and `https`")));
             }
         };
-        let uri: Uri = spelled.parse().map_err(|_| fault("it is no URI"))?;
+        let uri: Uri = spelled.parse().map_err(|_| fault("it is not a URI"))?;
         match uri.port_u16() {
             None if names_port(&uri) => Err(fault("its port is no number to 65535")),
             None | Some(0) => Err(fault("it names no port")),
@@ -50,7 +50,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Whether there is anything where a port is, a number or not.
+/// Returns whether the authority has text in the place of a port, be it a number or not.
 fn names_port(uri: &Uri) -> bool {
     let authority = uri.authority().map_or("", |it| it.as_str());
     let (_, after) = authority.rsplit_once(['@', ']']).unwrap_or(("", authority));
@@ -64,21 +64,23 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Whether it is spoken to with TLS.
+    /// Returns whether connections use TLS.
     pub fn is_tls(&self) -> bool {
         self.uri.scheme_str() == Some("https")
     }
 
-    /// Its host, a name or an address, and its port.
-    pub(crate) fn place(&self) -> (&str, u16) {
-        place_of(&self.uri)
+    /// Returns the host (a name or an address) and the port.
+    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+        host_and_port_of(&self.uri)
     }
 
-    /// What tonic connects with, before windows and timeouts are set. TLS is the network's.
+    /// Returns the endpoint for tonic, without windows and timeouts. Its scheme is always `http`: [`Network`] adds TLS.
+    ///
+    /// [`Network`]: crate::Network
     pub(crate) fn transport(&self) -> tonic::transport::Endpoint {
         let mut parts = self.uri.clone().into_parts();
         parts.scheme = Some(http::uri::Scheme::HTTP);
-        // Of a URI only its scheme was changed.
+        // A valid URI stays valid with another scheme.
         let uri = Uri::from_parts(parts).unwrap_or_else(|_| self.uri.clone());
         tonic::transport::Endpoint::from(uri).tcp_nodelay(true)
     }
@@ -90,20 +92,20 @@ impl From<EndpointError> for Fault {
     }
 }
 
-/// The host, a name or an address without brackets, and the port that `uri` names.
-pub(crate) fn place_of(uri: &Uri) -> (&str, u16) {
+/// Returns the host of `uri` (a name, or an address without brackets) and its port.
+pub(crate) fn host_and_port_of(uri: &Uri) -> (&str, u16) {
     let host = uri.host().unwrap_or_default();
     (host.trim_matches(['[', ']']), uri.port_u16().unwrap_or_default())
 }
 
-/// An error, and what it comes of, one after the other.
+/// Iterates over an error and its causes.
 pub(crate) fn causes<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |cause| cause.source())
 }
 
-/// The innermost cause of a transport error, which is the one that says something.
+/// Returns the message of a transport error's innermost cause, which is the informative one.
 pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -112,19 +114,19 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// Whether it is for want of TLS that an endpoint wasn't reached which is said to speak it.
+/// Returns whether connecting with TLS failed because the node does not speak TLS.
 pub(crate) fn lacks_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     causes(error).any(|cause| {
-        let within = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
-        within.is_some_and(|within| within.is::<NoTls>())
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        inner.is_some_and(|inner| inner.is::<NoTls>())
     })
 }
 
-/// Why a call has no answer of a node's own, in words that are never empty.
+/// Describes why a call got no answer from a node. Never empty.
 pub(crate) fn why(status: &Status) -> String {
     let cause = std::error::Error::source(status);
     match (status.code(), cause) {
-        // The connection could not be made, or is gone.
+        // The connection could not be made, or was lost.
         (Code::Unavailable | Code::Cancelled, Some(cause)) => root_cause(cause),
         (Code::Unimplemented, _) => "it has no such service".into(),
         (_, Some(cause)) => format!("it speaks no gRPC, or broke off: {}", root_cause(cause)),
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_get_their_scheme_and_nonsense_is_refused() {
+    fn a_missing_scheme_is_added_and_invalid_endpoints_are_refused() {
         let shown = |text: &str| text.parse::<Endpoint>().map(|e| e.to_string());
         assert_eq!(shown("127.0.0.1:7070").unwrap(), "http://127.0.0.1:7070");
         assert_eq!(shown("http://io-0:7071/").unwrap(), "http://io-0:7071");
@@ -154,7 +156,7 @@ mod tests {
             ("io-0:", "names no port"),
             ("ftp://io-0:1", "only `http` and `https`"),
             ("http://io-0:1/x", "has a path"),
-            ("a b:1", "no URI"),
+            ("a b:1", "not a URI"),
         ] {
             let message = shown(text).unwrap_err().to_string();
             assert!(message.contains(why) && message.contains(text), "{message}");

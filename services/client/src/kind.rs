@@ -1,5 +1,5 @@
-//! What answers at an endpoint, asked for once it doesn't have the service that was called, or breaks off: whoever
-//! mixed up two ports is told which of them it is, and whoever forgot TLS that it is spoken there.
+//! Detects what answers at an endpoint after a call has failed. If the caller has mixed up the ports of the two tiers,
+//! or forgotten TLS, the error then says so.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use wire::query::query_service_client::QueryServiceClient;
 
 use crate::endpoint::Endpoint;
 
-/// How long a node may take to show what it is.
+/// Maximum time for each detection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether an I/O node answers.
+/// Returns whether an I/O node answers.
 pub(crate) async fn is_io_node(channel: Channel) -> bool {
     let mut client = FetchServiceClient::new(channel);
     client.describe(patiently(DescribeRequest {})).await.is_ok()
 }
 
-/// Whether a query node answers.
+/// Returns whether a query node answers.
 pub(crate) async fn is_query_node(channel: Channel) -> bool {
     let mut client = QueryServiceClient::new(channel);
     client.list_tables(patiently(ListTablesRequest {})).await.is_ok()
 }
 
-/// Whether an endpoint that was spoken to in the clear, over TCP, speaks TLS, if that shows within `patience`.
+/// Returns whether an endpoint, which was connected to over unencrypted TCP, speaks TLS. Gives up after `patience`.
 pub(crate) async fn speaks_tls(endpoint: &Endpoint, patience: Duration) -> bool {
-    let (host, port) = endpoint.place();
+    let (host, port) = endpoint.host_and_port();
     let asked = async {
         match TcpStream::connect((host, port)).await {
             Ok(stream) => is_tls(stream, host).await,

@@ -1,10 +1,10 @@
-//! The client of both tiers.
+//! The clients of both tiers.
 //!
-//! - [`fetch`]: one I/O node, over long-lived streams. The query node and `bireme bench fetch` use it.
-//! - [`query`]: one query node, a typed call for each rpc. The CLI and the bench use it.
+//! - [`fetch`]: the client of an I/O node, over long-lived streams. The query node and `bireme bench fetch` use it.
+//! - [`query`]: the client of a query node, with a typed call for each rpc. The CLI and the benchmarks use it.
 //!
-//! Rows come back as Arrow record batches, errors as [`wire::Fault`], whose reason decides about a
-//! retry. Nothing here knows Lance, or which node owns which row.
+//! Rows are returned as Arrow record batches, and errors as [`wire::Fault`], whose reason tells whether to retry. This
+//! crate does not depend on Lance, and does not know which node owns which row.
 
 mod endpoint;
 pub mod fetch;

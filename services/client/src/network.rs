@@ -1,4 +1,4 @@
-//! What connections are made over: TCP, with TLS or without, or a network that a simulation makes up.
+//! The network that connections use: TCP, with or without TLS, or a simulated network.
 
 use std::fmt;
 use std::io;
@@ -15,46 +15,46 @@ use tonic::codegen::Service;
 use tonic::transport::{self, Channel, Error, Uri};
 use wire::{Fault, Reason};
 
-use crate::endpoint::{Endpoint, place_of};
+use crate::endpoint::{Endpoint, host_and_port_of};
 
 /// Makes connections.
 pub trait Dial: Send + Sync {
     /// Connects to a node.
     ///
     /// # Errors
-    /// Why it can't be reached.
+    /// The reason why the node cannot be reached.
     fn dial(&self, to: &Uri) -> BoxFuture<'static, io::Result<Box<dyn Carrier>>>;
 }
 
-/// See the module.
+/// The network that connections use.
 #[derive(Clone, Default)]
 pub enum Network {
-    /// The machine's own.
+    /// Unencrypted TCP.
     #[default]
     Tcp,
-    /// The same, with TLS.
+    /// TCP with TLS.
     Tls(Arc<ClientTls>),
-    /// One that is made up.
+    /// A simulated network.
     Simulated(Arc<dyn Dial>),
 }
 
-/// Why an endpoint can't be spoken to as it is said to be.
+/// The reason why the TLS settings of an endpoint are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// What is said of TLS contradicts itself, or the endpoint.
+    /// The TLS settings contradict each other or the endpoint.
     #[error("{problem}")]
     Contradiction {
-        /// Which.
+        /// The endpoint.
         endpoint: String,
-        /// What is wrong, and how to mend it.
+        /// What is wrong, and what to do.
         problem: String,
     },
-    /// Files of TLS are no good.
+    /// The TLS files are invalid.
     #[error("TLS: {source}")]
     Tls {
-        /// What they are for.
+        /// The endpoint.
         endpoint: String,
-        /// What is wrong with them.
+        /// What is wrong with the files.
         source: TlsError,
     },
 }
@@ -68,20 +68,20 @@ impl From<NetworkError> for Fault {
 }
 
 impl Network {
-    /// What `endpoint` is spoken to over.
+    /// Returns the network for connections to `endpoint`.
     ///
     /// # Errors
-    /// Files that are no good, and those that a plain endpoint has no use for.
+    /// If the TLS files are invalid, or `tls` has settings although the endpoint's scheme is not `https`.
     pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, NetworkError> {
-        let of = || endpoint.to_string();
-        let bad = |problem| Err(NetworkError::Contradiction { endpoint: of(), problem });
+        let name = || endpoint.to_string();
+        let bad = |problem| Err(NetworkError::Contradiction { endpoint: name(), problem });
         if let Some((field, problem)) = tls.fault() {
             return bad(format!("TLS: `{field}` {problem}"));
         }
         match endpoint.is_tls() {
             true => match ClientTls::load(tls) {
                 Ok(tls) => Ok(Self::Tls(tls)),
-                Err(source) => Err(NetworkError::Tls { endpoint: of(), source }),
+                Err(source) => Err(NetworkError::Tls { endpoint: name(), source }),
             },
             false if *tls == ClientTlsConfig::default() => Ok(Self::Tcp),
             false => bad(format!("{endpoint} is not spoken to with TLS; write it with https://")),
@@ -123,7 +123,7 @@ struct DialTls(Arc<ClientTls>);
 
 impl Dial for DialTls {
     fn dial(&self, to: &Uri) -> BoxFuture<'static, io::Result<Box<dyn Carrier>>> {
-        let (host, port) = place_of(to);
+        let (host, port) = host_and_port_of(to);
         let (tls, host) = (Arc::clone(&self.0), host.to_owned());
         async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
@@ -134,7 +134,7 @@ impl Dial for DialTls {
     }
 }
 
-/// As tonic calls it.
+/// Adapts [`Dial`] to the connector that tonic expects.
 struct Dialer(Arc<dyn Dial>);
 
 impl Service<Uri> for Dialer {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_tls_is_told_with_the_endpoint() {
+    fn tls_errors_name_the_endpoint() {
         let ca = ClientTlsConfig { ca: Some("/nowhere/ca.pem".into()), ..Default::default() };
         let cert = ClientTlsConfig { cert: Some("/nowhere/cert.pem".into()), ..Default::default() };
         for (endpoint, tls, problem) in [

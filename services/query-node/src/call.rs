@@ -1,4 +1,4 @@
-//! An rpc under way: on what terms it is answered, and where its time goes, for `explain`, metrics and traces.
+//! A request in progress: its context, and the time of its stages for `explain`, metrics and traces.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,65 +11,65 @@ use wire::{Fault, Reason, query};
 use crate::counted::counted;
 use crate::error::{QueryError, Result};
 use crate::metrics::{Rpc, Stage};
+use crate::request_context::RequestContext;
 use crate::stages::Cost;
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::terms::Terms;
-use crate::trace::{Kept, Within};
+use crate::trace::{StageRecords, StageWork};
 
-/// Rows are there twice while they become an answer.
+/// Rows exist twice while they are assembled into an answer.
 const ROW_COPIES: u64 = 2;
 
-/// What is said of one, at most.
+/// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 5;
 
 /// An rpc, or one request of a stream.
 pub struct Call {
-    state: Arc<State>,
+    state: Arc<ShardState>,
     rpc: Rpc,
-    /// On what terms it is to be answered.
-    pub terms: Terms,
+    /// The request's context.
+    pub context: RequestContext,
     began: Instant,
-    /// When the stage began that is under way.
+    /// When the present stage began.
     stage_began: Instant,
     explains: bool,
     explained: Vec<query::Stage>,
     recording: Option<Recording>,
-    /// For the recording, if there is one.
-    kept: Kept,
+    /// The stages that have ended, if there is a recording.
+    stage_records: StageRecords,
     attributes: Vec<Attribute>,
-    /// Memory for its rows.
+    /// The memory that its rows hold.
     held: HeldBytes,
     is_answered: bool,
 }
 
 impl Call {
-    /// Begins on `terms`, whose span is the caller's; what is done within is done on the terms of the call.
-    pub fn begin(state: &Arc<State>, rpc: Rpc, terms: Terms) -> Self {
-        let recording = state.shared.tracer.begin(rpc.path(), terms.span);
+    /// Begins a call. `context` has the caller's span; the call's own context has the call's span, if it is recorded.
+    pub fn begin(state: &Arc<ShardState>, rpc: Rpc, context: RequestContext) -> Self {
+        let recording = state.shared.tracer.begin(rpc.path(), context.span);
         let began = Instant::now();
-        state.metrics.came(rpc);
+        state.metrics.started(rpc);
         state.activity.add();
         Self {
             state: Arc::clone(state),
             rpc,
-            terms: terms.in_span(recording.as_ref().map(Recording::span).or(terms.span)),
+            context: context.in_span(recording.as_ref().map(Recording::span).or(context.span)),
             began,
             stage_began: began,
             explains: false,
             explained: Vec::new(),
             recording,
-            kept: Kept::default(),
+            stage_records: StageRecords::default(),
             attributes: Vec::new(),
             held: HeldBytes::default(),
             is_answered: false,
         }
     }
 
-    /// Takes memory for rows of `bytes`, as they come and as they are made an answer of; what it took before counts.
+    /// Raises the call's memory to what rows of `bytes` bytes need, as they arrive and as they become an answer.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`].
+    /// [`QueryError::OutOfMemory`] if callers hold all memory.
     pub fn hold_rows(&mut self, bytes: usize) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
         let own = self.held.bytes();
@@ -79,13 +79,13 @@ impl Call {
         Ok(())
     }
 
-    /// Collects stages for the caller, who asked for them.
+    /// Collects the stages for the caller.
     pub fn explain(&mut self) {
         self.explains = true;
     }
 
-    /// Says in its trace which table, and which version, it is of.
-    pub fn say_table(&mut self, open: &OpenTable) {
+    /// Adds the table and its version to the span's attributes.
+    pub fn record_table(&mut self, open: &OpenTable) {
         if self.recording.is_some() {
             self.attributes.reserve(ATTRIBUTES);
             self.attributes.push(("bireme.table", open.name.clone().into()));
@@ -93,32 +93,32 @@ impl Call {
         }
     }
 
-    /// Ends a stage, and starts the clock of the next one. `detail` is what the stage did, in words.
+    /// Ends a stage and begins the next one. `detail` describes what the stage did.
     pub fn stage(&mut self, stage: Stage, detail: impl FnOnce() -> String) {
-        self.end_stage(stage, detail, Within::default());
+        self.end_stage(stage, detail, StageWork::default());
     }
 
-    /// Ends a stage that was done by I/O nodes, with what the slowest of them spent within it; what
-    /// that leaves was spent here and on the way.
+    /// Ends a stage in which I/O nodes were asked. `explain` shows the times of the slowest node; the rest of the stage
+    /// is shown as `stream`.
     pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
-        let done = std::mem::take(&mut cost.within);
-        let stage_us = self.end_stage(stage, || cost.detail(rows), done);
+        let work = std::mem::take(&mut cost.work);
+        let stage_us = self.end_stage(stage, || cost.detail(rows), work);
         if let Some((node, times)) = cost.slowest.as_ref().filter(|_| self.explains) {
-            self.explained.extend(within(stage_us, node, times));
+            self.explained.extend(io_stages(stage_us, node, times));
         }
     }
 
-    /// How long it took, in microseconds.
-    fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, within: Within) -> u64 {
+    /// Ends a stage. Returns its duration in microseconds.
+    fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, work: StageWork) -> u64 {
         let ended = Instant::now();
         let began = std::mem::replace(&mut self.stage_began, ended);
         let took = ended - began;
         self.state.metrics.stage(stage, took);
-        let is_told = self.recording.as_ref().is_some_and(Recording::is_sampled);
-        let detail = if self.explains || is_told { detail() } else { String::new() };
+        let is_sampled = self.recording.as_ref().is_some_and(Recording::is_sampled);
+        let detail = if self.explains || is_sampled { detail() } else { String::new() };
         if self.recording.is_some() {
-            let detail = if is_told { detail.clone() } else { String::new() };
-            self.kept.keep(stage, (began, ended), detail, within);
+            let detail = if is_sampled { detail.clone() } else { String::new() };
+            self.stage_records.push(stage, (began, ended), detail, work);
         }
         let time_us = took.as_micros() as u64;
         if self.explains {
@@ -128,27 +128,27 @@ impl Call {
         time_us
     }
 
-    /// What was collected for the caller.
+    /// Takes the stages collected for the caller.
     pub fn explained(&mut self) -> Vec<query::Stage> {
         std::mem::take(&mut self.explained)
     }
 
-    /// Ends it: counts the answer, and says on the wire what is wrong with it.
+    /// Ends the call: counts the answer, ends the recording, and maps the error to a fault.
     pub fn end<T>(mut self, answer: Result<T>) -> std::result::Result<T, Fault> {
         self.is_answered = true;
         let answer = answer.map_err(Fault::from);
         let fault = answer.as_ref().err();
         self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
         if let Some(fault) = fault.filter(|it| it.reason == Reason::Internal) {
-            tracing::error!(trace_id = self.terms.trace_id(), rpc = self.rpc.path(), "{fault}");
+            tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");
         }
         if let Some(recording) = self.recording.take() {
-            let (kept, mut attributes) =
-                (std::mem::take(&mut self.kept), std::mem::take(&mut self.attributes));
-            let ours = fault.filter(|fault| is_ours(fault.reason));
-            let ours = ours.map(|fault| fault.message.as_str());
-            recording.end(&self.state.shared.tracer, ours, |recording| {
-                kept.tell(recording);
+            let (stage_records, mut attributes) =
+                (std::mem::take(&mut self.stage_records), std::mem::take(&mut self.attributes));
+            let failure = fault.filter(|fault| is_service_failure(fault.reason));
+            let failure = failure.map(|fault| fault.message.as_str());
+            recording.end(&self.state.shared.tracer, failure, |recording| {
+                stage_records.add_to(recording);
                 let code = fault.map_or(tonic::Code::Ok, |fault| fault.reason.code());
                 let code = crate::metrics::code_name(code);
                 attributes.push(("rpc.system.name", "grpc".into()));
@@ -162,9 +162,9 @@ impl Call {
 }
 
 impl Drop for Call {
-    /// Unless it was answered, whoever asked has gone before.
+    /// A call that is dropped before [`end`](Call::end) was cancelled by its caller.
     fn drop(&mut self) {
-        self.state.metrics.left(self.rpc);
+        self.state.metrics.finished(self.rpc);
         self.state.activity.add();
         if !self.is_answered {
             self.state.metrics.abandoned(self.rpc, self.began.elapsed());
@@ -172,8 +172,8 @@ impl Drop for Call {
     }
 }
 
-/// Whether a failure is the service's, and not what was asked for.
-fn is_ours(reason: Reason) -> bool {
+/// Returns whether the service failed, rather than the request being wrong or cancelled.
+fn is_service_failure(reason: Reason) -> bool {
     use tonic::Code;
     !matches!(
         reason.code(),
@@ -181,7 +181,8 @@ fn is_ours(reason: Reason) -> bool {
     )
 }
 
-fn within(stage_us: u64, node: &str, times: &StageTimes) -> [query::Stage; 4] {
+/// Returns the parts of a stage of `stage_us` microseconds whose slowest I/O node is `node`.
+fn io_stages(stage_us: u64, node: &str, times: &StageTimes) -> [query::Stage; 4] {
     let stage = |name: &str, time_us: u64, detail: String| query::Stage {
         name: name.into(),
         time_us,
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_within_a_stage_adds_up_to_it() {
+    fn the_parts_of_a_stage_add_up_to_it() {
         let times = StageTimes {
             locate_us: 10,
             read_us: 60,
@@ -220,12 +221,12 @@ mod tests {
             drive_bytes: 4096,
             ..Default::default()
         };
-        let inner = within(100, "io-0", &times);
+        let inner = io_stages(100, "io-0", &times);
         let spent: Vec<_> = inner.iter().map(|it| (it.name.as_str(), it.time_us)).collect();
         assert_eq!(spent, [("stream", 25), ("locate", 10), ("read", 60), ("assemble", 5)]);
         let read = "1 drive read, 4096 bytes, 0 sectors in RAM, 0 rows from the table";
         assert_eq!(inner[2].detail, read);
-        // Two machines' clocks may run a little differently.
-        assert_eq!(within(70, "io-0", &times)[0].time_us, 0);
+        // Clocks of two machines may run at slightly different speeds.
+        assert_eq!(io_stages(70, "io-0", &times)[0].time_us, 0);
     }
 }

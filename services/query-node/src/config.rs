@@ -1,4 +1,4 @@
-//! How a query node is to be: one typed form, checked before anything starts.
+//! A query node's configuration. It is validated before anything starts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -14,121 +14,121 @@ use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
 
-/// A query node's configuration. Durations and sizes are written as people write them: `2s`,
-/// `64GiB`.
+/// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryConfig {
-    /// Where to listen for gRPC; port 0 takes a free one.
+    /// The address to listen on for gRPC; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// How clients connect; left out, in the clear.
+    /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
-    /// How this node connects to I/O nodes; left out, in the clear.
+    /// TLS for connections to I/O nodes. Without it they are unencrypted.
     pub io_tls: Option<ClientTlsConfig>,
     /// The node's name, for traces and status.
     pub name: String,
-    /// Cores that serve, each with a thread of its own; 0 for as many as the process may use.
+    /// Number of cores that serve, each with its own thread; 0 uses all cores that the process may use.
     pub cores: usize,
-    /// How long a core goes on asking for work after its last request came or was answered, before its thread sleeps; 0 for
-    /// not at all, at most a second. Waking takes longer than much of what a request needs, and this spares it where
-    /// answers or further requests come soon, for a CPU that is used meanwhile.
+    /// How long a core polls for work after a request has arrived or was answered, before its thread sleeps; 0 never
+    /// polls, and 1s is the maximum. Waking a thread takes longer than much of the work of a request. Polling saves
+    /// that time if answers or further requests arrive soon, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
     pub idle_poll: Duration,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
-    /// The I/O nodes, as a list that stays; at least one, unless `io_nodes_from` says where a list is.
+    /// The I/O nodes, as a fixed list; at least one, unless `io_nodes_from` is set.
     pub io_nodes: Vec<IoNodeConfig>,
-    /// Where a list of I/O nodes is that is followed: `dns:HOST:PORT`, `file:PATH` or
+    /// The source of a list of I/O nodes that is followed: `dns:HOST:PORT`, `file:PATH` or
     /// `kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]`.
     pub io_nodes_from: Option<Source>,
-    /// How often a file or DNS is looked at for I/O nodes.
+    /// How often the file or DNS is read for the list of I/O nodes.
     #[serde(with = "humantime_serde")]
     pub member_refresh: Duration,
-    /// How long an I/O node that is not in DNS or ready in Kubernetes any more keeps its chunks; the
-    /// table answers meanwhile.
+    /// How long an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In the meantime
+    /// the table answers for it.
     #[serde(with = "humantime_serde")]
     pub member_hold: Duration,
-    /// Until an I/O node that joins has all of its chunks; they move over bit by bit.
+    /// How long it takes until a new I/O node owns its whole share of the chunks; they move over gradually.
     #[serde(with = "humantime_serde")]
     pub slow_start: Duration,
-    /// Failures of a connected I/O node, one after another, after which it is asked for nothing for a
-    /// while; 0 for never.
+    /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
+    /// ejects.
     pub ejection_failures: u32,
-    /// How long at first; each further time is twice as long.
+    /// Duration of a node's first ejection. It doubles with each further one.
     #[serde(with = "humantime_serde")]
     pub ejection_time: Duration,
-    /// How long at most.
+    /// Maximum duration of an ejection.
     #[serde(with = "humantime_serde")]
     pub ejection_time_max: Duration,
-    /// How object stores are used.
+    /// Limits for requests to object stores.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
-    /// What the node may take of memory, all of it: what the caches leave of it is for callers' requests and their
-    /// answers, and for what searches compute with; callers over their part are refused. 0 for 80 % of what the machine,
-    /// or the control group, has.
+    /// Memory that the node may use in total. What the caches leave is divided between callers' requests with their
+    /// answers, and the working memory of searches; requests that exceed their part are refused. 0 uses 80 % of the
+    /// memory of the machine or control group.
     pub memory: ByteSize,
-    /// Of that for index partitions, over all tables.
+    /// The part of `memory` for index partitions, over all tables.
     pub index_cache: ByteSize,
-    /// Of that for manifests and file footers, over all tables.
+    /// The part of `memory` for manifests and file footers, over all tables.
     pub metadata_cache: ByteSize,
-    /// Versions other than the latest that are kept open, over all tables.
+    /// Maximum number of versions other than the latest that are kept open, over all tables.
     pub versions_max: u64,
-    /// Searches that run at the same time: so many that Lance plans, and so many others; 0 for as many as there are cores.
+    /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
+    /// number of cores.
     pub search_concurrency: usize,
-    /// Searches of either kind that wait for that at most; one more is refused.
+    /// Maximum number of searches of either kind that wait; further ones are refused.
     pub search_queue_max: usize,
-    /// How often a table is looked at for a new version.
+    /// How often a table is checked for a new version.
     #[serde(with = "humantime_serde")]
     pub refresh_interval: Duration,
-    /// The deadline of requests that bring none.
+    /// The timeout of requests that set no deadline.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// Streams, each on a connection of its own, of each core to each I/O node.
+    /// Number of streams of each core to each I/O node, each on its own connection.
     pub streams_per_io_node: usize,
-    /// Batches that wait for one such stream at most; one more is refused.
+    /// Maximum number of batches that wait for one such stream; further ones are refused.
     pub fetch_queue_max: usize,
-    /// Gets of one GetStream that are worked on at the same time.
+    /// Maximum number of Gets of one GetStream that are processed concurrently.
     pub gets_in_flight: usize,
-    /// Index partitions that a vector search looks into, unless the request says.
+    /// Index partitions that a vector search searches, unless the request sets `nprobes`.
     pub nprobes: u32,
-    /// Candidates scored exactly per row returned, unless the request says.
+    /// Candidates scored exactly per returned row, unless the request sets `refine_factor`.
     pub refine_factor: u32,
-    /// What one request may ask for.
+    /// Limits of one request.
     pub limits: Limits,
-    /// What is told of the node, and to whom.
+    /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 }
 
-/// One table.
+/// The configuration of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
-    /// Where it is: a local path, `s3://`, `gs://` or `az://`.
+    /// The table's location: a local path, `s3://`, `gs://` or `az://`.
     pub uri: String,
-    /// The key column; the table's own if left out.
+    /// The key column. Defaults to the one that the table records.
     #[serde(default)]
     pub key: Option<String>,
-    /// The only version to serve; left out, the latest is followed.
+    /// The only version to serve. Without it, the node follows the latest version.
     #[serde(default)]
     pub version: Option<u64>,
-    /// What it may read beside its own folder: other tables, or prefixes that end in `/`, such as base paths of a
-    /// shallow clone and external blobs.
+    /// Other locations that the table may read: tables, or prefixes that end in `/`, such as base paths of a shallow
+    /// clone and external blobs.
     #[serde(default)]
     pub also_reads: Vec<UriPrefix>,
 }
 
-/// What one request may ask for.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Rows that a search returns.
+    /// Maximum number of rows that a Search returns.
     pub k_max: u32,
-    /// Keys of a Get.
+    /// Maximum number of keys of a Get.
     pub keys_max: usize,
-    /// Addresses of a Take.
+    /// Maximum number of addresses of a Take.
     pub take_rows_max: usize,
-    /// Candidates that a search scores exactly: k times the refine factor.
+    /// Maximum number of candidates that a Search scores exactly: k times the refine factor.
     pub candidates_max: u64,
 }
 
@@ -178,10 +178,10 @@ impl Default for QueryConfig {
 }
 
 impl QueryConfig {
-    /// Whether the values are sane and agree with each other.
+    /// Checks that the values are in range and agree with each other.
     ///
     /// # Errors
-    /// [`QueryError::Config`] or [`QueryError::Members`], naming the first field that is wrong.
+    /// [`QueryError::Config`] or [`QueryError::Members`], with the first field that is wrong.
     pub fn validate(&self) -> Result<()> {
         self.validate_tables()?;
         match &self.io_nodes_from {
@@ -235,13 +235,13 @@ impl QueryConfig {
         Ok(())
     }
 
-    /// Which node tells of itself.
+    /// Returns the identity with which this node exports metrics and traces.
     pub(crate) fn identity(&self) -> Identity {
         let version = env!("CARGO_PKG_VERSION");
         Identity { service: "bireme-query", node: self.name.clone(), version }
     }
 
-    /// How many cores serve.
+    /// Returns the number of cores that serve.
     pub(crate) fn core_count(&self) -> usize {
         match self.cores {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -263,28 +263,28 @@ impl QueryConfig {
                 return Err(bad(&field, problem));
             }
             if table.version == Some(0) {
-                let problem = "pins version 0, which is none; leave it out to follow the latest";
+                let problem = "pins version 0; leave it out to follow the latest";
                 return Err(bad(&field, problem.into()));
             }
         }
         Ok(())
     }
 
-    /// The list of I/O nodes that the configuration has itself.
+    /// Returns the fixed list of I/O nodes, validated.
     pub(crate) fn members(&self) -> Result<MemberList> {
         if self.io_nodes.is_empty() {
-            let problem = "is empty; name the I/O nodes with `--io-node URL`, or who lists them with `--io-nodes-from`";
+            let problem = "is empty; name the I/O nodes with `--io-node URL`, or their source with `--io-nodes-from`";
             return Err(bad("io_nodes", problem.into()));
         }
         let list = MemberList::written(&self.io_nodes);
         list.map_err(|error| QueryError::members("io_nodes", error))
     }
 
-    /// How this node's tables are reached, for the [`lake::Lake`] that it is started with.
+    /// Returns the options for the [`lake::Lake`] with which this node is started.
     pub fn lake_options(&self) -> LakeOptions {
         let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
         let also_reads = self.tables.values().filter_map(|table| {
-            // One that names no table is refused before it is opened.
+            // `validate` reports a URI that is invalid.
             let uri = TableUri::of_config(&table.uri).ok()?;
             Some(AlsoReads { table: uri, prefixes: table.also_reads.clone() })
         });
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_field() {
+    fn errors_name_the_field() {
         for (problem, expected) in [
             (
                 problem(|c| c.io_nodes.clear()),

@@ -1,8 +1,8 @@
-//! Counts in words, for `explain`. Pure.
+//! Formats counts with their nouns, for `explain`. Pure.
 
-/// `1 row`, `2 rows`.
+/// Formats a count with its noun: `1 row`, `2 rows`.
 pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
-    // Nothing that is counted here is over 2^64.
+    // No count exceeds 2^64.
     match count.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
@@ -15,7 +15,7 @@ mod tests {
 
     #[test]
     fn one_is_singular() {
-        let said = [0u32, 1, 2].map(|count| counted(count, "row"));
-        assert_eq!(said, ["0 rows", "1 row", "2 rows"]);
+        let texts = [0u32, 1, 2].map(|count| counted(count, "row"));
+        assert_eq!(texts, ["0 rows", "1 row", "2 rows"]);
     }
 }

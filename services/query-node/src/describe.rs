@@ -1,4 +1,4 @@
-//! What tables there are, and what is in them.
+//! Answers ListTables and DescribeTable.
 
 use arrow_schema::FieldRef;
 use futures::FutureExt;
@@ -9,17 +9,17 @@ use wire::query::{
 
 use crate::error::Result;
 use crate::ipc::IpcHead;
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::Listed;
-use crate::terms::Terms;
 
-/// Every table that is configured, open or not.
-pub fn list_tables(state: &State) -> ListTablesResponse {
+/// Lists all configured tables, open or not.
+pub fn list_tables(state: &ShardState) -> ListTablesResponse {
     ListTablesResponse { tables: summaries(state) }
 }
 
-/// The same, each in a few words.
-pub fn summaries(state: &State) -> Vec<TableSummary> {
+/// Returns a summary of each configured table.
+pub fn summaries(state: &ShardState) -> Vec<TableSummary> {
     let summary = |listed: Listed<'_>| TableSummary {
         name: listed.name.to_owned(),
         version: listed.current.as_ref().map_or(0, |open| open.version()),
@@ -33,17 +33,17 @@ pub fn summaries(state: &State) -> Vec<TableSummary> {
     state.shared.catalog.list().map(summary).collect()
 }
 
-/// One table's schema, size and indexes.
+/// Describes one table: its schema, size and indexes.
 pub async fn describe_table(
-    state: &State,
+    state: &ShardState,
     request: DescribeTableRequest,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<DescribeTableResponse> {
-    let open = terms
+    let open = context
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
-    let indexes = terms.bound("describe", indexes).await?;
+    let indexes = context.bound("describe", indexes).await?;
     let schema = open.table.schema();
     let column = |(position, field): (usize, &FieldRef)| {
         Ok(Column {

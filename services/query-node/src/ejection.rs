@@ -1,7 +1,7 @@
-//! An I/O node that is connected and yet fails is asked for nothing for a while; the table answers.
+//! Ejects an I/O node that is connected but keeps failing: it gets no requests for a while, and the table answers.
 //!
-//! One that can't be connected to needs none of this: its client says so at once. Shared by a node's
-//! cores, without a lock: while a node is well it is only read.
+//! A node that cannot be connected to needs no ejection: its client refuses requests at once. All cores share an
+//! ejection's state without a lock. While the node is healthy the state is only read.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,45 +11,45 @@ use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// A time that has come to its end, or none.
+/// Value of `until_ms` while a node is not ejected.
 const NONE: u64 = 0;
 
-/// When a node is ejected, and for how long.
+/// Configures when a node is ejected, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct EjectionPolicy {
-    /// Failures one after another; 0 never ejects.
+    /// Consecutive failures after which a node is ejected; 0 never ejects.
     pub failures: u32,
-    /// The first ejection; each further one without a success between them takes twice as long.
+    /// Duration of the first ejection. It doubles with each further ejection without a success in between.
     pub time: Duration,
-    /// The longest.
+    /// Maximum duration of an ejection.
     pub time_max: Duration,
 }
 
-/// How one I/O node does.
+/// The ejection state of one I/O node.
 #[derive(Debug)]
 pub struct Ejection {
     name: String,
     policy: EjectionPolicy,
     began: Instant,
     seed: u64,
-    /// One after another.
+    /// Consecutive failures.
     failures: AtomicU32,
-    /// Until when it is let be, in milliseconds since `began`; [`NONE`] if it is well.
+    /// The end of the ejection, in milliseconds since `began`, or [`NONE`].
     until_ms: AtomicU64,
-    /// Ejections without a success between them.
+    /// Ejections since the last success.
     times: AtomicU32,
 }
 
 impl Ejection {
-    /// A node that is well at `now`. Pauses take their jitter from `seed`.
+    /// Creates the state of a healthy node. `seed` determines the jitter of the pauses.
     pub fn new(name: &str, policy: EjectionPolicy, seed: u64, now: Instant) -> Self {
         let name = name.to_owned();
         let (failures, until_ms, times) = Default::default();
         Self { name, policy, began: now, seed, failures, until_ms, times }
     }
 
-    /// Whether it may be asked at `now`. Once its time is over it is asked once, and by that one answer
-    /// it is taken back or let be again.
+    /// Returns whether the node may be asked at `now`. When an ejection is over, one request may try the node, and its
+    /// outcome ends the ejection or begins the next one.
     pub fn may_ask(&self, now: Instant) -> bool {
         let until = self.until_ms.load(Ordering::Relaxed);
         if until == NONE {
@@ -58,7 +58,7 @@ impl Ejection {
         if self.ms(now) < until {
             return false;
         }
-        // Whoever asks now without an answer leaves the next try to others, later.
+        // If this request brings no outcome (its caller may cancel it), another one may try after `policy.time`.
         let next = self.ms(now + self.policy.time);
         let won = self.until_ms.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         if won.is_ok() {
@@ -67,12 +67,12 @@ impl Ejection {
         won.is_ok()
     }
 
-    /// Whether it is let be at `now`.
+    /// Returns whether the node is ejected at `now`.
     pub fn is_ejected(&self, now: Instant) -> bool {
         self.ms(now) < self.until_ms.load(Ordering::Relaxed)
     }
 
-    /// It answered.
+    /// Records an answer, which ends an ejection.
     pub fn succeeded(&self) {
         let is_well = self.until_ms.load(Ordering::Relaxed) == NONE;
         if is_well && self.failures.load(Ordering::Relaxed) == 0 {
@@ -81,11 +81,11 @@ impl Ejection {
         self.failures.store(0, Ordering::Relaxed);
         self.times.store(0, Ordering::Relaxed);
         if self.until_ms.swap(NONE, Ordering::Relaxed) != NONE {
-            info!(member = self.name, "the I/O node answers, and is asked again");
+            info!(member = self.name, "the I/O node answers again and is no longer ejected");
         }
     }
 
-    /// It failed at `now`, for a reason of its own. Whether it is ejected by that.
+    /// Records a failure of the node itself. Returns whether the node is ejected for it.
     pub fn failed(&self, now: Instant, why: &str) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if failures != self.policy.failures {
@@ -95,11 +95,12 @@ impl Ejection {
         let pause = self.pause(times);
         self.until_ms.store(self.ms(now + pause), Ordering::Relaxed);
         let member = &self.name;
-        warn!(member, failures, ?pause, "the I/O node fails and is asked for nothing: {why}");
+        warn!(member, failures, ?pause, "the I/O node keeps failing and is ejected: {why}");
         true
     }
 
-    /// From half of what is due up to all of it, so that query nodes don't all try at once.
+    /// Returns the duration of an ejection: between half of the due time and all of it, so that query nodes do not all
+    /// try the node at the same moment.
     fn pause(&self, times: u32) -> Duration {
         let EjectionPolicy { time, time_max, .. } = self.policy;
         let due = time.saturating_mul(1 << times.min(16)).min(time_max);
@@ -107,7 +108,7 @@ impl Ejection {
         due.mul_f64(random.random_range(0.5..=1.0))
     }
 
-    /// Never [`NONE`].
+    /// Returns the milliseconds since `began`, plus 1 so that the result is never [`NONE`].
     fn ms(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.began).as_millis() as u64 + 1
     }
@@ -133,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_ejected_by_failures_one_after_another() {
+    fn consecutive_failures_eject_a_node() {
         let (node, now) = node();
         fail(&node, now, 2);
         node.succeeded();
         assert_eq!(fail(&node, now, 2), [false, false]);
         assert!(node.may_ask(now));
-        assert_eq!(fail(&node, now, 3), [true, false, false], "what was on its way counts no more");
+        assert_eq!(fail(&node, now, 3), [true, false, false], "later failures do not count");
         assert!(!node.may_ask(now) && node.is_ejected(now));
         assert!(!node.may_ask(now + POLICY.time / 2 - Duration::from_millis(2)));
     }
 
     #[test]
-    fn one_request_tries_it_and_its_answer_decides() {
+    fn after_an_ejection_one_request_decides() {
         let (node, now) = node();
         fail(&node, now, 3);
         let later = now + POLICY.time;
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_may_be_enough_and_one_answer_takes_it_back() {
+    fn one_failure_may_eject_and_one_answer_ends_the_ejection() {
         let now = Instant::now();
         let node = Ejection::new("io-0", EjectionPolicy { failures: 1, ..POLICY }, 7, now);
         assert_eq!(fail(&node, now, 1), [true]);
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_without_an_answer_is_followed_by_another() {
+    fn a_try_without_an_outcome_is_repeated() {
         let (node, now) = node();
         fail(&node, now, 3);
         let later = now + POLICY.time;
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_the_most() {
+    fn pauses_double_up_to_the_maximum() {
         let (node, _) = node();
         for (times, due) in [(0, 10), (1, 20), (2, 30), (3, 30), (40, 30)] {
             let (due, pause) = (Duration::from_secs(due), node.pause(times));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn no_failures_never_eject() {
+    fn a_policy_of_0_failures_never_ejects() {
         let now = Instant::now();
         let node = Ejection::new("io-0", EjectionPolicy { failures: 0, ..POLICY }, 7, now);
         assert!(fail(&node, now, 100).iter().all(|ejected| !ejected));

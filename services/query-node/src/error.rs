@@ -1,4 +1,4 @@
-//! What goes wrong on a query node, and how it is said on the wire.
+//! The errors of a query node, and the faults that they become on the wire.
 
 use arrow_schema::ArrowError;
 use connections::tls::TlsError;
@@ -12,7 +12,7 @@ use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, QueryError>;
 
-/// Why a query node can't start, or a request can't be answered.
+/// An error that prevents a query node from starting or from answering a request.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// The configuration contradicts itself.
@@ -20,54 +20,54 @@ pub enum QueryError {
     Config {
         /// The field, as it is written in the file.
         field: String,
-        /// What is wrong with it and how to mend it.
+        /// What is wrong with it, and what to do.
         problem: String,
     },
     /// The list of I/O nodes is refused.
     #[error("configuration: `{field}`: {error}")]
     Members {
-        /// The field that has the list, or says where it is.
+        /// The field that contains the list or names its source.
         field: &'static str,
         /// What is wrong with it.
         error: MembershipError,
     },
-    /// A list that was checked can't be placed over: a defect.
+    /// Placement refuses a list that was already validated: a defect.
     #[error("internal error: {0}")]
     Placement(#[from] MembersError),
-    /// TLS can't be spoken.
+    /// TLS cannot be set up.
     #[error("configuration: `{field}`: {error}")]
     Tls {
-        /// The section.
+        /// The configuration's section.
         field: &'static str,
-        /// Why.
+        /// The reason.
         error: TlsError,
     },
-    /// Metrics or traces can't be told.
+    /// Metrics or traces cannot be exported.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
     /// The port can't be listened on.
     #[error("can't listen on {address}: {source}; choose another with --listen")]
     Listen {
-        /// As configured.
+        /// The configured address.
         address: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The gRPC server could not be put together, or broke.
+    /// The gRPC server could not be set up, or failed; or work panicked.
     #[error("the gRPC server failed: {0}")]
     Server(String),
     /// No table of that name is configured.
     #[error("no table `{table}` is served here; there is {}", listed(available))]
     TableUnknown {
-        /// The name.
+        /// The requested name.
         table: String,
-        /// The names that there are.
+        /// The configured names.
         available: Vec<String>,
     },
-    /// From the table.
+    /// An error of the table or its store.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// From an I/O node, or kept from an earlier attempt.
+    /// A fault from an I/O node, or of an earlier attempt to open the table.
     #[error("{0}")]
     Fault(Fault),
     /// A field of the request is out of its bounds.
@@ -75,16 +75,16 @@ pub enum QueryError {
     BadRequest {
         /// The field, as in the proto file.
         field: &'static str,
-        /// What is wrong with it and how to mend it.
+        /// What is wrong with it, and what to do.
         problem: String,
     },
-    /// A query vector that can't be searched with.
+    /// The query vector is unusable.
     #[error("the query vector {problem}")]
     BadVector {
         /// What is wrong with it.
         problem: String,
     },
-    /// A search by vector or by likeness, of a table without vectors.
+    /// A search by `vector` or `like` on a table without vectors.
     #[error(
         "table `{table}` has no vector column: a search by `vector` or `like` needs one (a fixed-size \
          list of floats), and an index on it to be fast"
@@ -103,14 +103,14 @@ pub enum QueryError {
         /// The key.
         key: String,
     },
-    /// Too many searches wait for a core.
+    /// The admission queue is full.
     #[error("{waiting} searches wait for a core already; try again a little later")]
     Overloaded {
-        /// How many.
+        /// Number of waiting requests.
         waiting: usize,
     },
-    /// Callers hold all memory that there is for them.
-    #[error("others' requests and replies hold all memory for them; try again a little later")]
+    /// Callers hold all memory that is reserved for requests and replies.
+    #[error("requests and replies of other callers hold all memory; try again a little later")]
     OutOfMemory,
     /// The deadline had passed before the work was done.
     #[error("the deadline passed during {during}; allow more time")]
@@ -124,22 +124,22 @@ pub enum QueryError {
         MESSAGE_BYTES_MAX
     )]
     TooLarge {
-        /// Its size.
+        /// The answer's size.
         bytes: usize,
     },
     /// Rows can't be written as JSON.
     #[error("the rows can't be written as JSON: {0}; ask for Arrow")]
     Json(ArrowError),
-    /// From the rows' types.
+    /// An error of the rows' encoding, such as an unsupported type.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// Arrow refuses what should be right: a defect.
+    /// Arrow refuses data that should be valid: a defect.
     #[error("internal error: {0}")]
     Arrow(#[from] ArrowError),
 }
 
 impl QueryError {
-    /// A list that is refused, by the field that has it or says where it is.
+    /// Creates [`Members`](Self::Members).
     pub(crate) fn members(field: &'static str, error: MembershipError) -> Self {
         Self::Members { field, error }
     }
@@ -204,7 +204,7 @@ fn reason_of_pack(error: &PackError) -> Reason {
     }
 }
 
-/// `a, b, c`, or `none`.
+/// Formats names as `a, b, c`, or `none`.
 fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }

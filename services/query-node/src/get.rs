@@ -1,4 +1,4 @@
-//! Get: rows by key, in the order of the keys. Only calls the stages.
+//! Get: returns rows by key, in the order of the keys. It only calls the stages.
 
 use address::RowAddr;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -14,29 +14,29 @@ use crate::stages::{
     Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up, present,
     validate_keys,
 };
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::Measure;
 
-/// Answers a Get.
-pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
-    call.terms = call.terms.with_priority(request.priority)?;
-    let terms = call.terms;
+/// Answers a Get request.
+pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
+    call.context = call.context.with_priority(request.priority)?;
+    let context = call.context;
     validate_keys(&request, &state.shared.config)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
         field: "format",
         problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
     })?;
-    let open = terms
+    let open = context
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
     let asked = open.project(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
-    call.say_table(&open);
+    call.record_table(&open);
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
-    let found = look_up(state, &open, &key, &request.keys, terms).await?;
+    let found = look_up(state, &open, &key, &request.keys, context).await?;
     call.stage(Stage::Lookup, || counted(found.iter().flatten().count(), "row"));
 
-    // The key itself is fetched too, to be compared to what was asked for.
+    // Fetch the key column too: `verify` compares each row's key with the requested one.
     let mut wanted = asked.columns.clone();
     let key_at = wanted.iter().position(|column| *column == key).unwrap_or_else(|| {
         wanted.push(key.clone());
@@ -46,7 +46,7 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     let places: Vec<usize> = (0..found.len()).filter(|&at| found[at].is_some()).collect();
     let addrs: Vec<RowAddr> = found.iter().copied().flatten().collect();
     call.hold_rows(wanted.bytes_of(addrs.len()))?;
-    let mut fetched = fetch_rows(state, &open, &addrs, &wanted, terms).await?;
+    let mut fetched = fetch_rows(state, &open, &addrs, &wanted, context).await?;
     call.hold_rows(fetched.rows.get_array_memory_size())?;
     call.io_stage(Stage::Fetch, addrs.len(), std::mem::take(&mut fetched.cost));
     let (rows, kept) = verify(&fetched, key_at, &request.keys, &places)?;
@@ -64,7 +64,7 @@ pub async fn get(state: &State, request: GetRequest, call: &mut Call) -> Result<
     Ok(GetResponse { rows, version: open.version(), not_found, error: None })
 }
 
-/// The rows whose key is the one that was asked for, and which of `places` they are.
+/// Returns the rows that have the requested key, and their positions in `places`.
 fn verify(
     fetched: &Fetched,
     key_at: usize,
@@ -85,7 +85,7 @@ fn verify(
     Ok((filter_record_batch(&fetched.rows, &BooleanArray::from(right))?, kept))
 }
 
-/// The positions of keys that have no row, given which of `places` have one.
+/// Returns the positions of the keys without a row. `kept` are the positions in `places` that have one.
 fn not_among(kept: &[usize], places: &[usize], keys: usize) -> Vec<u32> {
     let mut found = kept.iter().map(|&at| places[at]).peekable();
     let not_found = (0..keys).filter(|key| found.next_if_eq(key).is_none());
@@ -102,7 +102,7 @@ mod tests {
     use crate::stages::Cost;
 
     #[test]
-    fn a_row_with_another_key_is_as_good_as_none() {
+    fn a_row_with_another_key_counts_as_not_found() {
         let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "x"]));
         let rows = RecordBatch::try_from_iter([("key", column)]).unwrap();
         // Keys 0, 1 and 3 were looked up; the row of key 1 is gone, that of key 3 has another key.

@@ -1,4 +1,4 @@
-//! The I/O nodes, as all cores see them: their list, followed, and how each of them does.
+//! The state of the I/O nodes that all cores share: the list, which is followed, and each node's health.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,34 +14,34 @@ use crate::config::QueryConfig;
 use crate::ejection::{Ejection, EjectionPolicy};
 use crate::error::{QueryError, Result};
 
-/// What a list is called that is in the configuration.
+/// Source name of a list that is in the configuration.
 const FIXED: &str = "configuration";
 
 /// The I/O nodes of a query node.
 pub struct IoNodes {
-    /// How they are spoken to, if not in the clear.
+    /// TLS for connections to I/O nodes; `None` if they are unencrypted.
     pub tls: Option<Arc<ClientTls>>,
     membership: Membership,
     policy: EjectionPolicy,
-    /// By name and endpoint. Locked where routes are made, not on the way of a request.
-    standings: Mutex<HashMap<(String, String), Weak<Standing>>>,
+    /// Each node's health, by name and endpoint. Locked when routes are made, not during requests.
+    health_by_node: Mutex<HashMap<(String, String), Weak<NodeHealth>>>,
     ejected: AtomicU64,
 }
 
-/// How one I/O node does, over all cores.
+/// The health of one I/O node, shared by all cores.
 #[derive(Debug)]
-pub struct Standing {
-    /// Whether it is let be for failing.
+pub struct NodeHealth {
+    /// Whether the node is ejected.
     pub ejection: Ejection,
-    /// By which all cores' clients tell once that it was found, or lost.
+    /// Shared by all cores' clients of the node, so that they log once that it was connected or lost.
     pub outage: Arc<Outage>,
 }
 
 impl IoNodes {
-    /// Those of the configuration, or of the source that it names; waits for its first word.
+    /// Starts with the configured list, or follows the configured source and waits for its first result.
     ///
     /// # Errors
-    /// [`QueryError::Members`] for a list that is refused.
+    /// [`QueryError::Members`] if the list is refused.
     pub async fn start(config: &QueryConfig) -> Result<Self> {
         let tls = config.io_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "io_tls", error })?;
@@ -59,37 +59,37 @@ impl IoNodes {
             time: config.ejection_time,
             time_max: config.ejection_time_max,
         };
-        let (standings, ejected) = Default::default();
-        Ok(Self { tls, membership, policy, standings, ejected })
+        let (health_by_node, ejected) = Default::default();
+        Ok(Self { tls, membership, policy, health_by_node, ejected })
     }
 
-    /// Where the list comes from.
+    /// Returns the name of the list's source.
     pub fn source(&self) -> &str {
         self.membership.source()
     }
 
-    /// The members, now and whenever they change.
+    /// Returns a receiver of the members, which is notified when they change.
     pub fn views(&self) -> watch::Receiver<View> {
         self.membership.views()
     }
 
-    /// How the following of the source goes.
+    /// Returns the result of following the source so far.
     pub fn report(&self) -> Report {
         self.membership.reports().borrow().clone()
     }
 
-    /// How the member of that name does, there; the same for all cores, as long as one of them has it.
-    pub fn standing(&self, name: &str, endpoint: &str) -> Arc<Standing> {
+    /// Returns the health of a member at an endpoint. Cores share it as long as one of them holds it.
+    pub fn health_of(&self, name: &str, endpoint: &str) -> Arc<NodeHealth> {
         let key = (name.to_owned(), endpoint.to_owned());
-        let mut known = self.standings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(standing) = known.get(&key).and_then(Weak::upgrade) {
-            return standing;
+        let mut known = self.health_by_node.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(health) = known.get(&key).and_then(Weak::upgrade) {
+            return health;
         }
-        known.retain(|_, standing| standing.strong_count() > 0);
+        known.retain(|_, health| health.strong_count() > 0);
         let ejection = Ejection::new(name, self.policy, rand::random(), Instant::now());
-        let standing = Arc::new(Standing { ejection, outage: Arc::default() });
-        known.insert(key, Arc::downgrade(&standing));
-        standing
+        let health = Arc::new(NodeHealth { ejection, outage: Arc::default() });
+        known.insert(key, Arc::downgrade(&health));
+        health
     }
 
     /// Counts an ejection.
@@ -97,7 +97,7 @@ impl IoNodes {
         self.ejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ejections since the start.
+    /// Returns the number of ejections since the start.
     pub fn ejected(&self) -> u64 {
         self.ejected.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! The I/O nodes behind this node, as one core asks them.
+//! One core's connections to the I/O nodes.
 //!
-//! [`Routes`] are who owns what and how to talk to it, at one moment. A new list makes new routes, with
-//! the clients of members that stayed where they are; what is under way ends on the routes with which it
-//! began, and a client that no routes have any more ends with the last of it.
+//! [`Routes`] map chunks to their owners and owners to clients, for one list of members. A new list makes new routes,
+//! which reuse the clients of members whose endpoint has not changed. Requests in progress finish on the routes with
+//! which they began. A client that is in no routes any more is dropped with the last of these requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,47 +20,47 @@ use wire::query;
 
 use crate::config::QueryConfig;
 use crate::error::Result;
-use crate::io_nodes::{IoNodes, Standing};
+use crate::io_nodes::{IoNodes, NodeHealth};
 use crate::tables::OpenTable;
 
-/// How long a member that joins may take to be connected before it is asked.
+/// How long new routes wait for the connection to a new member before they are used.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// One core's way to the I/O nodes.
+/// One core's routes to the I/O nodes, which follow the list of members.
 pub struct IoTier {
     routes: ArcSwap<Routes>,
     options: FetchOptions,
 }
 
-/// Who owns which chunk, and how to talk to it.
+/// The owners of chunks, and their clients, for one list of members.
 #[derive(Default)]
 pub struct Routes {
-    /// `None` while there is nobody.
+    /// `None` if the list is empty.
     members: Option<Members>,
-    /// As the members are.
+    /// The nodes, in the order of the members.
     nodes: Vec<Arc<Node>>,
 }
 
-/// One I/O node.
+/// One I/O node, as one core uses it.
 pub struct Node {
-    /// Its place in the list.
+    /// The node's entry in the list of members.
     pub member: ViewMember,
-    /// Its name as traces have it: this core's, so that cores don't count references to the same.
+    /// The node's name for traces. Each core has its own copy, so that cores do not share a reference count.
     pub name: Arc<str>,
-    /// Where it listens, likewise.
+    /// The node's address for traces, also this core's own copy.
     pub address: Arc<str>,
-    /// This core's streams to it.
+    /// This core's client of the node.
     pub client: FetchClient,
-    /// How it does, over all cores.
-    pub standing: Arc<Standing>,
+    /// The node's health, shared by all cores.
+    pub health: Arc<NodeHealth>,
 }
 
 impl IoTier {
-    /// Starts connecting to all that are in `view`, within a runtime; those that aren't there yet are
-    /// connected later.
+    /// Starts connecting to all members of `view`. Clients keep trying to connect to unreachable members. Must be
+    /// called within a Tokio runtime.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The first problem of the configuration.
     pub fn new(config: &QueryConfig, nodes: &IoNodes, view: &View) -> Result<Self> {
         let network = match &nodes.tls {
             None => Network::Tcp,
@@ -76,12 +76,12 @@ impl IoTier {
         Ok(Self { routes: ArcSwap::from_pointee(routes), options })
     }
 
-    /// Who is asked now.
+    /// Returns the current routes.
     pub fn routes(&self) -> Arc<Routes> {
         self.routes.load_full()
     }
 
-    /// Follows the members until nobody tells of them any more.
+    /// Makes new routes for each new list of members, until the sender of the lists is dropped.
     pub async fn follow(&self, nodes: &IoNodes, mut views: watch::Receiver<View>) {
         while views.changed().await.is_ok() {
             let view = views.borrow_and_update().clone();
@@ -93,12 +93,12 @@ impl IoTier {
                     continue;
                 }
             };
-            // Nobody waits for a connection to who has just come.
+            // Connect to new members before their routes are used, so that no request waits for a connection.
             let deadline = Instant::now() + CONNECT_PATIENCE;
             let is_new = |node: &&Arc<Node>| before.find(&node.member).is_none();
-            // One that is going anyway is not waited for.
+            // Do not wait for a member that is draining or away.
             let is_wanted = |node: &&Arc<Node>| {
-                matches!(node.member.state, MemberState::Ready | MemberState::Joining)
+                matches!(node.member.state, query::MemberState::Ready | query::MemberState::Joining)
                     && is_new(node)
             };
             let new = routes.nodes.iter().filter(is_wanted);
@@ -109,22 +109,22 @@ impl IoTier {
 }
 
 impl Routes {
-    /// The I/O nodes, by name.
+    /// Returns the I/O nodes, sorted by name.
     pub fn nodes(&self) -> &[Arc<Node>] {
         &self.nodes
     }
 
-    /// Which I/O node owns the row at `addr`: its place among the nodes. There must be one.
+    /// Returns the index in [`nodes`](Self::nodes) of the owner of the row at `addr`. There must be a node.
     pub fn owner(&self, open: &OpenTable, addr: RowAddr) -> usize {
         self.owner_of_chunk(open, open.chunk_of(addr))
     }
 
-    /// Which I/O node owns a chunk.
+    /// Returns the index in [`nodes`](Self::nodes) of the owner of `chunk`. There must be a node.
     pub fn owner_of_chunk(&self, open: &OpenTable, chunk: ChunkId) -> usize {
         self.members.as_ref().map_or(0, |members| members.owner(open.hash, chunk))
     }
 
-    /// Routes of another list.
+    /// Makes the routes for `view`, and reuses clients of these routes.
     fn with(&self, view: &View, nodes: &IoNodes, options: &FetchOptions) -> Result<Self> {
         let placed = |member: &ViewMember| Member {
             name: member.name.clone(),
@@ -137,24 +137,24 @@ impl Routes {
         };
         let node = |member: &ViewMember| {
             let address = member.endpoint.to_string();
-            let standing = nodes.standing(&member.name, &address);
+            let health = nodes.health_of(&member.name, &address);
             let client = match self.find(member) {
                 Some(before) => before.client.clone(),
                 None => {
                     let jitter_seed = rand::random();
-                    let outage = Some(Arc::clone(&standing.outage));
+                    let outage = Some(Arc::clone(&health.outage));
                     let options = FetchOptions { jitter_seed, outage, ..options.clone() };
                     FetchClient::new(member.endpoint.clone(), options)?
                 }
             };
             let (name, address) = (member.name.as_str().into(), address.into());
-            Ok(Arc::new(Node { member: member.clone(), name, address, client, standing }))
+            Ok(Arc::new(Node { member: member.clone(), name, address, client, health }))
         };
         let nodes = view.members.iter().map(node).collect::<Result<_>>()?;
         Ok(Self { members, nodes })
     }
 
-    /// The same member where it was.
+    /// Returns the node with the same name and endpoint.
     fn find(&self, member: &ViewMember) -> Option<&Arc<Node>> {
         let is_same = |node: &&Arc<Node>| {
             node.member.name == member.name && node.member.endpoint == member.endpoint
@@ -164,30 +164,30 @@ impl Routes {
 }
 
 impl Node {
-    /// How it is.
+    /// Returns the node's state, as Status reports it.
     pub fn state(&self) -> query::MemberState {
         match self.member.state {
             MemberState::Draining => query::MemberState::Draining,
             MemberState::Away => query::MemberState::Away,
             MemberState::Ready | MemberState::Joining
-                if self.standing.ejection.is_ejected(Instant::now()) =>
+                if self.health.ejection.is_ejected(Instant::now()) =>
             {
                 query::MemberState::Ejected
             }
-            MemberState::Ready => query::MemberState::Ready,
-            MemberState::Joining => query::MemberState::Joining,
+            query::MemberState::Ready => query::query::MemberState::Ready,
+            query::MemberState::Joining => query::query::MemberState::Joining,
         }
     }
 
-    /// Why it is not to be asked now, if so. Where it is let be for failing, whoever asks after that
-    /// time tries it.
-    pub fn why_not(&self) -> Option<&'static str> {
+    /// Returns why the node should not be asked now, or `None` if it should. When an ejection is over, the caller that
+    /// gets `None` must ask the node: its request is the one that tries it.
+    pub fn reason_to_skip(&self) -> Option<&'static str> {
         match self.member.state {
             MemberState::Draining => return Some("it is draining"),
-            // The list may be mistaken, or late; a connection that stands is not.
+            // The list may be wrong or late, but a node that is still connected can be asked.
             MemberState::Away if !self.client.is_connected() => return Some("it is away"),
             MemberState::Away | MemberState::Ready | MemberState::Joining => {}
         }
-        (!self.standing.ejection.may_ask(Instant::now())).then_some("it failed lately")
+        (!self.health.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as Arrow IPC streams, of which what belongs to the schema is encoded once.
+//! Encodes rows as Arrow IPC streams. The part that depends only on the schema is encoded once.
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::{
@@ -8,19 +8,19 @@ use arrow_schema::Schema;
 
 use crate::error::Result;
 
-/// What a stream ends with: a continuation, and a message of no bytes (Arrow columnar format, "IPC streaming format").
+/// End of a stream: a continuation marker and a message of 0 bytes (Arrow columnar format, "IPC streaming format").
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// How streams of one schema begin.
+/// The bytes with which streams of one schema begin.
 #[derive(Debug)]
 pub struct IpcHead {
     bytes: Vec<u8>,
-    /// Columns, and parts of columns, that are dictionaries.
+    /// Number of dictionaries: columns and nested fields.
     dictionaries: usize,
 }
 
 impl IpcHead {
-    /// Of streams of this schema.
+    /// Encodes the head for `schema`.
     pub fn of(schema: &Schema) -> Result<Self> {
         let (mut tracker, options) = (DictionaryTracker::new(false), IpcWriteOptions::default());
         let message = IpcDataGenerator::default().schema_to_bytes_with_dictionary_tracker(
@@ -33,17 +33,17 @@ impl IpcHead {
         Ok(Self { bytes, dictionaries: tracker.dict_id().len() })
     }
 
-    /// A stream without rows.
+    /// Returns a complete stream without rows.
     pub fn empty(&self) -> Vec<u8> {
         let mut writer = self.writer();
         writer.finish();
         writer.take()
     }
 
-    /// A stream that begins so.
+    /// Begins a stream.
     pub fn writer(&self) -> IpcWriter {
         let mut tracker = DictionaryTracker::new(false);
-        // As the schema's own encoding did: batches look their dictionaries up in its order.
+        // Number the dictionaries as the schema's encoding did: batches refer to them in that order.
         for _ in 0..self.dictionaries {
             tracker.next_dict_id();
         }
@@ -52,7 +52,7 @@ impl IpcHead {
     }
 }
 
-/// An Arrow IPC stream, piece by piece.
+/// Encodes an Arrow IPC stream piece by piece.
 pub struct IpcWriter {
     out: Vec<u8>,
     tracker: DictionaryTracker,
@@ -67,7 +67,7 @@ impl IpcWriter {
         let (dictionaries, rows) =
             IpcDataGenerator::default().encode(batch, tracker, options, context)?;
         for message in dictionaries.into_iter().chain([rows]) {
-            // Both lengths and their padding are written around them.
+            // 64 bytes for the two lengths and the padding.
             out.reserve(message.ipc_message.len() + message.arrow_data.len() + 64);
             write_message(&mut *out, message, options)?;
         }
@@ -79,7 +79,7 @@ impl IpcWriter {
         self.out.extend(END);
     }
 
-    /// What was written since the last time.
+    /// Takes the bytes written since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_arrows_own() {
+    fn a_stream_equals_what_arrows_writer_makes() {
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
         let words = |words: [&'static str; 3]| -> ArrayRef {
             Arc::new(words.into_iter().collect::<DictionaryArray<Int8Type>>())

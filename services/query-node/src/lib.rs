@@ -1,20 +1,23 @@
-//! The query tier: searches indexes, fetches the rows that they name from the I/O tier, ranks them.
+//! The query tier: searches indexes, fetches rows from the I/O tier and ranks them.
 //!
-//! [`QueryNode::start`] serves `bireme.query.v1`. A request's way can be read off `search.rs`,
-//! `get.rs` and `take.rs`, which call the stages (`stages/`) in the order in which data flows.
+//! [`QueryNode::start`] serves `bireme.query.v1`. `search.rs`, `get.rs` and `take.rs` show the path of a
+//! request: they call the stages (`stages/`) in the order in which data flows.
 //!
-//! Invariants: a request runs against one version of one table; messages are checked once, at the
-//! edge; work whose deadline has passed is not begun; a row that comes back by key has that key;
-//! equal questions get equal answers (ties are broken by row address); an I/O node that can't be
-//! reached makes answers slower, not wrong.
+//! Invariants:
+//! - A request runs against one version of one table.
+//! - A message is validated once, at the edge.
+//! - Work whose deadline has passed is not begun.
+//! - A row that is returned for a key has that key.
+//! - Equal requests get equal answers: ties are broken by row address.
+//! - An unreachable I/O node makes answers slower, not wrong.
 //!
-//! Stateless: everything kept here (open tables, index partitions) can be had again. Not here: how
-//! tables are read and searched (`lake`), how rows lie on drives (`pack`), who owns what
-//! (`placement`), who is there (`membership`), streams and credits (`client`).
+//! A query node is stateless: open tables and index partitions are only caches. Other crates read and search
+//! tables (`lake`), encode rows for drives (`pack`), assign chunks to I/O nodes (`placement`), follow the list of
+//! I/O nodes (`membership`), and manage streams and credits (`client`).
 
+mod admission;
 mod call;
 mod config;
-mod core;
 mod counted;
 mod describe;
 mod ejection;
@@ -28,16 +31,16 @@ mod message_limits;
 mod metrics;
 mod node;
 mod owners;
+mod request_context;
 mod search;
 mod service;
+mod shard;
 mod stages;
 mod state;
 mod status;
 mod tables;
 mod take;
-mod terms;
 mod trace;
-mod turns;
 mod warm;
 
 pub use config::{Limits, QueryConfig, TableConfig};

@@ -1,37 +1,37 @@
-//! Where a query node's memory goes: one bound, and what each part may take of it.
+//! Divides a query node's memory among its parts.
 //!
 //! ```text
-//! memory = base + index_cache + metadata_cache + buffer pools + traffic + what searches compute with
+//! memory = base + index_cache + metadata_cache + buffer pools + traffic + searches' working memory
 //! ```
 //!
-//! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they come, and
-//! replies until they have left. It has half of what the others leave; searches have the other half.
+//! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they are fetched, and
+//! replies until they are sent. Traffic gets half of what the first four parts leave, and searches the other half.
 
 use bytesize::ByteSize;
 
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 
-/// The program, its threads, and what allocators keep.
+/// Memory of the program, its threads, and free memory that the allocator keeps.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Buffers of rows that a core keeps for the next ones (`wire::BufferPool`).
+/// Maximum memory of the row buffers that a core keeps for reuse (`wire::BufferPool`).
 const SPARE_BYTES: u64 = 32 << 20;
 
-/// Of what this process may use, in percent, where nothing is configured.
+/// Default of `memory`, in percent of the memory that this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
-/// The most that traffic gets, a core: thousands of replies.
+/// Maximum traffic memory of a core: enough for thousands of replies.
 const TRAFFIC_MAX: u64 = 512 << 20;
 
-/// The least, a core: the largest Take, and searches beside it.
+/// Minimum traffic memory of a core: enough for the largest Take and concurrent searches.
 const TRAFFIC_MIN: u64 = 32 << 20;
 
-/// What callers of one of `cores` cores may hold, in bytes, on a machine (or in a control group) of `available` bytes,
-/// if it tells.
+/// Returns the traffic memory of each of `cores` cores, in bytes. `available` is the memory of the machine or control
+/// group in bytes, if known.
 ///
 /// # Errors
-/// [`QueryError::Config`] when the configured bound is less than the parts come to.
+/// [`QueryError::Config`] if the configured `memory` is less than the sum of its parts.
 pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) -> Result<u64> {
     let cores = cores as u64;
     let parts = [
@@ -58,7 +58,7 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
         return Err(QueryError::Config { field: "memory".into(), problem });
     }
     if bound < least {
-        // Without a bound of the operator's own a small machine is no reason not to start.
+        // Start on a small machine if the operator has configured no `memory`.
         tracing::warn!(
             memory = %ByteSize::b(bound),
             parts = %ByteSize::b(least),
@@ -75,7 +75,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn of(memory: u64, available: Option<u64>) -> Result<u64> {
+    fn traffic(memory: u64, available: Option<u64>) -> Result<u64> {
         let config = QueryConfig { memory: ByteSize::mib(memory), ..QueryConfig::default() };
         core_traffic(&config, 2, available)
     }
@@ -84,19 +84,19 @@ mod tests {
     const LEAST: u64 = 1600;
 
     #[test]
-    fn traffic_has_half_of_what_the_others_leave() {
-        assert_eq!(of(LEAST, None).unwrap(), 32 * MIB);
-        assert_eq!(of(LEAST + 400, None).unwrap(), 132 * MIB);
-        assert_eq!(of(1 << 20, None).unwrap(), 512 * MIB);
-        assert_eq!(of(0, None).unwrap(), 512 * MIB);
-        assert_eq!(of(0, Some(2500 * MIB)).unwrap(), 132 * MIB);
+    fn traffic_gets_half_of_what_the_other_parts_leave() {
+        assert_eq!(traffic(LEAST, None).unwrap(), 32 * MIB);
+        assert_eq!(traffic(LEAST + 400, None).unwrap(), 132 * MIB);
+        assert_eq!(traffic(1 << 20, None).unwrap(), 512 * MIB);
+        assert_eq!(traffic(0, None).unwrap(), 512 * MIB);
+        assert_eq!(traffic(0, Some(2500 * MIB)).unwrap(), 132 * MIB);
     }
 
     #[test]
     fn a_bound_below_the_parts_is_refused_and_a_small_machine_is_not() {
-        let error = of(LEAST - 1, None).unwrap_err().to_string();
+        let error = traffic(LEAST - 1, None).unwrap_err().to_string();
         assert!(error.contains("`memory` is 1.6 GiB, and its parts take 1.6 GiB"), "{error}");
         assert!(error.contains("`index_cache` 1.0 GiB"), "{error}");
-        assert_eq!(of(0, Some(512 * MIB)).unwrap(), 32 * MIB);
+        assert_eq!(traffic(0, Some(512 * MIB)).unwrap(), 32 * MIB);
     }
 }

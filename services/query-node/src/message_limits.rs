@@ -1,26 +1,26 @@
-//! The largest message of each call.
+//! The maximum message size of each call.
 //!
-//! A message is kept until its call is answered, and anyone may send one. So each call takes what its largest
+//! A message is kept until its call is answered, and anyone may send one. Therefore each call accepts what its largest
 //! legitimate request needs, and no more.
 
 use connections::CallRule;
 
 use crate::config::Limits;
 
-/// A Search, in bytes: its vector (100,000 dimensions have 400 KB), its filter, and its words, which may be a long text:
-/// they are counted once each, however often they come.
+/// Maximum size of a Search in bytes: its vector (400 KB for 100,000 dimensions), its filter, and its words. The words
+/// may be a long text: only distinct words count towards the limit on words.
 const SEARCH_BYTES_MAX: usize = 4 << 20;
 
-/// A key of a Get, in bytes, on average at most.
+/// Maximum average size of a Get's keys, in bytes.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
-/// What a request has beside its keys or addresses, in bytes: names of its table and columns.
+/// Maximum size in bytes of a request's other fields: the names of its table and columns.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
-/// A Warm or a Placement, in bytes: very many ranges of rows, or fragments.
+/// Maximum size of a Warm or Placement in bytes: enough for very many ranges of rows, or fragments.
 const RANGES_BYTES_MAX: usize = 1 << 20;
 
-/// The largest messages by the limits that are configured, in bytes.
+/// The maximum message sizes that follow from the configured limits, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageLimits {
     get: usize,
@@ -28,26 +28,26 @@ pub struct MessageLimits {
 }
 
 impl MessageLimits {
-    /// Of requests for as much as `limits` allow.
+    /// Computes the sizes of the largest requests that `limits` allow.
     pub fn of(limits: &Limits) -> Self {
-        let of = |count: usize, each: usize| count.saturating_mul(each) + NAMES_BYTES_MAX;
-        let get = of(limits.keys_max.min(usize::MAX >> 11), KEY_BYTES_MAX);
-        let take = of(limits.take_rows_max.min(usize::MAX >> 11), size_of::<u64>());
+        let bytes = |count: usize, each: usize| count.saturating_mul(each) + NAMES_BYTES_MAX;
+        let get = bytes(limits.keys_max.min(usize::MAX >> 11), KEY_BYTES_MAX);
+        let take = bytes(limits.take_rows_max.min(usize::MAX >> 11), size_of::<u64>());
         Self { get, take }
     }
 
-    /// The largest of all.
+    /// Returns the maximum over all calls.
     pub fn largest(self) -> usize {
         [self.get, self.take, SEARCH_BYTES_MAX, RANGES_BYTES_MAX].into_iter().max().unwrap_or(0)
     }
 
-    /// What holds for the call at `path`.
+    /// Returns the rule for the call at `path`.
     pub fn rule(self, path: &str) -> CallRule {
         match path.strip_prefix("/bireme.query.v1.QueryService/") {
             Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
             Some("Get") => CallRule::new(self.get),
             Some("GetStream") => CallRule::new(self.get).talking(),
-            // They go on for as long as their callers read.
+            // Takes and Warms last for as long as their callers read.
             Some("Take") => CallRule::new(self.take).outlasting(),
             Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),
             Some("Placement") => CallRule::new(RANGES_BYTES_MAX),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_requests_fit_and_no_much_larger_ones() {
+    fn the_limits_are_close_to_the_largest_requests() {
         let limits = Limits::default();
         let take = TakeRequest {
             table: "words".into(),

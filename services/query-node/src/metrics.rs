@@ -1,4 +1,4 @@
-//! The query node's metrics: what they are, what a core counts for them, and how they are collected.
+//! The query node's metrics: their definitions, each core's counters, and the collection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,50 +10,50 @@ use tonic::Code;
 use wire::Reason;
 use wire::query::{Calls, MemberState};
 
-use crate::state::{Shared, State};
+use crate::state::{NodeState, ShardState};
 
 telemetry::metrics! {
     pub static METRICS;
-    CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "How long calls took; of streams, each request (GetStream) or the whole (Take, Warm)";
-    FAILED = Counter "bireme.query.failures" "{request}" ["error.type"] "Requests answered with an error, by its reason";
-    STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Where requests' time goes, by stage";
-    SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches by `vector`, `text` or `filter`, of the index's partitions directly or by Lance's scanner, and the kind of index: Lance's name of it, `none` where rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
-    CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that a search's index named";
-    NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was to look into";
-    UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets that have come and are not answered, wherever they wait: for a core, their turn, an index, or rows. It grows when a node has more to do than it can; the long ones, Take and Warm, are not counted";
-    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, table reads and looks at placement that wait, in the longer of the two queues";
-    QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "How many may wait; one more is refused";
-    TRAFFIC_MEMORY = Gauge "bireme.query.traffic_memory.usage" "By" [] "Memory held for callers: connections, requests as they arrive, their rows, and replies until they are sent";
-    TRAFFIC_MEMORY_LIMIT = Gauge "bireme.query.traffic_memory.limit" "By" [] "What it may come to";
-    CONNECTIONS = Gauge "bireme.query.connections" "{connection}" [] "Connections of callers";
-    CONNECTIONS_LIMIT = Gauge "bireme.query.connections.limit" "{connection}" [] "How many there may be; a newcomer has the place of one that is idle";
-    CONNECTIONS_EVICTED = Counter "bireme.query.connections.evicted" "{connection}" [] "Idle connections that were closed for newcomers";
-    CONNECTIONS_REFUSED = Counter "bireme.query.connections.refused" "{connection}" [] "Newcomers that were refused: all connections had streams, or half of them were their address's";
-    FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "From asking an I/O node for a request's share of rows to its answer";
-    FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows of such a share";
+    CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "Duration of calls: for GetStream of each request, for Take and Warm of the whole stream";
+    FAILED = Counter "bireme.query.failures" "{request}" ["error.type"] "Requests answered with an error, by reason";
+    STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Duration of requests' stages";
+    SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or `filter`; via the index's `partitions` or Lance's `scanner`; and by the index's kind: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
+    CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
+    NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
+    UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
+    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, table reads and placement requests that wait, in the longer of the two queues";
+    QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
+    TRAFFIC_MEMORY = Gauge "bireme.query.traffic_memory.usage" "By" [] "Memory held for callers: connections, requests as they arrive, rows, and replies until they are sent";
+    TRAFFIC_MEMORY_LIMIT = Gauge "bireme.query.traffic_memory.limit" "By" [] "Maximum of the memory held for callers";
+    CONNECTIONS = Gauge "bireme.query.connections" "{connection}" [] "Open connections of callers";
+    CONNECTIONS_LIMIT = Gauge "bireme.query.connections.limit" "{connection}" [] "Maximum number of connections; a new one replaces one that is idle";
+    CONNECTIONS_EVICTED = Counter "bireme.query.connections.evicted" "{connection}" [] "Idle connections that were closed for new ones";
+    CONNECTIONS_REFUSED = Counter "bireme.query.connections.refused" "{connection}" [] "New connections that were refused: all others had streams, or half of all were from the same address";
+    FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "Duration of an I/O node's answer to its part of a request's rows";
+    FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows that a request asks of one I/O node";
     FALLBACK_ROWS = Counter "bireme.query.fallback.rows" "{row}" [] "Rows answered from the table, because an I/O node could not";
     IO_NODES = Gauge "bireme.query.io_nodes" "{node}" ["state"] "I/O nodes by state: `ready`, `joining`, `draining`, `away`, `ejected`";
-    STREAMS = Gauge "bireme.query.io_node.streams" "{stream}" ["io_node"] "Streams to an I/O node that are connected";
-    OUTSTANDING = Gauge "bireme.query.io_node.outstanding" "{row}" ["io_node"] "Rows asked of an I/O node and not answered yet";
-    WAITING = Gauge "bireme.query.io_node.waiting" "{batch}" ["io_node"] "Batches that are not sent yet: they wait for an I/O node's credit, or for room on the connection";
-    CREDIT_LIMIT = Gauge "bireme.query.io_node.credit.limit" "{row}" ["io_node"] "How many rows the I/O node lets be outstanding on the streams that are connected; those that are use it up";
+    STREAMS = Gauge "bireme.query.io_node.streams" "{stream}" ["io_node"] "Connected streams to an I/O node";
+    OUTSTANDING = Gauge "bireme.query.io_node.outstanding" "{row}" ["io_node"] "Rows requested from an I/O node and not yet answered";
+    WAITING = Gauge "bireme.query.io_node.waiting" "{batch}" ["io_node"] "Batches not yet sent: they wait for an I/O node's credit, or for room on the connection";
+    CREDIT_LIMIT = Gauge "bireme.query.io_node.credit.limit" "{row}" ["io_node"] "Maximum number of outstanding rows that the I/O node allows on all connected streams together";
     CREDIT_WAITS = Counter "bireme.query.io_node.credit.waits" "{batch}" ["io_node"] "Batches that had to wait for an I/O node's credit";
-    CREDIT_WAIT_TIME = Counter "bireme.query.io_node.credit.wait.time" "s" ["io_node"] "How long they waited, together";
-    GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Lists of I/O nodes that were taken";
+    CREDIT_WAIT_TIME = Counter "bireme.query.io_node.credit.wait.time" "s" ["io_node"] "Total time that batches waited for an I/O node's credit";
+    GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Lists of I/O nodes that were accepted";
     REFUSED = Counter "bireme.query.membership.refused" "{list}" [] "Lists of I/O nodes that were refused";
-    SOURCE_FAILURES = Counter "bireme.query.membership.failures" "{failure}" [] "Times that the list's source could not be read";
-    EJECTIONS = Counter "bireme.query.membership.ejections" "{ejection}" [] "Times that an I/O node was let be for failing";
-    TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 for one that can't be opened";
-    TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Its rows";
+    SOURCE_FAILURES = Counter "bireme.query.membership.failures" "{failure}" [] "Failed attempts to read the list's source";
+    EJECTIONS = Counter "bireme.query.membership.ejections" "{ejection}" [] "Ejections of I/O nodes that failed repeatedly";
+    TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 if the table cannot be opened";
+    TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
 }
 
 macro_rules! names {
-    ($($(#[$doc:meta])* $of:ident { $($variant:ident = $name:literal,)* })*) => {
+    ($($(#[$doc:meta])* $group:ident { $($variant:ident = $name:literal,)* })*) => {
         $($(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $of { $(#[doc = $name] $variant,)* }
+        pub enum $group { $(#[doc = $name] $variant,)* }
 
-        impl $of {
+        impl $group {
             const NAMES: &'static [&'static str] = &[$($name,)*];
         })*
     };
@@ -84,7 +84,7 @@ names! {
         Assemble = "assemble",
         Reply = "reply",
     }
-    /// What a search goes by.
+    /// The criterion of a search.
     SearchBy {
         Vector = "vector",
         Text = "text",
@@ -95,7 +95,7 @@ names! {
         Partitions = "partitions",
         Scanner = "scanner",
     }
-    /// The kind of an index, as Lance names it; there is a bound to how many there are.
+    /// The kind of an index, by Lance's name. The set is closed, which bounds the number of label values.
     IndexKind {
         Unindexed = "none",
         Planned = "planned",
@@ -112,19 +112,20 @@ names! {
 }
 
 impl Rpc {
-    /// Service and method.
+    /// Returns the service and method.
     pub fn path(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// Whether how many of it are under way says how busy the node is: others go on for as long as their callers read.
+    /// Returns whether the rpc counts as work in progress. Streams last for as long as their callers read, and say
+    /// nothing of the node's load.
     fn is_short(self) -> bool {
         matches!(self, Self::Search | Self::Get | Self::GetStream)
     }
 }
 
 impl Stage {
-    /// As callers are told.
+    /// Returns the stage's name, as `explain` and traces show it.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
@@ -141,14 +142,14 @@ impl IndexKind {
         Self::IvfHnswSq,
     ];
 
-    /// Of an index on vectors, by Lance's name.
+    /// Returns the kind of a vector index from Lance's name.
     pub fn of_vectors(name: &str) -> Self {
         let is_named = |kind: &Self| Self::NAMES[*kind as usize] == name;
         Self::OF_VECTORS.into_iter().find(is_named).unwrap_or(Self::Other)
     }
 }
 
-/// gRPC's codes, by number.
+/// Names of gRPC's status codes, by number.
 const CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -169,7 +170,7 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// A code's name as gRPC writes it.
+/// Returns a code's name as gRPC writes it.
 pub fn code_name(code: Code) -> &'static str {
     CODES[i32::from(code) as usize]
 }
@@ -180,22 +181,22 @@ const BYS: usize = SearchBy::NAMES.len();
 const VIAS: usize = SearchVia::NAMES.len();
 const KINDS: usize = IndexKind::NAMES.len();
 
-/// What one core counts. Only its own tasks write to it.
-pub struct CoreMetrics {
-    /// By rpc and code; most of them never come to be.
+/// One core's counters and histograms. Only the core's own tasks write to them.
+pub struct ShardMetrics {
+    /// Durations by rpc and code. Created when first used: most combinations never occur.
     calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
     failures: Vec<AtomicU64>,
     under_way: AtomicU64,
     stages: [Histogram; STAGES],
-    /// Most of them never come to be, as of the next two.
     searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
+    /// Created when first used, as is `nprobes`.
     candidates: [OnceLock<Histogram>; KINDS],
     nprobes: [OnceLock<Histogram>; KINDS],
     fetch_times: Histogram,
     fetch_rows: Histogram,
 }
 
-impl Default for CoreMetrics {
+impl Default for ShardMetrics {
     fn default() -> Self {
         Self {
             calls: Default::default(),
@@ -211,28 +212,28 @@ impl Default for CoreMetrics {
     }
 }
 
-impl CoreMetrics {
+impl ShardMetrics {
     fn ended(&self, rpc: Rpc, code: Code, took: Duration) {
         let calls = &self.calls[rpc as usize][i32::from(code) as usize];
         calls.get_or_init(|| Histogram::new(Scale::Seconds)).record_time(took);
     }
 
-    /// An rpc has come.
-    pub fn came(&self, rpc: Rpc) {
+    /// Counts an rpc that has begun.
+    pub fn started(&self, rpc: Rpc) {
         self.under_way.fetch_add(u64::from(rpc.is_short()), Ordering::Relaxed);
     }
 
-    /// One that came is no longer under way, whatever came of it.
-    pub fn left(&self, rpc: Rpc) {
+    /// Counts an rpc that has ended, with or without an answer.
+    pub fn finished(&self, rpc: Rpc) {
         self.under_way.fetch_sub(u64::from(rpc.is_short()), Ordering::Relaxed);
     }
 
-    /// An rpc's caller has gone before it was answered.
+    /// Records an rpc that its caller cancelled.
     pub fn abandoned(&self, rpc: Rpc, took: Duration) {
         self.ended(rpc, Code::Cancelled, took);
     }
 
-    /// An rpc was answered.
+    /// Records an rpc that was answered.
     pub fn answered(&self, rpc: Rpc, fault: Option<Reason>, took: Duration) {
         self.ended(rpc, fault.map_or(Code::Ok, Reason::code), took);
         if let Some(at) = fault.and_then(|fault| Reason::ALL.iter().position(|&it| it == fault)) {
@@ -240,12 +241,12 @@ impl CoreMetrics {
         }
     }
 
-    /// A stage has ended.
+    /// Records the duration of a stage.
     pub fn stage(&self, stage: Stage, took: Duration) {
         self.stages[stage as usize].record_time(took);
     }
 
-    /// An index of a `kind` was searched, in `nprobes` partitions if it has any, and named so many `rows`.
+    /// Records a search of an index of kind `kind`, in `nprobes` partitions if it has any, that returned `rows` rows.
     pub fn searched(
         &self,
         by: SearchBy,
@@ -263,7 +264,7 @@ impl CoreMetrics {
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 
-    /// An I/O node has answered.
+    /// Records an I/O node's answer.
     pub fn fetched(&self, rows: usize, took: Duration) {
         self.fetch_times.record_time(took);
         self.fetch_rows.record(rows as u64);
@@ -273,19 +274,19 @@ impl CoreMetrics {
         self.calls.iter().flatten().filter_map(OnceLock::get)
     }
 
-    /// Requests answered since the start.
+    /// Returns the number of requests that have ended since the start.
     pub fn requests(&self) -> u64 {
         self.calls().map(|calls| calls.buckets().count()).sum()
     }
 
-    /// Of those, with an error.
+    /// Returns the number of requests answered with an error since the start.
     pub fn errors(&self) -> u64 {
         self.failures.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// A node, to be asked for its metrics.
-pub struct NodeMetrics(pub Arc<Shared>);
+/// Collects the metrics of a node.
+pub struct NodeMetrics(pub Arc<NodeState>);
 
 impl Source for NodeMetrics {
     async fn collect(&self) -> Samples {
@@ -314,12 +315,12 @@ impl Source for NodeMetrics {
     }
 }
 
-/// How long the requests of each rpc took, as Status tells it.
-pub fn calls(cores: &[Arc<State>]) -> Vec<Calls> {
+/// Returns the durations of each rpc's requests, for Status.
+pub fn calls(cores: &[Arc<ShardState>]) -> Vec<Calls> {
     let of_rpc = |(at, path): (usize, &&str)| {
         let mut seconds = Buckets::default();
         for code in 0..CODES.len() {
-            seconds.add(&together(cores, |core| core.calls[at][code].get()));
+            seconds.add(&merged(cores, |core| core.calls[at][code].get()));
         }
         let rpc = path.rsplit('/').next().unwrap_or(path).to_owned();
         (seconds.count() > 0).then(|| Calls { rpc, seconds: Some((&seconds).into()) })
@@ -327,24 +328,24 @@ pub fn calls(cores: &[Arc<State>]) -> Vec<Calls> {
     Rpc::NAMES.iter().enumerate().filter_map(of_rpc).collect()
 }
 
-/// A histogram of all cores.
-fn together<'a>(
-    cores: &'a [Arc<State>],
-    of: impl Fn(&'a CoreMetrics) -> Option<&'a Histogram>,
+/// Merges a histogram of all cores.
+fn merged<'a>(
+    cores: &'a [Arc<ShardState>],
+    select: impl Fn(&'a ShardMetrics) -> Option<&'a Histogram>,
 ) -> Buckets {
     let mut sum = Buckets::default();
-    cores.iter().filter_map(|core| of(&core.metrics)).for_each(|it| sum.add(&it.buckets()));
+    cores.iter().filter_map(|core| select(&core.metrics)).for_each(|it| sum.add(&it.buckets()));
     sum
 }
 
-fn count<'a>(cores: &'a [Arc<State>], of: impl Fn(&'a CoreMetrics) -> &'a AtomicU64) -> u64 {
+fn count<'a>(cores: &'a [Arc<ShardState>], of: impl Fn(&'a ShardMetrics) -> &'a AtomicU64) -> u64 {
     cores.iter().map(|core| of(&core.metrics).load(Ordering::Relaxed)).sum()
 }
 
-fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
+fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
     for (rpc, path) in Rpc::NAMES.iter().enumerate() {
         for (code, name) in CODES.iter().enumerate() {
-            let calls = together(cores, |core| core.calls[rpc][code].get());
+            let calls = merged(cores, |core| core.calls[rpc][code].get());
             if calls.count() > 0 {
                 samples.add(&CALL_DURATION, &[path, name], calls);
             }
@@ -355,7 +356,7 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
         samples.add(&FAILED, &[&reason.as_str()], failures);
     }
     for (stage, name) in Stage::NAMES.iter().enumerate() {
-        let times = together(cores, |core| Some(&core.stages[stage]));
+        let times = merged(cores, |core| Some(&core.stages[stage]));
         samples.add(&STAGE_DURATION, &[name], times);
     }
     for (by, by_name) in SearchBy::NAMES.iter().enumerate() {
@@ -369,8 +370,8 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
         }
     }
     for (kind, name) in IndexKind::NAMES.iter().enumerate() {
-        let candidates = together(cores, |core| core.candidates[kind].get());
-        let nprobes = together(cores, |core| core.nprobes[kind].get());
+        let candidates = merged(cores, |core| core.candidates[kind].get());
+        let nprobes = merged(cores, |core| core.nprobes[kind].get());
         for (metric, counts) in [(&CANDIDATES, candidates), (&NPROBES, nprobes)] {
             if counts.count() > 0 {
                 samples.add(metric, &[name], counts);
@@ -379,9 +380,9 @@ fn requests(samples: &mut Samples, cores: &[Arc<State>]) {
     }
 }
 
-fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
+fn fetches(samples: &mut Samples, shared: &NodeState, cores: &[Arc<ShardState>]) {
     samples.add(&UNDER_WAY, &[], count(cores, |core| &core.under_way));
-    samples.add(&QUEUE, &[], shared.turns.waiting() as u64);
+    samples.add(&QUEUE, &[], shared.admission.waiting() as u64);
     samples.add(&QUEUE_LIMIT, &[], shared.config.search_queue_max as u64);
     samples.add(&TRAFFIC_MEMORY, &[], cores.iter().map(|core| core.memory.used()).sum::<u64>());
     samples.add(
@@ -394,12 +395,12 @@ fn fetches(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
     samples.add(&CONNECTIONS_REFUSED, &[], connections.refused);
-    samples.add(&FETCH_DURATION, &[], together(cores, |core| Some(&core.fetch_times)));
-    samples.add(&FETCH_ROWS, &[], together(cores, |core| Some(&core.fetch_rows)));
+    samples.add(&FETCH_DURATION, &[], merged(cores, |core| Some(&core.fetch_times)));
+    samples.add(&FETCH_ROWS, &[], merged(cores, |core| Some(&core.fetch_rows)));
     samples.add(&FALLBACK_ROWS, &[], shared.fallback_rows());
 }
 
-fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
+fn io_nodes(samples: &mut Samples, shared: &NodeState, cores: &[Arc<ShardState>]) {
     let routes: Vec<_> = cores.iter().map(|core| core.tier.routes()).collect();
     let nodes = || routes.first().into_iter().flat_map(|routes| routes.nodes());
     for (state, name) in [
@@ -436,7 +437,7 @@ fn io_nodes(samples: &mut Samples, shared: &Shared, cores: &[Arc<State>]) {
     samples.add(&EJECTIONS, &[], shared.io_nodes.ejected());
 }
 
-fn tables(samples: &mut Samples, shared: &Shared) {
+fn tables(samples: &mut Samples, shared: &NodeState) {
     for table in shared.catalog.list() {
         let current = table.current.as_ref();
         let version = current.map_or(0, |open| open.version());
@@ -457,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_of_a_kind_that_is_known_or_another() {
+    fn unknown_kinds_of_indexes_are_other() {
         assert_eq!(IndexKind::of_vectors("IVF_RQ"), IndexKind::IvfRq);
         assert_eq!(IndexKind::of_vectors("IVF_HNSW_SQ"), IndexKind::IvfHnswSq);
         for unknown in ["Vector", "IVF_HNSW_RQ", "planned", "none", ""] {
@@ -467,7 +468,7 @@ mod tests {
 
     #[test]
     fn each_answer_counts_once() {
-        let metrics = CoreMetrics::default();
+        let metrics = ShardMetrics::default();
         metrics.answered(Rpc::Get, None, Duration::from_millis(1));
         metrics.answered(Rpc::Get, Some(Reason::KeyNotFound), Duration::from_millis(2));
         metrics.answered(Rpc::Search, Some(Reason::Overloaded), Duration::from_millis(3));

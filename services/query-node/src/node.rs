@@ -1,5 +1,5 @@
-//! A running query node: its cores, the listener that deals connections to them, and the task that
-//! follows its tables.
+//! A running query node: its shards, the listener that deals connections to them, and the task that follows its
+//! tables.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use tracing::{info, warn};
 use wire::query::query_service_server::QueryServiceServer;
 
 use crate::config::QueryConfig;
-use crate::core::{self, CoreStart, Phase};
 use crate::error::{QueryError, Result};
 use crate::metrics::NodeMetrics;
 use crate::service::Service;
-use crate::state::Shared;
+use crate::shard::{self, Phase, ShardStart};
+use crate::state::NodeState;
 
-/// How long the last spans may take to be sent.
+/// How long shutdown waits for the last spans to be sent.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A query node that serves until it is shut down. Dropping it stops it at once.
 pub struct QueryNode {
     local_addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     health: HealthReporter,
-    /// Whether it has been ready; it stays so.
+    /// Becomes true when the node is ready, and stays true.
     ready: watch::Receiver<bool>,
     phase: watch::Sender<Phase>,
-    /// Brings each core's end.
+    /// Receives each shard's result when it has ended.
     ended: mpsc::UnboundedReceiver<Result<()>>,
     acceptor: Option<Acceptor>,
     follower: JoinHandle<()>,
@@ -44,19 +44,19 @@ pub struct QueryNode {
 }
 
 impl QueryNode {
-    /// Checks the configuration, takes the port, and serves on threads of its own. Tables are opened
-    /// in the background: one that can't be opened is listed with its error, and tried again. Must be
-    /// called within a multi-threaded tokio runtime, which runs what Lance plans and reads.
+    /// Validates the configuration, binds the port, and serves on threads of its own. Tables are opened in the
+    /// background: one that cannot be opened is listed with its error, and tried again. Must be called within a
+    /// multi-threaded Tokio runtime, which runs the work that Lance plans and reads.
     ///
-    /// By its health (`grpc.health.v1`) it serves once each table was tried and a first list of I/O nodes
-    /// has come, and from then on until it is shut down: without I/O nodes the tables answer.
+    /// The health service (`grpc.health.v1`) reports `SERVING` once each table has been tried and a first list of I/O
+    /// nodes has been read, and then until shutdown: without I/O nodes the tables answer.
     ///
     /// # Errors
-    /// [`QueryError::Config`] and [`QueryError::Members`], [`QueryError::Listen`].
+    /// [`QueryError::Config`], [`QueryError::Members`] or [`QueryError::Listen`], among others.
     pub async fn start(config: QueryConfig, lake: Lake) -> Result<Self> {
         let listen = config.listen;
         let refresh_interval = config.refresh_interval;
-        let shared = Arc::new(Shared::new(config, lake, Handle::current()).await?);
+        let shared = Arc::new(NodeState::new(config, lake, Handle::current()).await?);
         let refused = |source| QueryError::Listen { address: listen.to_string(), source };
         let listener = std::net::TcpListener::bind(listen).map_err(refused)?;
         let local_addr = listener.local_addr().map_err(refused)?;
@@ -66,7 +66,7 @@ impl QueryNode {
         let (ends, ended) = mpsc::unbounded_channel();
         let start = |number| {
             let (phase, health, ended) = (phases.clone(), health_service.clone(), ends.clone());
-            core::start(&shared, CoreStart { number, phase, health, ended })
+            shard::start(&shared, ShardStart { number, phase, health, ended })
         };
         let cores = shared.config.core_count();
         let started = (0..cores).map(start).collect::<Result<Vec<_>>>()?;
@@ -99,54 +99,54 @@ impl QueryNode {
         Ok(Self { local_addr, shared, health, ready, phase, ended, acceptor, follower, telemetry })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the node listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Where its metrics are for Prometheus, if they are anywhere.
+    /// Returns the address of the Prometheus endpoint, if there is one.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.telemetry.metrics_addr()
     }
 
-    /// Waits until it is ready: each table was tried, and a first list of I/O nodes has come.
+    /// Waits until the node is ready: each table has been tried, and a first list of I/O nodes has been read.
     pub async fn ready(&self) {
-        // What makes it ready ends with the node only.
+        // The sender is dropped only with the node.
         let _ = self.ready.clone().wait_for(|&ready| ready).await;
     }
 
-    /// Where the I/O nodes are learnt from, and how many there are now.
+    /// Returns the source of the list of I/O nodes, and their number.
     pub fn io_nodes(&self) -> (&str, usize) {
         let io_nodes = &self.shared.io_nodes;
         let count = io_nodes.views().borrow().members.len();
         (io_nodes.source(), count)
     }
 
-    /// Rows answered from the tables since the start, because an I/O node could not.
+    /// Returns the number of rows answered from the tables since the start, because an I/O node could not.
     pub fn fallback_rows(&self) -> u64 {
         self.shared.fallback_rows()
     }
 
-    /// Looks at every table for a new version now, instead of when the interval is over.
+    /// Checks every table for a new version at once, without waiting for the interval.
     pub async fn refresh(&self) {
         self.shared.catalog.refresh().await;
     }
 
-    /// Says that it is not serving any more, takes no further connections, lets requests end, and
-    /// drops those that haven't after `patience`.
+    /// Reports that the node no longer serves, accepts no more connections, and lets requests finish. Requests that
+    /// have not finished after `patience` are dropped.
     ///
     /// # Errors
-    /// [`QueryError::Server`] if the server broke.
+    /// [`QueryError::Server`] if the server failed.
     pub async fn shutdown(mut self, patience: Duration) -> Result<()> {
         self.follower.abort();
-        // Not before it has ended: it might say that the node is ready.
+        // Wait for the task's end: otherwise it might still report that the node is ready.
         let _ = (&mut self.follower).await;
         report(&self.shared, &self.health, ServingStatus::NotServing).await;
         drop(self.acceptor.take());
         self.phase.send_replace(Phase::Draining);
         let all_ended = async {
             let mut all = Ok(());
-            // Every core has a sender, and drops it at its end. One that broke doesn't cut the others short.
+            // Every shard drops its sender when it ends. Wait for all of them, even if one has failed.
             while let Some(ended) = self.ended.recv().await {
                 all = all.and(ended);
             }
@@ -160,7 +160,7 @@ impl QueryNode {
             }
         };
         let tracer = self.shared.tracer.clone();
-        // It waits for the receiver.
+        // The flush blocks until the spans' receiver has answered.
         let _ = tokio::task::spawn_blocking(move || tracer.flush(FLUSH_PATIENCE)).await;
         ended
     }
@@ -173,16 +173,16 @@ impl Drop for QueryNode {
     }
 }
 
-/// Says how it is, of the node as a whole (the service without a name) and of its service.
-async fn report(shared: &Shared, health: &HealthReporter, status: ServingStatus) {
+/// Reports the node's health, as a whole (the service without a name) and for its service.
+async fn report(shared: &NodeState, health: &HealthReporter, status: ServingStatus) {
     shared.set_ready(status == ServingStatus::Serving);
     for service in ["", QueryServiceServer::<Service>::NAME] {
         health.set_service_status(service, status).await;
     }
 }
 
-/// Opens the tables, and waits for a list of I/O nodes.
-async fn become_ready(shared: &Shared, health: &HealthReporter) {
+/// Opens the tables, waits for a list of I/O nodes, and reports that the node serves.
+async fn become_ready(shared: &NodeState, health: &HealthReporter) {
     let mut views = shared.io_nodes.views();
     let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
     tokio::join!(shared.catalog.refresh(), listed);
@@ -192,8 +192,8 @@ async fn become_ready(shared: &Shared, health: &HealthReporter) {
     info!(tables, open, "the query node is ready");
 }
 
-/// Follows the tables.
-async fn follow(shared: &Shared, interval: Duration) {
+/// Checks the tables for new versions after each interval.
+async fn follow(shared: &NodeState, interval: Duration) {
     let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

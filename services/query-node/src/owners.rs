@@ -1,4 +1,4 @@
-//! Which I/O node owns which chunks of a table: for a Warm, and for whoever asks.
+//! Assigns a table's chunks to the I/O nodes that own them, for Warm and Placement.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Node, Routes};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::terms::Terms;
 
-/// The most chunks that an answer names, each perhaps by itself: about 2 MB.
+/// Maximum number of chunks that an answer names: about 2 MB if none of them are consecutive.
 const CHUNKS_NAMED_MAX: u64 = 131_072;
 
-/// After so many chunks others have their turn on the thread: of hundreds of nodes they take milliseconds.
+/// Number of chunks after which other tasks of the thread may run. With hundreds of nodes they take milliseconds.
 const CHUNKS_AT_ONCE: usize = 4096;
 
-/// What an I/O node owns.
+/// The part of a table that an I/O node owns.
 #[derive(Clone, Default)]
 struct Owned {
     chunks: u64,
     rows: u64,
-    /// The chunks by name, if they are wanted.
+    /// The chunks' names, if they were requested.
     ranges: Vec<ChunkRange>,
 }
 
-/// Who owns a table's chunks now.
+/// Answers a Placement request: which I/O nodes own a table's chunks now.
 ///
 /// # Errors
-/// A table, version or fragment that there isn't; more chunks to name than an answer has room for.
+/// If the table, version or fragment does not exist, or too many chunks are to be named.
 pub async fn placement(
-    state: &State,
+    state: &ShardState,
     request: PlacementRequest,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<PlacementResponse> {
     let opened = state.shared.catalog.open(&request.table, request.version).boxed();
-    let open = terms.bound("open", opened).await?;
+    let open = context.bound("open", opened).await?;
     let runs = runs_of(&open, &request.fragments)?;
     let chunks = runs.iter().map(|run| run.chunks.len() as u64).sum::<u64>();
     if request.name_chunks && chunks > CHUNKS_NAMED_MAX {
@@ -52,9 +52,11 @@ pub async fn placement(
     }
     let routes = state.tier.routes();
     let dealt = owned(Arc::clone(&open), Arc::clone(&routes), runs, request.name_chunks);
-    // Every chunk is hashed for every node, which may take seconds: not on a core that has connections.
+    // Every chunk is hashed for every node. This may take seconds, so it must not block a core that serves
+    // connections.
     let dealt = async { Ok(dealt.await) }.boxed();
-    let dealt = state.shared.turns.in_background("placement", terms.as_batch(), dealt).await?;
+    let admission = &state.shared.admission;
+    let dealt = admission.run_in_background("placement", context.as_batch(), dealt).await?;
     let placed = |(node, owned): (&Arc<Node>, Owned)| NodePlacement {
         name: node.member.name.clone(),
         zone: node.member.zone.clone().unwrap_or_default(),
@@ -69,7 +71,7 @@ pub async fn placement(
     Ok(PlacementResponse { version: open.version(), nodes })
 }
 
-/// All chunks.
+/// Returns all chunks of a table.
 pub fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
     let fragments = open.table.fragments().iter();
     let runs = fragments.filter_map(|info| {
@@ -79,7 +81,8 @@ pub fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
     runs.collect()
 }
 
-/// The chunks of these runs, as runs of each I/O node; none while there is nobody. Whoever drops it stops it.
+/// Returns the chunks of `runs` as ranges for each I/O node; empty if there are no nodes. Dropping the future stops
+/// the work.
 pub async fn ranges_by_owner(
     open: Arc<OpenTable>,
     routes: Arc<Routes>,
@@ -93,7 +96,7 @@ pub async fn ranges_by_owner(
     ranges
 }
 
-/// What each I/O node owns of these runs.
+/// Returns what each I/O node owns of `runs`.
 async fn owned(
     open: Arc<OpenTable>,
     routes: Arc<Routes>,
@@ -115,7 +118,7 @@ async fn owned(
     owned
 }
 
-/// Finds an owner for each chunk of these runs, in order, and lets others run now and then.
+/// Calls `find` with each chunk of `runs`, in order, and yields to other tasks from time to time.
 async fn each_chunk(runs: Vec<ChunkRun>, mut find: impl FnMut(ChunkId)) {
     for (at, chunk) in runs.into_iter().flat_map(ChunkRun::ids).enumerate() {
         if at > 0 && at % CHUNKS_AT_ONCE == 0 {
@@ -125,7 +128,7 @@ async fn each_chunk(runs: Vec<ChunkRun>, mut find: impl FnMut(ChunkId)) {
     }
 }
 
-/// Adds a chunk to those before it, in order.
+/// Adds the next chunk to `ranges`, which are in order.
 fn add(ranges: &mut Vec<ChunkRange>, chunk: ChunkId) {
     let ChunkId { fragment, index } = chunk;
     match ranges.last_mut() {
@@ -136,7 +139,7 @@ fn add(ranges: &mut Vec<ChunkRange>, chunk: ChunkId) {
     }
 }
 
-/// The chunks of these fragments; of all of them if none are named.
+/// Returns the chunks of the named fragments, or of all fragments if none is named.
 fn runs_of(open: &OpenTable, fragments: &[u32]) -> Result<Vec<ChunkRun>> {
     let mut runs = all_runs(open);
     if fragments.is_empty() {
@@ -154,7 +157,7 @@ fn runs_of(open: &OpenTable, fragments: &[u32]) -> Result<Vec<ChunkRun>> {
     }
 }
 
-/// Its rows; the last chunk of a fragment may have fewer than the others.
+/// Returns the number of a chunk's rows. The last chunk of a fragment may have fewer rows than the others.
 fn rows_in(open: &OpenTable, chunk: ChunkId) -> u64 {
     let fragments = open.table.fragments();
     let Ok(at) = fragments.binary_search_by_key(&chunk.fragment, |info| info.id) else { return 0 };
@@ -169,7 +172,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_looks_at_many_chunks_lets_others_run_within_a_fragment_too() {
+    async fn a_pass_over_many_chunks_yields_within_a_fragment_too() {
         let chunks = CHUNKS_AT_ONCE as u32;
         let runs = [(3, 0..2 * chunks), (4, 7..9)];
         let runs = runs.map(|(fragment, chunks)| ChunkRun { fragment, chunks }).to_vec();

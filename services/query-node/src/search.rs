@@ -1,4 +1,4 @@
-//! Search: from a question to rows in rank order. Only calls the stages.
+//! Search: returns rows in rank order. It only calls the stages.
 
 use std::sync::Arc;
 
@@ -14,34 +14,34 @@ use crate::stages::{
     By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, present, rank, row_like,
     score_rows, search as by_index, validate_search, vector_of,
 };
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
-/// How far below 0 rounding takes the distance of a vector to itself, at most.
+/// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
-/// Answers a search.
+/// Answers a Search request.
 pub async fn search(
-    state: &State,
+    state: &ShardState,
     request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
-    call.terms = call.terms.with_priority(request.priority)?;
-    let terms = call.terms;
+    call.context = call.context.with_priority(request.priority)?;
+    let context = call.context;
     if request.explain {
         call.explain();
     }
-    let open = terms
+    let open = context
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
-    call.say_table(&open);
-    let question = terms
+    call.record_table(&open);
+    let question = context
         .bound("validate", validate_search(request, &open, &state.shared.config).boxed())
         .await?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, call).await?;
-    let hits = by_index(state, &open, &question, terms).await?;
-    call.stage(Stage::Search, || hits.said(&question));
+    let hits = by_index(state, &open, &question, context).await?;
+    call.stage(Stage::Search, || hits.detail(&question));
     let winners = refine(state, &open, &question, &hits, call).await?;
     let rows = answer(state, &open, &question.projection, &winners, hits.measure, call).await?;
     let rows = ipc_stream(&question.projection.answer(hits.measure)?.head, &rows)?;
@@ -50,25 +50,25 @@ pub async fn search(
     Ok(SearchResponse { rows, version, stages: call.explained(), exhaustive })
 }
 
-/// A row to be like becomes its vector.
+/// Replaces the key of a `like` search by the vector of its row.
 async fn look_up(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     question: Question,
     call: &mut Call,
 ) -> Result<Question> {
     let By::Like { column, key, key_column } = question.by else { return Ok(question) };
-    let addr = row_like(state, open, &key_column, &key, call.terms).await?;
+    let addr = row_like(state, open, &key_column, &key, call.context).await?;
     let found = || format!("key `{key}` in column `{key_column}`: row {addr:?}");
     call.stage(Stage::Lookup, found);
-    let (vector, cost) = vector_of(state, open, addr, &column, call.terms).await?;
+    let (vector, cost) = vector_of(state, open, addr, &column, call.context).await?;
     call.io_stage(Stage::Vector, 1, cost);
     Ok(Question { by: By::Vector { column, vector }, ..question })
 }
 
-/// Candidates become winners, by their exact distances.
+/// Scores the candidates exactly, if the search is to be refined, and returns the `k` best.
 async fn refine(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
     hits: &Hits,
@@ -79,7 +79,7 @@ async fn refine(
     };
     let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
     let scoring = Scoring { column, query: vector, metric, k: question.k };
-    let (scored, cost) = score_rows(state, open, &addrs, scoring, call.terms).await?;
+    let (scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
     call.io_stage(Stage::Rerank, addrs.len(), cost);
     let winners = rank(scored, question.k);
     let detail = || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate"));
@@ -87,9 +87,9 @@ async fn refine(
     Ok(winners)
 }
 
-/// The winners' columns, with their addresses and numbers.
+/// Fetches the winners' columns, and adds their addresses and distances or scores.
 async fn answer(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     projection: &Projection,
     winners: &[(RowAddr, f32)],
@@ -98,11 +98,11 @@ async fn answer(
 ) -> Result<arrow_array::RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
     let fetched = match projection.columns.as_slice() {
-        // Whether rows are live, index and I/O nodes have seen already.
+        // The index and the I/O nodes have already left out deleted rows.
         [] => Fetched::of_no_columns(addrs.len())?,
         _ => {
             call.hold_rows(projection.bytes_of(addrs.len()))?;
-            fetch_rows(state, open, &addrs, projection, call.terms).await?
+            fetch_rows(state, open, &addrs, projection, call.context).await?
         }
     };
     call.hold_rows(fetched.rows.get_array_memory_size())?;
@@ -118,8 +118,8 @@ async fn answer(
     Ok(rows)
 }
 
-/// A distance without what rounding took off 0; real distances below it (by dot product, or by an
-/// index's estimate) stay.
+/// Replaces a distance that only rounding has made negative by 0. Distances further below 0 (dot products, or an
+/// index's estimates) stay.
 fn at_least_0(distance: f32) -> f32 {
     if (-ROUNDING..=0.0).contains(&distance) { 0.0 } else { distance }
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rounding_is_taken_off() {
+    fn only_rounding_errors_are_removed() {
         let shown = [-1.19e-7, -0.0, 1e-7, -0.5, f32::MIN_POSITIVE].map(at_least_0);
         assert_eq!(shown, [0.0, 0.0, 1e-7, -0.5, f32::MIN_POSITIVE]);
         assert!(shown[1].is_sign_positive());

@@ -1,4 +1,4 @@
-//! The gRPC service: each rpc becomes a call, which has its terms and ends with its answer.
+//! The gRPC service. Each rpc becomes a [`Call`], which has a context and ends with an answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,25 +18,26 @@ use crate::describe::{describe_table, list_tables};
 use crate::get::get;
 use crate::metrics::Rpc;
 use crate::owners::placement;
+use crate::request_context::RequestContext;
 use crate::search::search;
-use crate::state::State;
+use crate::state::ShardState;
 use crate::status::status;
 use crate::take::Take;
-use crate::terms::Terms;
 use crate::warm::Warm;
 
-/// Messages of a stream that wait for the connection: the next one is made meanwhile.
+/// Maximum number of a stream's messages that wait for the connection while the next one is made.
 const MESSAGES_AHEAD_MAX: usize = 2;
 
 /// `bireme.query.v1.QueryService`.
-pub struct Service(pub Arc<State>);
+pub struct Service(pub Arc<ShardState>);
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
     fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Call {
-        let terms = Terms::of(request.metadata(), self.0.shared.config.timeout);
-        Call::begin(&self.0, rpc, terms)
+        let timeout = self.0.shared.config.timeout;
+        let context = RequestContext::from_metadata(request.metadata(), timeout);
+        Call::begin(&self.0, rpc, context)
     }
 }
 
@@ -69,14 +70,14 @@ impl QueryService for Service {
         &self,
         request: Request<Streaming<GetRequest>>,
     ) -> Result<Response<Self::GetStreamStream>, Status> {
-        let of_stream = StreamTerms::of(&request, self.0.shared.config.timeout);
+        let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
         let state = Arc::clone(&self.0);
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
         let answers = request.into_inner().map(move |request| {
             let (state, arriving) = (Arc::clone(&state), arriving.clone());
             async move {
                 let request = request?;
-                let mut call = Call::begin(&state, Rpc::GetStream, of_stream.of_piece());
+                let mut call = Call::begin(&state, Rpc::GetStream, of_stream.for_piece());
                 let rows = get(&state, request, &mut call).await;
                 arriving.taken();
                 Ok(call.end(rows).unwrap_or_else(|fault| GetResponse {
@@ -92,17 +93,17 @@ impl QueryService for Service {
         &self,
         request: Request<TakeRequest>,
     ) -> Result<Response<Self::TakeStream>, Status> {
-        let of_stream = StreamTerms::of(&request, self.0.shared.config.timeout);
+        let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
         let mut call = self.begin(Rpc::Take, &request);
         let state = Arc::clone(&self.0);
         let mut take = match Take::new(&state, request.into_inner(), &mut call).await {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };
-        let each = move |terms: Terms| of_stream.of_piece().in_span(terms.span);
+        let each = move |context: RequestContext| of_stream.for_piece().in_span(context.span);
         if take.is_one_fetch() {
-            let terms = each(call.terms);
-            let messages = take.next(&state, &mut call, terms).await;
+            let context = each(call.context);
+            let messages = take.next(&state, &mut call, context).await;
             let messages = call.end(messages)?.into_iter().map(Ok);
             return Ok(Response::new(stream::iter(messages).boxed()));
         }
@@ -111,14 +112,14 @@ impl QueryService for Service {
             let sent = tokio::select! {
                 biased;
                 sent = take.send(&state, &messages, &mut call, each) => sent,
-                // Reads that nobody waits for are cancelled; the call ends unanswered.
+                // The caller is gone: dropping `take` cancels its reads, and the call ends as abandoned.
                 () = messages.closed() => return,
             };
             if let Err(fault) = call.end(sent) {
                 let _ = messages.send(Err(fault)).await;
             }
         });
-        // What is wrong with the first rows is the answer's status.
+        // An error of the first rows becomes the rpc's status.
         match responses.recv().await {
             Some(Ok(first)) => {
                 let first = stream::iter([Ok(first)]);
@@ -142,7 +143,7 @@ impl QueryService for Service {
         request: Request<DescribeTableRequest>,
     ) -> Result<Response<DescribeTableResponse>, Status> {
         let call = self.begin(Rpc::DescribeTable, &request);
-        let described = describe_table(&self.0, request.into_inner(), call.terms).await;
+        let described = describe_table(&self.0, request.into_inner(), call.context).await;
         answer(call, described)
     }
 
@@ -152,17 +153,17 @@ impl QueryService for Service {
     ) -> Result<Response<Self::WarmStream>, Status> {
         let call = self.begin(Rpc::Warm, &request);
         let state = Arc::clone(&self.0);
-        let terms = call.terms;
-        let warm = Warm::new(&state, request.into_inner(), terms).boxed();
-        let warm = match terms.bound("open", warm).await {
+        let context = call.context;
+        let warm = Warm::new(&state, request.into_inner(), context).boxed();
+        let warm = match context.bound("open", warm).await {
             Ok(warm) => warm,
             Err(error) => return answer(call, Err(error)),
         };
         let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
-                // What went wrong is in the progress.
-                () = warm.run(&progress, terms) => drop(call.end(Ok(()))),
+                // The run has sent its errors as progress.
+                () = warm.run(&progress, context) => drop(call.end(Ok(()))),
                 // Dropping the run cancels it on the I/O nodes.
                 () = progress.closed() => {}
             }
@@ -175,7 +176,7 @@ impl QueryService for Service {
         request: Request<PlacementRequest>,
     ) -> Result<Response<PlacementResponse>, Status> {
         let call = self.begin(Rpc::Placement, &request);
-        let placed = placement(&self.0, request.into_inner(), call.terms).await;
+        let placed = placement(&self.0, request.into_inner(), call.context).await;
         answer(call, placed)
     }
 
@@ -188,23 +189,23 @@ impl QueryService for Service {
     }
 }
 
-/// The terms of a stream, of which each piece of its work has its own: the caller's deadline is for the whole
-/// stream; without one, each piece has the default for itself.
+/// The context of a stream, from which each request or fetch of the stream gets its own. If the caller has set a
+/// deadline, it applies to the whole stream; otherwise each piece gets the default timeout.
 #[derive(Clone, Copy)]
-struct StreamTerms {
-    whole: Terms,
+struct StreamContext {
+    base: RequestContext,
     is_bound: bool,
     timeout: Duration,
 }
 
-impl StreamTerms {
+impl StreamContext {
     fn of<T>(request: &Request<T>, timeout: Duration) -> Self {
-        let whole = Terms::of(request.metadata(), timeout);
-        Self { whole, is_bound: asked_timeout(request.metadata().as_ref()).is_some(), timeout }
+        let base = RequestContext::from_metadata(request.metadata(), timeout);
+        Self { base, is_bound: asked_timeout(request.metadata().as_ref()).is_some(), timeout }
     }
 
-    fn of_piece(self) -> Terms {
-        if self.is_bound { self.whole } else { self.whole.within(self.timeout) }
+    fn for_piece(self) -> RequestContext {
+        if self.is_bound { self.base } else { self.base.with_timeout(self.timeout) }
     }
 }
 

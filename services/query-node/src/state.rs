@@ -1,4 +1,4 @@
-//! What requests share.
+//! State that requests share: per core ([`ShardState`]) and per node ([`NodeState`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,56 +11,56 @@ use telemetry::Tracer;
 use tokio::runtime::Handle;
 use traffic::TrafficMemory;
 
+use crate::admission::AdmissionQueue;
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::io_nodes::IoNodes;
 use crate::io_tier::IoTier;
 use crate::memory::core_traffic;
-use crate::metrics::CoreMetrics;
+use crate::metrics::ShardMetrics;
 use crate::tables::Catalog;
-use crate::turns::Turns;
 
-/// What the requests of one core share.
-pub struct State {
-    /// What they share with those of other cores.
-    pub shared: Arc<Shared>,
+/// State of one shard, shared by the requests of its core.
+pub struct ShardState {
+    /// The node's state, shared by all cores.
+    pub shared: Arc<NodeState>,
     /// The core's own streams to the I/O nodes.
     pub tier: IoTier,
-    /// What the core counts.
-    pub metrics: CoreMetrics,
-    /// Requests that came and were answered, for a thread that polls.
+    /// The core's counters and histograms.
+    pub metrics: ShardMetrics,
+    /// Counts the requests that arrive and end, for a thread that polls while idle.
     pub activity: Arc<ActivityCounter>,
-    /// What its callers may hold.
+    /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
-    /// Runs on the core's own thread.
+    /// The runtime of the core's own thread.
     pub runtime: Handle,
 }
 
-/// A query node's configuration, tables, turns and counters.
-pub struct Shared {
+/// State of a query node, shared by its cores.
+pub struct NodeState {
     pub config: QueryConfig,
     pub catalog: Catalog,
-    pub turns: Turns,
+    pub admission: AdmissionQueue,
     pub io_nodes: IoNodes,
-    /// How clients connect, if not in the clear.
+    /// TLS for clients; `None` if connections are unencrypted.
     pub tls: Option<Arc<ServerTls>>,
-    /// Slots for their connections.
+    /// Slots for clients' connections.
     pub connection_slots: Arc<ConnectionSlots>,
-    /// What callers of one core may hold, in bytes.
+    /// The memory that callers of one core may hold, in bytes.
     pub core_traffic: u64,
-    /// Where requests' spans go.
+    /// Exports requests' spans.
     pub tracer: Tracer,
-    cores: OnceLock<Vec<Weak<State>>>,
+    cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,
     ready: AtomicBool,
 }
 
-impl Shared {
-    /// Opens no table yet. `background` runs what Lance plans, and sends spans. Waits for the first word of where the
-    /// I/O nodes are learnt from.
+impl NodeState {
+    /// Validates `config` and starts following the list of I/O nodes. Opens no table yet. `background` runs the work
+    /// that Lance plans, and sends spans. Waits for the first list, or the first failure, of the I/O nodes' source.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The first problem of the configuration.
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
         let tls = config.tls.as_ref().map(ServerTls::load).transpose();
@@ -78,7 +78,7 @@ impl Shared {
         };
         Ok(Self {
             catalog: Catalog::new(lake, &config, background.clone()),
-            turns: Turns::new(concurrency, config.search_queue_max, background),
+            admission: AdmissionQueue::new(concurrency, config.search_queue_max, background),
             io_nodes,
             tls,
             connection_slots,
@@ -91,18 +91,17 @@ impl Shared {
         })
     }
 
-    /// Says which cores there are, once they run.
-    pub fn set_cores(&self, cores: Vec<Weak<State>>) {
-        // Said once.
+    /// Records the running cores. Only the first call has an effect.
+    pub fn set_cores(&self, cores: Vec<Weak<ShardState>>) {
         let _ = self.cores.set(cores);
     }
 
-    /// The cores that run.
-    pub fn cores(&self) -> Vec<Arc<State>> {
+    /// Returns the cores that are running.
+    pub fn cores(&self) -> Vec<Arc<ShardState>> {
         self.cores.get().into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether each core still runs, once all of them have taken a task and ended it.
+    /// Runs an empty task on each core. Returns whether all cores that were started finished theirs.
     pub async fn cores_answer(&self) -> bool {
         let cores = self.cores();
         for core in &cores {
@@ -113,12 +112,12 @@ impl Shared {
         self.cores.get().is_some_and(|started| started.len() == cores.len())
     }
 
-    /// Whether the node's health says that it serves.
+    /// Returns whether the node reports that it serves.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Says so, or takes it back.
+    /// Sets whether the node reports that it serves.
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);
     }
@@ -128,7 +127,7 @@ impl Shared {
         self.fallback_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Rows answered from the tables since the start, because an I/O node could not.
+    /// Returns the number of rows answered from the tables since the start, because an I/O node could not.
     pub fn fallback_rows(&self) -> u64 {
         self.fallback_rows.load(Ordering::Relaxed)
     }

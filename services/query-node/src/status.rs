@@ -1,4 +1,4 @@
-//! Status: this node, and the I/O nodes behind it.
+//! Status: describes this node and its I/O nodes.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::describe::summaries;
 use crate::io_nodes::IoNodes;
 use crate::io_tier::Node;
 use crate::metrics::calls;
-use crate::state;
+use crate::state::ShardState;
 
 /// How long an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// This node and the I/O nodes behind it; those that don't answer are listed with why.
-pub async fn status(state: &state::State) -> StatusResponse {
+/// Describes this node and its I/O nodes. A node that does not answer is listed with the reason.
+pub async fn status(state: &ShardState) -> StatusResponse {
     let routes = state.tier.routes();
     let io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
     let usage = Usage::now();
@@ -28,7 +28,7 @@ pub async fn status(state: &state::State) -> StatusResponse {
         io_nodes,
         cpu_us: usage.cpu_us,
         resident_bytes: usage.resident_bytes,
-        search_queue: state.shared.turns.waiting() as u32,
+        search_queue: state.shared.admission.waiting() as u32,
         requests: cores.iter().map(|core| core.metrics.requests()).sum(),
         errors: cores.iter().map(|core| core.metrics.errors()).sum(),
         tables: summaries(state),

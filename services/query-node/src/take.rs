@@ -1,4 +1,4 @@
-//! Take: rows by address, as one Arrow IPC stream in messages of bounded size.
+//! Take: returns rows by address, as one Arrow IPC stream in messages of bounded size.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::counted::counted;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcWriter;
 use crate::metrics::Stage;
+use crate::request_context::RequestContext;
 use crate::stages::{fetch_rows, finish, present, validate_take};
-use crate::state::State;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
-use crate::terms::Terms;
 
-/// Bytes of rows in a message, at most.
+/// Maximum size of a message's rows, in bytes.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
 
-/// Rows of the first fetch where they may be of any size; what they have tells how many to fetch next.
+/// Number of rows in the first fetch if rows have no fixed size. Their size determines the next fetch.
 const ROWS_FIRST: usize = 256;
 
-/// Rows of one fetch, at most.
+/// Maximum number of rows in one fetch.
 const ROWS_MAX: usize = 16_384;
 
-/// Where the messages go. A full one makes the work wait for its reader.
+/// The channel of messages to the caller. If it is full, the Take waits for the caller to read.
 pub type Messages = mpsc::Sender<std::result::Result<TakeResponse, Fault>>;
 
-/// A Take that was checked, as far as it has come.
+/// A validated Take request, and its progress.
 pub struct Take {
     open: Arc<OpenTable>,
     addrs: Vec<RowAddr>,
@@ -40,17 +40,17 @@ pub struct Take {
     skip: bool,
     priority: i32,
     writer: IpcWriter,
-    /// The first row that wasn't fetched yet, and how many to fetch next.
+    /// Index in `addrs` of the first row that has not been fetched.
     from: usize,
+    /// Number of rows in the next fetch.
     rows_next: usize,
 }
 
 impl Take {
-    /// Checks a request. Rows that are missing, if that is an error, are found out before anything
-    /// is sent.
-    pub async fn new(state: &State, request: TakeRequest, call: &mut Call) -> Result<Self> {
-        call.terms = call.terms.with_priority(request.priority)?;
-        let terms = call.terms;
+    /// Validates a request. If missing rows are an error, they are detected before anything is sent.
+    pub async fn new(state: &ShardState, request: TakeRequest, call: &mut Call) -> Result<Self> {
+        call.context = call.context.with_priority(request.priority)?;
+        let context = call.context;
         let addrs = validate_take(&request, &state.shared.config)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
@@ -61,14 +61,14 @@ impl Take {
             }
         };
         let open = state.shared.catalog.open(&request.table, request.version).boxed();
-        let open = terms.bound("open", open).await?;
+        let open = context.bound("open", open).await?;
         let projection = open.project(&request.columns)?;
         if !skip {
             let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
-            let missing = terms.bound("validate", missing).await?;
+            let missing = context.bound("validate", missing).await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
-        call.say_table(&open);
+        call.record_table(&open);
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         let writer = projection.answer(Measure::Nothing)?.head.writer();
         let (priority, from) = (request.priority, 0);
@@ -76,24 +76,24 @@ impl Take {
         Ok(Self { open, addrs, projection, skip, priority, writer, from, rows_next })
     }
 
-    /// Whether one fetch brings all of its rows that are left.
+    /// Returns whether one fetch covers all remaining rows.
     pub fn is_one_fetch(&self) -> bool {
         self.addrs.len() - self.from <= self.rows_next
     }
 
-    /// Fetches and sends all rows. `terms_of` gives each fetch its deadline. Ends early when the
-    /// reader has gone.
+    /// Fetches and sends all rows. `context_of` makes each fetch's context from the call's. Returns early if the
+    /// caller is gone.
     pub async fn send(
         mut self,
-        state: &State,
+        state: &ShardState,
         messages: &Messages,
         call: &mut Call,
-        terms_of: impl Fn(Terms) -> Terms,
+        context_of: impl Fn(RequestContext) -> RequestContext,
     ) -> Result<()> {
         loop {
             let is_last = self.is_one_fetch();
-            let terms = terms_of(call.terms);
-            for message in self.next(state, call, terms).await? {
+            let context = context_of(call.context);
+            for message in self.next(state, call, context).await? {
                 if messages.send(Ok(message)).await.is_err() {
                     return Ok(());
                 }
@@ -105,20 +105,20 @@ impl Take {
         }
     }
 
-    /// The messages of the next fetch; the last ones end the stream too.
+    /// Fetches the next rows and returns their messages. The last messages also contain the end of the stream.
     pub async fn next(
         &mut self,
-        state: &State,
+        state: &ShardState,
         call: &mut Call,
-        terms: Terms,
+        context: RequestContext,
     ) -> Result<Vec<TakeResponse>> {
         let end = self.addrs.len().min(self.from + self.rows_next);
         let addrs = &self.addrs[self.from..end];
         let mut missing = Vec::new();
         if !addrs.is_empty() {
-            let terms = terms.with_priority(self.priority)?;
+            let context = context.with_priority(self.priority)?;
             call.hold_rows(self.projection.bytes_of(addrs.len()))?;
-            let fetched = fetch_rows(state, &self.open, addrs, &self.projection, terms).await?;
+            let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
             call.hold_rows(fetched.rows.get_array_memory_size())?;
             call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
             missing = fetched.missing;
@@ -156,12 +156,12 @@ impl Take {
     }
 }
 
-/// How many rows a message has whose columns take so many bytes each, beside their addresses.
+/// Returns the number of rows in a message if their columns take `row_bytes` each; each also has an address.
 fn rows_of_fixed_width(row_bytes: usize) -> usize {
     rows_of_message(row_bytes.saturating_add(size_of::<u64>()))
 }
 
-/// How many rows of so many bytes a message has.
+/// Returns the number of rows of `row_bytes` each in a message.
 fn rows_of_message(row_bytes: usize) -> usize {
     (MESSAGE_ROWS_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
 }

@@ -1,7 +1,8 @@
-//! What a call did, kept until it has ended: only then it is decided whether it is told of, and spans are made.
+//! Records the stages of a call until it has ended. Only then it is decided whether the call is exported, and spans are
+//! made.
 //!
-//! What is kept of a call of an I/O node are the moments and counts that it was answered with, and nothing that has to
-//! be gathered, formatted or numbered first.
+//! For a call of an I/O node, only the timestamps and counts of its answer are kept. Nothing is collected, formatted or
+//! numbered in advance.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,101 +13,102 @@ use wire::BATCH_STAGES;
 
 use crate::metrics::Stage;
 
-/// The stages of one call, as far as it has come.
+/// The stages of one call that have ended.
 #[derive(Debug, Default)]
-pub struct Kept {
-    stages: Vec<KeptStage>,
-    /// Those that it would make.
+pub struct StageRecords {
+    stages: Vec<StageRecord>,
+    /// The maximum number of spans that the stages become.
     spans: usize,
+    /// Spans that were left out because the request has too many.
     left_out: usize,
 }
 
 #[derive(Debug)]
-struct KeptStage {
+struct StageRecord {
     stage: Stage,
     began: Instant,
     ended: Instant,
     detail: String,
-    within: Within,
+    work: StageWork,
 }
 
-// Of a call with four stages and one I/O node, as most are, what is kept is shorter than what the allocator is slow at.
-const _: () = assert!(4 * size_of::<KeptStage>() < 1024 && size_of::<NodeCall>() < 1024);
+// A typical call (four stages, one I/O node) keeps less than 1 KiB, which the allocator serves from its fast path.
+const _: () = assert!(4 * size_of::<StageRecord>() < 1024 && size_of::<NodeCall>() < 1024);
 
-/// What was done within a stage.
+/// The work done within a stage.
 #[derive(Clone, Debug, Default)]
-pub struct Within {
-    /// When it was planned who is asked for what.
+pub struct StageWork {
+    /// When the rows were assigned to I/O nodes: begin and end.
     pub planned: Option<(Instant, Instant)>,
-    /// What was asked of I/O nodes.
+    /// The calls of I/O nodes.
     pub calls: Vec<NodeCall>,
-    /// What was read from the table here.
+    /// The reads of the table by this node.
     pub reads: Vec<TableRead>,
 }
 
-/// What was asked of an I/O node.
+/// A call of an I/O node.
 #[derive(Clone, Debug)]
 pub struct NodeCall {
-    /// The number of its span, which the node was told.
+    /// The id of the call's span, which was sent to the node.
     pub id: u64,
     /// The node's address.
     pub address: Arc<str>,
-    /// Its name.
+    /// The node's name.
     pub name: Arc<str>,
-    /// How many rows.
+    /// Number of rows requested.
     pub rows: usize,
-    /// When.
+    /// When the call began.
     pub began: Instant,
     /// When it was answered.
     pub ended: Instant,
-    /// The batches that it took, or what was wrong.
+    /// The batches that it took, or the error message.
     pub answer: Result<Trips, String>,
 }
 
 /// Rows that this node read from the table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRead {
-    /// How many.
+    /// Number of rows requested.
     pub rows: usize,
-    /// When they were wanted.
+    /// When the read was requested.
     pub began: Instant,
-    /// When they were there.
+    /// When the rows had been read.
     pub ended: Instant,
 }
 
-impl Kept {
-    /// Keeps a stage, unless there are as many as are told of one request.
-    pub fn keep(
+impl StageRecords {
+    /// Adds a stage, unless the call already has the maximum number of spans of one request.
+    pub fn push(
         &mut self,
         stage: Stage,
         (began, ended): (Instant, Instant),
         detail: String,
-        within: Within,
+        work: StageWork,
     ) {
-        let spans = 1 + within.spans_max();
+        let spans = 1 + work.spans_max();
         if self.spans >= SPANS_MAX {
             self.left_out += spans;
             return;
         }
         self.spans += spans;
-        self.stages.push(KeptStage { stage, began, ended, detail, within });
+        self.stages.push(StageRecord { stage, began, ended, detail, work });
     }
 
-    /// Tells of it.
-    pub fn tell(self, recording: &mut Recording) {
-        for KeptStage { stage, began, ended, detail, within } in self.stages {
+    /// Adds the stages' spans to `recording`.
+    pub fn add_to(self, recording: &mut Recording) {
+        for StageRecord { stage, began, ended, detail, work } in self.stages {
             let mut attributes = Vec::new();
             if !detail.is_empty() {
                 attributes.push(("bireme.detail", detail.into()));
             }
             let span = Span { attributes, ..Span::new(stage.name(), began, ended) };
-            recording.add(span, within.spans());
+            recording.add(span, work.spans());
         }
         recording.leave_out(self.left_out);
     }
 }
 
-impl Within {
+impl StageWork {
     fn spans_max(&self) -> usize {
         let calls = self.calls.iter().map(NodeCall::spans_max).sum::<usize>();
         usize::from(self.planned.is_some()) + calls + self.reads.len()
@@ -148,7 +150,7 @@ impl NodeCall {
                 ("bireme.table.rows", counts.table_rows.into()),
             ]);
         }
-        let within = trips.iter().flat_map(|trip| within_call(self.id, trip)).collect::<Vec<_>>();
+        let batches = trips.iter().flat_map(|trip| batch_spans(self.id, trip)).collect::<Vec<_>>();
         spans.push(Span {
             id: Some(self.id),
             is_call: true,
@@ -156,31 +158,33 @@ impl NodeCall {
             attributes,
             ..Span::new("bireme.fetch.v1.FetchService/Fetch", self.began, self.ended)
         });
-        spans.extend(within);
+        spans.extend(batches);
     }
 }
 
-/// What a batch is within the call of an I/O node whose span is `id`: its way there and back, and the node's stages unless
-/// it tells of them itself, as of a batch that nobody samples and that was quick: the request may turn out slow. They are
-/// put in the middle of the time that the batch was away for: the node says how long they took, and by its own clock.
-fn within_call(id: u64, trip: &Trip) -> Vec<Span> {
-    let Trip { way, times } = trip;
+/// Returns the spans of one batch, children of the call's span `id`: its trip to the node and back, and the node's
+/// stages unless the node exports them itself. A node does not export a batch that is neither sampled nor slow, but the
+/// request may still turn out slow. The node reports durations by its own clock, so its stages are placed in the middle
+/// of the time between sending the batch and its reply.
+fn batch_spans(id: u64, trip: &Trip) -> Vec<Span> {
+    let Trip { timeline, times } = trip;
     let mut spans = Vec::new();
     let mut add = |name, began: fetch::Instant, ended: fetch::Instant| {
         let span = Span::new(name, began.into_std(), ended.into_std());
         spans.push(Span { within: Some(id), ..span });
     };
-    add("batch", way.asked, way.sent);
-    if let Some((since, until)) = way.without_credit {
+    add("batch", timeline.asked, timeline.sent);
+    if let Some((since, until)) = timeline.without_credit {
         add("credit", since, until);
     }
-    add("stream", way.sent, way.answered);
+    add("stream", timeline.sent, timeline.answered);
     let queue_us = times.queue_us.min(times.read_us);
     let stages = [times.locate_us, queue_us, times.read_us - queue_us, times.assemble_us];
     let stages = stages.map(|us| Duration::from_micros(us.into()));
     if !times.exported {
         let took = stages.iter().sum();
-        let mut began = way.sent + (way.answered - way.sent).saturating_sub(took) / 2;
+        let away = timeline.answered - timeline.sent;
+        let mut began = timeline.sent + away.saturating_sub(took) / 2;
         for (name, took) in BATCH_STAGES.into_iter().zip(stages) {
             add(name, began, began + took);
             began += took;
@@ -191,16 +195,17 @@ fn within_call(id: u64, trip: &Trip) -> Vec<Span> {
 
 #[cfg(test)]
 mod tests {
-    use client::fetch::Way;
+    use client::fetch::TripTimeline;
 
     use super::*;
 
     #[test]
-    fn an_io_node_that_says_nothing_itself_is_told_of_by_what_it_answered() {
+    fn stages_that_the_io_node_does_not_export_are_made_from_its_reply() {
         let start = fetch::Instant::now();
         let at = |us: u64| start + Duration::from_micros(us);
         let without_credit = Some((at(2), at(7)));
-        let way = Way { asked: at(0), without_credit, sent: at(10), answered: at(110) };
+        let timeline =
+            TripTimeline { asked: at(0), without_credit, sent: at(10), answered: at(110) };
         let times = StageTimes {
             locate_us: 5,
             read_us: 60,
@@ -208,43 +213,43 @@ mod tests {
             assemble_us: 15,
             ..Default::default()
         };
-        let mut trip = Trip { way, times };
-        let told = |trip: &Trip| {
+        let mut trip = Trip { timeline, times };
+        let exported = |trip: &Trip| {
             let us = |moment: Instant| (moment - start.into_std()).as_micros();
-            let spans = within_call(7, trip);
+            let spans = batch_spans(7, trip);
             assert!(spans.iter().all(|span| span.within == Some(7)));
-            let told = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
-            told.collect::<Vec<_>>()
+            let spans = spans.iter().map(|it| (it.name.to_string(), us(it.began), us(it.ended)));
+            spans.collect::<Vec<_>>()
         };
         let span = |name: &str, began, ended| (name.to_owned(), began, ended);
-        let ways = [span("batch", 0, 10), span("credit", 2, 7), span("stream", 10, 110)];
+        let trips = [span("batch", 0, 10), span("credit", 2, 7), span("stream", 10, 110)];
         let stages = [
             span("locate", 20, 25),
             span("queue", 25, 45),
             span("read", 45, 85),
             span("assemble", 85, 100),
         ];
-        assert_eq!(told(&trip), [&ways[..], &stages].concat());
+        assert_eq!(exported(&trip), [&trips[..], &stages].concat());
         trip.times.exported = true;
-        assert_eq!(told(&trip), ways);
+        assert_eq!(exported(&trip), trips);
         // A node may claim anything.
         trip.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };
-        trip.way.without_credit = None;
-        let told = told(&trip);
-        assert_eq!(told[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
-        assert_eq!(told[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
+        trip.timeline.without_credit = None;
+        let exported = exported(&trip);
+        assert_eq!(exported[..2], [span("batch", 0, 10), span("stream", 10, 110)]);
+        assert_eq!(exported[3..5], [span("queue", 15, 515), span("read", 515, 515)]);
     }
 
     #[test]
-    fn what_is_over_the_most_spans_of_a_request_is_counted_and_not_kept() {
+    fn stages_over_the_span_limit_are_counted_and_dropped() {
         let now = Instant::now();
         let read = TableRead { rows: 1, began: now, ended: now };
-        let mut kept = Kept::default();
+        let mut records = StageRecords::default();
         for _ in 0..SPANS_MAX {
-            let within = Within { planned: Some((now, now)), calls: vec![], reads: vec![read; 2] };
-            kept.keep(Stage::Fetch, (now, now), String::new(), within);
+            let work = StageWork { planned: Some((now, now)), calls: vec![], reads: vec![read; 2] };
+            records.push(Stage::Fetch, (now, now), String::new(), work);
         }
-        assert_eq!(kept.stages.len(), SPANS_MAX / 4);
-        assert_eq!(kept.left_out, (SPANS_MAX - SPANS_MAX / 4) * 4);
+        assert_eq!(records.stages.len(), SPANS_MAX / 4);
+        assert_eq!(records.left_out, (SPANS_MAX - SPANS_MAX / 4) * 4);
     }
 }

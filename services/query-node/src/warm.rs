@@ -1,4 +1,4 @@
-//! Warm: the chunks of a table are filled by the I/O nodes that own them.
+//! Warm: has a table's chunks filled by the I/O nodes that own them.
 
 use std::sync::Arc;
 
@@ -15,24 +15,28 @@ use wire::{Fault, Reason};
 use crate::error::{QueryError, Result};
 use crate::io_tier::Routes;
 use crate::owners::{all_runs, ranges_by_owner};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::terms::Terms;
 
-/// Where progress goes.
+/// The channel of progress reports to the caller.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
 
-/// A Warm that was checked: what each I/O node is to fill.
+/// A validated Warm request: the chunks that each I/O node is to fill.
 pub struct Warm {
-    /// As they were when it began; chunks that move meanwhile are filled when they are asked for.
+    /// The routes when the Warm began. Chunks that move to other nodes in the meantime are filled when they are read.
     routes: Arc<Routes>,
     requests: Vec<Option<NodeRequest>>,
 }
 
 impl Warm {
-    /// Checks a request.
-    pub async fn new(state: &State, request: WarmRequest, terms: Terms) -> Result<Self> {
-        let (turns, terms) = (&state.shared.turns, terms.as_batch());
+    /// Validates a request and assigns its chunks to I/O nodes.
+    pub async fn new(
+        state: &ShardState,
+        request: WarmRequest,
+        context: RequestContext,
+    ) -> Result<Self> {
+        let (admission, context) = (&state.shared.admission, context.as_batch());
         let open = state.shared.catalog.open(&request.table, request.version).await?;
         let columns = match request.columns.is_empty() {
             true => Vec::new(),
@@ -43,8 +47,9 @@ impl Warm {
             [] => None,
             rows => {
                 let runs = runs_holding(Arc::clone(&open), rows.to_vec());
-                // Deleted rows are counted through, which may take a while: not on a core that has connections.
-                Some(turns.in_background("warm", terms, runs.boxed()).await?)
+                // Finding the rows means counting deleted ones, which may take long. It must not block a core that
+                // serves connections.
+                Some(admission.run_in_background("warm", context, runs.boxed()).await?)
             }
         };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
@@ -63,13 +68,13 @@ impl Warm {
                 let message = format!("there is no I/O node to fill; see {source}");
                 return Err(Fault::new(Reason::NodeUnavailable, message).into());
             }
-            // Without a list, all of them.
+            // A request without a list of chunks fills all chunks that the node owns.
             1 if runs.is_none() => vec![Some(request(Vec::new()))],
             _ => {
                 let runs = runs.unwrap_or_else(|| all_runs(&open));
                 let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
                 let dealt = async { Ok(dealt.await) }.boxed();
-                let ranges = turns.in_background("warm", terms, dealt).await?.into_iter();
+                let ranges = admission.run_in_background("warm", context, dealt).await?.into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };
@@ -80,9 +85,9 @@ impl Warm {
         Ok(Self { routes, requests })
     }
 
-    /// Runs on all I/O nodes at the same time and reports what they have come to together. One that
-    /// fails doesn't stop the others; its fault is the end of the report.
-    pub async fn run(self, progress: &Progress, terms: Terms) {
+    /// Runs on all I/O nodes concurrently and reports the sum of their progress. A node that fails does not stop the
+    /// others; its fault ends the report.
+    pub async fn run(self, progress: &Progress, context: RequestContext) {
         let nodes = self.requests.len();
         let routes = &self.routes;
         let (steps, mut stepped) = mpsc::channel(64);
@@ -118,19 +123,19 @@ impl Warm {
                 faults = &mut runs => break faults,
             }
         };
-        // What was reported in the same moment in which the last node was done.
+        // Reports that arrived at the same moment as the last node's end.
         while let Ok((node, report)) = stepped.try_recv() {
             latest[node] = report;
         }
-        let log = |fault: &Fault| warn!(trace_id = terms.trace_id(), "warm: {fault}");
+        let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
         let first = faults.into_iter().flatten().inspect(log).next();
         let last = first.map_or_else(|| Ok(sum(&latest)), Err);
-        // A caller that has gone needs no end.
+        // The caller may be gone.
         let _ = progress.send(last).await;
     }
 }
 
-/// The chunks that hold rows at these positions.
+/// Returns the chunks that hold the rows at these positions.
 async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec<ChunkRun>> {
     if ranges.len() > RANGES_MAX {
         let problem = format!("has {} ranges; give at most {RANGES_MAX}", ranges.len());

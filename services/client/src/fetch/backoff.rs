@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Doubling pauses with jitter: from half of the pause that is due up to all of it, so that clients
-/// which lost the same node don't all come back at once.
+/// Pauses that double, with jitter: each is between half of the due pause and all of it, so that clients that lost the
+/// same node do not all reconnect at the same moment.
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,
@@ -20,14 +20,14 @@ impl Backoff {
         Self { min, max, due: min, random: SmallRng::seed_from_u64(seed) }
     }
 
-    /// The next pause.
+    /// Returns the next pause, and doubles the due one.
     pub fn pause(&mut self) -> Duration {
         let pause = self.due.mul_f64(self.random.random_range(0.5..=1.0));
         self.due = (self.due * 2).min(self.max);
         pause
     }
 
-    /// After a success.
+    /// Starts again with the shortest pause, after a success.
     pub fn reset(&mut self) {
         self.due = self.min;
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_most_and_begin_again() {
+    fn pauses_double_up_to_the_maximum_and_are_reset() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::new(ms(100), ms(350), 7);
         for due in [100, 200, 350, 350] {

@@ -1,6 +1,6 @@
-//! How many rows may be outstanding on a stream.
+//! The credit of a stream: the number of rows that may be outstanding.
 
-/// The rows that the node lets a stream have outstanding, and how many of them are.
+/// The maximum number of outstanding rows of a stream, and their present number.
 #[derive(Debug)]
 pub(super) struct Credits {
     limit_rows: usize,
@@ -22,17 +22,17 @@ impl Credits {
         fits
     }
 
-    /// Whether there is credit for `rows`.
+    /// Returns whether there is credit for `rows`.
     pub fn fits(&self, rows: usize) -> bool {
         rows <= self.limit_rows - self.used_rows
     }
 
-    /// A batch of `rows`, taken before, was answered.
+    /// Returns the credit of an answered batch of `rows`.
     pub fn give_back(&mut self, rows: usize) {
         self.used_rows -= rows;
     }
 
-    /// Rows outstanding.
+    /// Returns the number of outstanding rows.
     pub fn used_rows(&self) -> usize {
         self.used_rows
     }

@@ -1,5 +1,5 @@
-//! The task of one stream: connects, moves messages between the ledger and the connection, and
-//! connects again when it breaks.
+//! The task of one stream: connects, moves messages between the ledger and the connection, and reconnects when the
+//! connection breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,31 +19,31 @@ use super::ledger::{Ledger, batch_rows_max};
 use super::link::{Link, unreachable};
 use super::options::FetchOptions;
 use super::outage::{Connected, Outage};
-use super::state::{self, Shared};
+use super::state::{self, StreamState};
 use crate::endpoint::Endpoint;
 
 pub(super) struct Driver {
     pub endpoint: Endpoint,
     pub options: FetchOptions,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<StreamState>,
     pub outage: Arc<Outage>,
     pub backoff: Backoff,
-    /// Bounded by the places of [`Shared`].
+    /// Bounded by the places of [`StreamState`].
     pub commands: UnboundedReceiver<Command>,
-    /// Bounded by the batches that there are.
+    /// Bounded by the number of batches that wait or are outstanding.
     pub cancels: UnboundedReceiver<u64>,
-    /// What waited on a stream that the node asked to replace: it goes first on the next one.
+    /// Commands that waited on a stream that the node asked to replace. They go first on the next stream.
     pub unsent: Vec<Command>,
 }
 
-/// Every caller has gone, and so has the client.
+/// The client and all its callers are gone.
 struct Abandoned;
 
-/// Why a stream is no longer used.
+/// The reason why a stream is no longer used.
 enum End {
     Abandoned,
     Broken(Fault),
-    /// The node asked for another one; this one still answers what it was asked.
+    /// The node asked for a new stream. This one still delivers the replies to what was sent.
     Retired(Incoming),
 }
 
@@ -66,15 +66,15 @@ impl Driver {
                 },
                 Err(fault) => {
                     self.unsent.drain(..).for_each(|command| command.fail(fault.clone()));
-                    self.outage.tell(&self.endpoint, &fault);
-                    self.shared.set_link(state::Link::Down(fault.clone()));
+                    self.outage.report(&self.endpoint, &fault);
+                    self.shared.set_link(state::LinkState::Down(fault.clone()));
                     Some(fault)
                 }
             };
         }
     }
 
-    /// Connects after a pause, and fails callers at once meanwhile.
+    /// Connects after a pause. In the meantime, callers' commands fail at once.
     async fn dial_later(&mut self, fault: &Fault) -> Result<Result<Link, Fault>, Abandoned> {
         let pause = self.backoff.pause();
         let (endpoint, options) = (self.endpoint.clone(), self.options.clone());
@@ -85,6 +85,7 @@ impl Driver {
         self.refuse_during(attempt, fault).await
     }
 
+    /// Runs `work`. In the meantime, callers' commands fail with `fault`.
     async fn refuse_during<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -101,15 +102,16 @@ impl Driver {
         }
     }
 
-    /// Serves until the stream breaks. A stream that was of use is dialled again at once (`None`);
-    /// one that broke before is as good as none.
+    /// Uses a stream until it ends. Returns `None` if the next one should be dialled at once, which is so if the node
+    /// has answered anything on this one or has asked for a new one. Otherwise returns the fault, as if the stream had
+    /// not been connected.
     async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
         let connected = Connected::to(&self.outage, &self.endpoint, &link.welcome.node);
         let batch_rows_max = batch_rows_max(&link.welcome);
         self.shared.credit_rows.store(link.welcome.credit_rows as usize, Ordering::Relaxed);
-        self.shared.set_link(state::Link::Up { batch_rows_max });
+        self.shared.set_link(state::LinkState::Up { batch_rows_max });
         std::mem::take(&mut self.unsent).into_iter().for_each(|command| ledger.admit(command));
         let end = self.serve(link, &mut ledger).await;
         self.shared.outstanding_rows.store(0, Ordering::Relaxed);
@@ -120,36 +122,36 @@ impl Driver {
             End::Broken(fault) => fault,
             End::Retired(incoming) => {
                 self.backoff.reset();
-                self.shared.set_link(state::Link::Connecting);
+                self.shared.set_link(state::LinkState::Connecting);
                 self.unsent = ledger.take_unsent();
                 tokio::spawn(finish(self.endpoint.clone(), incoming, ledger));
                 return Ok(None);
             }
         };
-        self.outage.tell(&self.endpoint, &fault);
+        self.outage.report(&self.endpoint, &fault);
         let useful = ledger.answered() > 0;
         if useful {
             self.backoff.reset();
-            self.shared.set_link(state::Link::Connecting);
+            self.shared.set_link(state::LinkState::Connecting);
         } else {
-            self.shared.set_link(state::Link::Down(fault.clone()));
+            self.shared.set_link(state::LinkState::Down(fault.clone()));
         }
         ledger.fail(&fault);
         Ok((!useful).then_some(fault))
     }
 
-    /// Selects, then applies to the ledger. What came in is taken before anything is sent, so that
-    /// all that waits leaves together.
+    /// Selects an event and applies it to the ledger. Incoming messages and commands come before outgoing messages, so
+    /// that all waiting batches leave together.
     async fn serve(&mut self, mut link: Link, ledger: &mut Ledger) -> End {
         loop {
             self.shared.outstanding_rows.store(ledger.outstanding_rows(), Ordering::Relaxed);
-            ledger.look_at_credit(Instant::now);
+            ledger.check_credit(Instant::now);
             tokio::select! {
                 biased;
                 message = link.incoming.message() => match self.on_message(message, ledger) {
-                    Ok(Said::Answer) => {}
-                    // Its side of the stream ends when what takes messages is dropped.
-                    Ok(Said::Retire) => return End::Retired(link.incoming),
+                    Ok(MessageEffect::Answer) => {}
+                    // Dropping `link.outgoing` ends this side of the stream.
+                    Ok(MessageEffect::Retire) => return End::Retired(link.incoming),
                     Err(fault) => return End::Broken(fault),
                 },
                 id = self.cancels.recv(), if !self.cancels.is_closed() => {
@@ -173,8 +175,8 @@ impl Driver {
         }
     }
 
-    /// Takes what other callers hand over at this same moment: each task that is ready to run now
-    /// has its turn once. Nobody is waited for.
+    /// Also admits the commands of other tasks that are ready to run now: yields to them once, and waits for nothing
+    /// else.
     async fn admit_waiting(&mut self, ledger: &mut Ledger) {
         tokio::task::yield_now().await;
         loop {
@@ -189,7 +191,7 @@ impl Driver {
         &self,
         message: Result<Option<FetchResponse>, tonic::Status>,
         ledger: &mut Ledger,
-    ) -> Result<Said, Fault> {
+    ) -> Result<MessageEffect, Fault> {
         on_message(&self.endpoint, message, ledger)
     }
 
@@ -207,8 +209,8 @@ impl Driver {
     }
 }
 
-/// What a message of the node was.
-enum Said {
+/// The effect of a message from the node.
+enum MessageEffect {
     Answer,
     Retire,
 }
@@ -217,7 +219,7 @@ fn on_message(
     endpoint: &Endpoint,
     message: Result<Option<FetchResponse>, tonic::Status>,
     ledger: &mut Ledger,
-) -> Result<Said, Fault> {
+) -> Result<MessageEffect, Fault> {
     let broken = |why: &str| unreachable(endpoint, why);
     let kind = match message {
         Err(status) => return Err(broken(&format!("the stream broke: {}", status.message()))),
@@ -227,17 +229,17 @@ fn on_message(
     let obeyed = match kind {
         Some(ResponseKind::Opened(opened)) => ledger.on_opened(opened),
         Some(ResponseKind::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
-        Some(ResponseKind::Retire(_)) => return Ok(Said::Retire),
+        Some(ResponseKind::Retire(_)) => return Ok(MessageEffect::Retire),
         Some(ResponseKind::Welcome(_)) => return Err(broken("it welcomed twice")),
         None => {
             debug!(%endpoint, "a message of a kind not known here");
             Ok(())
         }
     };
-    obeyed.map(|()| Said::Answer).map_err(|fault| broken(&fault.message))
+    obeyed.map(|()| MessageEffect::Answer).map_err(|fault| broken(&fault.message))
 }
 
-/// Takes what a stream still answers whose node asked for another one.
+/// Receives the remaining replies of a stream that was replaced.
 async fn finish(endpoint: Endpoint, mut incoming: Incoming, mut ledger: Ledger) {
     while ledger.has_outstanding() {
         if let Err(fault) = on_message(&endpoint, incoming.message().await, &mut ledger) {
@@ -246,7 +248,7 @@ async fn finish(endpoint: Endpoint, mut incoming: Incoming, mut ledger: Ledger) 
     }
 }
 
-/// Nobody listens to the client any more.
-pub(super) fn gone(endpoint: &Endpoint) -> Fault {
+/// Returns the fault for requests to a client that is shutting down.
+pub(super) fn shutting_down(endpoint: &Endpoint) -> Fault {
     Fault::new(Reason::NodeUnavailable, format!("the client of {endpoint} is shutting down"))
 }

@@ -1,5 +1,5 @@
-//! What an I/O node says, damaged or made up, told to a stream's ledger and decoded as callers do it. Messages, record
-//! batches, schemas and trailers by themselves are tried in `wire`.
+//! Passes damaged and random messages of an I/O node to a stream's ledger, and decodes the replies as callers do.
+//! `wire` has fuzz tests of messages, record batches, schemas and trailers by themselves.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use fuzz::{Messages, cases, damage};
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use wire::fetch::fetch_response::Kind as Said;
-use wire::fetch::reply::Outcome as Told;
+use wire::fetch::fetch_response::Kind as ResponseKind;
+use wire::fetch::reply::Outcome as WireOutcome;
 use wire::fetch::{FetchResponse, Neighbors, Opened, Reply as WireReply, StageTimes, Welcome};
 use wire::{ArrowBatch, DESCRIPTORS, Fault, schema_to_bytes};
 
@@ -21,7 +21,7 @@ use super::ledger::Ledger;
 use super::projection::ProjectionKey;
 use super::reply::{Outcome, Reply};
 use super::split::join;
-use super::state::{Place, Shared};
+use super::state::{QueuePlace, StreamState};
 
 const CREDIT_ROWS: u32 = 40;
 
@@ -38,14 +38,15 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
         let projection =
             ProjectionKey { table_uri: "t".into(), version: 1, identity: String::new(), columns };
         let (answer, answered) = oneshot::channel();
+        let deadline = Instant::now().checked_add(std::time::Duration::from_secs(3600)).unwrap();
         ledger.admit(Command::Fetch(Job {
             id,
             projection: Arc::new(projection),
             row_addrs: (0..rows as u64).collect(),
             rerank: None,
-            terms: Instant::now().checked_add(std::time::Duration::from_secs(3600)).unwrap().into(),
+            context: deadline.into(),
             asked: Instant::now(),
-            _place: Place::take(&Arc::new(Shared::new(Arc::default())), 1).unwrap(),
+            _place: QueuePlace::take(&Arc::new(StreamState::new(Arc::default())), 1).unwrap(),
             answer,
         }));
         asked.push((id, rows, answered));
@@ -58,17 +59,17 @@ fn batch(rows: usize) -> RecordBatch {
     RecordBatch::try_from_iter([("x", numbers)]).unwrap()
 }
 
-/// A right answer to a batch, as far as that goes.
+/// Returns a mostly valid reply to a batch.
 fn reply(rng: &mut StdRng, id: u64, rows: usize) -> WireReply {
     let missing: Vec<u32> = (0..rows as u32).filter(|_| rng.random_bool(0.2)).collect();
     let outcome = match rng.random_range(0..3) {
-        0 => Told::Neighbors(Neighbors {
+        0 => WireOutcome::Neighbors(Neighbors {
             row_addrs: (0..rows as u64).collect(),
             distances: (0..rows).map(|_| rng.random()).collect(),
         }),
         _ => {
             let rows = batch(rows - missing.len());
-            Told::Rows(ArrowBatch::from_record_batch(&rows).unwrap())
+            WireOutcome::Rows(ArrowBatch::from_record_batch(&rows).unwrap())
         }
     };
     let times = Some(StageTimes { drive_reads: rng.random(), ..Default::default() });
@@ -85,9 +86,9 @@ fn fuzz_what_an_io_node_says() {
         let damaged = rng.random_range(0..3);
         let mut said = Vec::new();
         for handle in 1..=2 {
-            said.push(Said::Opened(Opened { handle, schema: schema.clone(), error: None }));
+            said.push(ResponseKind::Opened(Opened { handle, schema: schema.clone(), error: None }));
         }
-        said.extend(asked.iter().map(|(id, rows, _)| Said::Reply(reply(rng, *id, *rows))));
+        said.extend(asked.iter().map(|(id, rows, _)| ResponseKind::Reply(reply(rng, *id, *rows))));
         let mut fault = None;
         for kind in said {
             while ledger.has_message() {
@@ -103,9 +104,9 @@ fn fuzz_what_an_io_node_says() {
             }
             let Ok(response) = FetchResponse::decode(Bytes::from(bytes)) else { continue };
             let taken = match response.kind {
-                Some(Said::Opened(opened)) => ledger.on_opened(opened),
-                Some(Said::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
-                Some(Said::Welcome(_) | Said::Retire(_)) | None => Ok(()),
+                Some(ResponseKind::Opened(opened)) => ledger.on_opened(opened),
+                Some(ResponseKind::Reply(reply)) => ledger.on_reply(reply, Instant::now()),
+                Some(ResponseKind::Welcome(_) | ResponseKind::Retire(_)) | None => Ok(()),
             };
             assert!(ledger.outstanding_rows() <= CREDIT_ROWS as usize);
             if let Err(why) = taken {
@@ -117,7 +118,7 @@ fn fuzz_what_an_io_node_says() {
         broken += u64::from(fault.is_some());
         ledger
             .fail(&fault.unwrap_or_else(|| Fault::new(wire::Reason::NodeUnavailable, "it ended")));
-        // Each is answered once; and what came for several is joined.
+        // Each batch is answered once. The replies are then joined.
         let mut parts = Vec::new();
         for (_, rows, mut answered) in asked {
             let answer = answered.try_recv().expect("each batch is answered");
@@ -126,7 +127,7 @@ fn fuzz_what_an_io_node_says() {
                     right += 1;
                     parts.push((0..rows, reply));
                 }
-                // In the node's words, or as damaged.
+                // The node's fault, or a damaged reply.
                 Err(_) => refused += 1,
             }
         }

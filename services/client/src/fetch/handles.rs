@@ -1,4 +1,4 @@
-//! The projections that a stream has open: bounded, the least recently used one goes first.
+//! The projections that a stream has open. Their number is bounded: the least recently used one is closed first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use wire::Fault;
 use super::job::Job;
 use super::projection::ProjectionKey;
 
-/// What waits for a projection to be open.
+/// The requests that wait for a projection to be opened.
 #[derive(Default)]
 pub(super) struct Waiters {
     pub jobs: Vec<Job>,
     pub opens: Vec<oneshot::Sender<Result<SchemaRef, Fault>>>,
 }
 
-/// Whether a projection can be referred to.
-pub(super) enum State {
+/// The state of a projection on a stream.
+pub(super) enum HandleState {
     Opening(Waiters),
     Open(SchemaRef),
 }
@@ -26,29 +26,29 @@ pub(super) enum State {
 /// One projection on one stream.
 pub(super) struct Entry {
     pub projection: Arc<ProjectionKey>,
-    pub state: State,
-    /// Batches that refer to it, waiting or outstanding; it isn't closed before they are answered.
+    pub state: HandleState,
+    /// Number of waiting or outstanding batches that use it. It is not closed before they are answered.
     pub users: usize,
     used_at: u64,
 }
 
-/// All of a stream's.
+/// All projections of a stream.
 pub(super) struct Handles {
     projections_max: usize,
     by_key: HashMap<Arc<ProjectionKey>, u32>,
-    /// By handle, in whose order they are gone through.
+    /// Sorted by handle, so that iteration is deterministic.
     entries: BTreeMap<u32, Entry>,
     next: u32,
     uses: u64,
 }
 
-/// Where a projection stands.
+/// The result of looking a projection up.
 pub(super) enum Lookup {
-    /// It has been known before.
+    /// It is open or being opened, with this handle.
     Known(u32),
-    /// It is to be opened under this handle, and the other one (if any) to be closed first.
+    /// It must be opened with this handle, after `evicted` (if any) has been closed.
     New { handle: u32, evicted: Option<u32> },
-    /// As many as may be are open, and all in use.
+    /// The maximum number of projections is open, and all are in use.
     Full,
 }
 
@@ -58,7 +58,7 @@ impl Handles {
         Self { projections_max, by_key, entries, next: 1, uses: 0 }
     }
 
-    /// Finds `projection`, or makes an entry in state `Opening`.
+    /// Finds `projection`, or adds an entry in the state `Opening`.
     pub fn look_up(&mut self, projection: &Arc<ProjectionKey>) -> Lookup {
         self.uses += 1;
         if let Some(&handle) = self.by_key.get(projection) {
@@ -79,7 +79,7 @@ impl Handles {
         }
         let handle = self.next;
         self.next += 1;
-        let state = State::Opening(Waiters::default());
+        let state = HandleState::Opening(Waiters::default());
         let projection = Arc::clone(projection);
         self.by_key.insert(Arc::clone(&projection), handle);
         self.entries.insert(handle, Entry { projection, state, users: 0, used_at: self.uses });
@@ -96,7 +96,7 @@ impl Handles {
         Some(entry)
     }
 
-    /// A batch that referred to `handle` is done.
+    /// Records that a batch no longer uses `handle`.
     pub fn release(&mut self, handle: u32) {
         if let Some(entry) = self.entries.get_mut(&handle) {
             entry.users -= 1;
@@ -108,7 +108,7 @@ impl Handles {
     }
 
     fn least_recently_used(&self) -> Option<u32> {
-        let idle = |entry: &Entry| entry.users == 0 && matches!(entry.state, State::Open(_));
+        let idle = |entry: &Entry| entry.users == 0 && matches!(entry.state, HandleState::Open(_));
         let idle = self.entries.iter().filter(|(_, entry)| idle(entry));
         idle.min_by_key(|(_, entry)| entry.used_at).map(|(&handle, _)| handle)
     }

@@ -1,7 +1,7 @@
-//! What an I/O node sends on a Fetch stream.
+//! Receives the messages of an I/O node on a Fetch stream.
 //!
-//! tonic carries the call; its messages are joined and decoded here ([`ResponseDecoder`]), because tonic's own
-//! decoder has a second copy made of all rows.
+//! tonic carries the call, but its messages are joined and decoded here ([`ResponseDecoder`]), because tonic's decoder copies
+//! all rows a second time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Begins a stream that sends `requests`; large answers lie in memory of `buffers`.
+    /// Begins a stream that sends `requests`. Large replies use memory of `buffers`.
     pub async fn begin(
         mut channel: Channel,
         requests: mpsc::Receiver<FetchRequest>,
@@ -50,7 +50,7 @@ impl Incoming {
         let response = channel.call(request).await.map_err(broken)?;
         let (head, body) = response.into_parts();
         match status_of(&head.headers) {
-            // A call that ends with its headers.
+            // A response without a body has its status in the headers.
             Some(status) if status.code() != Code::Ok => Err(status),
             _ if head.status == StatusCode::NOT_FOUND => {
                 Err(Status::unimplemented("it has no such service"))
@@ -63,7 +63,7 @@ impl Incoming {
         }
     }
 
-    /// The next message; `None` after the last one. May be dropped and called again.
+    /// Returns the next message, or `None` after the last one. Cancel-safe.
     pub async fn message(&mut self) -> Result<Option<FetchResponse>, Status> {
         loop {
             if let Some(message) = self.decoder.next_message() {

@@ -1,4 +1,4 @@
-//! What callers hand to a stream's task.
+//! The commands that callers send to a stream's task.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use wire::Fault;
 
+use super::context::FetchContext;
 use super::projection::ProjectionKey;
-use super::reply::Way;
-use super::state::Place;
-use super::terms::Terms;
+use super::reply::TripTimeline;
+use super::state::QueuePlace;
 
-/// What one caller is answered, undecoded: decoding is the caller's work, not the stream's.
+/// The undecoded reply to one batch. The caller decodes it, to keep that work off the stream's task.
 pub(super) struct RawReply {
     pub reply: wire::fetch::Reply,
     pub schema: SchemaRef,
-    pub way: Way,
+    pub timeline: TripTimeline,
 }
 
 /// One batch.
 pub(super) struct Job {
-    /// Never used twice by one client.
+    /// Unique within a client.
     pub id: u64,
     pub projection: Arc<ProjectionKey>,
     pub row_addrs: Vec<u64>,
     pub rerank: Option<wire::fetch::Rerank>,
-    pub terms: Terms,
-    /// When it was handed over.
+    pub context: FetchContext,
+    /// When the batch was handed to the stream.
     pub asked: Instant,
-    /// Given up when the batch is sent, or dropped.
-    pub _place: Place,
+    /// Freed when the batch is sent or dropped.
+    pub _place: QueuePlace,
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,
 }
 
@@ -41,9 +41,9 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Answers that it can't be done.
+    /// Answers with a fault.
     pub fn fail(self, fault: Fault) {
-        // A caller that has gone needs no answer.
+        // The caller may be gone.
         match self {
             Command::Fetch(job) => drop(job.answer.send(Err(fault))),
             Command::Open { answer, .. } => drop(answer.send(Err(fault))),
@@ -51,7 +51,7 @@ impl Command {
     }
 }
 
-/// Cancels its batch when dropped before [`Ticket::done`].
+/// Cancels its batch when it is dropped before [`Ticket::done`].
 pub(super) struct Ticket<'a> {
     id: u64,
     // Unbounded, but never longer than the batches that wait or are outstanding.
@@ -63,7 +63,7 @@ impl<'a> Ticket<'a> {
         Self { id, cancels: Some(cancels) }
     }
 
-    /// The batch was answered.
+    /// Records that the batch was answered.
     pub fn done(mut self) {
         self.cancels = None;
     }

@@ -1,6 +1,6 @@
-//! The books of one connected stream: what waits, what is outstanding, what may be sent next.
+//! The books of one connected stream: the batches that wait and are outstanding, and the next message to send.
 //!
-//! Pure: no I/O and no clock. The stream's task tells it what came in, and asks it what goes out.
+//! Pure: no I/O and no clock. The stream's task passes incoming messages to the ledger and gets outgoing ones from it.
 //!
 //! ```text
 //! admit ─► parked with its projection, until that is open ─► ready, in order, until there is credit
@@ -20,12 +20,12 @@ use wire::fetch::{Batch, Batches, Cancel, Close, Open, Opened, Reply, Welcome};
 use wire::{Fault, Reason, schema_from_bytes};
 
 use super::credit::Credits;
-use super::handles::{Handles, Lookup, State, Waiters};
+use super::handles::{HandleState, Handles, Lookup, Waiters};
 use super::job::{Command, Job, RawReply};
 use super::projection::ProjectionKey;
-use super::reply::Way;
+use super::reply::TripTimeline;
 
-/// In the metadata of a fault: the node itself has not said anything.
+/// Metadata key of a fault that the client made because the node had not answered.
 pub const UNANSWERED: &str = "unanswered";
 
 /// A job whose projection is open.
@@ -46,17 +46,17 @@ struct Outstanding {
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
 }
 
-/// When there was no credit for the first batch that is ready.
+/// The time during which there was no credit for the first ready batch.
 #[derive(Clone, Copy)]
-struct Short {
+struct CreditShortage {
     since: Instant,
-    /// `None` while there is none. Then it may wait for the connection.
+    /// `None` while the shortage lasts. Afterwards the batch may still wait for the connection.
     until: Option<Instant>,
 }
 
-/// Batches that waited for credit, and for how long together.
+/// The number of batches that waited for credit, and their total waiting time.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Waits {
+pub(super) struct CreditWaits {
     pub batches: u64,
     pub time: Duration,
 }
@@ -65,11 +65,11 @@ pub(super) struct Ledger {
     batch_rows_max: usize,
     credits: Credits,
     handles: Handles,
-    /// Opens, closes and cancels, in order; they go before batches.
+    /// Opens, closes and cancels, in order. They are sent before batches.
     control: VecDeque<Kind>,
     ready: VecDeque<Ready>,
-    short: Option<Short>,
-    waits: Waits,
+    shortage: Option<CreditShortage>,
+    waits: CreditWaits,
     outstanding: HashMap<u64, Outstanding>,
     answered: u64,
 }
@@ -82,24 +82,24 @@ impl Ledger {
             handles: Handles::new(projections_max),
             control: VecDeque::new(),
             ready: VecDeque::new(),
-            short: None,
-            waits: Waits::default(),
+            shortage: None,
+            waits: CreditWaits::default(),
             outstanding: HashMap::new(),
             answered: 0,
         }
     }
 
-    /// Rows that are sent and not yet replied to.
+    /// Returns the number of rows sent and not yet replied to.
     pub fn outstanding_rows(&self) -> usize {
         self.credits.used_rows()
     }
 
-    /// Messages that the node answered with.
+    /// Returns the number of answers from the node: opened projections and replies.
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Takes a caller's request.
+    /// Admits a caller's command.
     pub fn admit(&mut self, command: Command) {
         match command {
             Command::Fetch(job) if job.answer.is_closed() => {}
@@ -107,8 +107,8 @@ impl Ledger {
             Command::Open { projection, answer } => match self.handle_of(&projection) {
                 Err(fault) => drop(answer.send(Err(fault))),
                 Ok(handle) => match self.handles.get_mut(handle).map(|entry| &mut entry.state) {
-                    Some(State::Open(schema)) => drop(answer.send(Ok(Arc::clone(schema)))),
-                    Some(State::Opening(waiters)) => waiters.opens.push(answer),
+                    Some(HandleState::Open(schema)) => drop(answer.send(Ok(Arc::clone(schema)))),
+                    Some(HandleState::Opening(waiters)) => waiters.opens.push(answer),
                     None => {}
                 },
             },
@@ -117,7 +117,7 @@ impl Ledger {
 
     fn admit_job(&mut self, job: Job) {
         if job.row_addrs.len() > self.batch_rows_max {
-            // It was split by what a connection before this one allowed.
+            // The fetch was split by the limit of an earlier connection.
             let message = "the I/O node came back and takes smaller batches now; try again";
             return drop(job.answer.send(Err(Fault::new(Reason::NodeUnavailable, message))));
         }
@@ -128,8 +128,8 @@ impl Ledger {
         let Some(entry) = self.handles.get_mut(handle) else { return };
         entry.users += 1;
         match &mut entry.state {
-            State::Open(_) => self.ready.push_back(Ready { job, handle }),
-            State::Opening(waiters) => waiters.jobs.push(job),
+            HandleState::Open(_) => self.ready.push_back(Ready { job, handle }),
+            HandleState::Opening(waiters) => waiters.jobs.push(job),
         }
     }
 
@@ -157,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// The caller of batch `id` has gone.
+    /// Cancels batch `id`, whose caller is gone.
     pub fn cancel(&mut self, id: u64) {
         if let Some(batch) = self.outstanding.get_mut(&id) {
             batch.answer = None;
@@ -167,7 +167,7 @@ impl Ledger {
             ready.into_iter().for_each(|ready| self.handles.release(ready.handle));
         } else {
             for entry in self.handles.entries_mut() {
-                if let State::Opening(waiters) = &mut entry.state {
+                if let HandleState::Opening(waiters) = &mut entry.state {
                     let before = waiters.jobs.len();
                     waiters.jobs.retain(|job| job.id != id);
                     entry.users -= before - waiters.jobs.len();
@@ -176,7 +176,7 @@ impl Ledger {
         }
     }
 
-    /// Whether there is a message to send.
+    /// Returns whether there is a message to send.
     pub fn has_message(&self) -> bool {
         !self.control.is_empty() || self.ready.front().is_some_and(|it| self.has_credit(it))
     }
@@ -185,79 +185,78 @@ impl Ledger {
         self.credits.fits(ready.job.row_addrs.len())
     }
 
-    /// Sees whether what is ready lacks credit; only then it matters what time it is.
-    pub fn look_at_credit(&mut self, now: impl FnOnce() -> Instant) {
+    /// Records the begin or end of a credit shortage of the first ready batch. `now` is called only then.
+    pub fn check_credit(&mut self, now: impl FnOnce() -> Instant) {
         match self.ready.front() {
-            None => self.short = None,
-            Some(ready) if !self.has_credit(ready) => match &mut self.short {
-                Some(short) => short.until = None,
-                none => *none = Some(Short { since: now(), until: None }),
+            None => self.shortage = None,
+            Some(ready) if !self.has_credit(ready) => match &mut self.shortage {
+                Some(shortage) => shortage.until = None,
+                none => *none = Some(CreditShortage { since: now(), until: None }),
             },
             Some(_) => {
-                if let Some(Short { until: until @ None, .. }) = &mut self.short {
+                if let Some(CreditShortage { until: until @ None, .. }) = &mut self.shortage {
                     *until = Some(now());
                 }
             }
         }
     }
 
-    /// The waits for credit that have ended since this was asked last.
-    pub fn take_waits(&mut self) -> Waits {
+    /// Takes the waits for credit that have ended since the last call.
+    pub fn take_waits(&mut self) -> CreditWaits {
         std::mem::take(&mut self.waits)
     }
 
-    /// Ends the wait for credit of a batch that was handed over at `asked`; from when until when it waited.
+    /// Ends the wait for credit of a batch that was handed over at `asked`. Returns its begin and end.
     fn end_wait(
         &mut self,
-        short: Option<Short>,
+        shortage: Option<CreditShortage>,
         asked: Instant,
         now: Instant,
     ) -> Option<(Instant, Instant)> {
-        let short = short?;
-        let (since, until) = (short.since.max(asked), short.until.unwrap_or(now));
-        // One that came when there was credit again has waited for the connection alone.
+        let shortage = shortage?;
+        let (since, until) = (shortage.since.max(asked), shortage.until.unwrap_or(now));
+        // A batch that arrived after the shortage has waited only for the connection.
         let waited = until.checked_duration_since(since)?;
         self.waits.batches += 1;
         self.waits.time += waited;
         Some((since, until))
     }
 
-    /// The next message: control first, then as many batches as there is credit and room for, in order.
-    /// A batch that doesn't fit keeps those behind it waiting, or large ones would starve.
+    /// Returns the next message: control messages first, then as many batches, in order, as there is credit and room
+    /// for. A batch for which there is no credit blocks those behind it, or large batches would starve.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
         }
-        let short = self.short.take();
+        let shortage = self.shortage.take();
         let mut batches = Vec::new();
         let mut bytes = 0;
         while bytes < wire::REQUEST_BYTES_FILLED {
             let Some(Ready { job, handle }) = self.ready.pop_front() else { break };
-            if job.terms.deadline <= now || job.answer.is_closed() {
+            if job.context.deadline <= now || job.answer.is_closed() {
                 self.handles.release(handle);
-                self.end_wait(short, job.asked, now);
+                self.end_wait(shortage, job.asked, now);
                 drop(job.answer.send(Err(deadline_passed())));
                 continue;
             }
-            let Some(State::Open(schema)) = self.handles.get_mut(handle).map(|e| &e.state) else {
-                continue;
-            };
+            let entry = self.handles.get_mut(handle);
+            let Some(HandleState::Open(schema)) = entry.map(|entry| &entry.state) else { continue };
             let schema = Arc::clone(schema);
             if !self.credits.take(job.row_addrs.len()) {
                 self.ready.push_front(Ready { job, handle });
-                let since = short.map_or(now, |short| short.since);
-                self.short = Some(Short { since, until: None });
+                let since = shortage.map_or(now, |shortage| shortage.since);
+                self.shortage = Some(CreditShortage { since, until: None });
                 break;
             }
-            let without_credit = self.end_wait(short, job.asked, now);
-            let Job { id, row_addrs, rerank, terms, asked, answer, .. } = job;
-            let timeout_us = (terms.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
+            let without_credit = self.end_wait(shortage, job.asked, now);
+            let Job { id, row_addrs, rerank, context, asked, answer, .. } = job;
+            let timeout_us = (context.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));
             let sent = now;
             let batch = Outstanding { rows, handle, schema, asked, without_credit, sent, answer };
             self.outstanding.insert(id, batch);
-            let priority = terms.priority.into();
-            let traceparent = terms.span.map(|span| span.to_string()).unwrap_or_default();
+            let priority = context.priority.into();
+            let traceparent = context.span.map(|span| span.to_string()).unwrap_or_default();
             let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent };
             bytes += batch.encoded_len();
             batches.push(batch);
@@ -265,7 +264,7 @@ impl Ledger {
         (!batches.is_empty()).then_some(Kind::Batches(Batches { batches }))
     }
 
-    /// The node opened a projection, or could not. An `Err` is a broken protocol.
+    /// Handles the node's answer to an open. An `Err` means that the node broke the protocol.
     pub fn on_opened(&mut self, opened: Opened) -> Result<(), Fault> {
         self.answered += 1;
         let handle = opened.handle;
@@ -275,7 +274,7 @@ impl Ledger {
                 .map_err(|e| broken(format!("a schema could not be read: {e}")))?),
         };
         let entry = self.handles.get_mut(handle);
-        let Some(State::Opening(waiters)) = entry.map(|entry| &mut entry.state) else {
+        let Some(HandleState::Opening(waiters)) = entry.map(|entry| &mut entry.state) else {
             return Err(broken(format!("projection {handle} was opened without being asked for")));
         };
         let Waiters { jobs, opens } = std::mem::take(waiters);
@@ -289,14 +288,14 @@ impl Ledger {
                 opens.into_iter().for_each(|open| drop(open.send(Ok(Arc::clone(&schema)))));
                 self.ready.extend(jobs.into_iter().map(|job| Ready { job, handle }));
                 if let Some(entry) = self.handles.get_mut(handle) {
-                    entry.state = State::Open(schema);
+                    entry.state = HandleState::Open(schema);
                 }
             }
         }
         Ok(())
     }
 
-    /// The node answered a batch. An `Err` is a broken protocol.
+    /// Handles the node's reply to a batch. An `Err` means that the node broke the protocol.
     pub fn on_reply(&mut self, reply: Reply, now: Instant) -> Result<(), Fault> {
         let Some(batch) = self.outstanding.remove(&reply.id) else {
             return Err(broken(format!("batch {} was answered without being asked", reply.id)));
@@ -306,23 +305,24 @@ impl Ledger {
         self.handles.release(batch.handle);
         if let Some(answer) = batch.answer {
             let Outstanding { schema, asked, without_credit, sent, .. } = batch;
-            let way = Way { asked, without_credit, sent, answered: now };
-            drop(answer.send(Ok(RawReply { reply, schema, way })));
+            let timeline = TripTimeline { asked, without_credit, sent, answered: now };
+            drop(answer.send(Ok(RawReply { reply, schema, timeline })));
         }
         Ok(())
     }
 
-    /// Whether the node has batches to answer.
+    /// Returns whether a caller still waits for a reply of the node.
     pub fn has_outstanding(&self) -> bool {
         let waits = |batch: &Outstanding| batch.answer.as_ref().is_some_and(|it| !it.is_closed());
         self.outstanding.values().any(waits)
     }
 
-    /// Takes back what was not sent, in order: opens first, as batches that wait for their projection come with it.
+    /// Takes the commands that were not sent, in order: first those that wait for a projection to be opened, then the
+    /// ready batches.
     pub fn take_unsent(&mut self) -> Vec<Command> {
         let mut unsent = Vec::new();
         for entry in self.handles.entries_mut() {
-            if let State::Opening(waiters) = &mut entry.state {
+            if let HandleState::Opening(waiters) = &mut entry.state {
                 let Waiters { jobs, opens } = std::mem::take(waiters);
                 let projection = &entry.projection;
                 let open = |answer| Command::Open { projection: Arc::clone(projection), answer };
@@ -335,9 +335,9 @@ impl Ledger {
         unsent
     }
 
-    /// The stream broke: everything that waits or is outstanding fails with `fault`.
+    /// Fails all waiting and outstanding requests with `fault`, after the stream broke.
     pub fn fail(mut self, fault: &Fault) {
-        // In the order in which they were asked for: that of a map is another each time.
+        // In the order of the requests, because the map's order differs from run to run.
         let mut outstanding: Vec<_> = self.outstanding.into_iter().collect();
         outstanding.sort_unstable_by_key(|(id, _)| *id);
         for (_, batch) in outstanding {
@@ -349,7 +349,7 @@ impl Ledger {
             drop(job.answer.send(Err(fault.clone())));
         }
         for entry in self.handles.entries_mut() {
-            if let State::Opening(waiters) = &mut entry.state {
+            if let HandleState::Opening(waiters) = &mut entry.state {
                 let Waiters { jobs, opens } = std::mem::take(waiters);
                 refuse(jobs, opens, fault);
             }
@@ -357,7 +357,7 @@ impl Ledger {
     }
 }
 
-/// The most rows in one batch of this stream: no batch may need more than all of its credit.
+/// Returns the maximum number of rows in one batch of this stream. No batch may need more than the whole credit.
 pub(super) fn batch_rows_max(welcome: &Welcome) -> usize {
     welcome.batch_rows_max.min(welcome.credit_rows) as usize
 }

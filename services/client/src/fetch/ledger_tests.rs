@@ -1,4 +1,4 @@
-//! The ledger, told what came in and asked what goes out.
+//! Tests of the ledger: which messages it sends after given events.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, Schema};
 use wire::schema_to_bytes;
 
 use super::*;
-use crate::fetch::state::{Place, Shared};
+use crate::fetch::state::{QueuePlace, StreamState};
 
 type Answered = oneshot::Receiver<Result<RawReply, Fault>>;
 
@@ -25,7 +25,7 @@ fn projection(table: &str) -> Arc<ProjectionKey> {
 }
 
 fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> Answered {
-    let place = Place::take(&Arc::new(Shared::new(Arc::default())), 1).unwrap();
+    let place = QueuePlace::take(&Arc::new(StreamState::new(Arc::default())), 1).unwrap();
     let (answer, answered) = oneshot::channel();
     let deadline = now + Duration::from_millis(5);
     let (projection, row_addrs, rerank) = (projection(table), (0..rows).collect(), None);
@@ -34,7 +34,7 @@ fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> 
         projection,
         row_addrs,
         rerank,
-        terms: deadline.into(),
+        context: deadline.into(),
         asked: now,
         _place: place,
         answer,
@@ -52,7 +52,7 @@ fn reply(ledger: &mut Ledger, id: u64) {
     ledger.on_reply(Reply { id, ..Default::default() }, Instant::now()).unwrap();
 }
 
-/// Every message that may go now, as text: `open 1`, `batches 1:7 2:7`.
+/// Returns the messages that may be sent now as text: `open 1 t`, `batches 1:7 2:7` (id and rows of each batch).
 fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
     let mut all = Vec::new();
     while ledger.has_message() {
@@ -89,7 +89,7 @@ fn credit_goes_in_order_and_is_never_exceeded() {
         [60, 50, 10].iter().zip(1..).map(|(&n, id)| fetch(&mut ledger, id, "t", n, now)).collect();
     sent(&mut ledger, now);
     opened(&mut ledger, 1);
-    // The third would fit, but the second was there before it.
+    // There is credit for the third batch, but the second one is before it.
     assert_eq!(sent(&mut ledger, now), ["batches 1:60"]);
     reply(&mut ledger, 1);
     assert_eq!(sent(&mut ledger, now), ["batches 2:50 3:10"]);
@@ -110,14 +110,14 @@ fn a_cancelled_batch_is_cancelled_where_it_is() {
     ledger.cancel(2);
     ledger.cancel(3);
     assert_eq!(sent(&mut ledger, now), ["cancel 2"]);
-    // Its credit comes back with its reply, not before.
+    // Its credit is returned with its reply, not before.
     assert_eq!(ledger.outstanding_rows(), 10);
     reply(&mut ledger, 2);
     assert_eq!((ledger.outstanding_rows(), ledger.has_message()), (0, false));
 }
 
 #[test]
-fn what_is_past_its_deadline_is_not_sent() {
+fn a_batch_past_its_deadline_is_not_sent() {
     let (now, mut ledger) = (Instant::now(), ledger(10, 10, 4));
     let mut late = fetch(&mut ledger, 1, "t", 10, now - Duration::from_millis(5));
     let _b = fetch(&mut ledger, 2, "t", 10, now);
@@ -177,39 +177,40 @@ fn a_broken_stream_fails_everything_and_a_batch_too_large_is_refused() {
 }
 
 #[test]
-fn who_waits_for_credit_is_told_from_when_and_counted() {
+fn waits_for_credit_are_timed_and_counted() {
     let (start, mut ledger) = (Instant::now(), ledger(10, 10, 4));
     let at = |ms| start + Duration::from_millis(ms);
     let ask = |ledger: &mut Ledger, id, rows, ms| {
         let answered = fetch(ledger, id, "t", rows, at(ms));
-        ledger.look_at_credit(|| at(ms));
+        ledger.check_credit(|| at(ms));
         answered
     };
     let _a = ask(&mut ledger, 1, 10, 0);
     sent(&mut ledger, at(0));
     opened(&mut ledger, 1);
-    ledger.look_at_credit(|| panic!("there is credit"));
+    ledger.check_credit(|| panic!("there is credit"));
     assert_eq!(sent(&mut ledger, at(0)), ["batches 1:10"]);
-    // Of ten rows none may be asked for until the first are there.
+    // The first batch uses the whole credit of ten rows.
     let mut b = ask(&mut ledger, 2, 6, 1);
     let mut c = ask(&mut ledger, 3, 6, 2);
-    assert_eq!((sent(&mut ledger, at(3)), ledger.take_waits()), (vec![], Waits::default()));
+    assert_eq!((sent(&mut ledger, at(3)), ledger.take_waits()), (vec![], CreditWaits::default()));
     reply(&mut ledger, 1);
     assert_eq!(sent(&mut ledger, at(3)), ["batches 2:6"]);
-    assert_eq!(ledger.take_waits(), Waits { batches: 1, time: Duration::from_millis(2) });
+    assert_eq!(ledger.take_waits(), CreditWaits { batches: 1, time: Duration::from_millis(2) });
     reply(&mut ledger, 2);
     assert_eq!(sent(&mut ledger, at(4)), ["batches 3:6"]);
-    assert_eq!(ledger.take_waits(), Waits { batches: 1, time: Duration::from_millis(2) });
+    assert_eq!(ledger.take_waits(), CreditWaits { batches: 1, time: Duration::from_millis(2) });
     reply(&mut ledger, 3);
-    let way = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().way;
-    let (b, c) = (way(&mut b), way(&mut c));
+    let timeline = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().timeline;
+    let (b, c) = (timeline(&mut b), timeline(&mut c));
     assert_eq!((b.asked, b.without_credit, b.sent), (at(1), Some((at(1), at(3))), at(3)));
     assert_eq!((c.asked, c.without_credit, c.sent), (at(2), Some((at(2), at(4))), at(4)));
-    // Now there is enough.
+    // There is credit again.
     let mut d = ask(&mut ledger, 4, 6, 4);
     assert_eq!(sent(&mut ledger, at(4)), ["batches 4:6"]);
     reply(&mut ledger, 4);
-    assert_eq!((way(&mut d).without_credit, ledger.take_waits()), (None, Waits::default()));
+    let waits = ledger.take_waits();
+    assert_eq!((timeline(&mut d).without_credit, waits), (None, CreditWaits::default()));
 }
 
 #[test]
@@ -221,18 +222,18 @@ fn a_wait_for_credit_ends_when_there_is_credit_however_long_the_connection_takes
     opened(&mut ledger, 1);
     assert_eq!(sent(&mut ledger, at(0)), ["batches 1:10"]);
     let mut b = fetch(&mut ledger, 2, "t", 6, at(1));
-    ledger.look_at_credit(|| at(1));
+    ledger.check_credit(|| at(1));
     reply(&mut ledger, 1);
-    ledger.look_at_credit(|| at(2));
-    ledger.look_at_credit(|| panic!("its end is known"));
+    ledger.check_credit(|| at(2));
+    ledger.check_credit(|| panic!("its end is known"));
     let mut c = fetch(&mut ledger, 3, "t", 4, at(3));
-    // Only now the connection takes a message.
+    // The connection takes a message only now.
     assert_eq!(sent(&mut ledger, at(4)), ["batches 2:6 3:4"]);
-    assert_eq!(ledger.take_waits(), Waits { batches: 1, time: Duration::from_millis(1) });
+    assert_eq!(ledger.take_waits(), CreditWaits { batches: 1, time: Duration::from_millis(1) });
     reply(&mut ledger, 2);
     reply(&mut ledger, 3);
-    let way = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().way;
-    let (b, c) = (way(&mut b), way(&mut c));
+    let timeline = |answered: &mut Answered| answered.try_recv().unwrap().unwrap().timeline;
+    let (b, c) = (timeline(&mut b), timeline(&mut c));
     assert_eq!((b.without_credit, b.sent), (Some((at(1), at(2))), at(4)));
     assert_eq!((c.without_credit, c.sent), (None, at(4)));
 }

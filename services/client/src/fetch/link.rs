@@ -1,4 +1,4 @@
-//! One connection with one Fetch stream on it, welcomed.
+//! Connects to a node and opens a Fetch stream, up to its welcome.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::options::FetchOptions;
 use crate::endpoint::{Endpoint, root_cause, why};
 use crate::kind::is_query_node;
 
-/// Messages handed to HTTP/2 and not yet taken. Few, so that batches gather here while the
+/// Maximum number of messages that wait for HTTP/2. It is small, so that batches gather in the ledger while the
 /// connection is busy, and leave together.
 const OUTGOING_MESSAGES_MAX: usize = 2;
 
-/// The largest HTTP/2 frame that an I/O node may send, in bytes: each costs a system call on its side.
+/// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call.
 const FRAME_BYTES: u32 = 256 << 10;
 
-/// A stream that can be used.
+/// A connected and welcomed stream.
 pub(super) struct Link {
     pub outgoing: mpsc::Sender<FetchRequest>,
     pub incoming: Incoming,
@@ -29,9 +29,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects, opens a stream and waits for its welcome. A `Fault` is `NODE_UNAVAILABLE`.
+    /// Connects, opens a stream and waits for its welcome. Every fault is `NODE_UNAVAILABLE`.
     pub async fn dial(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
-        let dialling = Self::dial_patiently(endpoint, options);
+        let dialling = Self::dial_without_timeout(endpoint, options);
         match tokio::time::timeout(options.connect_timeout, dialling).await {
             Ok(dialled) => dialled,
             Err(_) => {
@@ -41,7 +41,10 @@ impl Link {
         }
     }
 
-    async fn dial_patiently(endpoint: &Endpoint, options: &FetchOptions) -> Result<Self, Fault> {
+    async fn dial_without_timeout(
+        endpoint: &Endpoint,
+        options: &FetchOptions,
+    ) -> Result<Self, Fault> {
         let channel = options.network.connect(transport(endpoint, options)).await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
@@ -64,7 +67,7 @@ impl Link {
     }
 }
 
-/// How both streams and unary calls connect.
+/// Returns the endpoint for streams and unary calls, with windows and timeouts.
 pub(super) fn transport(endpoint: &Endpoint, options: &FetchOptions) -> tonic::transport::Endpoint {
     endpoint
         .transport()
@@ -83,7 +86,7 @@ pub(super) fn unreachable(endpoint: &Endpoint, why: &str) -> Fault {
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
 }
 
-/// What it means that the service's call had no answer.
+/// Returns the fault for a call that got no answer from an I/O node.
 pub(super) async fn no_io_node(endpoint: &Endpoint, channel: Channel, status: &Status) -> Fault {
     if status.code() == Code::Unimplemented && is_query_node(channel).await {
         let message =

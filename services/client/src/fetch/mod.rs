@@ -1,4 +1,4 @@
-//! The I/O tier's client: rows by address from one I/O node.
+//! The client of one I/O node: fetches rows by address.
 //!
 //! ```text
 //! fetch(addrs) ─ split at batch_rows_max ─┬─ stream 0: Ledger ─ Batches ─► I/O node, one core
@@ -6,19 +6,21 @@
 //!        joined again ◄─ replies, in the order in which they are ready
 //! ```
 //!
-//! Each stream has an HTTP/2 connection of its own and a task of its own ([`driver`]), the only one
-//! that touches its [`ledger`]: credits, open projections, what waits and what is outstanding.
-//! Whatever waits when the connection takes the next message leaves in that one message; nothing
-//! ever waits for a timer.
+//! Each stream has its own HTTP/2 connection and its own task ([`driver`]). Only that task uses the stream's
+//! [`ledger`]: credits, open projections, waiting and outstanding batches. When the connection takes the next message,
+//! all batches that wait leave in that message. Nothing ever waits for a timer.
 //!
-//! Invariants: rows outstanding never exceed the stream's credit; callers get credit in the order in
-//! which they came; every batch is answered exactly once, or its caller has gone; a dropped future
-//! cancels its batch; a broken stream fails its batches with `NODE_UNAVAILABLE`, and each is tried
-//! once more (batches are idempotent).
+//! Invariants:
+//! - The rows outstanding on a stream never exceed its credit.
+//! - Callers get credit in the order of their arrival.
+//! - Every batch is answered exactly once, unless its caller is gone.
+//! - A dropped future cancels its batch.
+//! - If a stream breaks, its batches fail with `NODE_UNAVAILABLE`, and each is tried once more: batches are idempotent.
 //!
-//! Not here: which node owns a row, and what to do without it.
+//! This module does not know which node owns a row, or what to do without a node.
 
 mod backoff;
+mod context;
 mod credit;
 mod driver;
 #[cfg(test)]
@@ -35,18 +37,17 @@ mod projection;
 mod reply;
 mod split;
 mod state;
-mod terms;
 mod unary;
 
+pub use context::FetchContext;
 pub use distance::Metric;
 pub use ledger::UNANSWERED;
 pub use options::FetchOptions;
 pub use outage::Outage;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
-pub use reply::{Outcome, Reply, Trip, Trips, Way, add_counts};
+pub use reply::{Outcome, Reply, Trip, TripTimeline, Trips, add_counts};
 pub use state::Counters;
-pub use terms::Terms;
 pub use tokio::time::Instant;
 pub use unary::WarmStream;
 pub use wire::fetch::{Priority, StageTimes};

@@ -11,39 +11,39 @@ use crate::network::Network;
 /// HTTP/2 allows windows up to this.
 const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
 
-/// How one I/O node is talked to. Every maximum is per stream.
+/// Settings of the client of one I/O node. Every maximum is per stream.
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
-    /// Streams, each on an HTTP/2 connection of its own: the node deals connections to its cores,
-    /// and one connection carries at most 2 to 3 GB/s.
+    /// Number of streams, each on its own HTTP/2 connection. The node deals connections to its cores, and one
+    /// connection carries at most 2 to 3 GB/s.
     pub streams: usize,
-    /// Batches that may wait for credit; one more is refused with `OVERLOADED`.
+    /// Maximum number of batches that wait to be sent; further ones are refused with `OVERLOADED`.
     pub queue_batches_max: usize,
-    /// Projections kept open; the one least recently used is closed for a new one.
+    /// Maximum number of open projections; the least recently used one is closed for a new one.
     pub projections_max: usize,
-    /// HTTP/2 window of a stream, in bytes: what may be on its way without an acknowledgement.
+    /// HTTP/2 window of a stream: the bytes that may be in transit without an acknowledgement.
     pub stream_window_bytes: u32,
     /// HTTP/2 window of a connection, in bytes; at least the stream's.
     pub connection_window_bytes: u32,
-    /// Longest time until a stream is connected and welcomed.
+    /// Maximum time for a stream to be connected and welcomed.
     pub connect_timeout: Duration,
-    /// After so long without a frame the node is asked for a sign of life.
+    /// Time without a frame after which an HTTP/2 ping is sent.
     pub keep_alive_interval: Duration,
-    /// Without a sign of life for so long the connection counts as broken.
+    /// Time without an answer to a ping after which the connection counts as broken.
     pub keep_alive_timeout: Duration,
-    /// Pause after the first failed attempt to connect; doubles with each further one.
+    /// Pause after the first failed attempt to connect. It doubles with each further one.
     pub backoff_min: Duration,
-    /// Longest pause between attempts to connect.
+    /// Maximum pause between attempts to connect.
     pub backoff_max: Duration,
-    /// Seed of the pauses' jitter, so that a simulation repeats itself.
+    /// Seed of the pauses' jitter, so that a simulation is reproducible.
     pub jitter_seed: u64,
-    /// Where the memory of large replies comes from, and goes to once their rows are dropped. Clients of
-    /// one core may share it, which bounds what is kept for all of them.
+    /// The memory of large replies, which is reused once their rows are dropped. Clients of one core may share it,
+    /// which bounds the memory kept for all of them.
     pub buffers: Arc<BufferPool>,
-    /// What connections are made over.
+    /// The network that connections use.
     pub network: Network,
-    /// Where the streams that are connected count, for clients of one node, one a core, that are to tell once that it
-    /// was found, or lost; left out, this client's own.
+    /// Counts the node's connected streams. The clients of one node on several cores may share it, so that they log
+    /// once that the node was connected or lost. `None` counts only this client's streams.
     pub outage: Option<Arc<Outage>>,
 }
 
@@ -56,7 +56,7 @@ impl Default for FetchOptions {
             stream_window_bytes: 8 << 20,
             connection_window_bytes: 16 << 20,
             connect_timeout: Duration::from_secs(2),
-            // A node that is cut off says nothing: so long do requests wait for it that have time.
+            // These two times add up to how long requests wait for a node that is cut off, if their deadlines allow.
             keep_alive_interval: Duration::from_secs(2),
             keep_alive_timeout: Duration::from_secs(3),
             backoff_min: Duration::from_millis(50),
@@ -70,7 +70,7 @@ impl Default for FetchOptions {
 }
 
 impl FetchOptions {
-    /// Whether the maxima agree with each other.
+    /// Checks that the values are in range and agree with each other.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let bad = |why: &str| Err(Fault::new(Reason::BadArgument, format!("fetch options: {why}")));
         if self.streams == 0 || self.queue_batches_max == 0 || self.projections_max == 0 {

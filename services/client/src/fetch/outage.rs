@@ -1,5 +1,5 @@
-//! A node is logged when its first stream is connected, and when it has none any more; what comes of each stream, and
-//! of every further attempt, is of interest to nobody but a debugger.
+//! Logs when a node's first stream is connected and when its last one is lost. The other streams and further attempts
+//! are logged at the level `debug` only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,25 +9,26 @@ use wire::Fault;
 
 use crate::endpoint::Endpoint;
 
-/// How many streams to a node are connected; shared by them, and by clients of the same node that are to tell of it
-/// once. [`LOST`] if none is, and that was told.
+/// The number of connected streams to a node. It is shared by the streams, and by clients of the same node that should
+/// log a loss only once. The value is [`LOST`] if no stream is connected and that was logged.
 #[derive(Debug, Default)]
 pub struct Outage(AtomicUsize);
 
 const LOST: usize = usize::MAX;
 
 impl Outage {
-    /// A stream broke, and counts no more, or could not be connected. Whether the node is lost, which was not told yet.
-    pub(super) fn tell(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
-        let told = self.0.compare_exchange(0, LOST, Ordering::Relaxed, Ordering::Relaxed);
-        match told.is_ok() {
+    /// Logs that a stream broke (and is no longer counted) or could not be connected. Returns whether the node is lost
+    /// and that had not been logged.
+    pub(super) fn report(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
+        let is_news = self.0.compare_exchange(0, LOST, Ordering::Relaxed, Ordering::Relaxed);
+        match is_news.is_ok() {
             true => warn!(%endpoint, "{fault}; trying again until it answers"),
             false => debug!(%endpoint, "{fault}"),
         }
-        told.is_ok()
+        is_news.is_ok()
     }
 
-    /// One more. Whether it is the first.
+    /// Adds a stream. Returns whether it is the first.
     fn add(&self) -> bool {
         let added = |count| Some(if count == LOST { 1 } else { count + 1 });
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
@@ -35,11 +36,12 @@ impl Outage {
     }
 }
 
-/// A stream that is connected, until this is dropped: without a word, since who drops a client has not lost the node.
+/// Counts a connected stream until it is dropped. The drop logs nothing: dropping a client does not mean that the node
+/// is lost.
 pub(super) struct Connected(Arc<Outage>);
 
 impl Connected {
-    /// Counts a stream to `node`.
+    /// Adds a stream to `node`.
     pub(super) fn to(outage: &Arc<Outage>, endpoint: &Endpoint, node: &str) -> Self {
         match outage.add() {
             true => info!(%endpoint, node, "connected"),
@@ -51,7 +53,7 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        // Not lost while this one counts.
+        // The value is not `LOST` while this stream is counted.
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -62,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// The streams of a node, and whether what befalls them is news.
+    /// The streams of a node. The methods return whether the event is logged as news.
     #[derive(Default)]
     struct Streams {
         outage: Arc<Outage>,
@@ -78,7 +80,7 @@ mod tests {
 
         fn fail(&self) -> bool {
             let fault = Fault::new(Reason::NodeUnavailable, "x");
-            self.outage.tell(&"127.0.0.1:9".parse().unwrap(), &fault)
+            self.outage.report(&"127.0.0.1:9".parse().unwrap(), &fault)
         }
 
         fn lose(&mut self) -> bool {
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_never_was_there_is_lost_once() {
+    fn a_node_that_was_never_reachable_is_lost_once() {
         let mut node = Streams::default();
         assert_eq!([node.fail(), node.fail(), node.connect()], [true, false, true]);
         assert!(!node.fail(), "one that can't be connected, while another is");

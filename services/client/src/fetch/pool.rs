@@ -1,4 +1,4 @@
-//! The client of one I/O node: picks a stream for each batch, splits, retries, joins.
+//! The client of one I/O node: splits fetches into batches, picks a stream for each batch, retries, and joins replies.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -14,7 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
-use super::driver::{Driver, gone};
+use super::context::FetchContext;
+use super::driver::{Driver, shutting_down};
 use super::job::{Command, Job, RawReply, Ticket};
 use super::ledger::deadline_passed;
 use super::link::{transport, unreachable};
@@ -23,16 +24,15 @@ use super::outage::Outage;
 use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
 use super::reply::Reply;
 use super::split::{join, split};
-use super::state::{Counters, Link, Place, Shared};
-use super::terms::Terms;
+use super::state::{Counters, LinkState, QueuePlace, StreamState};
 use super::unary::Unary;
 use crate::endpoint::Endpoint;
 use crate::network::Network;
 
-/// Schemas kept for callers, over all streams.
+/// Maximum number of schemas cached for callers, over all streams.
 const PROJECTIONS_KNOWN_MAX: u64 = 1024;
 
-/// One I/O node. Cheap to clone; clones share the streams.
+/// The client of one I/O node. Cheap to clone; clones share the streams.
 #[derive(Clone)]
 pub struct FetchClient {
     inner: Arc<Inner>,
@@ -41,7 +41,7 @@ pub struct FetchClient {
 struct Inner {
     endpoint: Endpoint,
     streams: Vec<Stream>,
-    /// Told each time the link of a stream changes.
+    /// Notified when the link of a stream changes.
     links_changed: Arc<Notify>,
     queue_batches_max: usize,
     projections: Cache<Arc<ProjectionKey>, SchemaRef>,
@@ -52,25 +52,25 @@ struct Inner {
 
 /// A caller's side of a stream.
 struct Stream {
-    shared: Arc<Shared>,
+    shared: Arc<StreamState>,
     commands: mpsc::UnboundedSender<Command>,
     cancels: mpsc::UnboundedSender<u64>,
 }
 
-/// What one batch asks.
+/// The request of one batch.
 struct Ask<'a> {
     projection: &'a Projection,
     addrs: &'a [RowAddr],
     rerank: Option<&'a Rerank>,
-    terms: Terms,
+    context: FetchContext,
 }
 
 impl FetchClient {
-    /// Starts connecting to the node, and keeps at it: a node that isn't there yet is no error
-    /// here. Must be called within a tokio runtime.
+    /// Starts connecting to the node in the background, and retries until it succeeds. Must be called within a Tokio
+    /// runtime.
     ///
     /// # Errors
-    /// `BAD_ARGUMENT` for options whose maxima don't agree.
+    /// `BAD_ARGUMENT` if the options are invalid, or the endpoint needs TLS and the network has none.
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
         if endpoint.is_tls() && matches!(options.network, Network::Tcp) {
@@ -81,7 +81,7 @@ impl FetchClient {
         let outage = options.outage.clone().unwrap_or_default();
         let links_changed = Arc::new(Notify::new());
         let stream = |number: usize| {
-            let shared = Arc::new(Shared::new(Arc::clone(&links_changed)));
+            let shared = Arc::new(StreamState::new(Arc::clone(&links_changed)));
             Stream::start(&endpoint, &options, &outage, shared, number as u64)
         };
         let streams = (0..options.streams).map(stream);
@@ -99,12 +99,12 @@ impl FetchClient {
         })
     }
 
-    /// Where the node listens.
+    /// Returns the node's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.endpoint
     }
 
-    /// Gauges and counters.
+    /// Returns the client's gauges and counters.
     pub fn counters(&self) -> Counters {
         let retries = self.inner.retries.load(Ordering::Relaxed);
         let mut total = Counters { retries, ..Default::default() };
@@ -112,23 +112,23 @@ impl FetchClient {
         total
     }
 
-    /// Whether a stream is connected now.
+    /// Returns whether a stream is connected now.
     pub fn is_connected(&self) -> bool {
         self.batch_rows_max_now().is_some()
     }
 
-    /// Waits until a stream is connected.
+    /// CreditWaits until a stream is connected.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE` once no stream could be connected, `DEADLINE_EXCEEDED`.
+    /// `NODE_UNAVAILABLE` if the last attempts of all streams failed, `DEADLINE_EXCEEDED`.
     pub async fn ready(&self, deadline: Instant) -> Result<(), Fault> {
         self.batch_rows_max(deadline).await.map(drop)
     }
 
-    /// Opens a projection; one that was opened before costs nothing.
+    /// Opens a projection. One that was opened before is returned from a cache.
     ///
     /// # Errors
-    /// What the node says of the table, version or columns; those of [`ready`](Self::ready).
+    /// The node's fault for the table, version or columns, or an error of [`ready`](Self::ready).
     pub async fn open(
         &self,
         table: TableVersion<'_>,
@@ -154,33 +154,33 @@ impl FetchClient {
         let stream = &self.inner.streams[self.pick(None)?];
         let (answer, answered) = oneshot::channel();
         let command = Command::Open { projection, answer };
-        stream.commands.send(command).map_err(|_| gone(self.endpoint()))?;
-        answered.await.map_err(|_| gone(self.endpoint()))?
+        stream.commands.send(command).map_err(|_| shutting_down(self.endpoint()))?;
+        answered.await.map_err(|_| shutting_down(self.endpoint()))?
     }
 
-    /// Fetches rows, or scores them where they are.
+    /// Fetches rows, or has the node score them.
     ///
-    /// A fetch of more rows than the node takes in one batch is split, and its replies are joined.
-    /// A batch whose stream breaks is tried once more on another. Dropping the future cancels what
-    /// is outstanding.
+    /// A fetch of more rows than the node accepts in one batch is split, and its replies are joined. A batch whose
+    /// stream breaks is tried once more, on another stream if there is one. Dropping the future cancels outstanding
+    /// batches.
     ///
     /// # Errors
-    /// `OVERLOADED` when too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` when the
-    /// node can't be reached, and what the node says of the batch.
+    /// `OVERLOADED` if too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` if the node cannot be reached, or
+    /// the node's fault for the batch.
     pub async fn fetch(
         &self,
         projection: &Projection,
         addrs: Vec<RowAddr>,
         rerank: Option<Rerank>,
-        terms: impl Into<Terms>,
+        context: impl Into<FetchContext>,
     ) -> Result<Reply, Fault> {
         if addrs.is_empty() {
             let message = "the batch is empty; give at least one row address";
             return Err(Fault::new(Reason::BadArgument, message));
         }
-        let terms = terms.into();
-        let rows_max = self.batch_rows_max(terms.deadline).await?;
-        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), terms };
+        let context = context.into();
+        let rows_max = self.batch_rows_max(context.deadline).await?;
+        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), context };
         self.fetch_in_parts(&ask, split(addrs.len(), rows_max)).await
     }
 
@@ -199,7 +199,7 @@ impl FetchClient {
         join(try_join_all(fetches).await?, ask.rerank.map(|rerank| rerank.k))
     }
 
-    /// A batch whose answer would not fit a message is halved until it does.
+    /// Fetches one part. If its reply would not fit a message, the part is halved until it does.
     fn fetch_part<'a>(
         &'a self,
         ask: &'a Ask<'a>,
@@ -222,7 +222,7 @@ impl FetchClient {
         match self.fetch_on(&self.inner.streams[first], ask).await {
             Err(fault)
                 if fault.reason == Reason::NodeUnavailable
-                    && Instant::now() < ask.terms.deadline =>
+                    && Instant::now() < ask.context.deadline =>
             {
                 self.inner.retries.fetch_add(1, Ordering::Relaxed);
                 let second = self.pick(Some(first))?;
@@ -233,7 +233,7 @@ impl FetchClient {
     }
 
     async fn fetch_on(&self, stream: &Stream, ask: &Ask<'_>) -> Result<Reply, Fault> {
-        let Some(place) = Place::take(&stream.shared, self.inner.queue_batches_max) else {
+        let Some(place) = QueuePlace::take(&stream.shared, self.inner.queue_batches_max) else {
             let message =
                 format!("too many batches wait for {}; try again a little later", self.endpoint());
             return Err(Fault::new(Reason::Overloaded, message).with("endpoint", self.endpoint()));
@@ -245,58 +245,58 @@ impl FetchClient {
             projection: Arc::clone(&ask.projection.key),
             row_addrs: ask.addrs.iter().map(|addr| addr.to_u64()).collect(),
             rerank: ask.rerank.map(Rerank::to_wire),
-            terms: ask.terms,
+            context: ask.context,
             asked: Instant::now(),
             _place: place,
             answer,
         };
-        stream.commands.send(Command::Fetch(job)).map_err(|_| gone(self.endpoint()))?;
+        stream.commands.send(Command::Fetch(job)).map_err(|_| shutting_down(self.endpoint()))?;
         let ticket = Ticket::new(id, &stream.cancels);
-        let answer: Result<RawReply, Fault> = match timeout_at(ask.terms.deadline, answered).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(gone(self.endpoint()))),
+        let deadline = ask.context.deadline;
+        let answer: Result<RawReply, Fault> = match timeout_at(deadline, answered).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(shutting_down(self.endpoint()))),
             Err(_) => return Err(deadline_passed()),
         };
         ticket.done();
         Reply::decode(answer?, ask.addrs.len())
     }
 
-    /// The stream with the least to do among those that are connected, or about to be; another than
-    /// `tried` if there is one.
+    /// Picks the least loaded stream, preferring connected ones to those that are connecting, and others to `tried`.
     fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
         let rank = |(at, stream): &(usize, &Stream)| {
             let link = match *stream.shared.link() {
-                Link::Up { .. } => 0,
-                Link::Connecting => 1,
-                Link::Down(_) => 2,
+                LinkState::Up { .. } => 0,
+                LinkState::Connecting => 1,
+                LinkState::Down(_) => 2,
             };
             let waiting = stream.shared.waiting.load(Ordering::Relaxed);
             let outstanding = stream.shared.outstanding_rows.load(Ordering::Relaxed);
             (link, Some(*at) == tried, waiting, outstanding)
         };
         let best = self.inner.streams.iter().enumerate().min_by_key(rank);
-        let (at, stream) = best.ok_or_else(|| gone(self.endpoint()))?;
+        let (at, stream) = best.ok_or_else(|| shutting_down(self.endpoint()))?;
         match &*stream.shared.link() {
-            Link::Down(fault) => Err(fault.clone()),
-            Link::Up { .. } | Link::Connecting => Ok(at),
+            LinkState::Down(fault) => Err(fault.clone()),
+            LinkState::Up { .. } | LinkState::Connecting => Ok(at),
         }
     }
 
-    /// The most rows that every connected stream takes in one batch; waits for a first one.
+    /// Returns the maximum number of rows in a batch that every connected stream accepts. Waits until one is connected.
     async fn batch_rows_max(&self, deadline: Instant) -> Result<usize, Fault> {
         if let Some(rows) = self.batch_rows_max_now() {
             return Ok(rows);
         }
         loop {
-            // Before looking, so that no change is missed.
+            // Register before the links are checked, so that no change is missed.
             let mut changed = pin!(self.inner.links_changed.notified());
             changed.as_mut().enable();
             let mut fault = None;
             let mut connecting = false;
             for stream in &self.inner.streams {
                 match &*stream.shared.link() {
-                    Link::Up { .. } => {}
-                    Link::Connecting => connecting = true,
-                    Link::Down(why) => fault = Some(why.clone()),
+                    LinkState::Up { .. } => {}
+                    LinkState::Connecting => connecting = true,
+                    LinkState::Down(why) => fault = Some(why.clone()),
                 }
             }
             if let Some(rows) = self.batch_rows_max_now() {
@@ -311,8 +311,8 @@ impl FetchClient {
 
     fn batch_rows_max_now(&self) -> Option<usize> {
         let rows = |stream: &Stream| match *stream.shared.link() {
-            Link::Up { batch_rows_max } => Some(batch_rows_max),
-            Link::Connecting | Link::Down(_) => None,
+            LinkState::Up { batch_rows_max } => Some(batch_rows_max),
+            LinkState::Connecting | LinkState::Down(_) => None,
         };
         self.inner.streams.iter().filter_map(rows).min()
     }
@@ -331,7 +331,7 @@ impl Stream {
         endpoint: &Endpoint,
         options: &FetchOptions,
         outage: &Arc<Outage>,
-        shared: Arc<Shared>,
+        shared: Arc<StreamState>,
         number: u64,
     ) -> Self {
         let (commands, commanded) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! What a fetch asks of each row.
+//! Projections and reranks: what a fetch requests of each row.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use distance::Metric;
 
-/// Some columns of one version of a table, known to the node. Cheap to clone.
+/// Some columns of one version of a table, which the node has accepted. Cheap to clone.
 ///
-/// It belongs to the client that opened it, not to one of its streams: each stream opens it under a
-/// handle of its own when it is first used there, and again after a reconnection.
+/// A projection belongs to the client that opened it, not to a stream: each stream opens it with its own handle when it
+/// is first used there, and again after a reconnection.
 #[derive(Clone, Debug)]
 pub struct Projection {
     pub(super) key: Arc<ProjectionKey>,
@@ -17,24 +17,24 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// The schema of the rows that come back: dictionaries and views travel as their values.
+    /// Returns the schema of the fetched rows, in which dictionaries and views are replaced by their values.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 }
 
-/// A version of a table, as an I/O node is told of it.
+/// A version of a table, as it is sent to an I/O node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableVersion<'a> {
-    /// Where the table is.
+    /// The table's URI.
     pub uri: &'a str,
     /// The version.
     pub version: u64,
-    /// What its rows are made of, as lake's `Table::identity` says; empty to take what is there.
+    /// Identifies the version's data: lake's `Table::identity`. If it is empty, the node does not check it.
     pub identity: &'a str,
 }
 
-/// What a projection is of.
+/// Identifies a projection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ProjectionKey {
     pub table_uri: String,
@@ -43,7 +43,7 @@ pub(super) struct ProjectionKey {
     pub columns: Vec<String>,
 }
 
-/// Near-data rerank: the rows are scored on the node, and only the nearest come back.
+/// A near-data rerank: the node scores the rows and returns only the nearest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rerank {
     pub(super) vector: Bytes,
@@ -52,7 +52,7 @@ pub struct Rerank {
 }
 
 impl Rerank {
-    /// The `k` rows nearest to `vector`, as the column's dimension has it.
+    /// Requests the `k` rows nearest to `vector`, which must have the column's dimension.
     pub fn new(vector: &[f32], metric: Metric, k: u32) -> Self {
         let vector = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self { vector, metric, k }

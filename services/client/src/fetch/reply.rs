@@ -1,4 +1,4 @@
-//! What a fetch is answered, decoded.
+//! Decoded replies to a fetch.
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
@@ -9,37 +9,37 @@ use wire::{Fault, Reason};
 
 use super::job::RawReply;
 
-/// What came of a fetch.
+/// The reply to a fetch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// The rows, or the nearest of them.
     pub outcome: Outcome,
-    /// Positions, ascending, of addresses that name no row of this version.
+    /// Positions, ascending, of addresses that have no row in this version.
     pub missing: Vec<u32>,
-    /// The batches that it took.
+    /// The trips of the fetch's batches.
     pub trips: Trips,
 }
 
-/// The batches of a fetch, mostly one.
+/// The trips of a fetch's batches, usually one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trips {
-    /// It was small enough.
+    /// The fetch fitted one batch.
     One(Trip),
-    /// It was split; by the order of their rows.
+    /// The fetch was split. The trips are in the order of their rows.
     Several(Vec<Trip>),
 }
 
-/// A batch that was answered.
+/// A batch's trip to the node and back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trip {
-    /// When it was on its way.
-    pub way: Way,
-    /// Where the node spent its time.
+    /// The trip's timestamps.
+    pub timeline: TripTimeline,
+    /// The times of the node's stages.
     pub times: StageTimes,
 }
 
 impl Trips {
-    /// Each of them.
+    /// Returns all trips.
     pub fn as_slice(&self) -> &[Trip] {
         match self {
             Self::One(trip) => std::slice::from_ref(trip),
@@ -48,36 +48,37 @@ impl Trips {
     }
 }
 
-/// The moments of a batch's way to the node and back.
+/// The timestamps of a batch's trip to the node and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// It was handed to its stream.
+pub struct TripTimeline {
+    /// When the batch was handed to its stream.
     pub asked: Instant,
-    /// From when until when the stream had no credit left for it, or for one before it; not after `sent`.
+    /// The begin and end of a lack of credit for this batch or one before it. Ends no later than `sent`.
     pub without_credit: Option<(Instant, Instant)>,
-    /// It was put into a message, with those that waited for the same.
+    /// When the batch was put into a message.
     pub sent: Instant,
-    /// Its reply had come.
+    /// When its reply had arrived.
     pub answered: Instant,
 }
 
 /// Rows, or the nearest of them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Without a rerank: the rows that there are, in the order of their addresses.
+    /// Without a rerank: the rows that were found, in the order of the requested addresses.
     Rows(RecordBatch),
     /// With a rerank: the nearest rows and their exact distances, nearest first, ties by address.
     Neighbors(Vec<(RowAddr, f32)>),
 }
 
 impl Reply {
-    /// Where the node spent its time. Of several batches, which ran side by side: the longest times, the sums of counts.
+    /// Returns the times of the node's stages. For several batches, which ran concurrently, these are the longest times
+    /// and the sums of the counts.
     pub fn times(&self) -> StageTimes {
         let all = self.trips.as_slice().iter().map(|trip| trip.times);
-        all.reduce(|all, one| together(all, &one)).unwrap_or_default()
+        all.reduce(|all, one| merge_times(all, &one)).unwrap_or_default()
     }
 
-    /// The rows of a fetch without a rerank.
+    /// Returns the rows of a fetch without a rerank.
     pub fn into_rows(self) -> Result<RecordBatch, Fault> {
         match self.outcome {
             Outcome::Rows(rows) => Ok(rows),
@@ -85,7 +86,7 @@ impl Reply {
         }
     }
 
-    /// The neighbours of a fetch with a rerank.
+    /// Returns the neighbours of a fetch with a rerank.
     pub fn into_neighbors(self) -> Result<Vec<(RowAddr, f32)>, Fault> {
         match self.outcome {
             Outcome::Neighbors(neighbors) => Ok(neighbors),
@@ -93,9 +94,9 @@ impl Reply {
         }
     }
 
-    /// Decodes the answer to a batch of `rows` addresses.
+    /// Decodes the reply to a batch of `rows` addresses.
     pub(super) fn decode(raw: RawReply, rows: usize) -> Result<Self, Fault> {
-        let RawReply { reply, schema, way } = raw;
+        let RawReply { reply, schema, timeline } = raw;
         if reply.missing.iter().any(|&at| at as usize >= rows) {
             return Err(damaged("a missing row lies outside the batch"));
         }
@@ -113,7 +114,7 @@ impl Reply {
             }
             Some(WireOutcome::Neighbors(near)) => {
                 if near.row_addrs.len() != near.distances.len() {
-                    return Err(damaged("it has not as many distances as addresses"));
+                    return Err(damaged("its numbers of distances and addresses differ"));
                 }
                 let addrs = near.row_addrs.into_iter().map(RowAddr::from_u64);
                 Outcome::Neighbors(addrs.zip(near.distances).collect())
@@ -121,12 +122,12 @@ impl Reply {
             None => return Err(damaged("it is empty")),
         };
         let times = reply.times.unwrap_or_default();
-        let trips = Trips::One(Trip { way, times });
+        let trips = Trips::One(Trip { timeline, times });
         Ok(Self { outcome, missing: reply.missing, trips })
     }
 }
 
-fn together(mut all: StageTimes, one: &StageTimes) -> StageTimes {
+fn merge_times(mut all: StageTimes, one: &StageTimes) -> StageTimes {
     all.locate_us = all.locate_us.max(one.locate_us);
     all.read_us = all.read_us.max(one.read_us);
     all.assemble_us = all.assemble_us.max(one.assemble_us);
@@ -136,7 +137,7 @@ fn together(mut all: StageTimes, one: &StageTimes) -> StageTimes {
     all
 }
 
-/// Adds what a batch cost, but for its times. A node may claim any numbers.
+/// Adds a batch's counts, but not its times. Saturates, because a node may report any numbers.
 pub fn add_counts(total: &mut StageTimes, part: &StageTimes) {
     total.drive_reads = total.drive_reads.saturating_add(part.drive_reads);
     total.drive_bytes = total.drive_bytes.saturating_add(part.drive_bytes);

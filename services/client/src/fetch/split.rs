@@ -1,4 +1,4 @@
-//! A fetch larger than a batch may be: cut into batches, and their replies joined again.
+//! Splits a large fetch into batches, and joins their replies.
 
 use std::ops::Range;
 
@@ -9,14 +9,13 @@ use wire::Fault;
 
 use super::reply::{Outcome, Reply, Trips, damaged};
 
-/// Cuts `0..rows` into as few parts of at most `rows_max` as there can be, none much smaller than
-/// the others.
+/// Splits `0..rows` into as few parts of at most `rows_max` rows as possible, of nearly equal size.
 pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
     let parts = rows.div_ceil(rows_max);
     (0..parts).map(|i| rows * i / parts..rows * (i + 1) / parts).collect()
 }
 
-/// Joins the replies of `parts`, which lie end to end from 0. `k` is what a rerank asked for.
+/// Joins the replies of `parts`, whose ranges are contiguous from 0. `k` is the number of rows that a rerank requested.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
     let (mut missing, mut trips) = (Vec::new(), Vec::with_capacity(parts.len()));
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
@@ -52,12 +51,13 @@ mod tests {
     use tokio::time::Instant;
     use wire::fetch::StageTimes;
 
-    use super::super::reply::{Trip, Way};
+    use super::super::reply::{Trip, TripTimeline};
     use super::*;
 
     fn trip(times: StageTimes) -> Trip {
         let now = Instant::now();
-        Trip { way: Way { asked: now, without_credit: None, sent: now, answered: now }, times }
+        let timeline = TripTimeline { asked: now, without_credit: None, sent: now, answered: now };
+        Trip { timeline, times }
     }
 
     fn rows(values: &[i32], missing: &[u32], read_us: u32) -> Reply {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_batch_keeps_its_way_and_its_times_however_often_it_was_split() {
+    fn each_batch_keeps_its_timeline_and_times_however_often_it_was_split() {
         let part = |value, read_us, exported| {
             let mut reply = rows(&[value], &[], 0);
             let trip = trip(StageTimes { read_us, exported, ..Default::default() });

@@ -1,4 +1,4 @@
-//! What a stream's task lets others see of it.
+//! The state that a stream's task shares with callers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -6,27 +6,27 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 use wire::Fault;
 
-/// Whether a stream can be used.
+/// The state of a stream's connection.
 #[derive(Clone, Debug)]
-pub(super) enum Link {
-    /// For the first time, or for the first time after it broke: worth waiting for.
+pub(super) enum LinkState {
+    /// The first attempt to connect, or the first one after the stream broke. Callers wait for it.
     Connecting,
     /// Connected and welcomed.
     Up { batch_rows_max: usize },
-    /// The last attempt failed; others follow, but nobody waits for them.
+    /// The last attempt failed. Further attempts follow, but callers do not wait for them.
     Down(Fault),
 }
 
-/// Shared between a stream's task and its callers.
-pub(super) struct Shared {
-    link: RwLock<Link>,
-    /// Of all of the client's streams. Not a watch: that wakes who waits in an order of chance, and callers are to go
-    /// on in the order in which they came.
+/// The state of a stream, shared by its task and its callers.
+pub(super) struct StreamState {
+    link: RwLock<LinkState>,
+    /// Notified when the link of any of the client's streams changes. A watch channel would wake waiting callers in
+    /// random order; they must continue in the order of their arrival.
     links_changed: Arc<Notify>,
-    /// Batches handed over and not yet sent.
+    /// Number of batches handed over and not yet sent.
     pub waiting: AtomicUsize,
     pub outstanding_rows: AtomicUsize,
-    /// Rows that the node lets be outstanding; 0 while it is not connected.
+    /// Maximum number of outstanding rows that the node allows; 0 while the stream is not connected.
     pub credit_rows: AtomicUsize,
     pub credit_waits: AtomicU64,
     pub credit_wait_us: AtomicU64,
@@ -35,10 +35,10 @@ pub(super) struct Shared {
     pub connections: AtomicU64,
 }
 
-impl Shared {
+impl StreamState {
     pub fn new(links_changed: Arc<Notify>) -> Self {
         Self {
-            link: RwLock::new(Link::Connecting),
+            link: RwLock::new(LinkState::Connecting),
             links_changed,
             waiting: AtomicUsize::new(0),
             outstanding_rows: AtomicUsize::new(0),
@@ -51,17 +51,17 @@ impl Shared {
         }
     }
 
-    pub fn link(&self) -> RwLockReadGuard<'_, Link> {
+    pub fn link(&self) -> RwLockReadGuard<'_, LinkState> {
         self.link.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn set_link(&self, link: Link) {
+    pub fn set_link(&self, link: LinkState) {
         *self.link.write().unwrap_or_else(PoisonError::into_inner) = link;
         self.links_changed.notify_waiters();
     }
 
     pub fn add_to(&self, total: &mut Counters) {
-        let up = matches!(*self.link(), Link::Up { .. });
+        let up = matches!(*self.link(), LinkState::Up { .. });
         total.streams_up += usize::from(up);
         total.waiting_batches += self.waiting.load(Ordering::Relaxed);
         total.outstanding_rows += self.outstanding_rows.load(Ordering::Relaxed);
@@ -75,18 +75,18 @@ impl Shared {
 }
 
 /// A place in a stream's queue, held by a batch until it is sent.
-pub(super) struct Place(Arc<Shared>);
+pub(super) struct QueuePlace(Arc<StreamState>);
 
-impl Place {
-    /// A place, unless `places_max` are taken.
-    pub fn take(shared: &Arc<Shared>, places_max: usize) -> Option<Self> {
+impl QueuePlace {
+    /// Takes a place, unless `places_max` are taken.
+    pub fn take(shared: &Arc<StreamState>, places_max: usize) -> Option<Self> {
         let taken = shared.waiting.fetch_add(1, Ordering::Relaxed);
         let place = Self(Arc::clone(shared));
         (taken < places_max).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -97,19 +97,19 @@ impl Drop for Place {
 pub struct Counters {
     /// Streams that are connected now.
     pub streams_up: usize,
-    /// Batches that wait for credit now.
+    /// Batches that are not yet sent.
     pub waiting_batches: usize,
-    /// Rows sent and not yet replied to now.
+    /// Rows sent and not yet replied to.
     pub outstanding_rows: usize,
-    /// Rows that may be.
+    /// Maximum number of outstanding rows.
     pub credit_rows: usize,
     /// Batches that waited for credit since the start.
     pub credit_waits: u64,
-    /// How long they did, together, in microseconds.
+    /// Total time for which batches waited for credit, in microseconds.
     pub credit_wait_us: u64,
     /// Batches sent since the start.
     pub batches: u64,
-    /// Messages that carried them: fewer, when several batches waited.
+    /// Messages that carried these batches. One message carries all batches that wait.
     pub messages: u64,
     /// Connections made since the start.
     pub connections: u64,

@@ -14,7 +14,7 @@ use crate::endpoint::why;
 /// A Warm's progress, until it is done. Dropping it cancels the Warm.
 pub type WarmStream = std::pin::Pin<Box<dyn Stream<Item = Result<WarmProgress, Fault>> + Send>>;
 
-/// A connection of their own.
+/// A connection for unary calls.
 #[derive(Clone)]
 pub(super) struct Unary {
     channel: Channel,
@@ -29,7 +29,7 @@ impl Unary {
 }
 
 impl FetchClient {
-    /// The node's shape and counters.
+    /// Returns the node's description and counters.
     pub async fn describe(&self, timeout: std::time::Duration) -> Result<DescribeResponse, Fault> {
         let mut request = Request::new(DescribeRequest {});
         request.set_timeout(timeout);
@@ -46,7 +46,7 @@ impl FetchClient {
         let progress = service.warm(request).await;
         let progress = self.answered(progress).await?;
         let this = self.clone();
-        Ok(progress.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
+        Ok(progress.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
     async fn answered<T>(&self, answer: Result<Response<T>, Status>) -> Result<T, Fault> {
@@ -55,12 +55,12 @@ impl FetchClient {
             Err(status) if status.code() == Code::Unimplemented => {
                 Err(no_io_node(self.endpoint(), self.unary().channel.clone(), &status).await)
             }
-            Err(status) => Err(self.blame(&status)),
+            Err(status) => Err(self.fault_of(&status)),
         }
     }
 
-    /// What a status means: one of Bireme's own as it is, one of the connection with the endpoint.
-    fn blame(&self, status: &Status) -> Fault {
+    /// Converts a status to a fault. A status of the connection becomes a fault that names the endpoint.
+    fn fault_of(&self, status: &Status) -> Fault {
         let has_cause = std::error::Error::source(status).is_some();
         match status.code() {
             _ if !status.details().is_empty() => Fault::from_status(status),

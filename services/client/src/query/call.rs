@@ -1,4 +1,4 @@
-//! The calls that are answered at once, and the streams of answers.
+//! The calls of a query node, except Take.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -14,20 +14,20 @@ use wire::{Fault, Reason};
 use super::connect::QueryClient;
 use super::rows::{read_rows, read_schema};
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// At most k rows, best first, with `_rowaddr` and `_distance` or `_score`.
     pub rows: RecordBatch,
     /// The version that was searched.
     pub version: u64,
-    /// Where the time went, when asked for.
+    /// The stages and their times, if `explain` was requested.
     pub stages: Vec<Stage>,
-    /// Whether the vector was compared with every row, for want of an index.
+    /// Whether the vector was compared with every row, because there is no index.
     pub exhaustive: bool,
 }
 
-/// Rows by key.
+/// The result of a Get.
 #[derive(Clone, Debug)]
 pub struct Gotten {
     /// The rows, in the order of the keys.
@@ -38,21 +38,21 @@ pub struct Gotten {
     pub not_found: Vec<u32>,
 }
 
-/// Rows in the form that was asked for.
+/// Rows in the requested format.
 #[derive(Clone, Debug)]
 pub enum GottenRows {
     /// As a record batch.
     Arrow(RecordBatch),
-    /// As JSON, a line a row.
+    /// As JSON, one line per row.
     Json(String),
 }
 
-/// A table.
+/// The description of a table.
 #[derive(Clone, Debug)]
 pub struct TableDescription {
-    /// The answer as it came.
+    /// The response.
     pub response: DescribeTableResponse,
-    /// Its schema, decoded.
+    /// The response's schema, decoded.
     pub schema: SchemaRef,
 }
 
@@ -65,14 +65,14 @@ impl QueryClient {
         Ok(Found { rows, version, stages, exhaustive })
     }
 
-    /// Rows by key.
+    /// Returns rows by key.
     pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
         let format = request.format();
         gotten(self.answered(self.service().get(self.request(request))).await?, format)
     }
 
-    /// Many gets on one stream, all of the same `format`; answers in the order of the requests, each
-    /// with its own fault. A fault of the stream itself ends it.
+    /// Sends many Gets on one stream, all with the same `format`. Answers are in the order of the requests, each with
+    /// its own fault. A fault of the stream itself ends it.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,
@@ -85,12 +85,12 @@ impl QueryClient {
         let answers = self.answered(self.service().get_stream(self.request(requests))).await?;
         let this = self.clone();
         let decode = move |answer: Result<GetResponse, tonic::Status>| {
-            gotten(answer.map_err(|status| this.blame(&status))?, format)
+            gotten(answer.map_err(|status| this.fault_of(&status))?, format)
         };
         Ok(answers.map(decode).boxed())
     }
 
-    /// The tables that the node serves.
+    /// Lists the tables that the node serves.
     pub async fn tables(&self) -> Result<Vec<TableSummary>, Fault> {
         Ok(self
             .answered(self.service().list_tables(self.request(ListTablesRequest {})))
@@ -98,7 +98,7 @@ impl QueryClient {
             .tables)
     }
 
-    /// One table; `version` 0 for the latest.
+    /// Describes one table; `version` 0 is the latest.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
         let request = DescribeTableRequest { table: table.into(), version };
         let response = self.answered(self.service().describe_table(self.request(request))).await?;
@@ -106,22 +106,22 @@ impl QueryClient {
         Ok(TableDescription { response, schema })
     }
 
-    /// Fills a table's chunks; its progress until done. Dropping the stream cancels.
+    /// Fills a table's chunks. Returns a stream of progress reports; dropping it cancels the Warm.
     pub async fn warm(
         &self,
         request: WarmRequest,
     ) -> Result<BoxStream<'static, Result<WarmProgress, Fault>>, Fault> {
         let steps = self.answered(self.service().warm(self.request(request))).await?;
         let this = self.clone();
-        Ok(steps.map(move |step| step.map_err(|status| this.blame(&status))).boxed())
+        Ok(steps.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
-    /// Which I/O node owns which of a table's chunks.
+    /// Returns which I/O node owns which of a table's chunks.
     pub async fn placement(&self, request: PlacementRequest) -> Result<PlacementResponse, Fault> {
         self.answered(self.service().placement(self.request(request))).await
     }
 
-    /// The query node, and the I/O nodes behind it.
+    /// Describes the query node and its I/O nodes.
     pub async fn status(&self) -> Result<StatusResponse, Fault> {
         self.answered(self.service().status(self.request(StatusRequest {}))).await
     }

@@ -17,10 +17,10 @@ use crate::network::Network;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// HTTP/2 windows, in bytes: answers of many rows shouldn't wait for acknowledgements.
+/// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements.
 const WINDOW_BYTES: u32 = 8 << 20;
 
-/// One query node. Cheap to clone; clones share the connection.
+/// The client of one query node. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct QueryClient {
     endpoint: Endpoint,
@@ -28,31 +28,31 @@ pub struct QueryClient {
     span: Option<ParentSpan>,
     channel: Channel,
     service: QueryServiceClient<Channel>,
-    /// Whether TLS may be spoken where this speaks in the clear: over TCP, until the first answer.
+    /// Whether the node may expect TLS although this connection is unencrypted TCP. False after the first answer.
     may_be_tls: Arc<AtomicBool>,
 }
 
 impl QueryClient {
-    /// Connects: to an `https` endpoint with TLS, by the authorities that the system trusts.
+    /// Connects. An `https` endpoint uses TLS with the authorities that the system trusts.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE`, saying what to do about it, when nobody listens.
+    /// `NODE_UNAVAILABLE`, with advice, if no node answers.
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, Fault> {
         Self::connect_with(endpoint, &ClientTlsConfig::default()).await
     }
 
-    /// The same, with TLS as `tls` says where the endpoint is `https`.
+    /// Connects, with the settings of `tls` if the endpoint is `https`.
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect), and `BAD_ARGUMENT` for files that are no good.
+    /// The errors of [`connect`](Self::connect), and `BAD_ARGUMENT` for invalid TLS settings.
     pub async fn connect_with(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, Fault> {
         Self::connect_over(endpoint, &Network::of(endpoint, tls)?).await
     }
 
-    /// The same over a network that is there already.
+    /// Connects over `network`.
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub async fn connect_over(endpoint: &Endpoint, network: &Network) -> Result<Self, Fault> {
         let transport = endpoint
             .transport()
@@ -85,19 +85,19 @@ impl QueryClient {
         })
     }
 
-    /// The same connection, with `timeout` as the deadline of each request.
+    /// Returns this client with `timeout` as the timeout of each request.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The same connection, with each request within `span` of the caller's trace (W3C Trace Context).
-    pub fn within(mut self, span: ParentSpan) -> Self {
+    /// Returns this client with `span` as the parent span of each request (W3C Trace Context).
+    pub fn with_parent_span(mut self, span: ParentSpan) -> Self {
         self.span = Some(span);
         self
     }
 
-    /// Where the node listens.
+    /// Returns the node's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -116,14 +116,14 @@ impl QueryClient {
         request
     }
 
-    /// What `call` is answered, or why it is not.
+    /// Awaits the answer of `call`, and converts an error to a fault.
     pub(super) async fn answered<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Fault> {
         let began = Instant::now();
         let answer = call.await;
-        // Faults of nodes carry details.
+        // A fault from a node has details.
         let is_a_nodes =
             answer.as_ref().map_or_else(|status| !status.details().is_empty(), |_| true);
         let may_be_tls = self.may_be_tls.load(Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl QueryClient {
                 Err(an_io_node(&self.endpoint))
             }
             Err(status) => {
-                let fault = self.blame(&status);
+                let fault = self.fault_of(&status);
                 let is_asked = fault.reason == Reason::NodeUnavailable && !is_a_nodes && may_be_tls;
                 let left = self.timeout.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
                 match is_asked && speaks_tls(&self.endpoint, left).await {
@@ -150,16 +150,15 @@ impl QueryClient {
         }
     }
 
-    /// What a status means: one of Bireme's own as it is, one of the connection, or of something
-    /// that is no query node, with what to do.
-    pub(super) fn blame(&self, status: &Status) -> Fault {
+    /// Converts a status to a fault. A status of the connection, or of something that is not a query node, becomes a
+    /// fault with advice.
+    pub(super) fn fault_of(&self, status: &Status) -> Fault {
         let fault = Fault::from_status(status);
         let has_cause = std::error::Error::source(status).is_some();
         let nobody = || no_query_node(&self.endpoint, &(why(status) + advice(status)));
         match (status.code(), self.timeout) {
             _ if !status.details().is_empty() => fault,
-            // Nothing here cancels a call that is waited for, except tonic when its time is over; a
-            // connection that breaks off does, too.
+            // A call that is awaited is cancelled only by tonic after its timeout, or by a lost connection.
             (Code::Cancelled, Some(timeout)) if !has_cause || has_expired(status) => {
                 let message = format!("no answer within {timeout:?}; allow more time");
                 Fault::new(Reason::DeadlineExceeded, message)
@@ -178,12 +177,12 @@ impl QueryClient {
     }
 }
 
-/// Whether tonic gave a call up because its time was over.
+/// Returns whether tonic cancelled a call because of its timeout.
 fn has_expired(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<TimeoutExpired>())
 }
 
-/// What to do about a connection that failed, where the endpoint's scheme is what decided on TLS.
+/// Returns advice for a failed connection, if the endpoint's scheme is wrong.
 fn advice(error: &(dyn std::error::Error + 'static)) -> &'static str {
     if lacks_tls(error) { "; write it with http://" } else { "" }
 }
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
     use crate::network::Dial;
 
-    /// Answers nothing, and is on no machine.
+    /// A network on which nobody answers.
     struct Nobody;
 
     impl Dial for Nobody {
@@ -248,7 +247,7 @@ mod tests {
         let nobody = Network::Simulated(Arc::new(Nobody));
         let client = QueryClient::connect_over(&endpoint, &nobody).await.unwrap();
         gone(&client.with_timeout(soon)).await;
-        assert_eq!(dialled(), 0, "a network that is made up reaches no socket");
+        assert_eq!(dialled(), 0, "a simulated network opens no socket");
 
         let client = QueryClient::connect_over(&endpoint, &Network::Tcp).await.unwrap();
         assert_eq!(dialled(), 1);

@@ -1,4 +1,4 @@
-//! The query tier's client: a typed call for each rpc, rows as record batches, errors as faults.
+//! The client of a query node: a typed call for each rpc, rows as record batches, errors as faults.
 
 mod call;
 mod connect;

@@ -1,4 +1,4 @@
-//! Rows out of Arrow IPC streams.
+//! Decodes rows from Arrow IPC streams.
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -6,10 +6,10 @@ use arrow_select::concat::concat_batches;
 use bytes::Bytes;
 use wire::{Fault, Reason, RowStream};
 
-/// The rows of one Arrow IPC stream, as one record batch.
+/// Returns the rows of one Arrow IPC stream as one record batch.
 ///
 /// # Errors
-/// `INTERNAL` when the bytes are no such stream.
+/// `INTERNAL` if the bytes are not such a stream.
 pub fn read_rows(bytes: &Bytes) -> Result<RecordBatch, Fault> {
     let mut stream = RowStream::default();
     let mut batches = stream.push(bytes.clone()).map_err(damaged)?;
@@ -20,7 +20,7 @@ pub fn read_rows(bytes: &Bytes) -> Result<RecordBatch, Fault> {
     }
 }
 
-/// The schema of an Arrow IPC stream without batches.
+/// Returns the schema of an Arrow IPC stream without batches.
 pub(super) fn read_schema(bytes: &Bytes) -> Result<SchemaRef, Fault> {
     let mut stream = RowStream::default();
     stream.push(bytes.clone()).map_err(damaged)?;

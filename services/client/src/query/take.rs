@@ -1,4 +1,4 @@
-//! Rows by address: one Arrow IPC stream, decoded as its bytes come in.
+//! Take: rows by address, as one Arrow IPC stream that is decoded as its bytes arrive.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -20,7 +20,7 @@ pub struct Taken {
     pub version: u64,
 }
 
-/// The answer to a take.
+/// The answer to a Take.
 pub struct TakenStream {
     client: QueryClient,
     parts: Streaming<TakeResponse>,
@@ -30,7 +30,7 @@ pub struct TakenStream {
 }
 
 impl QueryClient {
-    /// Rows by address, in the order given.
+    /// Returns rows by address, in the order of the addresses.
     pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
         let parts = self.answered(self.service().take(self.request(request))).await?;
         Ok(TakenStream { client: self.clone(), parts, rows: RowStream::default(), ended: None })
@@ -38,12 +38,12 @@ impl QueryClient {
 }
 
 impl TakenStream {
-    /// The next part; `None` after the last.
+    /// Returns the next part, or `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<Taken>, Fault> {
         if self.ended.is_some() {
             return Ok(None);
         }
-        let part = self.parts.message().await.map_err(|status| self.client.blame(&status))?;
+        let part = self.parts.message().await.map_err(|status| self.client.fault_of(&status))?;
         let Some(TakeResponse { rows, version, missing }) = part else {
             self.ended = Some(std::mem::take(&mut self.rows).finish().map_err(damaged)?);
             return Ok(None);
@@ -52,12 +52,12 @@ impl TakenStream {
         Ok(Some(Taken { batches, missing, version }))
     }
 
-    /// The schema of the rows, once the first part has come.
+    /// Returns the schema of the rows, once the first part has arrived.
     pub fn schema(&self) -> Option<SchemaRef> {
         self.ended.clone().or_else(|| self.rows.schema())
     }
 
-    /// Everything that is left, as one part.
+    /// Returns all remaining rows as one part.
     pub async fn collect(mut self) -> Result<Taken, Fault> {
         let mut all = Taken { batches: Vec::new(), missing: Vec::new(), version: 0 };
         while let Some(mut part) = self.next().await? {

@@ -14,8 +14,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
-use wire::fetch::fetch_request::Kind as Asked;
-use wire::fetch::fetch_response::Kind as Said;
+use wire::fetch::fetch_request::Kind as RequestKind;
+use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::fetch::fetch_service_server::{FetchService, FetchServiceServer};
 use wire::fetch::reply::Outcome;
 use wire::fetch::*;
@@ -191,25 +191,25 @@ impl Conversation {
         let Settings { credit_rows, batch_rows_max, .. } = self.inner.settings;
         let node = "small".into();
         let welcome = Welcome { credit_rows, batch_rows_max, node, revision: 1 };
-        self.say(Said::Welcome(welcome)).await;
+        self.say(ResponseKind::Welcome(welcome)).await;
         let mut requests = request.into_inner();
         while let Some(message) = requests.message().await? {
             match message.kind.expect("a message of a known kind") {
-                Asked::Open(open) => self.on_open(open).await,
-                Asked::Close(close) => self.open.retain(|&handle| handle != close.handle),
-                Asked::Cancel(cancel) => {
+                RequestKind::Open(open) => self.on_open(open).await,
+                RequestKind::Close(close) => self.open.retain(|&handle| handle != close.handle),
+                RequestKind::Cancel(cancel) => {
                     self.inner.seen.lock().unwrap().cancelled += 1;
                     if let Some((_, cancelled)) = self.batches.lock().unwrap().get(&cancel.id) {
                         cancelled.send_replace(true);
                     }
                 }
-                Asked::Batches(batches) => self.on_batches(batches.batches).await?,
+                RequestKind::Batches(batches) => self.on_batches(batches.batches).await?,
             }
         }
         Ok(())
     }
 
-    async fn say(&self, kind: Said) {
+    async fn say(&self, kind: ResponseKind) {
         let _ = self.out.send(Ok(FetchResponse { kind: Some(kind) })).await;
     }
 
@@ -223,7 +223,7 @@ impl Conversation {
             let message = format!("no table `{}`", open.table_uri);
             opened.error = Some(Fault::new(Reason::TableNotFound, message).into());
         }
-        self.say(Said::Opened(opened)).await;
+        self.say(ResponseKind::Opened(opened)).await;
     }
 
     async fn on_batches(&mut self, batches: Vec<Batch>) -> Result<(), Status> {
@@ -272,7 +272,7 @@ impl Conversation {
                 }
             };
             batches.lock().unwrap().remove(&batch.id);
-            let kind = Some(Said::Reply(Reply { id: batch.id, ..reply }));
+            let kind = Some(ResponseKind::Reply(Reply { id: batch.id, ..reply }));
             let _ = out.send(Ok(FetchResponse { kind })).await;
         });
     }

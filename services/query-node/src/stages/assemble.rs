@@ -1,5 +1,4 @@
-//! Assemble: rows from several nodes become one batch in the request's order, of the table's types.
-//! Pure.
+//! Assemble: joins rows from several nodes to one batch in the request's order, with the table's types. Pure.
 
 use std::sync::Arc;
 
@@ -10,33 +9,33 @@ use arrow_select::interleave::interleave_record_batch;
 use crate::error::Result;
 use crate::tables::{Measure, Projection};
 
-/// The rows of one share.
-pub struct Part {
-    /// Where the share's rows stand in the request.
+/// The rows fetched for one node's slice of a request.
+pub struct SliceRows {
+    /// Positions of the slice's rows in the request.
     pub places: Vec<u32>,
-    /// Those that there are, in the order of `places`.
+    /// The rows that were found, in the order of `places`.
     pub rows: RecordBatch,
-    /// Positions in `places` of those that there are not, ascending.
+    /// Positions in `places` of the rows that are missing, ascending.
     pub missing: Vec<u32>,
 }
 
-/// One batch out of `parts`, which cover `0..rows`; and the places of rows that there are not.
+/// Joins `slices`, whose places cover `0..rows`, to one batch. Also returns the places of missing rows.
 pub fn assemble(
-    parts: &[Part],
+    slices: &[SliceRows],
     rows: usize,
     wire_schema: &SchemaRef,
 ) -> Result<(RecordBatch, Vec<u32>)> {
-    if let [Part { missing, rows: batch, .. }] = parts
+    if let [SliceRows { missing, rows: batch, .. }] = slices
         && missing.is_empty()
     {
         return Ok((with_schema(batch, wire_schema)?, Vec::new()));
     }
-    // For each place its part and row there; None where the row is missing.
+    // For each place, the index of its slice and of its row in that slice; `None` if the row is missing.
     let mut sources = vec![None; rows];
-    for (at, part) in parts.iter().enumerate() {
-        let mut missing = part.missing.iter().peekable();
+    for (at, slice) in slices.iter().enumerate() {
+        let mut missing = slice.missing.iter().peekable();
         let mut row = 0;
-        for (position, &place) in (0u32..).zip(&part.places) {
+        for (position, &place) in (0u32..).zip(&slice.places) {
             if missing.next_if_eq(&&position).is_none() {
                 sources[place as usize] = Some((at, row));
                 row += 1;
@@ -44,27 +43,28 @@ pub fn assemble(
         }
     }
     let batches: Vec<RecordBatch> =
-        parts.iter().map(|part| with_schema(&part.rows, wire_schema)).collect::<Result<_>>()?;
+        slices.iter().map(|slice| with_schema(&slice.rows, wire_schema)).collect::<Result<_>>()?;
     let present: Vec<(usize, usize)> = sources.iter().copied().flatten().collect();
     let gone = (0u32..).zip(&sources).filter(|(_, source)| source.is_none());
     let missing = gone.map(|(place, _)| place).collect();
     let batches: Vec<&RecordBatch> = batches.iter().collect();
     let batch = match (present.is_empty(), wire_schema.fields().is_empty()) {
         (true, _) => RecordBatch::new_empty(Arc::clone(wire_schema)),
-        (false, true) => of_columns(wire_schema, Vec::new(), present.len())?,
+        (false, true) => with_columns(wire_schema, Vec::new(), present.len())?,
         (false, false) => interleave_record_batch(&batches, &present)?,
     };
     Ok((batch, missing))
 }
 
-/// The places of those that there are, of so many rows asked for; `missing` are the places of the others, ascending.
-pub fn present(asked: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
+/// Returns the places of the rows that were found, out of `rows` requested ones. `missing` has the places of the
+/// others, ascending.
+pub fn present(rows: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
     let mut missing = missing.iter().peekable();
-    (0..asked).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
+    (0..rows).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
 }
 
-/// Rows as they travelled become those of an answer: in the table's own types, with a last column of
-/// their addresses, and one of their distances or scores where `measure` has any.
+/// Converts rows from wire types to the table's types, and appends a column with their addresses and, if `measure` has
+/// one, a column with their distances or scores.
 pub fn finish(
     rows: &RecordBatch,
     projection: &Projection,
@@ -81,15 +81,15 @@ pub fn finish(
     if measure != Measure::Nothing {
         columns.push(Arc::new(Float32Array::from(numbers)));
     }
-    of_columns(&form.schema, columns, rows.num_rows())
+    with_columns(&form.schema, columns, rows.num_rows())
 }
 
-/// Nodes may know other metadata of the schema; the types must be the same.
+/// Replaces the schema of `batch`. Its types must be the same, but nodes may have other metadata.
 fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    of_columns(schema, batch.columns().to_vec(), batch.num_rows())
+    with_columns(schema, batch.columns().to_vec(), batch.num_rows())
 }
 
-fn of_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+fn with_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
@@ -107,10 +107,10 @@ mod tests {
         Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]))
     }
 
-    fn part(places: &[u32], values: &[i32], missing: &[u32]) -> Part {
+    fn slice(places: &[u32], values: &[i32], missing: &[u32]) -> SliceRows {
         let column: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
         let rows = RecordBatch::try_new(schema(), vec![column]).unwrap();
-        Part { places: places.to_vec(), rows, missing: missing.to_vec() }
+        SliceRows { places: places.to_vec(), rows, missing: missing.to_vec() }
     }
 
     fn values(batch: &RecordBatch) -> Vec<i32> {
@@ -118,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_several_nodes_come_in_the_requests_order() {
-        let parts = [part(&[0, 2, 5], &[10, 15], &[1]), part(&[1, 3, 4], &[11, 13, 14], &[])];
-        let (batch, missing) = assemble(&parts, 6, &schema()).unwrap();
+    fn rows_of_several_nodes_are_in_the_requests_order() {
+        let slices = [slice(&[0, 2, 5], &[10, 15], &[1]), slice(&[1, 3, 4], &[11, 13, 14], &[])];
+        let (batch, missing) = assemble(&slices, 6, &schema()).unwrap();
         assert_eq!((values(&batch), missing), (vec![10, 11, 13, 14, 15], vec![2]));
     }
 
     #[test]
-    fn those_that_there_are_are_those_that_are_not_missing() {
+    fn present_rows_are_those_that_are_not_missing() {
         let found = |missing: &[u32]| present(4, missing).collect::<Vec<_>>();
         assert_eq!(found(&[]), [0, 1, 2, 3]);
         assert_eq!(found(&[0, 2]), [1, 3]);
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_an_empty_batch() {
-        let (batch, missing) = assemble(&[part(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
+    fn if_all_rows_are_missing_the_batch_is_empty() {
+        let (batch, missing) = assemble(&[slice(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
         assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
     }
 
     #[test]
-    fn dictionaries_are_made_again_and_addresses_and_distances_are_last() {
+    fn dictionaries_are_restored_and_addresses_and_distances_are_last() {
         let dictionary = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
         let wire = Arc::new(Schema::new(vec![Field::new("d", DataType::Utf8, true)]));
         let table = Arc::new(Schema::new(vec![Field::new("d", dictionary, true)]));

@@ -1,7 +1,7 @@
-//! Key: whether a row has the key that was asked for. Pure.
+//! Key: checks that a row has the requested key. Pure.
 //!
-//! An index may name a row that has another key (a hash index does, at times): what is looked up is
-//! checked against the row itself.
+//! An index may return a row that has another key (a hash index sometimes does), so each result of a look-up is
+//! compared with the row itself.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -10,8 +10,8 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
-/// Whether row `row` of a key column (as it travels) has the key that `text` writes: text as it is,
-/// numbers in decimal, binary in hexadecimal digits, with or without a UUID's dashes.
+/// Returns whether a row of a key column (with wire types) has the key `text`. Text is compared as it is, numbers are
+/// parsed as decimal, binary as hexadecimal digits with or without a UUID's dashes.
 pub fn has_key(column: &ArrayRef, row: usize, text: &str) -> bool {
     macro_rules! number {
         ($kind:ty) => {
@@ -36,7 +36,7 @@ pub fn has_key(column: &ArrayRef, row: usize, text: &str) -> bool {
         DataType::Binary => is_hex(column.as_binary::<i32>().value(row), text),
         DataType::LargeBinary => is_hex(column.as_binary::<i64>().value(row), text),
         DataType::FixedSizeBinary(_) => is_hex(column.as_fixed_size_binary().value(row), text),
-        // The lookup has refused every other type.
+        // The look-up refuses key columns of other types.
         _ => false,
     }
 }

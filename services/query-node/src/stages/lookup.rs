@@ -1,4 +1,4 @@
-//! Lookup: keys to row addresses, and a row to its vector.
+//! Lookup: finds the row addresses of keys, and the vector of a row.
 
 use std::sync::Arc;
 
@@ -8,47 +8,47 @@ use futures::FutureExt;
 use super::score::Vectors;
 use super::stream::{Cost, fetch_rows};
 use crate::error::{QueryError, Result};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::terms::Terms;
 
-/// For each key the address of its row, if it has one.
+/// Returns the address of each key's row, if it has one.
 ///
-/// Begun on this core where the index of the table's own key is open and answers without a plan: with its pages in
-/// memory a few keys take less than handing them over does, and whether they are there shows as soon as one has to be
-/// read. Keys of other columns may have any number of rows each, and one of many keeps whom it is looked up by for
-/// long.
+/// If the index of the table's own key is open and needs no plan, the look-up begins on this core: with the index's
+/// pages in memory, looking up a few keys takes less time than handing them to the background, and the first page that
+/// has to be read moves the look-up there. A key of another column may have any number of rows, and one with many would
+/// occupy the core for long.
 pub async fn look_up(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     column: &str,
     keys: &[String],
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Vec<Option<RowAddr>>> {
-    let turns = &state.shared.turns;
+    let admission = &state.shared.admission;
     if open.table.key_column() == Some(column)
         && let Some(lookup) = open.table.direct_lookup(Some(column), keys)?
     {
         let lookup = async move { Ok(lookup.await?) }.boxed();
-        return turns.begun_here("lookup", terms, lookup).await;
+        return admission.begin_on_core("lookup", context, lookup).await;
     }
     let (open, column, keys) = (Arc::clone(open), column.to_owned(), keys.to_vec());
     let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) }.boxed();
-    turns.in_background("lookup", terms, lookup).await
+    admission.run_in_background("lookup", context, lookup).await
 }
 
-/// The address of the row with `key`.
+/// Returns the address of the row with `key`.
 ///
 /// # Errors
-/// [`QueryError::KeyAbsent`].
+/// [`QueryError::KeyAbsent`] if there is none.
 pub async fn row_like(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     column: &str,
     key: &str,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<RowAddr> {
-    let found = look_up(state, open, column, &[key.to_owned()], terms).await?;
+    let found = look_up(state, open, column, &[key.to_owned()], context).await?;
     found.into_iter().flatten().next().ok_or_else(|| QueryError::KeyAbsent {
         table: open.name.clone(),
         column: column.to_owned(),
@@ -56,19 +56,19 @@ pub async fn row_like(
     })
 }
 
-/// The vector of the row at `addr`, and what it cost.
+/// Returns the vector of the row at `addr`, and the cost of fetching it.
 ///
 /// # Errors
-/// [`QueryError::BadVector`] for a row without one.
+/// [`QueryError::BadVector`] if the row has no finite vector.
 pub async fn vector_of(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     addr: RowAddr,
     column: &str,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<(Vec<f32>, Cost)> {
     let vector = open.project(&[column.to_owned()])?;
-    let fetched = fetch_rows(state, open, &[addr], &vector, terms).await?;
+    let fetched = fetch_rows(state, open, &[addr], &vector, context).await?;
     let vectors = Vectors::of(fetched.rows.column(0))?;
     let vector = (fetched.rows.num_rows() == 1).then(|| vectors.get(0)).flatten();
     let vector = vector.filter(|vector| vector.iter().all(|value| value.is_finite()));

@@ -1,5 +1,5 @@
-//! The stages of a request, in the order in which data flows; `search.rs`, `get.rs` and `take.rs`
-//! beside this folder call them.
+//! The stages of a request. `search.rs`, `get.rs` and `take.rs`, beside this folder, call them in the order in which
+//! data flows:
 //!
 //! validate → lookup → search → plan → stream (→ table) → rank → assemble → reply
 

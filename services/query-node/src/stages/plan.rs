@@ -1,61 +1,61 @@
-//! Plan: which rows are asked of which I/O node. Pure.
+//! Plan: divides a request's rows among the I/O nodes that own them. Pure.
 
 use address::RowAddr;
 
-/// What is asked of one I/O node, or of the table.
+/// One node's slice of a request: the rows that are read from one I/O node, or from the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The node: its place among the I/O tier's clients; `None` for the table.
+pub struct NodeSlice {
+    /// The I/O node's index in the routes; `None` for the table.
     pub owner: Option<usize>,
-    /// Where its rows stand in the request, ascending.
+    /// Positions of the slice's rows in the request, ascending.
     pub places: Vec<u32>,
-    /// Their addresses.
+    /// The rows' addresses.
     pub addrs: Vec<RowAddr>,
 }
 
-impl Share {
+impl NodeSlice {
     fn with_capacity(owner: Option<usize>, rows: usize) -> Self {
         Self { owner, places: Vec::with_capacity(rows), addrs: Vec::with_capacity(rows) }
     }
 }
 
-/// All of `addrs` to `owner`.
-pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<Share> {
+/// Assigns all of `addrs` to `owner`.
+pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<NodeSlice> {
     if addrs.is_empty() {
         return Vec::new();
     }
-    vec![Share { owner, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
+    vec![NodeSlice { owner, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
 }
 
-/// Deals `addrs` to their owners among `nodes`, and those of nodes that are not to be asked, all together, to the
-/// table; `may_ask` is called once a node that owns any. The order within a share is that of the request.
+/// Divides `addrs` among their owners, out of `nodes` nodes. The rows of nodes that may not be asked form one slice
+/// for the table. `may_ask` is called once for each node that owns rows. Within a slice, rows keep the request's order.
 pub fn plan(
     addrs: &[RowAddr],
     nodes: usize,
     owner_of: impl Fn(RowAddr) -> usize,
     may_ask: impl Fn(usize) -> bool,
-) -> Vec<Share> {
+) -> Vec<NodeSlice> {
     let owners: Vec<usize> = addrs.iter().map(|&addr| owner_of(addr)).collect();
     let mut rows = vec![0; nodes];
     owners.iter().for_each(|&owner| rows[owner] += 1);
     let is_asked: Vec<bool> = (0..nodes).map(|node| rows[node] > 0 && may_ask(node)).collect();
     let of_table = (0..nodes).filter(|&node| !is_asked[node]).map(|node| rows[node]).sum();
-    // The table's place is after all nodes'.
+    // Index of each node's slice; the last entry is the table's.
     let mut at = vec![None; nodes + 1];
-    let mut shares: Vec<Share> = Vec::new();
+    let mut slices: Vec<NodeSlice> = Vec::new();
     for ((place, &addr), &owner) in (0..).zip(addrs).zip(&owners) {
         let (seat, owner, count) = match is_asked[owner] {
             true => (owner, Some(owner), rows[owner]),
             false => (nodes, None, of_table),
         };
         let at = *at[seat].get_or_insert_with(|| {
-            shares.push(Share::with_capacity(owner, count));
-            shares.len() - 1
+            slices.push(NodeSlice::with_capacity(owner, count));
+            slices.len() - 1
         });
-        shares[at].places.push(place);
-        shares[at].addrs.push(addr);
+        slices[at].places.push(place);
+        slices[at].addrs.push(addr);
     }
-    shares
+    slices
 }
 
 #[cfg(test)]
@@ -68,17 +68,17 @@ mod tests {
         offsets.iter().map(|&offset| RowAddr::new(0, offset)).collect()
     }
 
-    fn share(owner: Option<usize>, places: &[u32], offsets: &[u32]) -> Share {
-        Share { owner, places: places.to_vec(), addrs: rows(offsets) }
+    fn slice(owner: Option<usize>, places: &[u32], offsets: &[u32]) -> NodeSlice {
+        NodeSlice { owner, places: places.to_vec(), addrs: rows(offsets) }
     }
 
     #[test]
     fn rows_go_to_their_owners_in_order() {
         let addrs = rows(&[5, 2, 9, 5, 4]);
         let owner_of = |addr: RowAddr| (addr.offset() % 2) as usize;
-        let shares = plan(&addrs, 2, owner_of, |_| true);
-        let dealt = [share(Some(1), &[0, 2, 3], &[5, 9, 5]), share(Some(0), &[1, 4], &[2, 4])];
-        assert_eq!(shares, dealt);
+        let slices = plan(&addrs, 2, owner_of, |_| true);
+        let dealt = [slice(Some(1), &[0, 2, 3], &[5, 9, 5]), slice(Some(0), &[1, 4], &[2, 4])];
+        assert_eq!(slices, dealt);
         assert_eq!(plan(&[], 1, |_| 0, |_| true), []);
         assert_eq!(all_to_one(&addrs, Some(0)), plan(&addrs, 1, |_| 0, |_| true));
         assert_eq!(all_to_one(&addrs, None), plan(&addrs, 1, |_| 0, |_| false));
@@ -86,16 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_goes_to_the_table_together() {
+    fn rows_of_nodes_that_may_not_be_asked_form_one_slice() {
         let asked = RefCell::new(Vec::new());
         let may_ask = |node| {
             asked.borrow_mut().push(node);
             node == 3
         };
-        let shares =
+        let slices =
             plan(&rows(&[1, 3, 2, 1, 2, 7]), 5, |addr| addr.offset() as usize % 4, may_ask);
-        let dealt = [share(None, &[0, 2, 3, 4], &[1, 2, 1, 2]), share(Some(3), &[1, 5], &[3, 7])];
-        assert_eq!(shares, dealt);
+        let dealt = [slice(None, &[0, 2, 3, 4], &[1, 2, 1, 2]), slice(Some(3), &[1, 5], &[3, 7])];
+        assert_eq!(slices, dealt);
         assert_eq!(*asked.borrow(), [1, 2, 3]);
     }
 }

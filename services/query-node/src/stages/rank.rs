@@ -1,9 +1,8 @@
-//! Rank: the nearest of all that was scored. Pure.
+//! Rank: selects the nearest of the scored rows. Pure.
 
 use address::RowAddr;
 
-/// The `k` nearest, nearest first; of rows at the same distance the one with the lower address, so
-/// that answers repeat themselves.
+/// Returns the `k` nearest rows, nearest first. Ties are broken by address, so that equal requests get equal answers.
 pub fn rank(mut scored: Vec<(RowAddr, f32)>, k: usize) -> Vec<(RowAddr, f32)> {
     scored.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     scored.dedup_by_key(|(addr, _)| *addr);

@@ -1,4 +1,4 @@
-//! Reply: rows as bytes.
+//! Reply: encodes rows.
 
 use arrow_array::RecordBatch;
 use arrow_json::WriterBuilder;
@@ -9,10 +9,10 @@ use wire::MESSAGE_BYTES_MAX;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcHead;
 
-/// What a message holds beside its rows, at most.
+/// Maximum size in bytes of a message's other fields.
 const MARGIN_BYTES: usize = 1 << 20;
 
-/// An Arrow IPC stream of one batch, of which `head` is the schema's.
+/// Encodes one batch as an Arrow IPC stream. `head` must be made from its schema.
 ///
 /// # Errors
 /// [`QueryError::TooLarge`].
@@ -23,10 +23,10 @@ pub fn ipc_stream(head: &IpcHead, batch: &RecordBatch) -> Result<Bytes> {
     fits(writer.take())
 }
 
-/// JSON, a line a row; nulls are written.
+/// Encodes rows as JSON, one line per row. Nulls are written.
 ///
 /// # Errors
-/// [`QueryError::TooLarge`], [`QueryError::Json`] for types that have no JSON.
+/// [`QueryError::TooLarge`]; [`QueryError::Json`] for types that have no JSON form.
 pub fn json_lines(batch: &RecordBatch) -> Result<Bytes> {
     let builder = WriterBuilder::new().with_explicit_nulls(true);
     let mut writer = builder.build::<_, LineDelimited>(Vec::new());
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_read_and_nulls_are_written() {
+    fn written_rows_are_read_back_and_json_has_nulls() {
         let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
         let batch = RecordBatch::try_from_iter_with_nullable([("x", column, true)]).unwrap();
         let stream = ipc_stream(&IpcHead::of(batch.schema_ref()).unwrap(), &batch).unwrap();

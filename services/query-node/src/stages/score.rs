@@ -1,7 +1,6 @@
-//! Score: exact distances, computed here for rows that no I/O node could score. Pure.
+//! Score: computes exact distances here, for rows that no I/O node could score. Pure.
 //!
-//! By the same code as on the I/O nodes, so that the same row gets the same distance whoever
-//! computes it.
+//! I/O nodes use the same code, so a row's distance does not depend on where it is computed.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
@@ -21,8 +20,10 @@ pub struct Vectors {
 }
 
 impl Vectors {
+    /// Casts a column of vectors to f32.
+    ///
     /// # Errors
-    /// When the column is no fixed-size list of numbers.
+    /// If the column is not a fixed-size list of numbers.
     pub fn of(column: &ArrayRef) -> Result<Self> {
         let Some(list) = column.as_fixed_size_list_opt() else {
             let problem = format!("can't be compared to a column of {}", column.data_type());
@@ -41,7 +42,7 @@ impl Vectors {
         Ok(Self { column: column.clone(), values, dimension })
     }
 
-    /// The vector of a row; `None` for null, or with a null in it.
+    /// Returns the vector of a row; `None` if it is null or contains a null.
     pub fn get(&self, row: usize) -> Option<&[f32]> {
         let elements = row * self.dimension..(row + 1) * self.dimension;
         if self.column.is_null(row) {
@@ -53,8 +54,8 @@ impl Vectors {
         self.values.values().get(elements)
     }
 
-    /// The distance of each row to `query`; `None` for vectors that have none (null, of zeros by
-    /// cosine, with NaN).
+    /// Returns the distance of each row to `query`; `None` if it has no distance (null, zeros with the cosine metric,
+    /// NaN).
     pub fn distances<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = Option<f32>> + 'a {
         (0..self.column.len()).map(|row| query.to(self.get(row)?, |x| x))
     }
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_and_other_types_are_read_right() {
+    fn slices_and_other_types_are_supported() {
         let rows = (0..4).map(|i| Some(vec![Some(f64::from(i)), Some(0.5)])).collect();
         let vectors = Vectors::of(&column(rows).slice(2, 2)).unwrap();
         assert_eq!(vectors.get(1), Some([3.0, 0.5].as_slice()));

@@ -1,4 +1,4 @@
-//! Search: the indexes alone, giving row addresses and approximate distances or scores.
+//! Search: searches indexes, which return row addresses with approximate distances or scores.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use super::validate::{By, Question};
 use crate::counted::counted;
 use crate::error::Result;
 use crate::metrics::{IndexKind, SearchBy, SearchVia};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
-use crate::terms::Terms;
 
-/// What the index found, best first.
+/// The rows that an index found, best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hits {
-    /// Addresses with distances or scores (0 when there are none).
+    /// Addresses with distances or scores (0 if there are none).
     pub rows: Vec<(RowAddr, f32)>,
-    /// What the numbers are.
+    /// The meaning of the numbers in `rows`.
     pub measure: Measure,
-    /// How to score the rows exactly; `None` if that was not asked for, the numbers are exact
-    /// already, or can't be had.
+    /// The metric by which to score the rows exactly; `None` if that was not requested, is not possible, or the
+    /// distances are exact already.
     pub refine: Option<Metric>,
-    /// Whether a vector was compared with every row that passes the filter, for want of an index.
+    /// Whether a vector was compared with every row that passes the filter, because there is no index.
     pub exhaustive: bool,
 }
 
@@ -35,8 +35,8 @@ impl Hits {
         Self { rows, measure, refine: None, exhaustive: false }
     }
 
-    /// What was found and how, for `explain`.
-    pub fn said(&self, question: &Question) -> String {
+    /// Describes the result for `explain`.
+    pub fn detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
         match (self.exhaustive, &question.filter) {
             (false, _) => candidates,
@@ -48,24 +48,24 @@ impl Hits {
     }
 }
 
-/// Searches; `Like` has become `Vector` before.
+/// Runs a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
 pub async fn search(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Hits> {
-    let (turns, open) = (&state.shared.turns, Arc::clone(open));
+    let (admission, open) = (&state.shared.admission, Arc::clone(open));
     let filter = question.filter.clone();
     let k = question.k;
     match &question.by {
         By::Vector { column, vector } => {
-            by_vector(state, open, question, column, vector, terms).await
+            by_vector(state, open, question, column, vector, context).await
         }
         By::Text { column, words } => {
             let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
             let search = async move { by_words(&open, &query).await }.boxed();
-            let hits = turns.in_background("search", terms, search).await?;
+            let hits = admission.run_in_background("search", context, search).await?;
             let (by, via) = (SearchBy::Text, SearchVia::Scanner);
             state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
             Ok(hits)
@@ -73,28 +73,28 @@ pub async fn search(
         By::Filter { filter } => {
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
-            let hits = turns.in_background("search", terms, search).await?;
+            let hits = admission.run_in_background("search", context, search).await?;
             let (by, via) = (SearchBy::Filter, SearchVia::Scanner);
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
         }
-        // Nothing is like a row whose vector was not looked up.
+        // The caller has already replaced it.
         By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance)),
     }
 }
 
-/// On this core where the index's partitions are open and can be searched without a plan: Lance compares
-/// vectors on threads of its own.
+/// Searches on this core if the index's partitions are open and need no plan, because Lance compares vectors on its own
+/// threads; otherwise in the background.
 async fn by_vector(
-    state: &State,
+    state: &ShardState,
     open: Arc<OpenTable>,
     question: &Question,
     column: &str,
     vector: &[f32],
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Hits> {
     let index = index_of(&open, column, question.refine_factor > 0);
-    let (kind, refine) = terms.bound("search", index.boxed()).await?;
+    let (kind, refine) = context.bound("search", index.boxed()).await?;
     let factor = if refine.is_some() { question.refine_factor } else { 1 };
     let query = VectorQuery {
         column: Some(column.to_owned()),
@@ -104,17 +104,17 @@ async fn by_vector(
         ef: None,
         filter: question.filter.clone(),
     };
-    let turns = &state.shared.turns;
+    let admission = &state.shared.admission;
     let direct = async { Ok(open.table.direct_search(&query).await?) }.boxed();
-    let (found, via) = match terms.bound("search", direct).await? {
+    let (found, via) = match context.bound("search", direct).await? {
         Some(search) => {
             let search = async { Ok(search.await?) }.boxed();
-            (turns.here("search", terms, search).await?, SearchVia::Partitions)
+            (admission.run_on_core("search", context, search).await?, SearchVia::Partitions)
         }
         None => {
             let open = Arc::clone(&open);
-            let search = async move { opened_and_searched(&open, &query).await }.boxed();
-            turns.in_background("search", terms, search).await?
+            let search = async move { open_and_search(&open, &query).await }.boxed();
+            admission.run_in_background("search", context, search).await?
         }
     };
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
@@ -124,8 +124,8 @@ async fn by_vector(
     Ok(Hits { rows, measure: Measure::Distance, refine, exhaustive })
 }
 
-/// The first search of an index, and all that need a plan.
-async fn opened_and_searched(
+/// Opens the index's partitions and searches them, or runs a planned search if it needs a plan.
+async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
 ) -> Result<(Vec<DistanceHit>, SearchVia)> {
@@ -136,8 +136,8 @@ async fn opened_and_searched(
     })
 }
 
-/// The kind of a column's index, and if hits are to be refined the metric to score rows by, where the index only knows
-/// about: without one, rows are compared one by one, and their distances are exact.
+/// Returns the kind of a column's index and, if hits are to be refined, the metric by which to score them exactly.
+/// Without an index rows are compared one by one, and distances are exact already.
 async fn index_of(
     open: &OpenTable,
     column: &str,
@@ -163,7 +163,7 @@ async fn index_of(
     Ok((kind, metric))
 }
 
-/// A vector a row, not a list of them.
+/// Returns whether a column has one vector per row, rather than a list of them.
 fn is_single(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, _))
 }

@@ -1,8 +1,8 @@
-//! Stream: rows from the I/O nodes that own them, all at the same time.
+//! Stream: fetches rows from the I/O nodes that own them, concurrently.
 //!
-//! What an I/O node can't answer, or isn't to be asked now, is answered from the table within the same
-//! deadline: correct is more important than fast. An I/O node that says it has too much to do is not
-//! helped by that, and the caller is told.
+//! If an I/O node cannot answer, or should not be asked now, the table answers within the same deadline: correct is
+//! more important than fast. An overloaded I/O node is the exception: reading the table would not help it, so the
+//! caller gets the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,36 +19,36 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
 
-use super::assemble::{Part, assemble, present};
-use super::plan::{Share, all_to_one, plan};
+use super::assemble::{SliceRows, assemble, present};
+use super::plan::{NodeSlice, all_to_one, plan};
 use super::score::Vectors;
 use super::table::table_rows;
 use crate::counted::counted;
 use crate::error::Result;
 use crate::io_tier::{Node, Routes};
-use crate::state::State;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::{OpenTable, Projection};
-use crate::terms::Terms;
-use crate::trace::{NodeCall, TableRead, Within};
+use crate::trace::{NodeCall, StageWork, TableRead};
 
-/// What a stage cost the I/O tier.
+/// The cost of a stage in the I/O tier.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    /// I/O nodes asked.
+    /// Number of I/O nodes that answered.
     pub nodes: usize,
-    /// Their counts together; times are not added.
+    /// The sums of their counts. Times are not added.
     pub times: StageTimes,
-    /// Rows that this node read from the table, because an I/O node could not answer.
+    /// Number of rows that this node read from the table, because an I/O node could not answer.
     pub fallback_rows: usize,
-    /// The I/O node that took longest, and where its time went.
+    /// The slowest I/O node, and the times of its stages.
     pub slowest: Option<(Arc<str>, StageTimes)>,
     slowest_took: Duration,
-    /// What was asked of whom, for the request's trace; nothing where spans go nowhere.
-    pub within: Within,
+    /// The calls and reads, for the request's trace. Empty if spans are not exported.
+    pub work: StageWork,
 }
 
 impl Cost {
-    /// In words.
+    /// Describes the cost for `explain`.
     pub fn detail(&self, rows: usize) -> String {
         let StageTimes { drive_reads, drive_bytes, ram_hits, table_rows, .. } = self.times;
         let mut detail = format!(
@@ -69,23 +69,23 @@ impl Cost {
         detail
     }
 
-    /// Says in the request's trace that its rows were planned since `began`, to be asked for in so many `shares`.
-    fn planned(&mut self, state: &State, began: std::time::Instant, shares: usize) {
+    /// Records for the trace that planning began at `began` and has ended now, with `slices` slices.
+    fn planned(&mut self, state: &ShardState, began: std::time::Instant, slices: usize) {
         if state.shared.tracer.is_on() {
-            self.within.planned = Some((began, std::time::Instant::now()));
-            self.within.calls.reserve_exact(shares);
+            self.work.planned = Some((began, std::time::Instant::now()));
+            self.work.calls.reserve_exact(slices);
         }
     }
 
-    /// Adds what one share cost: an I/O node's time, or nothing but rows from the table.
-    fn account(&mut self, routes: &Routes, share: &Share, from: From) {
-        self.within.calls.extend(from.call);
-        self.within.reads.extend(from.table);
-        match (share.owner, from.node) {
+    /// Adds the cost of one slice: an I/O node's times and counts, or rows from the table.
+    fn account(&mut self, routes: &Routes, slice: &NodeSlice, source: SliceSource) {
+        self.work.calls.extend(source.call);
+        self.work.reads.extend(source.table);
+        match (slice.owner, source.node) {
             (Some(owner), Some((took, times))) => {
                 self.add(&routes.nodes()[owner].address, took, &times);
             }
-            _ => self.fallback_rows += share.addrs.len(),
+            _ => self.fallback_rows += slice.addrs.len(),
         }
     }
 
@@ -99,19 +99,19 @@ impl Cost {
     }
 }
 
-/// Rows, as they travel.
+/// Fetched rows, with wire types.
 #[derive(Debug)]
 pub struct Fetched {
-    /// Those that there are, in the request's order, of the wire's types.
+    /// The rows that were found, in the request's order.
     pub rows: RecordBatch,
-    /// Places of those that there are not, ascending.
+    /// Positions in the request of missing rows, ascending.
     pub missing: Vec<u32>,
-    /// What they cost.
+    /// The cost of fetching them.
     pub cost: Cost,
 }
 
 impl Fetched {
-    /// Rows of which nothing is wanted but that they are there.
+    /// Returns `rows` rows without columns, none of them missing.
     pub fn of_no_columns(rows: usize) -> Result<Self> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = Arc::new(Schema::empty());
@@ -120,42 +120,42 @@ impl Fetched {
     }
 }
 
-/// Who is asked for what. Rows of nodes that aren't to be asked now are one share, so that they are one read of the
-/// table.
-fn shares(
-    state: &State,
+/// Divides a request's rows into slices. Rows of nodes that should not be asked now form one slice, so that they cost
+/// one read of the table.
+fn slices(
+    state: &ShardState,
     routes: &Routes,
     open: &OpenTable,
     addrs: &[RowAddr],
-    terms: Terms,
-) -> Vec<Share> {
+    context: RequestContext,
+) -> Vec<NodeSlice> {
     let may_ask = |owner: usize| {
         let node = &routes.nodes()[owner];
-        let why_not = node.why_not();
-        if let Some(why) = why_not {
-            let trace = || terms.trace_id();
+        let reason_to_skip = node.reason_to_skip();
+        if let Some(why) = reason_to_skip {
+            let trace = || context.trace_id();
             debug!(node = %node.client.endpoint(), trace_id = trace(), "the table answers: {why}");
         }
-        why_not.is_none()
+        reason_to_skip.is_none()
     };
-    let shares = match routes.nodes().len() {
+    let slices = match routes.nodes().len() {
         0 => all_to_one(addrs, None),
         1 => all_to_one(addrs, may_ask(0).then_some(0)),
         nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), may_ask),
     };
-    for share in shares.iter().filter(|share| share.owner.is_none()) {
-        state.shared.count_fallback(share.addrs.len());
+    for slice in slices.iter().filter(|slice| slice.owner.is_none()) {
+        state.shared.count_fallback(slice.addrs.len());
     }
-    shares
+    slices
 }
 
-/// The rows at `addrs`.
+/// Fetches the rows at `addrs`.
 pub async fn fetch_rows(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     projection: &Projection,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<Fetched> {
     let Projection { columns, wire_schema, .. } = projection;
     let mut cost = Cost::default();
@@ -165,45 +165,46 @@ pub async fn fetch_rows(
     }
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
-    let shares = match columns.as_slice() {
-        // Only whether the rows are there.
+    let slices = match columns.as_slice() {
+        // Without columns it only matters which rows exist, and the table knows that.
         [] => all_to_one(addrs, None),
-        _ => shares(state, routes, open, addrs, terms),
+        _ => slices(state, routes, open, addrs, context),
     };
-    cost.planned(state, began, shares.len());
-    let (rerank, from) = (None, From::default);
-    let asked = |share| Asked { state, routes, open, columns, share, rerank, terms, from: from() };
-    let fetches = shares.into_iter().map(|share| asked(share).rows().boxed());
-    let mut parts = Vec::new();
+    cost.planned(state, began, slices.len());
+    let fetches = slices.into_iter().map(|slice| {
+        let (rerank, source) = (None, SliceSource::default());
+        SliceFetch { state, routes, open, columns, slice, rerank, context, source }.rows().boxed()
+    });
+    let mut fetched = Vec::new();
     for answer in try_join_all(fetches).await? {
-        cost.account(routes, &answer.share, answer.from);
-        let Answer { share, rows, missing, .. } = answer;
-        parts.push(Part { places: share.places, rows, missing });
+        cost.account(routes, &answer.slice, answer.source);
+        let SliceAnswer { slice, rows, missing, .. } = answer;
+        fetched.push(SliceRows { places: slice.places, rows, missing });
     }
-    let (rows, missing) = assemble(&parts, addrs.len(), wire_schema)?;
+    let (rows, missing) = assemble(&fetched, addrs.len(), wire_schema)?;
     Ok(Fetched { rows, missing, cost })
 }
 
-/// How rows are scored.
+/// The parameters of scoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Scoring<'a> {
     /// The vector column.
     pub column: &'a str,
     /// The query vector.
     pub query: &'a [f32],
-    /// How distance is measured.
+    /// The distance metric.
     pub metric: Metric,
-    /// How many of the nearest rows are wanted.
+    /// Number of nearest rows wanted.
     pub k: usize,
 }
 
-/// Exact distances of the rows at `addrs`: of each I/O node at least the `k` nearest.
+/// Returns exact distances of rows at `addrs`: at least the `k` nearest rows of each I/O node.
 pub async fn score_rows(
-    state: &State,
+    state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     scoring: Scoring<'_>,
-    terms: Terms,
+    context: RequestContext,
 ) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
     let Scoring { column, query, metric, k } = scoring;
     let columns = [column.to_owned()];
@@ -213,20 +214,22 @@ pub async fn score_rows(
     let routes = &state.tier.routes();
     let (mut cost, mut all) = (Cost::default(), Vec::new());
     let began = std::time::Instant::now();
-    let shares = shares(state, routes, open, addrs, terms);
-    cost.planned(state, began, shares.len());
-    let scores = shares.into_iter().map(|share| {
+    let slices = slices(state, routes, open, addrs, context);
+    cost.planned(state, began, slices.len());
+    let scores = slices.into_iter().map(|slice| {
         let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
-        let from = From::default();
-        Asked { state, routes, open, columns, share, rerank, terms, from }.distances(query).boxed()
+        let source = SliceSource::default();
+        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
+        fetch.distances(query).boxed()
     });
-    for (share, from, scored) in try_join_all(scores).await? {
-        cost.account(routes, &share, from);
+    for (slice, source, scored) in try_join_all(scores).await? {
+        cost.account(routes, &slice, source);
         all.extend(scored);
     }
     Ok((all, cost))
 }
 
+/// Scores fetched rows on this node.
 fn score_here(
     addrs: &[RowAddr],
     missing: &[u32],
@@ -239,39 +242,41 @@ fn score_here(
     Ok(pairs.filter_map(|(addr, distance)| Some((addr, distance?))).collect())
 }
 
-/// Who answered.
+/// The source of a slice's rows: an I/O node or the table.
 #[derive(Default)]
-struct From {
-    /// How long an I/O node took, and what for; `None` if the table answered.
+struct SliceSource {
+    /// The I/O node's duration and stage times; `None` if the table answered.
     node: Option<(Duration, StageTimes)>,
-    /// The same for the request's trace, whatever came of it.
+    /// The call of the I/O node, answered or failed, for the request's trace.
     call: Option<NodeCall>,
+    /// The read of the table, for the request's trace.
     table: Option<TableRead>,
 }
 
-/// The rows of one share.
-struct Answer {
-    share: Share,
-    from: From,
+/// One slice with its rows and their source.
+struct SliceAnswer {
+    slice: NodeSlice,
+    source: SliceSource,
     rows: RecordBatch,
     missing: Vec<u32>,
 }
 
-/// What is asked of one I/O node, or of the table.
-struct Asked<'a> {
-    state: &'a State,
-    /// The same for the whole of a stage, whatever list comes meanwhile.
+/// The fetch of one slice, from its I/O node or from the table.
+struct SliceFetch<'a> {
+    state: &'a ShardState,
+    /// The routes of the whole stage, even if the list of I/O nodes changes in the meantime.
     routes: &'a Routes,
     open: &'a Arc<OpenTable>,
     columns: &'a [String],
-    share: Share,
+    slice: NodeSlice,
     rerank: Option<&'a Rerank>,
-    terms: Terms,
-    from: From,
+    context: RequestContext,
+    source: SliceSource,
 }
 
-impl Asked<'_> {
-    async fn rows(mut self) -> Result<Answer> {
+impl SliceFetch<'_> {
+    /// Fetches the slice's rows.
+    async fn rows(mut self) -> Result<SliceAnswer> {
         let (rows, missing) = match self.ask_node().await? {
             Some(reply) => {
                 let missing = reply.missing.clone();
@@ -279,14 +284,17 @@ impl Asked<'_> {
             }
             None => self.read_table().await?,
         };
-        Ok(Answer { share: self.share, from: self.from, rows, missing })
+        Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
     }
 
-    /// The distances of the rows: the k nearest if the node scores them, or of all of them.
-    async fn distances(mut self, query: &Query) -> Result<(Share, From, Vec<(RowAddr, f32)>)> {
+    /// Returns distances: of the `k` nearest rows if the I/O node scores them, else of all rows.
+    async fn distances(
+        mut self,
+        query: &Query,
+    ) -> Result<(NodeSlice, SliceSource, Vec<(RowAddr, f32)>)> {
         let (rows, missing) = match self.ask_node().await? {
             Some(reply) if self.rerank.is_some() => {
-                return Ok((self.share, self.from, reply.into_neighbors()?));
+                return Ok((self.slice, self.source, reply.into_neighbors()?));
             }
             Some(reply) => {
                 let missing = reply.missing.clone();
@@ -294,109 +302,112 @@ impl Asked<'_> {
             }
             None => self.read_table().await?,
         };
-        let scored = score_here(&self.share.addrs, &missing, &rows, query)?;
-        Ok((self.share, self.from, scored))
+        let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
+        Ok((self.slice, self.source, scored))
     }
 
-    /// The node's answer; `None` if the table is to answer instead.
+    /// Returns the I/O node's reply, or `None` if the table should answer instead.
     async fn ask_node(&mut self) -> Result<Option<Reply>> {
-        self.terms.check("fetch")?;
-        let Some(owner) = self.share.owner else { return Ok(None) };
+        self.context.check("fetch")?;
+        let Some(owner) = self.slice.owner else { return Ok(None) };
         let node = &self.routes.nodes()[owner];
         let endpoint = node.client.endpoint();
         let began = Instant::now();
         let is_traced = self.state.shared.tracer.is_on();
-        // A span that nobody tells of has nothing within it.
-        let span = self.terms.span.map(|span| if is_traced { child_of(span) } else { span });
+        // The call gets its own span only if spans are exported.
+        let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
         let answer = self.ask(node, span).await;
         let took = began.elapsed();
-        self.state.metrics.fetched(self.share.addrs.len(), took);
+        self.state.metrics.fetched(self.slice.addrs.len(), took);
         if let Some(span) = span.filter(|_| is_traced) {
             let answer = match &answer {
                 Ok(reply) => Ok(reply.trips.clone()),
                 Err(fault) => Err(fault.message.clone()),
             };
             let (address, name) = (Arc::clone(&node.address), Arc::clone(&node.name));
-            let (id, rows, began) = (span.span, self.share.addrs.len(), began.into_std());
+            let (id, rows, began) = (span.span, self.slice.addrs.len(), began.into_std());
             let call = NodeCall { id, address, name, rows, began, ended: began + took, answer };
-            self.from.call = Some(call);
+            self.source.call = Some(call);
         }
         match answer {
             Ok(reply) => {
-                node.standing.ejection.succeeded();
-                self.from.node = Some((took, reply.times()));
+                node.health.ejection.succeeded();
+                self.source.node = Some((took, reply.times()));
                 Ok(Some(reply))
             }
             Err(fault) => {
                 if blames_node(&fault, took) {
-                    if node.standing.ejection.failed(Instant::now(), &fault.message) {
+                    if node.health.ejection.failed(Instant::now(), &fault.message) {
                         self.state.shared.io_nodes.count_ejection();
                     }
                 } else if has_answered(&fault) {
-                    node.standing.ejection.succeeded();
+                    node.health.ejection.succeeded();
                 }
                 if !table_may_answer(fault.reason) {
                     return Err(fault.into());
                 }
-                self.terms.check("fetch")?;
-                let trace = self.terms.trace_id();
+                self.context.check("fetch")?;
+                let trace = self.context.trace_id();
                 match fault.reason {
-                    // The client has said so when it lost the node.
+                    // The client has already logged the loss of the node.
                     Reason::NodeUnavailable => {
                         debug!(node = %endpoint, trace_id = trace, "the table answers: {fault}");
                     }
                     _ => warn!(node = %endpoint, trace_id = trace, "the table answers: {fault}"),
                 }
-                self.state.shared.count_fallback(self.share.addrs.len());
+                self.state.shared.count_fallback(self.slice.addrs.len());
                 Ok(None)
             }
         }
     }
 
+    /// Sends the slice to the I/O node.
     async fn ask(
         &self,
         node: &Node,
         span: Option<ParentSpan>,
     ) -> std::result::Result<Reply, Fault> {
         let client = &node.client;
-        let (table, terms) = (&self.open.table, self.terms.of_io_nodes(span));
+        let (table, context) = (&self.open.table, self.context.for_io_nodes(span));
         let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
         let table = TableVersion { uri, version, identity };
-        let projection = client.open(table, self.columns, terms.deadline).await?;
+        let projection = client.open(table, self.columns, context.deadline).await?;
         let rerank = self.rerank.cloned();
-        client.fetch(&projection, self.share.addrs.clone(), rerank, terms).await
+        client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
     }
 
+    /// Reads the slice from the table.
     async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
         let began = std::time::Instant::now();
-        let (open, addrs) = (Arc::clone(self.open), self.share.addrs.clone());
+        let (open, addrs) = (Arc::clone(self.open), self.slice.addrs.clone());
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
-        let rows = self.state.shared.turns.in_background("fetch", self.terms, read).await?;
+        let admission = &self.state.shared.admission;
+        let rows = admission.run_in_background("fetch", self.context, read).await?;
         if self.state.shared.tracer.is_on() {
-            let (rows, ended) = (self.share.addrs.len(), std::time::Instant::now());
-            self.from.table = Some(TableRead { rows, began, ended });
+            let (rows, ended) = (self.slice.addrs.len(), std::time::Instant::now());
+            self.source.table = Some(TableRead { rows, began, ended });
         }
         Ok(rows)
     }
 }
 
-/// A deadline shorter than this says more of the caller than of the node that didn't keep to it.
+/// A missed deadline counts as the node's failure only if the node had at least this long.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Whether a failure after so long counts towards the ejection of the node that it is of.
+/// Returns whether a failure, which took `took`, counts towards the node's ejection.
 fn blames_node(fault: &Fault, took: Duration) -> bool {
     match fault.reason {
-        // One that says so itself was waiting for the table's store.
+        // A node that reports a passed deadline itself was waiting for the table's store.
         Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
-        // Its client knows, and needs no time to find out.
+        // The client refuses requests to an unconnected node at once, so an ejection would gain nothing.
         Reason::NodeUnavailable
-        // It does what it can.
+        // The node is healthy, but cannot do what is asked.
         | Reason::Overloaded
         | Reason::TooLarge
         | Reason::Cancelled
-        // It is the table, the store, or the request.
+        // The table, the store or the request is at fault.
         | Reason::StoreUnreachable
         | Reason::StoreRefused
         | Reason::TableDamaged
@@ -414,12 +425,12 @@ fn blames_node(fault: &Fault, took: Duration) -> bool {
     }
 }
 
-/// Whether the node itself said so.
+/// Returns whether the node itself sent the fault.
 fn has_answered(fault: &Fault) -> bool {
     fault.reason != Reason::NodeUnavailable && !fault.metadata.contains_key(UNANSWERED)
 }
 
-/// Whether the table is read instead when an I/O node fails for this reason.
+/// Returns whether the table is read instead when an I/O node fails for this reason.
 fn table_may_answer(reason: Reason) -> bool {
     match reason {
         // More work would not help, or the answer would be the same.

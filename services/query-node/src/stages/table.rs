@@ -1,4 +1,5 @@
-//! Table: rows straight from the table, for an I/O node that doesn't answer. Slow, correct, counted.
+//! Table: reads rows from the table instead of an I/O node that does not answer. Slow but correct; the rows are
+//! counted.
 
 use address::RowAddr;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
@@ -8,8 +9,7 @@ use arrow_schema::SchemaRef;
 use crate::error::Result;
 use crate::tables::OpenTable;
 
-/// The rows at `addrs` that there are, in their order and as I/O nodes would send them, and the
-/// places of those that there are not.
+/// Returns the rows at `addrs` with wire types, as I/O nodes would send them, and the places of missing rows.
 pub async fn table_rows(
     open: &OpenTable,
     addrs: &[RowAddr],
@@ -27,7 +27,7 @@ pub async fn table_rows(
     Ok((rows, missing.into_iter().map(|at| at as u32).collect()))
 }
 
-/// Decodes dictionaries and views, as they travel.
+/// Converts rows to wire types, which means decoding dictionaries and views.
 fn to_wire(rows: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let strict = CastOptions { safe: false, ..Default::default() };
     let columns = rows.columns().iter().zip(schema.fields()).map(|(column, field)| {

@@ -1,4 +1,4 @@
-//! Validate: messages become questions that can be trusted, once, at the edge.
+//! Validate: converts messages to validated requests, once, at the edge.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::tables::{OpenTable, Projection};
 
-/// Bytes of a key: a BTREE compares it with many others, and a refusal shows it.
+/// Maximum size of a key, in bytes: a BTREE compares it with many others, and an error message shows it.
 const KEY_BYTES_MAX: usize = 64 << 10;
 
-/// What to search for.
+/// The criterion of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum By {
-    /// The rows nearest to a vector: finite, of the column's dimension.
+    /// The rows nearest to a vector, which is finite and has the column's dimension.
     Vector {
         /// The column.
         column: String,
@@ -47,12 +47,12 @@ pub enum By {
     },
 }
 
-/// A search.
+/// A validated search.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What to search for.
+    /// The criterion.
     pub by: By,
-    /// What rows must pass.
+    /// The filter that rows must pass.
     pub filter: Option<String>,
     /// How many rows to return.
     pub k: usize,
@@ -64,10 +64,10 @@ pub struct Question {
     pub projection: Arc<Projection>,
 }
 
-/// A search of `open`.
+/// Validates a search of `open`.
 ///
 /// # Errors
-/// What is out of its bounds, by its field's name; unknown columns; a vector that doesn't fit.
+/// A field out of range, an unknown column, or a vector that does not fit the column.
 pub async fn validate_search(
     request: SearchRequest,
     open: &OpenTable,
@@ -110,7 +110,7 @@ pub async fn validate_search(
     Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, projection })
 }
 
-/// A field of another sort of search would be passed over in silence.
+/// Refuses fields that the request's kind of search would silently ignore.
 fn check_fields(request: &SearchRequest) -> Result<()> {
     let is_near = matches!(request.by, Some(WireBy::Vector(_) | WireBy::Like(_)));
     let is_like = matches!(request.by, Some(WireBy::Like(_)));
@@ -133,7 +133,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
     Ok(())
 }
 
-/// The vector column that a request means: the one it names, or the table's.
+/// Returns the vector column that the request names, or else the table's.
 async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<String> {
     match open.table.vector_column(named).await {
         Err(LakeError::ColumnNotNamed { candidates, .. }) if candidates.is_empty() => {
@@ -143,10 +143,10 @@ async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<Stri
     }
 }
 
-/// The key column that a request means: the one it names, or the table's.
+/// Returns the key column that the request names, or else the table's.
 ///
 /// # Errors
-/// `ColumnNotFound`, and a table that records none.
+/// `ColumnNotFound`, or `KeyColumnUnknown` if the table records no key column.
 pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
     if !named.is_empty() {
         open.table.is_blob(named)?;
@@ -156,7 +156,7 @@ pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
     Ok(open.key_column.clone().ok_or_else(unknown)?)
 }
 
-/// What is asked for must fit; the default gives way.
+/// Returns the refine factor. A requested factor must be within the limit of candidates; the default is lowered to it.
 fn refine_factor(k: u32, asked: Option<u32>, config: &QueryConfig) -> Result<usize> {
     let fitting = config.limits.candidates_max / u64::from(k);
     let factor = u64::from(asked.unwrap_or(config.refine_factor));
@@ -187,10 +187,10 @@ fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
     Err(QueryError::BadVector { problem })
 }
 
-/// The keys of a Get.
+/// Validates the keys of a Get.
 ///
 /// # Errors
-/// None, or too many.
+/// If there are no keys, too many, or one is too long.
 pub fn validate_keys(request: &GetRequest, config: &QueryConfig) -> Result<()> {
     let (keys, keys_max) = (request.keys.len(), config.limits.keys_max);
     match keys {
@@ -209,10 +209,10 @@ fn check_key(field: &'static str, key: &str) -> Result<()> {
     }
 }
 
-/// The addresses of a Take.
+/// Validates the addresses of a Take.
 ///
 /// # Errors
-/// None, or too many.
+/// If there are no addresses, or too many.
 pub fn validate_take(request: &TakeRequest, config: &QueryConfig) -> Result<Vec<RowAddr>> {
     let (rows, rows_max) = (request.row_addrs.len(), config.limits.take_rows_max);
     match rows {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_refinement_gives_way_and_what_is_asked_for_must_fit() {
+    fn the_default_refine_factor_is_lowered_and_a_requested_one_must_fit() {
         let config = QueryConfig::default();
         assert_eq!(refine_factor(10, None, &config).unwrap(), 10);
         assert_eq!(refine_factor(10, Some(0), &config).unwrap(), 0);

@@ -1,8 +1,8 @@
-//! Names to open tables.
+//! The catalog: maps names to open tables.
 //!
-//! The latest version of each table is kept open and followed in the background; requests never
-//! wait for that. Other versions are opened when asked for, and a bounded number is kept. A table
-//! that can't be opened is listed with its error and tried again.
+//! The latest version of each table is kept open. New versions are followed in the background, and requests never wait
+//! for that. Other versions are opened on request, and a bounded number of them is cached. A table that cannot be
+//! opened is listed with its error and tried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
 
-/// Tables that are looked at for new versions at the same time.
+/// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
 
-/// All tables of a node.
+/// All configured tables of a node.
 pub struct Catalog {
     lake: Lake,
     entries: BTreeMap<String, Entry>,
-    /// By name, generation and version.
+    /// Versions other than the current ones, by name, generation and version.
     versions: Cache<(String, u64, u64), Arc<OpenTable>>,
-    /// Where open tables live: longer than the core that asked first.
+    /// The runtime that opens tables: what they spawn must outlive the core that asked first.
     background: Handle,
 }
 
@@ -39,33 +39,34 @@ struct Entry {
     name: String,
     config: TableConfig,
     /// Read by all cores with each request, and rarely changed.
-    state: ArcSwap<State>,
-    /// Held while the table is being opened, so that requests wait for one attempt.
+    state: ArcSwap<TableState>,
+    /// Held while the table is being opened, so that concurrent requests wait for one attempt.
     opening: tokio::sync::Mutex<()>,
 }
 
+/// The state of a table.
 #[derive(Clone, Default)]
-struct State {
-    /// What requests without a version get: the latest, or the pinned one.
+struct TableState {
+    /// The version for requests that name none: the latest, or the pinned one.
     current: Option<Arc<OpenTable>>,
-    /// Why there is none, or why it can't be followed.
+    /// Why there is no current version, or why the table cannot be followed.
     fault: Option<Fault>,
-    /// Counts how often the table was dropped and made anew: its old versions are others' then.
+    /// Counts how often the table was dropped and recreated. Cached versions of an earlier generation are not used.
     generation: u64,
 }
 
 /// A table as it is listed.
 pub struct Listed<'a> {
-    /// Its name.
+    /// The table's name.
     pub name: &'a str,
     /// The current version, if it is open.
     pub current: Option<Arc<OpenTable>>,
-    /// Why it can't be opened, or followed.
+    /// Why the table cannot be opened or followed.
     pub fault: Option<Fault>,
 }
 
 impl Catalog {
-    /// Opens nothing yet.
+    /// Creates the catalog. Opens no table yet.
     pub fn new(lake: Lake, config: &QueryConfig, background: Handle) -> Self {
         let entry = |(name, config): (&String, &TableConfig)| {
             let (state, opening) = Default::default();
@@ -75,20 +76,20 @@ impl Catalog {
         Self { lake, entries, versions: Cache::new(config.versions_max), background }
     }
 
-    /// What object stores were asked for since the start.
+    /// Returns the requests to object stores since the start.
     pub fn store_use(&self) -> StoreUse {
         self.lake.store_use()
     }
 
-    /// How the caches of what is known of tables are used.
+    /// Returns the use of the caches of indexes and metadata.
     pub async fn cache_use(&self) -> Vec<CacheUse> {
         self.lake.cache_use().await
     }
 
-    /// One version of a table; 0 for the current one.
+    /// Returns one version of a table; `version` 0 is the current one. Opens it if necessary.
     ///
     /// # Errors
-    /// [`QueryError::TableUnknown`], and those of opening it.
+    /// [`QueryError::TableUnknown`], or the reason why the table cannot be opened.
     pub async fn open(&self, name: &str, version: u64) -> Result<Arc<OpenTable>> {
         let entry = self.entries.get(name).ok_or_else(|| QueryError::TableUnknown {
             table: name.to_owned(),
@@ -97,9 +98,9 @@ impl Catalog {
         let current = entry.state().current.clone();
         let current = match current {
             Some(current) => Ok(current),
-            // Opening is rare, and its state is large: boxed, it isn't part of every request's.
+            // Opening is rare and its future is large, so it is boxed to keep it out of every request's future.
             None => {
-                let open = self.open_current(entry, Waited::ForOthers).boxed();
+                let open = self.open_current(entry, OpenedFor::Request).boxed();
                 on_runtime(&self.background, open).await
             }
         };
@@ -113,21 +114,21 @@ impl Catalog {
         }
     }
 
-    /// Every table, by name.
+    /// Lists all tables, sorted by name.
     pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
         self.entries.values().map(|entry| {
-            let State { current, fault, .. } = State::clone(&entry.state());
+            let TableState { current, fault, .. } = TableState::clone(&entry.state());
             Listed { name: &entry.name, current, fault }
         })
     }
 
-    /// Why a table can't be opened, or followed.
+    /// Returns why a table cannot be opened or followed.
     pub fn fault(&self, name: &str) -> Option<Fault> {
         self.entries.get(name)?.state().fault.clone()
     }
 
-    /// Opens what is not open, and brings what is to its latest version. Never fails: what goes
-    /// wrong is kept with the table, and logged when it changes.
+    /// Opens tables that are not open, and updates the others to their latest version. Never fails: an error is kept
+    /// in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         let refreshes = self.entries.values().map(|entry| self.refresh_one(entry).boxed());
         let refreshes: Vec<_> = refreshes.collect();
@@ -137,41 +138,41 @@ impl Catalog {
     async fn refresh_one(&self, entry: &Entry) {
         let current = entry.state().current.clone();
         let Some(current) = current else {
-            // The fault is in the state.
-            let _ = self.open_current(entry, Waited::ForNobody).await;
+            // `open_current` has recorded the error.
+            let _ = self.open_current(entry, OpenedFor::Refresh).await;
             return;
         };
         if entry.config.version.is_some() {
             return;
         }
         let newer = match current.table.newer().await {
-            // Its manifests are gone. Is all of it?
+            // The manifests are gone. Opening the table anew tells whether it was dropped or recreated.
             Err(LakeError::Corrupt { .. }) => self.lake.open(&entry.config.uri).await.map(Some),
             newer => newer,
         };
         match newer {
-            Ok(None) => entry.recover(),
-            Err(error) => entry.blame(entry.named(fault_of(&error))),
+            Ok(None) => entry.clear_fault(),
+            Err(error) => entry.set_fault(entry.named(fault_of(&error))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key) {
                     Ok(open) => drop(entry.replace(open)),
-                    Err(error) => entry.blame(error.into()),
+                    Err(error) => entry.set_fault(error.into()),
                 }
             }
         }
     }
 
-    async fn open_current(&self, entry: &Entry, waited: Waited) -> Result<Arc<OpenTable>> {
+    async fn open_current(&self, entry: &Entry, opened_for: OpenedFor) -> Result<Arc<OpenTable>> {
         let attempt = match entry.opening.try_lock() {
             Ok(attempt) => attempt,
             Err(_) => {
                 let attempt = entry.opening.lock().await;
-                // Somebody else has just tried.
-                let state = State::clone(&entry.state());
-                match (state, waited) {
-                    (State { current: Some(current), .. }, _) => return Ok(current),
-                    (State { fault: Some(fault), .. }, Waited::ForOthers) => {
+                // Another attempt has just ended.
+                let state = TableState::clone(&entry.state());
+                match (state, opened_for) {
+                    (TableState { current: Some(current), .. }, _) => return Ok(current),
+                    (TableState { fault: Some(fault), .. }, OpenedFor::Request) => {
                         return Err(fault.into());
                     }
                     _ => attempt,
@@ -192,7 +193,7 @@ impl Catalog {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
                 let fault = entry.named(Fault::from(error));
-                entry.blame(fault.clone());
+                entry.set_fault(fault.clone());
                 Err(fault.into())
             }
         }
@@ -210,22 +211,23 @@ impl Catalog {
     }
 }
 
-/// Whether an attempt that somebody else has just made will do.
+/// The purpose of opening a table. A request accepts the failure of an attempt that another one has just made; a
+/// refresh makes its own.
 #[derive(Clone, Copy)]
-enum Waited {
-    ForOthers,
-    ForNobody,
+enum OpenedFor {
+    Request,
+    Refresh,
 }
 
 impl Entry {
-    fn state(&self) -> Guard<Arc<State>> {
+    fn state(&self) -> Guard<Arc<TableState>> {
         self.state.load()
     }
 
-    /// May be called again where another changes it at the same time.
-    fn change(&self, change: impl Fn(&mut State)) {
+    /// Changes the state. `change` may be called again if the state was changed concurrently.
+    fn change(&self, change: impl Fn(&mut TableState)) {
         self.state.rcu(|state| {
-            let mut state = State::clone(state);
+            let mut state = TableState::clone(state);
             change(&mut state);
             state
         });
@@ -243,7 +245,7 @@ impl Entry {
         open
     }
 
-    /// A fault as callers see it: with the table's name in place of its URI, `<words>`. The log has the URI.
+    /// Returns a fault for callers, with the table's name (as `<words>`) in place of its URI. The log has the URI.
     fn named(&self, mut fault: Fault) -> Fault {
         if let Some(uri) = fault.metadata.get_mut("table") {
             fault.message = fault.message.replace(uri.as_str(), &format!("<{}>", self.name));
@@ -252,14 +254,14 @@ impl Entry {
         fault
     }
 
-    fn recover(&self) {
+    fn clear_fault(&self) {
         if self.state().fault.is_some() {
-            info!(table = self.name, "can be followed again");
+            info!(table = self.name, "the table can be followed again");
             self.change(|state| state.fault = None);
         }
     }
 
-    fn blame(&self, fault: Fault) {
+    fn set_fault(&self, fault: Fault) {
         if self.state().fault.as_ref() != Some(&fault) {
             warn!(table = self.name, uri = self.config.uri, "{fault}");
             self.change(|state| state.fault = Some(fault.clone()));

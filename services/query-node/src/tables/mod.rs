@@ -1,4 +1,4 @@
-//! The tables that a node serves: opened, cached, and followed to new versions.
+//! Opens the tables that a node serves, caches them, and follows them to new versions.
 
 mod catalog;
 mod open;

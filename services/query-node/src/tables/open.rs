@@ -1,4 +1,4 @@
-//! One version of a table, with what every request to it needs at hand.
+//! One version of a table, with everything that requests need of it.
 
 use std::sync::Arc;
 
@@ -12,36 +12,38 @@ use placement::{TableHash, chunk_rows};
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
 
-/// Projections that are kept of a table, at most; the oldest makes way.
+/// Maximum number of cached projections per table. The oldest one is evicted.
 const PROJECTIONS_MAX: usize = 64;
 
-/// The names that a request gave, and what became of them.
-type Kept = (Arc<[String]>, Arc<Projection>);
+/// A projection, with the column names that a request gave.
+type CachedProjection = (Arc<[String]>, Arc<Projection>);
 
-/// One version of a table. Never changes.
+/// One version of a table. Immutable, except for the cache of projections.
 #[derive(Debug)]
 pub struct OpenTable {
     /// The name that requests use.
     pub name: String,
     /// The table itself.
     pub table: Table,
-    /// As placement knows it.
+    /// The table's hash for placement.
     pub hash: TableHash,
-    /// What the version's rows are made of, so that I/O nodes serve no other table's.
+    /// Identifies the version's data, so that I/O nodes do not serve rows of another table at the same URI.
     pub identity: String,
-    /// The key column: the configuration's, or the table's own.
+    /// The key column: the configured one, or the one that the table records.
     pub key_column: Option<String>,
     /// The columns of each pack, as positions in the schema.
     packs: Vec<Vec<usize>>,
-    /// Ascending fragment ids, each with its chunks' size.
+    /// Fragment ids, ascending, with the number of rows in each chunk.
     chunk_rows: Vec<(u32, ChunkRows)>,
-    /// By the names that requests gave. Read by all cores with each request, and rarely changed.
-    projections: ArcSwap<Vec<Kept>>,
+    /// Projections by the names that requests gave. Read by all cores with each request, and rarely changed.
+    projections: ArcSwap<Vec<CachedProjection>>,
 }
 
 impl OpenTable {
+    /// Prepares a version of a table for requests.
+    ///
     /// # Errors
-    /// `ColumnNotFound` if the table lacks the key column that the configuration names.
+    /// `ColumnNotFound` if the table lacks the configured key column.
     pub fn new(name: &str, table: Table, key: Option<&str>) -> Result<Self> {
         if let Some(key) = key {
             table.is_blob(key)?;
@@ -62,13 +64,13 @@ impl OpenTable {
         })
     }
 
-    /// The version's number.
+    /// Returns the version's number.
     pub fn version(&self) -> u64 {
         self.table.version()
     }
 
-    /// The chunk that holds the row at `addr`; chunk 0 of a fragment that the version doesn't have,
-    /// whose rows any node will say are missing.
+    /// Returns the chunk that holds the row at `addr`. If the version lacks the fragment, it returns chunk 0: any node
+    /// reports the fragment's rows as missing.
     pub fn chunk_of(&self, addr: RowAddr) -> ChunkId {
         match self.chunk_rows_of(addr.fragment()) {
             Some(rows) => rows.chunk_of(addr),
@@ -76,9 +78,9 @@ impl OpenTable {
         }
     }
 
-    /// How many rows each chunk of a fragment has.
+    /// Returns the number of rows in each chunk of a fragment.
     pub fn chunk_rows_of(&self, fragment: u32) -> Option<ChunkRows> {
-        // Ids are mostly consecutive from 0, so the place is usually the id.
+        // Ids are mostly consecutive from 0, so the index is usually the id.
         match self.chunk_rows.get(fragment as usize) {
             Some((id, rows)) if *id == fragment => Some(*rows),
             _ => {
@@ -88,16 +90,16 @@ impl OpenTable {
         }
     }
 
-    /// The number of the pack that holds the column at `position` of the schema.
+    /// Returns the number of the pack that holds the column at `position` of the schema.
     pub fn pack_of(&self, position: usize) -> usize {
         self.packs.iter().position(|pack| pack.contains(&position)).unwrap_or(0)
     }
 
-    /// The columns that a request names; all but vectors and blobs if it names none. What answers carry
-    /// anyway (`_rowaddr` and the like) may be named, and is left out here: alone it means no column.
+    /// Returns the table's columns that a request names, or all except vectors and blobs if it names none. Columns that
+    /// answers contain anyway (such as `_rowaddr`) may be named, but are left out of the result.
     ///
     /// # Errors
-    /// `ColumnNotFound`, and a column named twice.
+    /// `ColumnNotFound`, or `BadRequest` for a column named twice.
     pub fn columns(&self, names: &[String]) -> Result<Vec<String>> {
         if names.is_empty() {
             return self.default_columns();
@@ -116,22 +118,22 @@ impl OpenTable {
         Ok(own)
     }
 
-    /// The same, with what requests for them need.
+    /// Returns the projection on the columns that a request names, from the cache if possible.
     ///
     /// # Errors
-    /// As [`columns`](Self::columns).
+    /// The errors of [`columns`](Self::columns).
     pub fn project(&self, names: &[String]) -> Result<Arc<Projection>> {
-        let kept = self.projections.load();
-        if let Some((_, projection)) = kept.iter().find(|(known, _)| **known == *names) {
+        let cached = self.projections.load();
+        if let Some((_, projection)) = cached.iter().find(|(known, _)| **known == *names) {
             return Ok(Arc::clone(projection));
         }
         let columns = self.columns(names)?;
         let schema = self.schema_of(&columns)?;
         let projection = Arc::new(Projection::new(columns, schema));
-        let stay = kept.len().saturating_sub(PROJECTIONS_MAX - 1);
+        let stay = cached.len().saturating_sub(PROJECTIONS_MAX - 1);
         let new = (names.into(), Arc::clone(&projection));
-        // One that another core keeps at the same time may be lost, and is made again.
-        self.projections.store(Arc::new(kept[stay..].iter().cloned().chain([new]).collect()));
+        // A projection that another core stores concurrently may be lost; it is then made again.
+        self.projections.store(Arc::new(cached[stay..].iter().cloned().chain([new]).collect()));
         Ok(projection)
     }
 
@@ -145,7 +147,7 @@ impl OpenTable {
         Ok(columns)
     }
 
-    /// Whether a column comes back when a request names none: no vector, no blob.
+    /// Returns whether requests that name no columns get this one: it is neither a vector nor a blob.
     ///
     /// # Errors
     /// `ColumnNotFound`.
@@ -153,7 +155,7 @@ impl OpenTable {
         Ok(!is_vector(field.data_type()) && !self.table.is_blob(field.name())?)
     }
 
-    /// The schema of `columns`, as the table has them.
+    /// Returns the schema of `columns` with the table's types.
     fn schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
         let all = self.table.schema();
         let fields: Vec<Field> = columns
@@ -163,12 +165,12 @@ impl OpenTable {
         Ok(Arc::new(Schema::new_with_metadata(fields, all.metadata().clone())))
     }
 
-    /// The schema of `columns`, as they travel.
+    /// Returns the schema of `columns` with wire types.
     pub fn wire_schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
         Ok(Arc::new(wire_schema(self.schema_of(columns)?.as_ref())))
     }
 
-    /// Whether I/O nodes can score a column where it is: a pack of its own, of single vectors.
+    /// Returns whether I/O nodes can score a column: it must be alone in its pack and have one vector per row.
     pub fn can_score_in_place(&self, column: &str) -> bool {
         let schema = self.table.schema();
         let Some((position, field)) = schema.fields().find(column) else { return false };
@@ -178,15 +180,16 @@ impl OpenTable {
     }
 }
 
-/// Columns that answers carry beside the table's own.
+/// Columns that answers contain in addition to the table's own.
 const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
 
-/// Whether a column holds vectors, or lists of vectors. Nobody reads them, and a wide one is a read of
-/// its own. The width makes no difference, so that what comes back doesn't depend on it.
+/// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of
+/// its own, so they are not returned by default. The rule ignores the width, so that the default columns do not depend
+/// on it.
 fn is_vector(data_type: &DataType) -> bool {
     match data_type {
         DataType::FixedSizeList(item, _) => {
-            // The latter is bfloat16, as Lance stores it.
+            // Lance stores bfloat16 as 2 bytes of binary.
             item.data_type().is_floating() || *item.data_type() == DataType::FixedSizeBinary(2)
         }
         DataType::List(item) | DataType::LargeList(item) => {

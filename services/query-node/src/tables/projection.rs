@@ -1,4 +1,4 @@
-//! The columns that a request names, with what each request for them needs.
+//! The columns that a request names, with their schemas and encoded stream heads.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,71 +8,72 @@ use pack::wire_schema;
 use crate::error::Result;
 use crate::ipc::IpcHead;
 
-/// What the numbers beside the addresses are.
+/// The meaning of the numbers that answers have beside row addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Distances; smaller is nearer.
     Distance,
     /// Scores; larger is better.
     Score,
-    /// There are none.
+    /// There are no numbers.
     Nothing,
 }
 
 const MEASURES: usize = 3;
 
-/// A row of texts, in bytes. Memory is taken for so many before rows are fetched, and for what they have afterwards.
+/// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards
+/// their real size counts.
 const ROW_BYTES_LIKELY: usize = 64;
 
-/// Some columns of a table, in an order.
+/// Some columns of a table, in a given order.
 #[derive(Debug)]
 pub struct Projection {
-    /// Their names.
+    /// The columns' names.
     pub columns: Vec<String>,
-    /// Their schema, as the table has them.
+    /// The schema with the table's types.
     pub schema: SchemaRef,
-    /// The same, as they travel.
+    /// The schema with wire types.
     pub wire_schema: SchemaRef,
-    /// Bytes of a row as it travels, where each has as many.
+    /// Size in bytes of a row with wire types, if all rows have the same size.
     pub row_bytes: Option<usize>,
-    /// By measure; made when first needed.
+    /// The forms of answers, by measure; made when first needed.
     answers: [OnceLock<AnswerForm>; MEASURES],
 }
 
-/// How rows are answered: the columns, their addresses, and the numbers of a measure.
+/// The form of an answer: the columns, row addresses, and the numbers of a measure.
 #[derive(Debug)]
 pub struct AnswerForm {
-    /// Of all of these.
+    /// The schema of the answer.
     pub schema: SchemaRef,
-    /// How a stream of them begins.
+    /// The head of an IPC stream with this schema.
     pub head: IpcHead,
 }
 
 impl Projection {
-    /// Of columns of this schema.
+    /// Creates the projection on `columns`, whose schema is `schema`.
     pub fn new(columns: Vec<String>, schema: SchemaRef) -> Self {
         let wire_schema = Arc::new(wire_schema(&schema));
         let row_bytes = wire_schema.fields().iter().map(|field| bytes_of(field.data_type())).sum();
         Self { columns, schema, wire_schema, row_bytes, answers: Default::default() }
     }
 
-    /// Bytes of so many rows as they travel; of columns of any size, the least that a row is likely to have.
+    /// Returns the size of `rows` rows with wire types, in bytes. For rows without a fixed size it is an estimate.
     pub fn bytes_of(&self, rows: usize) -> usize {
         rows.saturating_mul(self.row_bytes.unwrap_or(ROW_BYTES_LIKELY))
     }
 
-    /// How their rows are answered with `measure`.
+    /// Returns the form of answers with `measure`.
     pub fn answer(&self, measure: Measure) -> Result<&AnswerForm> {
-        let place = &self.answers[measure as usize];
-        if let Some(form) = place.get() {
+        let cell = &self.answers[measure as usize];
+        if let Some(form) = cell.get() {
             return Ok(form);
         }
         let form = AnswerForm::new(&self.schema, measure)?;
-        Ok(place.get_or_init(|| form))
+        Ok(cell.get_or_init(|| form))
     }
 }
 
-/// Bytes of a value, where each has as many; a bit counts as one.
+/// Returns the size of a value in bytes if all values have the same size. A bit counts as one byte.
 fn bytes_of(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_fixed_width_have_a_size_and_others_none() {
+    fn only_rows_of_fixed_width_have_a_size() {
         let vector = DataType::new_fixed_size_list(DataType::Float32, 768, true);
         let pair = DataType::Struct(
             vec![Field::new("a", DataType::Int16, true), Field::new("b", DataType::Boolean, true)]

@@ -1,4 +1,4 @@
-//! An I/O node that is connected and fails: it is asked a few times, and then no more.
+//! An I/O node that is connected but keeps failing is ejected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use client::query::TakeRequest;
 use query_node::QueryConfig;
 use wire::fetch::Opened;
-use wire::fetch::fetch_request::Kind as Asked;
-use wire::fetch::fetch_response::Kind as Said;
+use wire::fetch::fetch_request::Kind as RequestKind;
+use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::query::MemberState;
 use wire::{Fault, Reason};
 
@@ -17,15 +17,15 @@ use crate::node::{assert_true, config, serve_with};
 use crate::table::{TestTable, address_of};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_fails_is_asked_no_more_and_the_table_answers() {
+async fn a_node_that_keeps_failing_is_ejected_and_the_table_answers() {
     let opens = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&opens);
     let io = fake_io::serve(move |asked| match asked {
-        // It says of every projection that it has a defect.
-        Asked::Open(open) => {
+        // The node answers every open with an internal error.
+        RequestKind::Open(open) => {
             counted.fetch_add(1, Ordering::SeqCst);
             let error = Some(Fault::new(Reason::Internal, "a defect").into());
-            vec![Said::Opened(Opened { handle: open.handle, error, ..Default::default() })]
+            vec![ResponseKind::Opened(Opened { handle: open.handle, error, ..Default::default() })]
         }
         _ => Vec::new(),
     })

@@ -1,4 +1,4 @@
-//! An I/O node that says what a test wants.
+//! A fake I/O node, whose answers a test provides.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,19 +8,21 @@ use query_node::IoNodeConfig;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming};
-use wire::fetch::fetch_request::Kind as Asked;
-use wire::fetch::fetch_response::Kind as Said;
+use wire::fetch::fetch_request::Kind as RequestKind;
+use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::fetch::fetch_service_server::{FetchService, FetchServiceServer};
 use wire::fetch::*;
 
-type Answers = dyn Fn(Asked) -> Vec<Said> + Send + Sync;
+type Answers = dyn Fn(RequestKind) -> Vec<ResponseKind> + Send + Sync;
 
 struct FakeIo(Arc<Answers>);
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves one that welcomes, and then says `answers` of each message; how to reach it.
-pub async fn serve(answers: impl Fn(Asked) -> Vec<Said> + Send + Sync + 'static) -> IoNodeConfig {
+/// Serves a node that welcomes each stream and answers each message with `answers`. Returns its configuration.
+pub async fn serve(
+    answers: impl Fn(RequestKind) -> Vec<ResponseKind> + Send + Sync + 'static,
+) -> IoNodeConfig {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let io = listener.local_addr().unwrap();
     let service = FetchServiceServer::new(FakeIo(Arc::new(answers)));
@@ -44,7 +46,7 @@ impl FetchService for FakeIo {
             let asked = request.ok().and_then(|request| request.kind);
             futures::stream::iter(asked.map(|asked| answers(asked)).unwrap_or_default())
         });
-        let said = futures::stream::iter([Said::Welcome(welcome)]).chain(said);
+        let said = futures::stream::iter([ResponseKind::Welcome(welcome)]).chain(said);
         Ok(Response::new(said.map(|kind| Ok(FetchResponse { kind: Some(kind) })).boxed()))
     }
 

@@ -1,5 +1,5 @@
-//! Every call of the query node with messages of every shape, damaged ones, and bytes that are none: what comes back is
-//! an answer, or a fault that says what the caller did wrong. Never that the node is at fault.
+//! Calls every rpc of the query node with random and damaged messages. The result is an answer, or a fault that blames
+//! the caller, never the node.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use wire::{DESCRIPTORS, Fault, Reason};
 use crate::node::{near, served};
 use crate::table::vector;
 
-/// Those that mean something to the table that is served.
+/// Texts that mean something to the served table.
 const WORDS: [&str; 16] = [
     "t",
     "t",

@@ -1,5 +1,5 @@
-//! The query node over real gRPC and real tables, with no I/O node in reach (or none that works): every answer comes from
-//! the tables themselves, and is compared to what a plain computation over the same rows says.
+//! Tests of the query node over real gRPC and real tables, without a working I/O node. Every answer is read from the
+//! tables, and is compared with a plain computation over the same rows.
 
 mod bad_input;
 mod cancel;

@@ -11,7 +11,7 @@ use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 
 use crate::table::{TestTable, lake};
 
-/// Nobody listens on ports 1 and 2.
+/// Endpoints on which nothing listens.
 pub const NOBODY: [&str; 2] = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
 
 pub fn config(tables: &[(&str, &TestTable)]) -> QueryConfig {
@@ -22,7 +22,7 @@ pub fn config(tables: &[(&str, &TestTable)]) -> QueryConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         tables: tables.iter().map(table).collect(),
         io_nodes: NOBODY.map(IoNodeConfig::at).into(),
-        // The tests say when.
+        // The tests refresh explicitly.
         refresh_interval: Duration::from_secs(3600),
         ..Default::default()
     }
@@ -75,7 +75,7 @@ pub fn numbers(rows: &RecordBatch, name: &str) -> Vec<f32> {
     rows[name].as_primitive::<Float32Type>().values().to_vec()
 }
 
-/// Every row has what its id says, and its address.
+/// Asserts that every row has the values that belong to its id, and its address.
 pub fn assert_true(rows: &RecordBatch) {
     let ids = ids(rows);
     let wanted: Vec<u64> = ids.iter().map(|&id| crate::table::address_of(id).to_u64()).collect();

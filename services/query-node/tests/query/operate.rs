@@ -62,7 +62,7 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     assert_eq!(fault.reason, Reason::ColumnNotFound);
 }
 
-/// A metric without labels, as Prometheus is told it.
+/// Returns the value of a metric without labels from the Prometheus endpoint.
 async fn metric(node: &QueryNode, name: &str) -> f64 {
     let mut stream = TcpStream::connect(node.metrics_addr().unwrap()).await.unwrap();
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -95,17 +95,17 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
             tokio::spawn(async move { client.search(near(vector(7), 3)).await.map(drop) })
         })
         .collect();
-    // The index is searched, and nothing waits for its turn any more.
+    // The index is searched, and no request waits for a permit any more.
     let waits = async || {
         metric(&node, UNDER_WAY).await < 3.0 || metric(&node, "bireme_query_queue").await > 0.0
     };
     while_soon_over(waits).await;
-    // Their callers go.
+    // The callers cancel their requests.
     searches.iter().for_each(|search| search.abort());
     while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
 }
 
-/// Waits while something `is` so, but not for ever.
+/// Waits while `is` returns true, up to a limit.
 async fn while_soon_over(is: impl AsyncFn() -> bool) {
     let over = async {
         while is().await {
@@ -158,7 +158,7 @@ fn owned(placed: &PlacementResponse) -> Vec<(u32, u32)> {
     ids
 }
 
-/// What the node says of its health: of its service, and of itself.
+/// Returns the node's health: of its service, and of the node as a whole.
 async fn health(node: &QueryNode) -> [i32; 2] {
     let endpoint = format!("http://{}", node.local_addr());
     let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();

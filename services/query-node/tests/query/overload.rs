@@ -1,4 +1,4 @@
-//! More than may wait.
+//! More requests than may wait are refused.
 
 use std::fs::read_dir;
 use std::io::{BufRead, BufReader};
@@ -14,10 +14,10 @@ use wire::query::{PlacementRequest, WarmRequest};
 use crate::node::{config, ids, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
-/// Longer than it takes on any machine.
+/// Longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Holds a lease on each file that it is given, so that whoever opens one waits, and ends with its input.
+/// A script that holds a lease on each given file, so that opening one blocks. It ends when its input does.
 const HOLDER: &str = "
 import fcntl, os, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -27,7 +27,7 @@ print('held', flush=True)
 sys.stdin.read()
 ";
 
-/// A table's data files, which whoever opens them waits for until this is dropped. The kernel breaks a lease after 45
+/// Leases on a table's data files: opening them blocks until this is dropped. The kernel breaks a lease after 45
 /// seconds (`/proc/sys/fs/lease-break-time`).
 struct Withheld(Child);
 
@@ -61,7 +61,7 @@ fn take(id: i64) -> TakeRequest {
     TakeRequest { table: "t".into(), row_addrs, ..Default::default() }
 }
 
-/// Once just so many wait for their turn.
+/// Waits until exactly this many requests wait for a permit.
 async fn waiting(client: &QueryClient, expected: u32) {
     let waits = async {
         while client.status().await.unwrap().search_queue != expected {
@@ -88,7 +88,7 @@ async fn past_a_full_queue_every_call_is_refused_alike_and_answered_later() {
         tokio::spawn(async move { client.take(take(id)).await?.collect().await })
     };
     let first = taking(1);
-    // It has no place in the queue if it has its turn, and the second has one then.
+    // One of the two has the permit and no place in the queue; the other one waits.
     let second = taking(2);
     waiting(&client, 1).await;
 

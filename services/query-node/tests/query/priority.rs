@@ -1,12 +1,12 @@
-//! A request's priority goes along to the I/O nodes.
+//! A request's priority is sent to the I/O nodes.
 
 use std::sync::{Arc, Mutex};
 
 use arrow_schema::Schema;
 use client::query::{By, GetRequest, SearchRequest, TakeRequest};
 use query_node::QueryConfig;
-use wire::fetch::fetch_request::Kind as Asked;
-use wire::fetch::fetch_response::Kind as Said;
+use wire::fetch::fetch_request::Kind as RequestKind;
+use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::fetch::reply::Outcome;
 use wire::fetch::{Batch, Opened, Priority, Reply};
 use wire::{Fault, Reason, schema_to_bytes};
@@ -15,7 +15,7 @@ use crate::fake_io;
 use crate::node::{by, config, serve_with};
 use crate::table::{TestTable, address_of, lake};
 
-/// What an I/O node says that opens whatever is asked for and answers no batch; it notes their priorities.
+/// The answers of an I/O node that opens every projection and refuses every batch. It records the batches' priorities.
 #[derive(Clone)]
 struct Noting {
     schema: Arc<Schema>,
@@ -23,20 +23,20 @@ struct Noting {
 }
 
 impl Noting {
-    fn answers(&self, asked: Asked) -> Vec<Said> {
+    fn answers(&self, asked: RequestKind) -> Vec<ResponseKind> {
         match asked {
-            Asked::Open(open) => {
+            RequestKind::Open(open) => {
                 let fields = open.columns.iter().map(|name| self.schema.field_with_name(name));
                 let fields: Vec<_> = fields.map(|field| field.unwrap().clone()).collect();
                 let schema = schema_to_bytes(&pack::wire_schema(&Schema::new(fields))).unwrap();
-                vec![Said::Opened(Opened { handle: open.handle, schema, error: None })]
+                vec![ResponseKind::Opened(Opened { handle: open.handle, schema, error: None })]
             }
-            Asked::Batches(batches) => {
+            RequestKind::Batches(batches) => {
                 let reply = |batch: Batch| {
                     self.priorities.lock().unwrap().push(batch.priority());
                     let error = Fault::new(Reason::UnsupportedType, "none of that here").into();
                     let outcome = Some(Outcome::Error(error));
-                    Said::Reply(Reply { id: batch.id, outcome, ..Default::default() })
+                    ResponseKind::Reply(Reply { id: batch.id, outcome, ..Default::default() })
                 };
                 batches.batches.into_iter().map(reply).collect()
             }
@@ -44,7 +44,7 @@ impl Noting {
         }
     }
 
-    /// Since the last time.
+    /// Takes the priorities recorded since the last call.
     fn noted(&self) -> Vec<Priority> {
         std::mem::take(&mut *self.priorities.lock().unwrap())
     }

@@ -7,7 +7,7 @@ use lake::{Metric, VectorIndexKind};
 use crate::node::{addresses, assert_true, by, ids, names, near, numbers, serve, served, words};
 use crate::table::{TestTable, is_live, live, text, vector};
 
-/// The `k` nearest of `among`, by a plain computation.
+/// Returns the `k` nearest of `among`, by a plain computation.
 fn nearest(
     query: &[f32],
     metric: Metric,
@@ -34,7 +34,7 @@ fn distance(a: &[f32], b: &[f32], metric: Metric) -> f32 {
     distance as f32
 }
 
-/// How much of the truth was found; distances must be right, and in order.
+/// Returns the recall. Asserts that distances are correct and in order.
 fn recall(rows: &RecordBatch, query: &[f32], metric: Metric, truth: &[(i64, f32)]) -> f64 {
     let (ids, distances) = (ids(rows), numbers(rows, "_distance"));
     assert!(distances.is_sorted(), "{distances:?}");

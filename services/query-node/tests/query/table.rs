@@ -1,4 +1,4 @@
-//! Tables for the tests, and what is in them.
+//! Tables for the tests, and their contents.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use tempfile::TempDir;
 /// 320 bytes: a pack of its own.
 pub const DIMENSION: usize = 80;
 
-/// Rows of the first fragment; the second has the rest.
+/// Rows of the first fragment. The second one has the remaining rows.
 pub const FIRST: i64 = 2000;
 pub const ROWS: i64 = 3000;
 
-/// Those whose id ends in 7 are deleted.
+/// Returns whether a row exists: rows whose id ends in 7 are deleted.
 pub fn is_live(id: i64) -> bool {
     id % 10 != 7
 }
@@ -80,7 +80,7 @@ pub fn rows(ids: impl Iterator<Item = i64> + Clone) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// A table in a folder that goes away.
+/// A table in a temporary folder.
 pub struct TestTable {
     _folder: TempDir,
     pub uri: String,
@@ -106,7 +106,7 @@ impl TestTable {
         Dataset::open(&self.uri).await.unwrap().delete("id % 10 = 7").await.unwrap();
     }
 
-    /// The same with indexes on vector, text and key.
+    /// Creates such a table with indexes on vector, text and key.
     pub async fn indexed(kind: VectorIndexKind, metric: Metric) -> Self {
         let table = Self::plain().await;
         let vector = VectorIndex {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use client::fetch::{
-    Counters, FetchClient, FetchOptions, Instant, Metric, Outcome, Priority, Projection, Reply,
-    Rerank, TableVersion, Terms,
+    Counters, FetchClient, FetchContext, FetchOptions, Instant, Metric, Outcome, Priority,
+    Projection, Reply, Rerank, TableVersion,
 };
 use client::{Endpoint, Network};
 use wire::fetch::WarmRequest;
@@ -104,7 +104,7 @@ struct Ask {
     columns: Vec<String>,
     addrs: Vec<RowAddr>,
     rerank: Option<(Vec<f32>, Metric, u32)>,
-    terms: Terms,
+    context: FetchContext,
 }
 
 /// Adds `more` to a counter.
@@ -214,8 +214,8 @@ impl Client {
             false => Duration::from_secs(60),
         };
         let priority = [Priority::Interactive, Priority::Batch][dice.below(2)];
-        let terms = Terms { priority, ..Terms::from(Instant::now() + patience) };
-        Ask { version, columns, addrs, rerank, terms }
+        let context = FetchContext { priority, ..FetchContext::from(Instant::now() + patience) };
+        Ask { version, columns, addrs, rerank, context }
     }
 
     async fn fetch(&self, client: &FetchClient, node: usize, ask: Ask) {
@@ -252,10 +252,10 @@ impl Client {
             version: ask.version.version,
             identity: &identity,
         };
-        let projection = client.open(table, &ask.columns, ask.terms.deadline).await?;
+        let projection = client.open(table, &ask.columns, ask.context.deadline).await?;
         let rerank = ask.rerank.as_ref();
         let rerank = rerank.map(|(query, metric, k)| Rerank::new(query, *metric, *k));
-        let reply = client.fetch(&projection, ask.addrs.clone(), rerank, ask.terms).await?;
+        let reply = client.fetch(&projection, ask.addrs.clone(), rerank, ask.context).await?;
         Ok((projection, reply))
     }
 

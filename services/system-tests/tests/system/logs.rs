@@ -82,7 +82,7 @@ async fn lines_about_a_request_name_its_trace_on_both_tiers() {
     std::fs::remove_dir_all(uri.join("data")).unwrap();
     let asked = ParentSpan { trace: 0x109_5eed, span: 0xca11, is_sampled: false };
     let request = TakeRequest { table: "t".into(), row_addrs: vec![5, 7], ..Default::default() };
-    let lost = match cluster.client.clone().within(asked).take(request).await {
+    let lost = match cluster.client.clone().with_parent_span(asked).take(request).await {
         Ok(taken) => taken.collect().await.unwrap_err(),
         Err(fault) => fault,
     };

@@ -10,7 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 use bytesize::ByteSize;
-use client::fetch::{FetchClient, FetchOptions, Instant, Priority, Terms};
+use client::fetch::{FetchClient, FetchContext, FetchOptions, Instant, Priority};
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use lance::Dataset;
@@ -168,8 +168,8 @@ async fn interactive_work_goes_before_earlier_batch_work() {
     let fetch = |first: u32, rows: u32, priority| {
         // The rows are far apart, so that no read serves two of them.
         let addrs = (0..rows).map(|n| RowAddr::new(0, (first + n) * 3)).collect();
-        let terms = Terms { priority, ..Terms::from(soon()) };
-        async move { (priority, client.fetch(projection, addrs, None, terms).await.unwrap()) }
+        let context = FetchContext { priority, ..FetchContext::from(soon()) };
+        async move { (priority, client.fetch(projection, addrs, None, context).await.unwrap()) }
     };
     let mut under_way = FuturesUnordered::new();
     (0..10).for_each(|n| under_way.push(fetch(n * 100, 100, Priority::Batch)));

@@ -145,7 +145,7 @@ fn within<'a>(spans: &'a [(String, Span)], span: &Span) -> BTreeSet<&'a str> {
 
 async fn search(cluster: &Cluster, span: Option<ParentSpan>) {
     let client = match span {
-        Some(span) => cluster.client.clone().within(span),
+        Some(span) => cluster.client.clone().with_parent_span(span),
         None => cluster.client.clone(),
     };
     let request = SearchRequest {

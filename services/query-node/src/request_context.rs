@@ -1,4 +1,4 @@
-//! On what terms a request is answered: until when, before whom, and for which trace.
+//! The context of a request: its deadline, its priority and its trace.
 
 use std::time::Duration;
 
@@ -11,30 +11,31 @@ use wire::{DEADLINE_MAX, ParentSpan, asked_timeout};
 
 use crate::error::{QueryError, Result};
 
-/// A request's terms, for all of its stages.
+/// The context that all stages of a request share.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// After this the answer is of no use.
+pub struct RequestContext {
+    /// The moment after which the answer is of no use.
     deadline: Instant,
-    /// Whether it goes before or after others that wait.
+    /// The request's priority among those that wait.
     priority: Priority,
-    /// The span that what is done is within: the caller's, then the request's own where this node tells of spans.
-    /// `None` where nothing is traced.
+    /// The parent of spans made for the request: the caller's span, or the request's own if this node exports
+    /// spans. `None` if the request is not traced.
     pub span: Option<ParentSpan>,
 }
 
-impl Terms {
-    /// `timeout` from now, at most [`DEADLINE_MAX`].
+impl RequestContext {
+    /// Creates an interactive context without a span, whose deadline is `timeout` from now, at most
+    /// [`DEADLINE_MAX`].
     pub fn after(timeout: Duration) -> Self {
         let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
         Self { deadline, priority: Priority::Interactive, span: None }
     }
 
-    /// From a request's `grpc-timeout` and `traceparent`; `timeout` from now if it brings no deadline.
+    /// Reads a request's `grpc-timeout` and `traceparent`. A request without a deadline gets `timeout` from now.
     ///
-    /// A little before the caller's own, because what is answered then still gets there: after it
-    /// tonic says no more than "cancelled".
-    pub fn of(metadata: &MetadataMap, timeout: Duration) -> Self {
+    /// The deadline is a little before the caller's own, so that the answer arrives in time: after the caller's
+    /// deadline, tonic reports only "cancelled".
+    pub fn from_metadata(metadata: &MetadataMap, timeout: Duration) -> Self {
         let timeout = match asked_timeout(metadata.as_ref()) {
             Some(asked) => asked - (asked / 10).min(Duration::from_millis(20)),
             None => timeout,
@@ -43,25 +44,25 @@ impl Terms {
         Self { span, ..Self::after(timeout) }
     }
 
-    /// The trace's name, for lines in the log.
+    /// Returns the trace's id, for log lines.
     pub fn trace_id(self) -> Option<String> {
         self.span.map(|span| span.trace_id())
     }
 
-    /// The same, for what is done within `span`.
+    /// Returns this context with `span` as the parent of further spans.
     pub fn in_span(self, span: Option<ParentSpan>) -> Self {
         Self { span, ..self }
     }
 
-    /// The same within `timeout` from now, at most [`DEADLINE_MAX`].
-    pub fn within(self, timeout: Duration) -> Self {
+    /// Returns this context with a deadline `timeout` from now, at most [`DEADLINE_MAX`].
+    pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout.min(DEADLINE_MAX), ..self }
     }
 
-    /// The same for a request of this priority, as it came over the wire.
+    /// Returns this context with a priority from the wire.
     ///
     /// # Errors
-    /// [`QueryError::BadRequest`] for none that there is.
+    /// [`QueryError::BadRequest`] if the number is not a priority.
     pub fn with_priority(self, priority: i32) -> Result<Self> {
         match Priority::try_from(priority) {
             Ok(Priority::Unspecified) => Ok(self),
@@ -73,24 +74,26 @@ impl Terms {
         }
     }
 
-    /// The same for work that searches go before.
+    /// Returns this context with batch priority.
     pub fn as_batch(self) -> Self {
         Self { priority: Priority::Batch, ..self }
     }
 
-    /// Whether it goes before or after others that wait.
+    /// Returns the request's priority among those that wait.
     pub fn priority(self) -> Priority {
         self.priority
     }
 
-    /// On what terms an I/O node is asked: what is left after its deadline is for reading the table instead. What
-    /// it does is within `span`.
-    pub fn of_io_nodes(self, span: Option<ParentSpan>) -> fetch::Terms {
+    /// Returns the context for a request to an I/O node, whose span is a child of `span`. The node gets three quarters
+    /// of the remaining time; the rest is for reading the table if the node does not answer.
+    pub fn for_io_nodes(self, span: Option<ParentSpan>) -> fetch::FetchContext {
         let now = Instant::now();
         let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;
-        fetch::Terms { deadline, priority: self.priority, span }
+        fetch::FetchContext { deadline, priority: self.priority, span }
     }
 
+    /// Checks that the deadline has not passed.
+    ///
     /// # Errors
     /// [`QueryError::DeadlinePassed`].
     pub fn check(self, during: &'static str) -> Result<()> {
@@ -100,7 +103,7 @@ impl Terms {
         }
     }
 
-    /// `work`, dropped when the deadline passes.
+    /// Runs `work`, and drops it when the deadline passes.
     pub async fn bound<T>(self, during: &'static str, work: BoxFuture<'_, Result<T>>) -> Result<T> {
         let late = |_| QueryError::DeadlinePassed { during };
         timeout_at(self.deadline, work).await.map_err(late)?
@@ -112,27 +115,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_priority_is_one_that_there_is() {
-        let terms = Terms::after(Duration::from_secs(1));
-        let of = |number| terms.with_priority(number).map(|it| it.of_io_nodes(None).priority);
-        assert_eq!(of(0).unwrap(), Priority::Interactive);
-        assert_eq!(of(2).unwrap(), Priority::Batch);
-        let within = terms.with_priority(2).unwrap().within(Duration::from_secs(2));
-        assert_eq!(within.priority(), Priority::Batch);
-        assert!(of(7).unwrap_err().to_string().contains("priority"));
+    fn an_unknown_priority_is_refused() {
+        let context = RequestContext::after(Duration::from_secs(1));
+        let parse = |number| context.with_priority(number).map(|it| it.for_io_nodes(None).priority);
+        assert_eq!(parse(0).unwrap(), Priority::Interactive);
+        assert_eq!(parse(2).unwrap(), Priority::Batch);
+        let longer = context.with_priority(2).unwrap().with_timeout(Duration::from_secs(2));
+        assert_eq!(longer.priority(), Priority::Batch);
+        assert!(parse(7).unwrap_err().to_string().contains("priority"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_deadline_is_further_away_than_the_longest() {
+    async fn deadlines_are_capped() {
         let mut metadata = MetadataMap::new();
         metadata.insert("grpc-timeout", "99999999H".parse().unwrap());
         let now = Instant::now();
-        for terms in [
-            Terms::of(&metadata, Duration::from_secs(30)),
-            Terms::after(Duration::MAX),
-            Terms::after(Duration::ZERO).within(Duration::MAX),
+        for context in [
+            RequestContext::from_metadata(&metadata, Duration::from_secs(30)),
+            RequestContext::after(Duration::MAX),
+            RequestContext::after(Duration::ZERO).with_timeout(Duration::MAX),
         ] {
-            let left = terms.deadline - now;
+            let left = context.deadline - now;
             assert!(left <= DEADLINE_MAX && left > DEADLINE_MAX * 9 / 10, "{left:?}");
         }
     }

@@ -1,7 +1,7 @@
-//! One core: a thread with a runtime of its own, a gRPC server and streams to the I/O nodes.
+//! A shard: one core's thread, with its own runtime, gRPC server and streams to the I/O nodes.
 //!
-//! A request stays on the core whose connection it came over, from socket to socket; what Lance has to
-//! plan or read runs in the background (`turns.rs`).
+//! A request stays on the core whose connection it arrived on, from socket to socket. Only planning and reading by
+//! Lance runs in the background (`admission.rs`).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -20,9 +20,9 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
 use crate::message_limits::MessageLimits;
-use crate::metrics::CoreMetrics;
+use crate::metrics::ShardMetrics;
 use crate::service::Service;
-use crate::state::{Shared, State};
+use crate::state::{NodeState, ShardState};
 
 /// The service's name, for health and reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
@@ -30,40 +30,40 @@ const SERVICE: &str = "bireme.query.v1.QueryService";
 /// Requests that one connection may have outstanding.
 const CONNECTION_REQUESTS_MAX: u32 = 4096;
 
-/// How often an idle connection is asked for a sign of life.
+/// Interval of HTTP/2 pings on an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// What a core is told to do.
+/// The phase of a node's life, which each shard follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Serve.
+    /// Serve requests.
     Serving,
-    /// Take no more connections, and end once those there are have ended.
+    /// Accept no more connections, and stop when the present ones have ended.
     Draining,
-    /// End now.
+    /// Stop at once.
     Stopped,
 }
 
-/// What starts a core beside what it shares.
-pub struct CoreStart<H> {
-    /// Its place among the node's cores.
+/// The parameters of one shard, in addition to the node's state.
+pub struct ShardStart<H> {
+    /// The shard's number within the node.
     pub number: usize,
-    /// What it is to do; it stops when nobody can tell any more.
+    /// The node's phase. The shard stops when the sender is dropped.
     pub phase: watch::Receiver<Phase>,
-    /// Answers for all cores.
+    /// The health service, which all shards share.
     pub health: HealthServer<H>,
-    /// Told once, when it has ended.
+    /// Receives the shard's result once, when it has ended.
     pub ended: mpsc::UnboundedSender<Result<()>>,
 }
 
-/// A core that runs: what takes the connections that it is dealt, and what its requests share.
-pub type Started = (mpsc::UnboundedSender<Accepted>, Weak<State>);
+/// A running shard: the sender of accepted connections, and the state of its requests.
+pub type Started = (mpsc::UnboundedSender<Accepted>, Weak<ShardState>);
 
-/// Starts a core's thread.
+/// Starts a shard's thread.
 ///
 /// # Errors
-/// A thread or a runtime that can't be had, and what is wrong with the I/O nodes.
-pub fn start<H: Health>(shared: &Arc<Shared>, start: CoreStart<H>) -> Result<Started> {
+/// If the thread or its runtime cannot be created, or the I/O nodes cannot be used.
+pub fn start<H: Health>(shared: &Arc<NodeState>, start: ShardStart<H>) -> Result<Started> {
     let (dealt, connections) = mpsc::unbounded_channel();
     let (started, outcome) = std::sync::mpsc::channel();
     let shared = Arc::clone(shared);
@@ -78,7 +78,7 @@ pub fn start<H: Health>(shared: &Arc<Shared>, start: CoreStart<H>) -> Result<Sta
             Err(error) => drop(started.send(Err(error))),
         })
         .map_err(os)?;
-    // A thread that panics drops its end.
+    // A thread that panics drops its sender.
     let ended = |_| Err(os(io::Error::other("its thread ended")));
     Ok((dealt, outcome.recv().unwrap_or_else(ended)?))
 }
@@ -87,11 +87,12 @@ fn os(error: io::Error) -> QueryError {
     QueryError::Server(format!("starting a core: {error}"))
 }
 
-/// A core's runtime, what its requests share, and where the members are told of.
-type Prepared = (Runtime, Arc<State>, watch::Receiver<View>);
+/// A shard's runtime, its state, and the views of the I/O nodes.
+type Prepared = (Runtime, Arc<ShardState>, watch::Receiver<View>);
 
-/// On the core's own thread: a runtime that is dropped waits, which another runtime's tasks must not.
-fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
+/// Creates the runtime and the state. Must run on the shard's own thread: dropping a runtime blocks, which is not
+/// allowed within another runtime's task.
+fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(os)?;
     let mut views = shared.io_nodes.views();
     let tier = {
@@ -100,19 +101,19 @@ fn prepare(shared: Arc<Shared>) -> Result<Prepared> {
         IoTier::new(&shared.config, &shared.io_nodes, &view)?
     };
     let handle = runtime.handle().clone();
-    let (metrics, activity) = (CoreMetrics::default(), Arc::default());
+    let (metrics, activity) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
-    let state = State { shared, tier, metrics, activity, memory, runtime: handle };
+    let state = ShardState { shared, tier, metrics, activity, memory, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 
 fn run<H: Health>(
     prepared: Prepared,
     connections: mpsc::UnboundedReceiver<Accepted>,
-    start: CoreStart<H>,
+    start: ShardStart<H>,
 ) {
     let (runtime, state, views) = prepared;
-    let CoreStart { mut phase, health, ended, .. } = start;
+    let ShardStart { mut phase, health, ended, .. } = start;
     runtime.spawn(idle::poll(state.shared.config.idle_poll, Arc::clone(&state.activity)));
     let following = Arc::clone(&state);
     runtime.spawn(async move { following.tier.follow(&following.shared.io_nodes, views).await });
@@ -122,13 +123,13 @@ fn run<H: Health>(
             _ = phase.wait_for(|&phase| phase == Phase::Stopped) => Ok(()),
         }
     });
-    // What still runs is nobody's.
+    // Nobody waits for the remaining tasks.
     runtime.shutdown_background();
     let _ = ended.send(served);
 }
 
 async fn serve<H: Health>(
-    state: Arc<State>,
+    state: Arc<ShardState>,
     mut connections: mpsc::UnboundedReceiver<Accepted>,
     mut phase: watch::Receiver<Phase>,
     health: HealthServer<H>,
@@ -159,7 +160,7 @@ async fn serve<H: Health>(
         while let Some(accepted) = connections.recv().await {
             accepted.adopt().into_iter().for_each(|it| drop(adopted.send(it)));
         }
-        // The node has ended.
+        // The acceptor has ended; the present connections are still served.
         std::future::pending::<()>().await;
     };
     let draining = async move { drop(phase.wait_for(|&phase| phase != Phase::Serving).await) };

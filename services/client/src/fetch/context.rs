@@ -1,0 +1,23 @@
+//! The context of a fetch.
+
+use tokio::time::Instant;
+use wire::ParentSpan;
+use wire::fetch::Priority;
+
+/// The deadline, priority and trace of a fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchContext {
+    /// The moment after which the answer is of no use.
+    pub deadline: Instant,
+    /// The priority of the rows among those that wait on the I/O node.
+    pub priority: Priority,
+    /// The caller's span, parent of the I/O node's spans; `None` if the fetch is not traced.
+    pub span: Option<ParentSpan>,
+}
+
+/// Creates an interactive context without a span.
+impl From<Instant> for FetchContext {
+    fn from(deadline: Instant) -> Self {
+        Self { deadline, priority: Priority::Interactive, span: None }
+    }
+}

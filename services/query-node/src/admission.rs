@@ -1,0 +1,520 @@
+//! Limits how many searches, table reads and placement requests run concurrently, and queues the others.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use wire::fetch::Priority;
+
+use crate::error::{QueryError, Result};
+use crate::request_context::RequestContext;
+
+/// While interactive work waits, batch work gets one permit in this many, as on I/O nodes.
+const BATCH_EVERY: usize = 8;
+
+/// Admits work in two lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
+/// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
+/// single lane, a few filters would block every look-up.
+///
+/// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search
+/// reads them. Abandoned work keeps its permit until it has ended ([`Running`]).
+pub struct AdmissionQueue {
+    on_core: Lane,
+    planned: Lane,
+    background: Handle,
+}
+
+/// One lane. The number of permits limits how many requests run concurrently. A bounded number of others waits,
+/// ordered by priority and arrival.
+struct Lane {
+    permits: Arc<Permits>,
+    waiting: AtomicUsize,
+    batch_waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+/// The free permits of a lane, and the requests that wait for one.
+struct Permits(Mutex<Queue>);
+
+struct Queue {
+    free: usize,
+    /// A request that has stopped waiting has a closed channel and is skipped.
+    interactive: VecDeque<oneshot::Sender<Permit>>,
+    batch: VecDeque<oneshot::Sender<Permit>>,
+    /// Permits passed on so far, modulo [`BATCH_EVERY`].
+    passed_on: usize,
+}
+
+/// The right to run. When it is dropped, the next waiting request gets it.
+struct Permit(Option<Arc<Permits>>);
+
+impl Permits {
+    /// Locks the queue. The lock is never held while work runs.
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a free permit, if there is one.
+    fn take(self: &Arc<Self>) -> Option<Permit> {
+        let mut queue = self.locked();
+        queue.free = queue.free.checked_sub(1)?;
+        Some(Permit(Some(Arc::clone(self))))
+    }
+
+    /// Queues for a permit. The receiver gets it at once if one is free.
+    fn wait(self: &Arc<Self>, priority: Priority) -> oneshot::Receiver<Permit> {
+        let (next, permit) = oneshot::channel();
+        let mut queue = self.locked();
+        // A permit may have become free since `take`.
+        if queue.free > 0 {
+            queue.free -= 1;
+            drop(queue);
+            let _ = next.send(Permit(Some(Arc::clone(self))));
+        } else {
+            let waiting = queue.waiting_at(priority);
+            // Remove requests that have stopped waiting only when the queue would grow: a pass over a long
+            // queue is expensive.
+            if waiting.len() == waiting.capacity() {
+                waiting.retain(|request| !request.is_closed());
+            }
+            waiting.push_back(next);
+        }
+        permit
+    }
+}
+
+impl Queue {
+    fn waiting_at(&mut self, priority: Priority) -> &mut VecDeque<oneshot::Sender<Permit>> {
+        match priority {
+            Priority::Batch => &mut self.batch,
+            Priority::Unspecified | Priority::Interactive => &mut self.interactive,
+        }
+    }
+
+    /// Removes the request that gets the next permit.
+    fn pop(&mut self) -> Option<oneshot::Sender<Permit>> {
+        self.passed_on = (self.passed_on + 1) % BATCH_EVERY;
+        match self.passed_on {
+            0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
+            _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(permits) = self.0.take() else { return };
+        loop {
+            let next = {
+                let mut queue = permits.locked();
+                let Some(next) = queue.pop() else {
+                    queue.free += 1;
+                    return;
+                };
+                next
+            };
+            match next.send(Permit(Some(Arc::clone(&permits)))) {
+                Ok(()) => return,
+                // The request has stopped waiting. Empty the returned permit, so that its own drop does nothing:
+                // this loop passes it on.
+                Err(mut refused) => drop(refused.0.take()),
+            }
+        }
+    }
+}
+
+impl AdmissionQueue {
+    /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
+    /// most half of the waiting places. `background` runs work that would keep a core from serving its connections.
+    pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
+        let lane = || Lane::new(concurrency, waiting_max);
+        Self { on_core: lane(), planned: lane(), background }
+    }
+
+    /// Returns how many requests wait in the longer lane. The limit applies to each lane.
+    pub fn waiting(&self) -> usize {
+        let waiting = |lane: &Lane| lane.waiting.load(Ordering::Relaxed);
+        waiting(&self.on_core).max(waiting(&self.planned))
+    }
+
+    /// Runs `work` on this core once it has a permit. Work whose deadline has passed is not begun.
+    ///
+    /// # Errors
+    /// [`QueryError::Overloaded`] if too many requests wait, [`QueryError::DeadlinePassed`].
+    pub async fn run_on_core<T>(
+        &self,
+        during: &'static str,
+        context: RequestContext,
+        work: BoxFuture<'_, Result<T>>,
+    ) -> Result<T> {
+        let running = Running::new(self, self.on_core.permit(during, context).await?);
+        let done = context.bound(during, work).await;
+        if !matches!(done, Err(QueryError::DeadlinePassed { .. })) {
+            running.ended();
+        }
+        done
+    }
+
+    /// Runs `work` in the background once it has a permit. This is for work that Lance plans and for anything else that
+    /// may take milliseconds of CPU.
+    ///
+    /// # Errors
+    /// The errors of [`run_on_core`](Self::run_on_core).
+    pub async fn run_in_background<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        context: RequestContext,
+        work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let permit = self.planned.permit(during, context).await?;
+        context.bound(during, self.spawn(permit, work).boxed()).await
+    }
+
+    /// Polls `work` once on this core when it has a permit. If the work is not finished then, it continues in the
+    /// background. This is for work that needs little CPU and rarely I/O, but cannot tell beforehand: handing a look-up
+    /// to the background took 0.2 ms on an idle node, longer than the look-up itself. A panic becomes a
+    /// [`QueryError::Server`], as in the background.
+    ///
+    /// # Errors
+    /// The errors of [`run_on_core`](Self::run_on_core).
+    pub async fn begin_on_core<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        context: RequestContext,
+        mut work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let permit = self.on_core.permit(during, context).await?;
+        // The waker of this single poll is lost, but the background task polls the work again with its own.
+        match AssertUnwindSafe(&mut work).catch_unwind().now_or_never() {
+            Some(done) => done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
+            None => context.bound(during, self.spawn(permit, work).boxed()).await,
+        }
+    }
+
+    /// Runs `work` in the background and releases `permit` when it has ended. A panic becomes a
+    /// [`QueryError::Server`].
+    async fn spawn<T: Send + 'static>(
+        &self,
+        permit: Permit,
+        work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let running = Running::new(self, permit);
+        let work = async move {
+            let done = AssertUnwindSafe(work).catch_unwind().await;
+            running.ended();
+            done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+        };
+        // Dropping the set aborts the task when the caller stops waiting.
+        let mut task = JoinSet::new();
+        task.spawn_on(work, &self.background);
+        match task.join_next().await {
+            Some(Ok(done)) => done,
+            Some(Err(error)) => Err(QueryError::Server(error.to_string())),
+            None => Err(QueryError::Server("the task set is empty; this is a defect".into())),
+        }
+    }
+}
+
+impl Lane {
+    fn new(concurrency: usize, waiting_max: usize) -> Self {
+        let (interactive, batch) = Default::default();
+        let queue = Queue { free: concurrency, interactive, batch, passed_on: 0 };
+        let permits = Arc::new(Permits(Mutex::new(queue)));
+        let (waiting, batch_waiting) = Default::default();
+        Self { permits, waiting, batch_waiting, waiting_max }
+    }
+
+    async fn permit(&self, during: &'static str, context: RequestContext) -> Result<Permit> {
+        let permit = match self.permits.take() {
+            Some(permit) => permit,
+            None => {
+                let _place = QueuePlace::take(self, context.priority())?;
+                let permit = self.permits.wait(context.priority());
+                // A sender is dropped only after it has sent a permit, or when this receiver is gone.
+                let lost = |_| QueryError::Server("a permit was lost; this is a defect".into());
+                let permit = async { permit.await.map_err(lost) };
+                context.bound(during, permit.boxed()).await?
+            }
+        };
+        context.check(during)?;
+        Ok(permit)
+    }
+}
+
+/// The permit of work that has begun. If it is dropped before [`ended`](Self::ended), because the deadline passed or
+/// the caller stopped waiting, it releases the permit only when the work has really ended.
+///
+/// A computation cannot be interrupted: an aborted task runs until its next await, and Lance's CPU pool finishes
+/// what the task has given to it. If permits were released earlier, callers with short deadlines could start any number
+/// of computations.
+struct Running {
+    background: Handle,
+    permit: Option<Permit>,
+}
+
+impl Running {
+    fn new(admission: &AdmissionQueue, permit: Permit) -> Self {
+        Self { background: admission.background.clone(), permit: Some(permit) }
+    }
+
+    fn ended(mut self) {
+        self.permit = None;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.background.spawn(async move {
+                lake::cpu_pool_drained().await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+/// Returns the error for work that panicked.
+fn panicked(panic: &(dyn Any + Send)) -> QueryError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    QueryError::Server(format!("panicked: {}", text.unwrap_or("without a message")))
+}
+
+/// A request's place among those that wait in a lane. Dropping it frees the place.
+struct QueuePlace<'a> {
+    lane: &'a Lane,
+    is_batch: bool,
+}
+
+impl<'a> QueuePlace<'a> {
+    fn take(lane: &'a Lane, priority: Priority) -> Result<Self> {
+        let is_batch = priority == Priority::Batch;
+        let waiting = lane.waiting.fetch_add(1, Ordering::Relaxed);
+        let batch = lane.batch_waiting.fetch_add(usize::from(is_batch), Ordering::Relaxed);
+        let place = Self { lane, is_batch };
+        let has_room =
+            waiting < lane.waiting_max && (!is_batch || batch < lane.waiting_max.div_ceil(2));
+        if has_room { Ok(place) } else { Err(QueryError::Overloaded { waiting }) }
+    }
+}
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        self.lane.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.lane.batch_waiting.fetch_sub(usize::from(self.is_batch), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    async fn becomes_free(lane: &Lane) {
+        while lane.permits.locked().free == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn abandoned_work_keeps_its_permit_until_it_has_ended() {
+        let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let admission = AdmissionQueue::new(1, 1, background.handle().clone());
+        let soon = || RequestContext::after(Duration::from_millis(50));
+        let began = Instant::now();
+        // Blocks its thread, like a long computation.
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let computing = async move {
+            held.recv().unwrap();
+            Ok(1)
+        };
+        let late = admission.run_in_background("search", soon(), computing.boxed()).await;
+        assert!(matches!(late, Err(QueryError::DeadlinePassed { during: "search" })), "{late:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "answered after {:?}", began.elapsed());
+        // New requests wait until their own deadlines, and the queue stays bounded.
+        let next = || admission.run_in_background("search", soon(), async { Ok(2) }.boxed());
+        let (waited, refused) = tokio::join!(next(), next());
+        assert!(matches!(waited, Err(QueryError::DeadlinePassed { .. })), "{waited:?}");
+        assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
+        assert_eq!((admission.planned.permits.locked().free, admission.waiting()), (0, 0));
+        // Work that begins on a core does not wait for planned work.
+        let work = async { Ok(3) }.boxed();
+        assert_eq!(admission.run_on_core("search", soon(), work).await.unwrap(), 3);
+        hold.send(()).unwrap();
+        becomes_free(&admission.planned).await;
+        assert_eq!(next().await.unwrap(), 2);
+        background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn abandoned_work_is_aborted_and_its_permit_released() {
+        let admission = AdmissionQueue::new(1, 1, Handle::current());
+        let later = RequestContext::after(Duration::from_secs(10));
+        for on_core in [true, false] {
+            let (alive, mut ended) = oneshot::channel::<()>();
+            let endless = async move {
+                let _alive = alive;
+                std::future::pending::<Result<()>>().await
+            };
+            let endless = endless.boxed();
+            let begun = match on_core {
+                true => admission.run_on_core("search", later, endless).now_or_never(),
+                false => admission.run_in_background("search", later, endless).now_or_never(),
+            };
+            assert!(begun.is_none());
+            becomes_free(if on_core { &admission.on_core } else { &admission.planned }).await;
+            assert!(ended.try_recv().is_err_and(|it| it == oneshot::error::TryRecvError::Closed));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_and_a_request_that_waits_too_long_is_dropped() {
+        let admission = AdmissionQueue::new(1, 1, Handle::current());
+        let soon = RequestContext::after(Duration::from_millis(50));
+        let late = RequestContext::after(Duration::from_millis(250));
+        let endless = std::future::pending::<Result<()>>().boxed();
+        let (running, waiting, refused) = tokio::join!(
+            admission.run_in_background("search", late, endless),
+            admission.run_in_background("search", soon, async { Ok(1) }.boxed()),
+            admission.run_in_background("search", soon, async { Ok(2) }.boxed()),
+        );
+        assert!(matches!(running, Err(QueryError::DeadlinePassed { .. })));
+        assert!(matches!(waiting, Err(QueryError::DeadlinePassed { during: "search" })));
+        assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })));
+        assert_eq!(admission.waiting(), 0);
+        let later = RequestContext::after(Duration::from_secs(10));
+        let work = async { Ok(3) }.boxed();
+        assert_eq!(admission.run_on_core("search", later, work).await.unwrap(), 3);
+        let work = async { Ok(4) }.boxed();
+        assert_eq!(admission.run_in_background("search", later, work).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn only_work_that_waits_goes_to_the_background() {
+        let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let admission = AdmissionQueue::new(1, 1, background.handle().clone());
+        let later = RequestContext::after(Duration::from_secs(10));
+        let thread = || std::thread::current().id();
+        let ready = async move { Ok(thread()) }.boxed();
+        assert_eq!(admission.begin_on_core("lookup", later, ready).await.unwrap(), thread());
+        let waits = async move {
+            let begun = thread();
+            tokio::task::yield_now().await;
+            Ok((begun, thread()))
+        };
+        let (begun, ended) = admission.begin_on_core("lookup", later, waits.boxed()).await.unwrap();
+        assert_eq!(begun, thread());
+        assert_ne!(ended, thread());
+        assert_eq!(admission.on_core.permits.locked().free, 1);
+        let soon = RequestContext::after(Duration::from_millis(50));
+        let endless =
+            admission.begin_on_core("lookup", soon, std::future::pending::<Result<()>>().boxed());
+        let endless = endless.await;
+        assert!(matches!(endless, Err(QueryError::DeadlinePassed { during: "lookup" })));
+        background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn work_that_moved_to_the_background_is_woken_there() {
+        let background = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let admission = AdmissionQueue::new(1, 1, background.handle().clone());
+        let (answer, mut answered) = oneshot::channel();
+        let (moved, has_moved) = std::sync::mpsc::channel();
+        let answering = std::thread::spawn(move || {
+            has_moved.recv().unwrap();
+            answer.send(7).unwrap();
+        });
+        // Polled first here, then in the background. Only then a third thread wakes it.
+        let mut polls = 0;
+        let waits = poll_fn(move |cx| {
+            polls += 1;
+            let polled = answered.poll_unpin(cx);
+            if polls == 2 {
+                assert!(polled.is_pending());
+                moved.send(()).unwrap();
+            }
+            polled.map(|answer| Ok(answer.unwrap()))
+        });
+        let later = RequestContext::after(Duration::from_secs(10));
+        assert_eq!(admission.begin_on_core("lookup", later, waits.boxed()).await.unwrap(), 7);
+        answering.join().unwrap();
+        assert_eq!(admission.on_core.permits.locked().free, 1);
+        background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_on_the_core_and_in_the_background() {
+        let admission = AdmissionQueue::new(1, 1, Handle::current());
+        let later = RequestContext::after(Duration::from_secs(10));
+        let on_core = async { panic!("at once") }.boxed();
+        let in_background = async {
+            tokio::task::yield_now().await;
+            panic!("{} on", "later")
+        };
+        for (work, message) in [(on_core, "at once"), (in_background.boxed(), "later on")] {
+            match admission.begin_on_core::<()>("lookup", later, work).await {
+                Err(QueryError::Server(text)) => assert!(text.contains(message), "{text}"),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(admission.on_core.permits.locked().free, 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn batch_work_runs_after_interactive_work_and_does_not_starve() {
+        let admission = Arc::new(AdmissionQueue::new(1, 64, Handle::current()));
+        let later = RequestContext::after(Duration::from_secs(10));
+        let batch = later.with_priority(Priority::Batch.into()).unwrap();
+        let first = admission.on_core.permits.take().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        for (context, name) in [(batch, "batch"); 3].into_iter().chain([(later, "now"); 16]) {
+            let (admission, order) = (Arc::clone(&admission), Arc::clone(&order));
+            tasks.spawn(async move {
+                let work = async {
+                    order.lock().unwrap().push(name);
+                    Ok(())
+                };
+                admission.run_on_core("search", context, work.boxed()).await.unwrap();
+            });
+            // Let the task queue before the next one is spawned.
+            tokio::task::yield_now().await;
+        }
+        // A request that has stopped waiting is skipped.
+        let gone = admission.on_core.permits.wait(Priority::Interactive);
+        drop(gone);
+        drop(first);
+        tasks.join_all().await;
+        let order = order.lock().unwrap().clone();
+        let places: Vec<_> = (0..19).filter(|&at| order[at] == "batch").collect();
+        assert_eq!(places, [7, 15, 18], "{order:?}");
+        assert_eq!((admission.waiting(), admission.on_core.permits.locked().free), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn batch_work_has_half_of_the_queue() {
+        let admission = AdmissionQueue::new(1, 3, Handle::current());
+        let soon = RequestContext::after(Duration::from_millis(50));
+        let batch = soon.with_priority(Priority::Batch.into()).unwrap();
+        let _running = admission.on_core.permits.take().unwrap();
+        let wait = |context| admission.run_on_core("search", context, async { Ok(()) }.boxed());
+        let (one, two, three, now) =
+            tokio::join!(wait(batch), wait(batch), wait(batch), wait(soon));
+        assert!(matches!(three, Err(QueryError::Overloaded { waiting: 2 })), "{three:?}");
+        for late in [one, two, now] {
+            assert!(matches!(late, Err(QueryError::DeadlinePassed { .. })), "{late:?}");
+        }
+    }
+}
