@@ -98,7 +98,7 @@ impl IoTier {
             let is_new = |node: &&Arc<Node>| before.find(&node.member).is_none();
             // Do not wait for a member that is draining or away.
             let is_wanted = |node: &&Arc<Node>| {
-                matches!(node.member.state, query::MemberState::Ready | query::MemberState::Joining)
+                matches!(node.member.state, MemberState::Ready | MemberState::Joining)
                     && is_new(node)
             };
             let new = routes.nodes.iter().filter(is_wanted);
@@ -174,8 +174,8 @@ impl Node {
             {
                 query::MemberState::Ejected
             }
-            query::MemberState::Ready => query::query::MemberState::Ready,
-            query::MemberState::Joining => query::query::MemberState::Joining,
+            MemberState::Ready => query::MemberState::Ready,
+            MemberState::Joining => query::MemberState::Joining,
         }
     }
 

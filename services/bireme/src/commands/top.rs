@@ -100,7 +100,10 @@ impl Span<'_> {
 
     fn times(&self, now: Option<&Histogram>, before: Option<&Histogram>) -> Times {
         let read = |sent: Option<&Histogram>| {
-            sent.map_or_else(|| Buckets::none(Scale::Seconds), |it| Buckets::of(Scale::Seconds, it))
+            sent.map_or_else(
+                || Buckets::none(Scale::Seconds),
+                |it| Buckets::from_wire(Scale::Seconds, it),
+            )
         };
         let times = read(now).since(&read(before));
         let us = |quantile| (times.count() > 0).then(|| times.quantile(quantile) * 1e6);
