@@ -151,5 +151,5 @@ def _telemetry_goal(load: str, turns: dict) -> dict:
 
 
 def relative_rate(turns: list[dict]) -> float:
-    """Returns the request rate of nodes with some telemetry, relative to the nodes that ran beside them: the median of all turns."""
+    """Returns the request rate of nodes relative to those that ran beside them: the median of all turns."""
     return median(turn["told"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)

@@ -1,5 +1,5 @@
-"""Measures the cost of metrics and traces: two pairs of nodes run under the same load at the same time, and one exports
-more than the other. The pairs share the CPUs, so a disturbance hits both; two runs one after the other differ by 15 %."""
+"""Measures the cost of metrics and traces. Two pairs of nodes run under the same load at the same time, and one exports
+more than the other. They share the CPUs, so a disturbance hits both; two runs one after the other differ by 15 %."""
 
 import threading
 import urllib.request
