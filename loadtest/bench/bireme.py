@@ -107,7 +107,7 @@ class Bireme:
                 if probe.connect_ex((host, int(port))) == 0:
                     return node
             if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"a node didn't start:\n{log.read_text()[-2000:]}")
+                raise RuntimeError(f"a node did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.05)
 
     def run(self, query: Node, *arguments: str) -> list[dict]:
