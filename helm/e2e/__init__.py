@@ -1,5 +1,5 @@
-"""The chart on a real Kubernetes, on one machine: control plane and worker nodes as processes, each node in a
-network namespace of its own, the real image, MinIO as object storage, k6 as the callers.
+"""Tests the chart on a real Kubernetes on one machine. Control plane and worker nodes are processes, each node in a
+network namespace of its own; the image is the real one, MinIO is the object storage, and k6 makes the requests.
 
-`python3 -m e2e --help` in the folder above says how to run it; `make e2e-kubernetes` builds what it needs first.
+`python3 -m e2e --help` in the folder above explains how to run it; `make e2e-kubernetes` builds what it needs first.
 """

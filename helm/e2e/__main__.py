@@ -1,4 +1,4 @@
-"""The steps, in order."""
+"""Runs the steps in order."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ from .store import Store
 
 STEPS = {
     "defaults": install.defaults,
-    "install": install.whole,
+    "install": install.both_tiers,
     "search": install.search,
     "spread": placement.spread,
     "metrics": metrics.scraped,
@@ -39,7 +39,7 @@ STEPS = {
     "cert-manager": tls.by_cert_manager,
     "devices": devices.raw_and_pinned,
     "dns": discovery.by_dns,
-    "hundreds": hundreds.of_nodes,
+    "hundreds": hundreds.io_nodes,
     "autoscale": autoscale.by_cpu,
     "autoscale-by-requests": autoscale.by_requests,
     "load-in-cluster": in_cluster.load,
@@ -55,22 +55,22 @@ STEPS = {
     "seccomp-profile": seccomp.in_force,
     "uninstall": uninstall.clean,
 }
-# Without these there is nothing for the others to look at.
+# The other steps need these.
 ALWAYS = ["install", "search"]
-# The exit code where there can be no cluster: nothing was found out about the chart.
+# The exit code if no cluster is possible here, so that the chart was not tested.
 NO_CLUSTER = 75
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m e2e", description=__doc__)
-    parser.add_argument("--bireme", type=Path, required=True, help="the binary to make the image of")
+    parser.add_argument("--bireme", type=Path, required=True, help="the binary for the image")
     parser.add_argument("--nodes", type=int, default=3, help="worker nodes (3)")
     parser.add_argument("--keep", action="store_true", help="wait for Enter before cleaning up")
-    parser.add_argument("steps", nargs="*", help=f"steps to take, all by default: {', '.join(STEPS)}")
+    parser.add_argument("steps", nargs="*", help=f"the steps to run, all by default: {', '.join(STEPS)}")
     chosen = parser.parse_args()
     unknown = set(chosen.steps) - set(STEPS)
     if unknown:
-        parser.error(f"no step {', '.join(unknown)}")
+        parser.error(f"there is no step {', '.join(unknown)}; --help lists the steps")
     return chosen
 
 
@@ -78,27 +78,27 @@ def main() -> int:
     chosen = arguments()
     wanted = [name for name in STEPS if not chosen.steps or name in chosen.steps or name in ALWAYS]
     cluster, begun = Cluster(chosen.nodes), time.monotonic()
-    # Also where whoever began this has them ignored.
+    # The parent process may have set these signals to be ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
         claimed = claim(chosen.nodes)
     except Impossible as why:
-        step(f"there can be no cluster: {why}")
+        step(f"a cluster is not possible here: {why}")
         return NO_CLUSTER
     try:
-        take(wanted, cluster, chosen.bireme)
+        run_steps(wanted, cluster, chosen.bireme)
         say(f"{len(wanted)} steps hold, in {time.monotonic() - begun:.0f} s")
         return 0
     except (Failed, CheckFailed) as error:
         step(f"FAILED: {error}")
         return 1
     except KeyboardInterrupt:
-        step("FAILED: ended from outside")
+        step("FAILED: interrupted")
         return 1
     finally:
         if chosen.keep:
-            input("the cluster is there until Enter\n")
+            input("the cluster runs until Enter\n")
         step("cleaning up")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -107,16 +107,16 @@ def main() -> int:
 
 
 def claim(nodes: int):
-    """What is to be kept while the cluster is up; raises `Impossible` where there can be none."""
+    """Returns the lock to hold while the cluster is up. Raises `Impossible` if no cluster is possible here."""
     if os.geteuid():
-        raise Impossible("it takes root")
+        raise Impossible("it needs root: run as root")
     claimed = remains.claim()
     remains.remove(nodes)
-    machine.able()
+    machine.check_capabilities()
     return claimed
 
 
-def take(wanted: list[str], cluster: Cluster, bireme: Path) -> None:
+def run_steps(wanted: list[str], cluster: Cluster, bireme: Path) -> None:
     step("images")
     images = archives.make(bireme)
     step(f"a cluster of {cluster.nodes} nodes")

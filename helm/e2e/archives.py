@@ -1,5 +1,5 @@
-"""The images, as archives that the nodes import: Bireme's, and those that the chart takes from registries, made of
-programs of this machine."""
+"""Makes the images as archives that the nodes import: Bireme's, and those that the chart pulls from registries, which
+are made here from programs of this machine."""
 
 import tempfile
 from collections.abc import Callable
@@ -12,7 +12,7 @@ FOLDER = CACHE / "kubernetes" / "images"
 BIREME = "bireme:e2e"
 BUSYBOX = "busybox:1.37"
 K6 = "grafana/k6:1.8.1"
-# Debian's package busybox-static, which has all of them in one.
+# The static busybox of Debian's package busybox-static.
 SHELL = Path("/bin/busybox")
 APPLETS = ["sh", "cp", "mkdir", "mv", "sleep", "test"]
 
@@ -20,16 +20,16 @@ APPLETS = ["sh", "cp", "mkdir", "mv", "sleep", "test"]
 def make(bireme: Path) -> list[Path]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     image = FOLDER / "bireme.tar"
-    once(image, bireme, lambda: run(IMAGE / "build", bireme, BIREME, image, timeout=300))
+    make_unless_current(image, bireme, lambda: run(IMAGE / "build", bireme, BIREME, image, timeout=300))
     return [
         image,
-        of_program("busybox.tar", BUSYBOX, "/bin/busybox", SHELL, "bin", APPLETS),
-        of_program("pause.tar", "pause:1", "/bin/busybox,sleep,infinity", SHELL, "bin"),
-        of_program("k6.tar", K6, "/usr/bin/k6", BIN / "k6", "usr/bin"),
+        program_image("busybox.tar", BUSYBOX, "/bin/busybox", SHELL, "bin", APPLETS),
+        program_image("pause.tar", "pause:1", "/bin/busybox,sleep,infinity", SHELL, "bin"),
+        program_image("k6.tar", K6, "/usr/bin/k6", BIN / "k6", "usr/bin"),
     ]
 
 
-def of_program(file: str, name: str, entrypoint: str, program: Path, folder: str, links: list | None = None) -> Path:
+def program_image(file: str, name: str, entrypoint: str, program: Path, folder: str, links: list | None = None) -> Path:
     archive = FOLDER / file
 
     def write() -> None:
@@ -43,12 +43,13 @@ def of_program(file: str, name: str, entrypoint: str, program: Path, folder: str
             Path(root).chmod(0o755)
             run(IMAGE / "archive", name, entrypoint, archive, root)
 
-    once(archive, program, write)
+    make_unless_current(archive, program, write)
     return archive
 
 
-def once(archive: Path, program: Path, write: Callable[[], None]) -> None:
-    """Unless it is there, and of this very program: another one, of another profile say, may well be older than it."""
+def make_unless_current(archive: Path, program: Path, write: Callable[[], None]) -> None:
+    """Makes the archive unless it was made of this very program. Comparing times would not suffice: a binary of another
+    build profile may be older than the archive."""
     note, found = archive.with_suffix(".of"), program.stat()
     identity = f"{program.resolve()} {found.st_size} {found.st_mtime_ns}\n"
     if archive.exists() and note.exists() and note.read_text() == identity:

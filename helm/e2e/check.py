@@ -1,4 +1,4 @@
-"""Steps and their checks, told as they go."""
+"""Prints steps and checks."""
 
 import sys
 import time
@@ -7,11 +7,11 @@ BEGUN = time.monotonic()
 
 
 class CheckFailed(Exception):
-    """What was to hold and did not."""
+    """A check did not hold."""
 
 
 class Impossible(Exception):
-    """Why nothing can be checked on this machine, or not now: no fault of what is to be checked."""
+    """The reason why this machine cannot run the tests, or not now. It says nothing about the chart."""
 
 
 def say(text: str) -> None:

@@ -1,5 +1,5 @@
-"""Local PersistentVolumes, as a provisioner makes them of a node's drives: a folder for each, two a node; and, for who
-asks, a raw device of one."""
+"""Makes local PersistentVolumes, as a provisioner does for a node's drives: two folders per node, and on request a raw
+device."""
 
 from .cluster.cluster import Cluster
 from .cluster.manifest import apply
@@ -7,7 +7,7 @@ from .layout import STATE
 from .process import run
 
 CLASS = "local-nvme"
-A_NODE = 2
+PER_NODE = 2
 
 
 def make(cluster: Cluster) -> None:
@@ -19,7 +19,7 @@ def make(cluster: Cluster) -> None:
         "volumeBindingMode": "WaitForFirstConsumer",
     })
     for worker in cluster.workers:
-        for number in range(A_NODE):
+        for number in range(PER_NODE):
             name = f"{worker.name}-nvme{number}"
             folder = STATE / "drives" / name
             folder.mkdir(parents=True)
@@ -27,7 +27,7 @@ def make(cluster: Cluster) -> None:
 
 
 def make_raw(node: str) -> None:
-    """A loop device stands for a drive. It is let go with the rest of the run."""
+    """Makes a volume of a loop device, which stands for a drive and is detached when the run ends."""
     name = f"{node}-raw"
     file = STATE / "drives" / f"{name}.img"
     with open(file, "wb") as image:

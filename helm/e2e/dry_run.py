@@ -1,6 +1,5 @@
-"""What the chart makes of files of values, shown to a real API server, which checks it as on `kubectl apply` and
-keeps nothing; others' kinds are defined there as in a cluster. etcd and the API server run on loopback meanwhile:
-`python3 -m e2e.dry_run VALUES...`."""
+"""Renders the chart with files of values and has a real API server validate the objects, without keeping them:
+`python3 -m e2e.dry_run VALUES...`. etcd and the API server run on loopback, with the custom resources defined."""
 
 import sys
 
@@ -12,8 +11,8 @@ from .process import run
 LOOPBACK = "127.0.0.1"
 
 
-def shown(values: str) -> int:
-    """How many objects the server took."""
+def validated(values: str) -> int:
+    """Returns the number of objects that the server accepted."""
     manifest = STATE / "manifest.yaml"
     manifest.write_text(run("helm", "template", "bireme", CHART, "-f", values))
     return run("kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", manifest).count("\n")
@@ -22,13 +21,13 @@ def shown(values: str) -> int:
 def main(files: list[str]) -> None:
     remains.begin(0)
     pki.make(0, LOOPBACK)
-    # Without controllers there is no service account for the pods of `helm test`.
+    # Without controllers, the service account that the pods of `helm test` use does not exist.
     processes = [control_plane.etcd(), control_plane.api_server(LOOPBACK, "--disable-admission-plugins=ServiceAccount")]
     try:
         control_plane.ready()
         definitions.install()
         for file in files:
-            say(f"{file}: {shown(file)} objects")
+            say(f"{file}: {validated(file)} objects")
     finally:
         for process in reversed(processes):
             process.stop()

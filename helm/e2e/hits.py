@@ -1,4 +1,4 @@
-"""The hit ratio while something is done: what share of the rows did not come from the table, by `bireme status`."""
+"""Samples the hit ratio, which is the share of rows that did not come from the table, by `bireme status`."""
 
 from .check import say
 from .process import until
@@ -8,7 +8,7 @@ from .samples import Samples
 EVERY_SECONDS = 2
 IN_LINE = 10
 
-# Rows, and those of them that came from the table.
+# The number of rows, and how many of them came from the table.
 Counts = tuple[int, int]
 
 
@@ -19,7 +19,7 @@ class Hits(Samples):
         super().__init__(EVERY_SECONDS, lambda: counters(release))
 
     def intervals(self) -> list[tuple[float, int, int]]:
-        """The second, the rows since the last one, and how many of them came from the table."""
+        """Returns for each sample its second, the rows since the last sample, and how many came from the table."""
         last, found = None, []
         for second, now in list(self.taken):
             if last is not None:
@@ -29,7 +29,7 @@ class Hits(Samples):
         return found
 
     def until(self, ratio: float, timeout: float = 60) -> None:
-        """Waits for a ratio of at least so much, in two intervals from now on."""
+        """Waits until two successive intervals from now on have at least this ratio."""
         begun = len(self.intervals())
 
         def holds() -> bool:
@@ -59,16 +59,17 @@ def share(rows: int, table: int) -> float:
 
 
 def counters(release: Release) -> dict[tuple[str, str], Counts]:
-    """Of the I/O nodes that answer, and of the query node that is asked: what that read from a table itself, no I/O
-    node has counted."""
-    # 4 while an I/O node does not answer.
+    """Returns the counts of the I/O nodes that answer, and of the query node that answers: rows that it reads from a table
+    itself are counted by no I/O node."""
+    # The exit code is 4 while an I/O node does not answer.
     status = release.ask("status", accept=(0, 4))[0]
     found = {("io", it["name"]): (it["rows"], it["table_rows"]) for it in status["io_nodes"] if it["reachable"]}
     return found | {("query", status["node"]): (status["fallback_rows"], status["fallback_rows"])}
 
 
 def growth(before: Counts | None, now: Counts, node: tuple[str, str]) -> Counts:
-    """Counts begin at 0 with each process. A query node that was not asked before may have counted long since."""
+    """Returns the growth of counts, which begin at 0 in each process. A query node seen for the first time may have
+    counted long before, so its growth is 0."""
     if before is None:
         before = now if node[0] == "query" else (0, 0)
     if now < before:

@@ -1,17 +1,17 @@
-"""Where things are: the tools that were built, and what a run leaves behind."""
+"""Paths of the tools, and of a run's files."""
 
 import os
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme"
 BIN = CACHE / "kubernetes" / "bin"
-# What a run is called: a dry run leaves a cluster that is up alone.
+# The run's name. A dry run has another name, so that it does not touch a running cluster.
 RUN = os.environ.get("BIREME_E2E_RUN", "cluster")
-# Everything of a run: keys, the nodes' containers, the drives. Removed at the end.
+# The run's files, such as keys, the nodes' containers and drives. The folder is removed at the end.
 STATE = CACHE / "kubernetes" / RUN
-# Held while there is a cluster: its networks, addresses and ports are the machine's, whatever the run is called.
+# The lock held while a cluster runs: whatever the run's name, networks, addresses and ports are the machine's.
 LOCK = Path("/run/lock/bireme-cluster")
-# Logs and reports of the last run, which stay.
+# Logs and reports of the last run, which are kept.
 LOGS = CACHE / "kubernetes" / "logs" / RUN
 KUBECONFIG = STATE / "pki" / "admin.kubeconfig"
 CHART = Path(__file__).parents[1] / "bireme"

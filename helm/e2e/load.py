@@ -1,4 +1,4 @@
-"""k6 as the callers, from outside of the cluster, while something is done to it."""
+"""Runs k6 from outside the cluster while a step changes it."""
 
 import json
 import os
@@ -13,21 +13,21 @@ from .process import PATIENCE, Background, run, until
 from .release import Release
 
 SCRIPTS = ROOT / "loadtest" / "k6"
-# Where k6 tells how it gets on, and is told to end.
+# The port of k6's API, which shows its progress and stops it.
 PORT = 26565
 CONTROL = f"http://127.0.0.1:{PORT}/v1"
 STOP = {"data": {"type": "status", "id": "default", "attributes": {"stopped": True}}}
-# What k6 is told at first: nothing that is done takes so long.
+# The duration given to k6, longer than any step; it is stopped earlier.
 LONGEST = "2h"
 RATE = int(os.environ.get("RATE", "20"))
 
 
 class Load:
-    """`with Load(release, "search"): …` lasts as long as the work, and for so many `seconds` at least; it fails if a
-    request failed, or could not start in time. What is not answered yet at the end is not counted. `stall` is for how
-    many seconds no answer at all may come, times `PATIENCE`: there are callers for as many requests. Where more may be
-    asked for than the nodes can do, `overload`, what is refused for that, or starts late, is only told. With `callers`
-    so many of them ask again as soon as they are answered, in place of a rate."""
+    """`with Load(release, "search"): …` puts load on the release during the block, and for at least `seconds`. It fails
+    if more than `failed_max` requests failed, or one could not start in time. Requests without an answer at the end do
+    not count. There are enough callers to start requests in time while no answer comes for `stall` seconds, times
+    `PATIENCE`. With `overload`, requests that are refused or start late are only reported. With `callers`, that many
+    callers repeat their request as soon as it is answered, instead of a fixed rate."""
 
     def __init__(self, release: Release, scenario: str, seconds: float = 0, failed_max: int = 0, rate: int = RATE,
                  stall: float = 5, overload: bool = False, callers: int = 0):
@@ -41,7 +41,7 @@ class Load:
             "SCENARIO": scenario, "EXECUTOR": executor, "DURATION": LONGEST, "RATE": str(rate),
             "STALL_S": str(stall * PATIENCE), "CALLERS": str(callers), "QUERY": release.endpoint, "IO": ",".join(io),
             "TABLE": store.TABLE, "OUTPUT": str(self.output), "PROTOS": str(ROOT / "proto"), "VERBOSE": "1",
-            # Latency is not what is looked at here: all nodes share one machine.
+            # Latency is not checked, because all nodes share one machine.
             "P99_MS": "60000", "SHED_MAX": "1" if overload else "0", "ERRORS_MAX": "1", **release.tls,
             "QUERY_NAME": release.tls.get("TLS_NAME", ""),
         }
@@ -50,19 +50,19 @@ class Load:
         self.output.mkdir(parents=True)
         self.k6 = Background(
             self.output.name, "k6", "run", "--quiet", "--no-usage-report", f"--address=127.0.0.1:{PORT}",
-            # By the run's folder it is known as one of the run's, if that is killed.
+            # The run's folder on the command line marks the process as the run's, in case the run is killed.
             f"--env=STATE={STATE}/", self.script, env=self.settings,
         )
         try:
-            until("requests", self.asks)
+            until("requests", self.has_started)
         except BaseException:
             self.k6.stop()
             raise
         self.begun = time.monotonic()
         return self
 
-    def asks(self) -> bool:
-        """Whether its set-up is done, and a request answered."""
+    def has_started(self) -> bool:
+        """Returns whether k6's set-up is done and a request was answered."""
         if not self.k6.alive():
             raise CheckFailed(f"k6 ended at once; {self.k6.log}")
         run("curl", "-fsS", f"{CONTROL}/metrics/bireme_errors")
@@ -72,7 +72,7 @@ class Load:
         if fault:
             self.k6.stop()
             return
-        check("the load went on all the while", self.k6.alive(), f"{time.monotonic() - self.begun:.0f} s")
+        check("the load ran until the end", self.k6.alive(), f"{time.monotonic() - self.begun:.0f} s")
         self.end()
         results = json.loads(self.report.read_text())
         requests, late = results["requests"], results["late"]
@@ -84,14 +84,14 @@ class Load:
         if self.overload:
             say(f"   {shed} requests were refused, {late} iterations could not start in time")
         else:
-            # What no caller was free for was not asked at all, and nobody knows what would have come of it.
+            # A request for which no caller was free was never sent, so its outcome is unknown.
             check("every request started in time", not late, f"{late} did not; {self.output.name}")
             failed += shed
         bound = f"at most {self.failed_max} requests failed" if self.failed_max else "no request failed"
         check(bound, answered and failed <= self.failed_max, f"{failed} of {answered}; {self.output.name}")
 
     def end(self) -> None:
-        """Some loads have a shape of their own, and end with that."""
+        """Waits until `seconds` have passed, then stops k6. Loads with a shape of their own may end before."""
         try:
             self.k6.process.wait(max(0, self.begun + self.seconds - time.monotonic()))
             return

@@ -1,4 +1,4 @@
-"""Whether this machine can have a cluster: what that takes is tried, on a small scale, and taken away again."""
+"""Checks whether this machine can run a cluster, by small trials that are undone."""
 
 import ipaddress
 import json
@@ -16,23 +16,23 @@ from .layout import CACHE
 from .process import Failed, run
 
 DISK_GIB = 6
-# As a kubelet asks for them.
+# The controllers that a kubelet needs.
 CONTROLLERS = {"cpu", "cpuset", "memory", "pids"}
 DNS_PORT = 53
-# Of linux/in.h; Python has no name for it.
+# From linux/in.h; Python's socket module does not define it.
 IP_FREEBIND = 15
 LISTENS = [
     *((HOST, port) for port in (control_plane.API_PORT, store.PORT, DNS_PORT)),
     *(("127.0.0.1", port) for port in (control_plane.ETCD_PORT, control_plane.ETCD_PEER_PORT, load.PORT,
                                        *control_plane.COMPONENT_PORTS)),
 ]
-# What the nodes' networks are made of, in a namespace that goes with its shell.
+# Makes the parts of the nodes' networks, in a namespace that ends with its shell.
 NETWORK = """
 ip link add bridge0 type bridge
 ip link add veth0 type veth peer name veth1
 ip link set veth0 master bridge0 up
 """
-# Of what kube-proxy writes.
+# Rules of the kinds that kube-proxy writes.
 RULES = """
 table ip proxy {
     chain masquerades { type nat hook postrouting priority 100; meta mark 1 masquerade fully-random; }
@@ -42,12 +42,12 @@ table ip proxy {
     }
 }
 """
-# What containers' roots are, on the disk that they will be on.
+# Mounts an overlay like a container's root, on the disk that containers will use.
 OVERLAY = "mount -t overlay overlay -o lowerdir={0}/lower,upperdir={0}/upper,workdir={0}/work {0}/merged"
 
 
-def able() -> None:
-    """Raises `Impossible` with the first reason that is found. To be asked when nothing is left of the last run."""
+def check_capabilities() -> None:
+    """Raises `Impossible` with the first reason found. It is called once nothing of the last run is left."""
     for why, holds in CHECKS.items():
         try:
             lacking = holds()
@@ -87,7 +87,7 @@ def groups() -> str | None:
 
 
 def addresses() -> str:
-    """Routes to a part of ours. One to more than them is no hindrance: ours go before it."""
+    """Returns existing routes to parts of our networks. Routes to larger networks do no harm: ours take precedence."""
     ours = [ipaddress.ip_network(cidr) for cidr in (NODES_CIDR, PODS_CIDR, SERVICES_CIDR, FAKE_PODS_CIDR)]
     routes = [route["dst"] for route in json.loads(run("ip", "-json", "-4", "route")) if route["dst"] != "default"]
     taken = [dst for dst in routes if any(ipaddress.ip_network(dst).subnet_of(cidr) for cidr in ours)]
@@ -99,10 +99,10 @@ def ports() -> str:
 
 
 def listens(address: str, port: int) -> bool:
-    """Whether somebody does already, there or at all addresses."""
+    """Returns whether a process listens there already, or on all addresses."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # The host's address is not there yet.
+        # The bridge's address does not exist yet.
         probe.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
         try:
             probe.bind((address, port))
@@ -113,11 +113,11 @@ def listens(address: str, port: int) -> bool:
 
 
 CHECKS: dict[str, Callable[[], str | None]] = {
-    f"it takes {DISK_GIB} GiB of disk": disk,
-    "network namespaces, bridges and cables can't be made": networks,
-    "nftables does not take such rules": rules,
+    f"it needs {DISK_GIB} GiB of disk": disk,
+    "network namespaces, bridges and links cannot be made": networks,
+    "nftables refuses rules like kube-proxy's": rules,
     "no overlay can be mounted": overlays,
-    "control groups can't be made": groups,
-    "somebody has such addresses": addresses,
-    "somebody listens already": ports,
+    "control groups cannot be made": groups,
+    "there are routes to its addresses": addresses,
+    "its ports are in use": ports,
 }

@@ -1,4 +1,4 @@
-"""Commands that end, and processes that run until they are stopped."""
+"""Runs commands to their end, and processes until they are stopped."""
 
 import os
 import signal
@@ -13,21 +13,21 @@ ENVIRONMENT = {
     "KUBECONFIG": str(KUBECONFIG),
 }
 
-# How many times as long as usual everything may take, on a machine that others share.
+# A factor on all timeouts, for a machine that other work shares.
 PATIENCE = float(os.environ.get("PATIENCE", "1"))
 
-# Runs a command anew whenever it ends, as a shell's -c, until SIGTERM.
+# A script for `bash -c` that restarts a command whenever it ends, until SIGTERM.
 RESTARTED = 'trap "kill \\$! 2>/dev/null; exit 0" TERM; while true; do "$@" & wait $!; sleep 1; done'
 
 
 class Failed(Exception):
-    """A command that ended with an error, with what it said."""
+    """A command failed, with its output, or a wait timed out."""
 
 
 def run(*command, timeout: float = 120, env: dict | None = None, accept: tuple[int, ...] = (0,),
         errors: bool = False) -> str:
-    """What the command prints, with `errors` also to its standard error; raises `Failed` if it ends with another exit
-    code, or takes too long: `timeout` seconds, times `PATIENCE`."""
+    """Runs a command and returns its stdout, with `errors` also its stderr. Raises `Failed` if its exit code is not in
+    `accept`, or if it takes longer than `timeout` seconds, times `PATIENCE`."""
     timeout *= PATIENCE
     command = [str(word) for word in command]
     try:
@@ -57,7 +57,7 @@ class Background:
             )
 
     def stop(self, patience: float = 15) -> None:
-        """SIGTERM, and SIGKILL for what does not heed it."""
+        """Stops the process by SIGTERM, and after `patience` seconds by SIGKILL."""
         self.process.terminate()
         try:
             self.process.wait(patience)
@@ -70,8 +70,8 @@ class Background:
 
 
 def until(what: str, condition, timeout: float = 60, every: float = 0.3):
-    """What `condition` gives once it gives something; an error of a command counts as nothing yet. Waits for
-    `timeout` seconds at most, times `PATIENCE`."""
+    """Waits until `condition` returns a true value, and returns that. A failed command counts as false. Raises `Failed`
+    after `timeout` seconds, times `PATIENCE`."""
     timeout *= PATIENCE
     end, last = time.monotonic() + timeout, ""
     while True:
@@ -82,7 +82,7 @@ def until(what: str, condition, timeout: float = 60, every: float = 0.3):
         except Failed as error:
             last = str(error)
         if time.monotonic() > end:
-            raise Failed(f"waited {timeout} s in vain for {what}. {last}")
+            raise Failed(f"waited {timeout} s for {what}, which did not come. {last}")
         time.sleep(every)
 
 

@@ -1,4 +1,4 @@
-"""The chart as it is installed, and what can be asked of it."""
+"""An installed release of the chart."""
 
 import json
 from pathlib import Path
@@ -18,22 +18,22 @@ VALUES = Path(__file__).parent / "values.yaml"
 
 
 def documents(said: str) -> list[dict]:
-    """The lines of the binary's answer. There are none where it ended with a code that is accepted, as 4 is, because the
-    query node itself did not answer."""
+    """Parses the JSON lines of the binary's answer. Raises `Failed` if there are none: the query node itself did not
+    answer, and the exit code was an accepted one, such as 4."""
     if not said:
         raise Failed("the query node did not answer")
     return [json.loads(line) for line in said.splitlines()]
 
 
 class Release:
-    """In a namespace of its own; another one than the first has its name begin with the chart's."""
+    """A release in a namespace of its own. The name of a second release begins with the chart's name."""
 
     def __init__(self, bireme: Path, cluster: Cluster, store_server: store.Store, name: str = NAME,
                  namespace: str = NAMESPACE, node_port: int = NODE_PORT):
         self.bireme, self.cluster, self.store = bireme, cluster, store_server
         self.name, self.namespace, self.node_port = name, namespace, node_port
         self.endpoint = f"{node_ip(1)}:{node_port}"
-        # With TLS, where callers find the files that it takes, as variables.
+        # With TLS, the variables with the callers' certificate files.
         self.tls: dict[str, str] = {}
 
     # -- helm --
@@ -44,7 +44,7 @@ class Release:
         self.kubectl("create", "secret", "generic", "store", *literals)
 
     def values(self) -> Path:
-        """What is only known here: addresses and folders."""
+        """Writes the values that are known only at run time: addresses and folders."""
         found = {
             "image": {"tag": BIREME.split(":")[1]},
             "tables": {store.TABLE: {"uri": store.URI, "key": store.KEY}},
@@ -57,7 +57,7 @@ class Release:
         return file
 
     def upgrade(self, *sets: str, force: bool = False) -> None:
-        """With `force` also what has become somebody else's, such as the number of pods that a scaler has set."""
+        """Installs or upgrades. With `force`, it also sets fields that others own, such as replicas set by a scaler."""
         flags = [word for value in sets for word in ("--set-json", value)] + ["--force-conflicts"] * force
         self.helm("upgrade", "--install", self.name, CHART, "-f", VALUES, "-f", self.values(), *flags)
 
@@ -66,7 +66,7 @@ class Release:
                    timeout=320)
 
     def helm_test(self) -> str:
-        """What Helm says of it, and, with it, what the tests' own pods say."""
+        """Runs `helm test` and returns its output with that of the tests' pods."""
         return run("helm", "test", self.name, "-n", self.namespace, "--timeout", f"{120 * PATIENCE:.0f}s",
                    timeout=140, errors=True)
 
@@ -94,7 +94,7 @@ class Release:
         return sorted(name for name, pod in self.pods(tier).items() if is_ready(pod))
 
     def container(self, tier: str, pod: str) -> tuple[Worker, str]:
-        """The node that runs the pod's container, and the container's id there."""
+        """Returns the node that runs the pod's container, and the container's id."""
         found = self.pods(tier)[pod]
         own = found["status"]["containerStatuses"][0]["containerID"]
         return self.cluster.worker(found["spec"]["nodeName"]), own.removeprefix("containerd://")
@@ -105,7 +105,7 @@ class Release:
         return int(next(line.split()[1] for line in tasks if line.startswith(container)))
 
     def settled(self, tier: str, count: int, timeout: float = 120) -> None:
-        """Just so many pods, all ready, none on its way out."""
+        """Waits until there are exactly `count` pods, all ready and none terminating."""
         until(f"{count} pods of {tier}",
               lambda: len(self.ready_pods(tier)) == count == len(self.pods(tier)), timeout)
 
@@ -115,7 +115,7 @@ class Release:
     # -- bireme --
 
     def ask(self, *words, accept: tuple[int, ...] = (0,)) -> list[dict]:
-        """The lines of the binary's answer, from outside of the cluster."""
+        """Runs the binary outside the cluster and returns its JSON answers."""
         return documents(self.call(*words, "--json", accept=accept))
 
     def call(self, *words, **how) -> str:
@@ -124,7 +124,7 @@ class Release:
         return run(self.bireme, *words, "--endpoint", f"{scheme}://{self.endpoint}", env=env, **how)
 
     def io_nodes(self) -> list[dict]:
-        # 4 while one of them does not answer, which is what steps look for.
+        # The exit code is 4 while one of them does not answer, which steps check themselves.
         return self.ask("status", accept=(0, 4))[0]["io_nodes"]
 
     def warm(self) -> None:

@@ -1,4 +1,4 @@
-"""What is seen now and then while something else is done."""
+"""Samples a value repeatedly in the background."""
 
 import threading
 import time
@@ -7,14 +7,14 @@ from .process import Failed
 
 
 class Samples:
-    """`with Samples(2, take) as samples: …` has `samples.taken`, pairs of the second and of what `take` gave then. A
-    command of `take` that ends with an error gives nothing that time."""
+    """`with Samples(2, take) as samples: …` fills `samples.taken` with pairs of a second and the result of `take`. If a
+    command of `take` fails, that sample is skipped."""
 
     def __init__(self, every: float, take):
         self.every, self.take = every, take
         self.taken: list[tuple[float, object]] = []
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self.go_on, daemon=True)
+        self.thread = threading.Thread(target=self.sample, daemon=True)
 
     def __enter__(self):
         self.begun = time.monotonic()
@@ -25,13 +25,13 @@ class Samples:
         self.over.set()
         self.thread.join()
 
-    def go_on(self) -> None:
+    def sample(self) -> None:
         while not self.over.is_set():
             try:
                 found = self.take()
                 self.taken.append((time.monotonic() - self.begun, found))
             except Failed:
-                pass  # it is asked again
+                pass  # the next sample follows
             self.over.wait(self.every)
 
     def values(self) -> list:

@@ -1,4 +1,4 @@
-"""MinIO on the host, with a table in it."""
+"""Runs MinIO on the host, with a table in it."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SAMPLE = ROOT / "services" / "bireme" / "demo" / "wordnet-sample.parquet"
 
 class Store:
     def __init__(self, cluster: Cluster):
-        # A bucket is a folder.
+        # MinIO takes a folder for a bucket.
         (STATE / "minio" / "tables").mkdir(parents=True)
         self.server = Background(
             "minio", "minio", "server", STATE / "minio", f"--address={HOST}:{PORT}", "--console-address=127.0.0.1:0",
@@ -28,7 +28,7 @@ class Store:
         cluster.processes["minio"] = self.server
 
     def fill(self, bireme: Path) -> None:
-        """The sample as a table of many small fragments, so that every I/O node owns some of it."""
+        """Makes a table of the sample, in many small fragments, so that every I/O node owns some."""
         until("MinIO", lambda: run("curl", "-fsS", f"{ENDPOINT}/minio/health/ready") == "")
         ingest(bireme, URI, 250)
         run(bireme, "index", "--table", URI, "--vector", "vector", "--metric", "cosine", "--key", KEY, *STORAGE,
@@ -36,6 +36,6 @@ class Store:
 
 
 def ingest(bireme: Path, uri: str, fragment_rows: int) -> None:
-    """The sample as a table of fragments of so many rows, which are a chunk each."""
+    """Makes a table of the sample. Each fragment has `fragment_rows` rows and is a chunk."""
     run(bireme, "ingest", SAMPLE, "--table", uri, "--key", KEY, "--fragment-rows", fragment_rows, *STORAGE, env=SECRET,
         timeout=300)

@@ -1,2 +1,2 @@
-"""Whether what watches Bireme sees anything: real nodes under load, a real Prometheus, and every query of dashboards,
-rules and runbooks asked of it: `python3 -m watch --bireme BINARY` in helm/."""
+"""Checks that every query of dashboards, rules, scalers and runbooks has values, in a real Prometheus over real nodes
+under load: `python3 -m watch --bireme BINARY` in helm/."""

@@ -1,4 +1,4 @@
-"""The run: nodes, load, Prometheus twice, every query."""
+"""Starts nodes, load and two Prometheus servers, and evaluates every query."""
 
 import argparse
 import math
@@ -16,7 +16,7 @@ from e2e.process import Failed
 from . import load, nodes, queries
 from .prometheus import FLAGS, Prometheus, value
 
-# After load has begun, for rates to be of load: two of the windows that dashboards get here.
+# How long load runs before the queries: two of the rate windows that dashboards use here.
 SETTLED = 40
 
 
@@ -29,10 +29,10 @@ def main() -> int:
     LOGS.mkdir(parents=True)
     STATE.mkdir(parents=True)
     try:
-        with nodes.running(bireme) as watched, watching(watched) as servers, load.on(watched):
-            say(f"load is on; {SETTLED} s until rates are of it")
+        with nodes.running(bireme) as watched, watching(watched) as servers, load.running(watched):
+            say(f"the load runs; queries follow after {SETTLED} s, when it fills the rates' windows")
             time.sleep(SETTLED)
-            return verdict(servers) + fires(servers)
+            return count_empty(servers) + count_firing(servers)
     except Failed as error:
         say(f"FAILED: {error}; logs are in {LOGS}")
         return 1
@@ -52,8 +52,9 @@ def watching(watched: nodes.Nodes):
             server.stop()
 
 
-def verdict(servers: dict[str, Prometheus]) -> int:
-    """Asks everything, and shows how many series there were and the highest value, by either way of scraping."""
+def count_empty(servers: dict[str, Prometheus]) -> int:
+    """Evaluates every query and prints the number of series and the highest value, by both ways of scraping. Returns
+    the number of queries without a value."""
     rules = queries.of_rules(servers["classic"])
     asked = [*queries.of_dashboards(), *rules, *queries.of_scalers(), *queries.of_runbooks()]
     print(line("", "", *(f"{name}: series, highest" for name in servers)))
@@ -70,12 +71,12 @@ def verdict(servers: dict[str, Prometheus]) -> int:
     return len(empty)
 
 
-def fires(servers: dict[str, Prometheus]) -> int:
-    """Nothing is wrong with these nodes, and no alert is to say so."""
+def count_firing(servers: dict[str, Prometheus]) -> int:
+    """Returns the number of alerts that fire. None should, because the nodes are healthy."""
     query = 'count by (alertname) (ALERTS{alertstate="firing"})'
     firing = {found["metric"]["alertname"] for server in servers.values() for found in server.series(query)}
     for alert in sorted(firing):
-        say(f"FIRES: {alert}, on nodes that are well")
+        say(f"FIRES: {alert}, although the nodes are healthy")
     return len(firing)
 
 
@@ -84,7 +85,7 @@ def line(where: str, what: str, *found: str) -> str:
 
 
 def values(server: Prometheus, query: queries.Query) -> list[float]:
-    """Those that are numbers, of the series that have the labels that they need."""
+    """Returns the values, except NaN, of the series that have the labels that the query needs."""
     found = [value(series) for series in server.series(query.expr) if query.needs <= series.get("metric", {}).keys()]
     return [it for it in found if not math.isnan(it)]
 

@@ -1,4 +1,4 @@
-"""A little of everything that callers do, for as long as it is wanted."""
+"""Puts a light load of all kinds of requests on the nodes."""
 
 from contextlib import contextmanager
 
@@ -6,7 +6,7 @@ from e2e.process import Background, Failed
 
 from .nodes import TABLE, Nodes
 
-# So that it goes on for longer than anybody looks; it is stopped.
+# Longer than the run; the load is stopped at its end.
 SECONDS = "600"
 BENCHES = {
     "search": ["search", TABLE, "--rate", "10"],
@@ -17,8 +17,8 @@ BENCHES = {
 
 
 @contextmanager
-def on(nodes: Nodes):
-    """Rates so low that debug builds on a busy machine keep up."""
+def running(nodes: Nodes):
+    """Runs the load inside a `with` block. Rates are low enough for debug builds on a busy machine."""
     at = ["--endpoint", nodes.endpoint]
     load = [Background(f"load-{name}", nodes.bireme, "bench", *words, "--seconds", SECONDS, *at)
             for name, words in BENCHES.items()]
@@ -33,7 +33,7 @@ def on(nodes: Nodes):
 
 
 def not_found(nodes: Nodes) -> None:
-    """An error, for those who count them."""
+    """Makes a request that fails, so that error metrics have a value."""
     try:
         nodes.ask("get", TABLE, "no such synset", "--endpoint", nodes.endpoint)
     except Failed:

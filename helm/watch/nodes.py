@@ -1,4 +1,4 @@
-"""An S3 server with the sample in it, two I/O nodes, a query node: what is watched. The tiers speak TLS with each other."""
+"""Runs an S3 server with the sample in it, two I/O nodes and a query node, which are watched. The tiers use TLS."""
 
 import json
 import socket
@@ -12,9 +12,9 @@ from e2e.process import Background, run, until
 SAMPLE = ROOT / "services" / "bireme" / "demo" / "wordnet-sample.parquet"
 TABLE, URI, KEY = "words", "s3://tables/words.lance", "synset"
 SECRET = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "something"}
-# One reads by io_uring, where that is allowed, and one by pread.
+# One node reads by io_uring, if that is allowed, and one by pread.
 ENGINES = {"io-0": "auto", "io-1": "pread"}
-# The name in the I/O nodes' certificate: callers are spoken to in the clear, I/O nodes by TLS.
+# The name in the I/O nodes' certificate. Callers reach the query node without TLS.
 IO_NAME = "io.watched"
 
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 class Nodes:
-    """`targets` are where metrics are: job, instance, address."""
+    """The running processes. `targets` lists the metrics to scrape: job, instance, address."""
 
     def __init__(self, bireme: Path):
         self.bireme, self.processes, self.targets = bireme, [], []
@@ -34,9 +34,9 @@ class Nodes:
         self.storage = [word for name, value in options.items() for word in ("--storage", f"{name}={value}")]
 
     def write_tls(self) -> None:
-        """What each tier needs for TLS between them, as its configuration."""
+        """Writes a configuration for each tier, with TLS between them."""
         authority = Authority(STATE / "tls", "watched")
-        authority.vouch("nodes", f"/CN={IO_NAME}", [f"DNS:{IO_NAME}"])
+        authority.sign("nodes", f"/CN={IO_NAME}", [f"DNS:{IO_NAME}"])
         own = {"cert": authority.folder / "nodes.crt", "key": authority.folder / "nodes.key"}
         sections = {
             "io": ("tls", own | {"client_ca": authority.cert}),
@@ -65,7 +65,7 @@ class Nodes:
         server = Background("s3", CACHE / "s3/bin/moto_server", "-H", "127.0.0.1", "-p", port)
         self.processes.append(server)
         until("the S3 server", lambda: run("curl", "-fsS", "-X", "PUT", f"{self.store}/tables") is not None)
-        # Small fragments, so that both nodes own some.
+        # Small fragments, so that both I/O nodes own some.
         self.ask("ingest", SAMPLE, "--table", URI, "--key", KEY, "--fragment-rows", 250, *self.storage)
         self.ask("index", "--table", URI, "--vector", "vector", "--metric", "cosine", "--text", "gloss", "--scalar",
                  "domain", "--key", KEY, *self.storage)

@@ -1,4 +1,4 @@
-"""Prometheus over the nodes: by the text format, or by native histograms."""
+"""Runs Prometheus over the nodes, with classic or native histograms."""
 
 import json
 import math
@@ -28,7 +28,7 @@ class Prometheus:
         )
 
     def ready(self) -> None:
-        """Each node was scraped often enough for a rate."""
+        """Waits until each node was scraped often enough for a rate."""
         until("Prometheus", lambda: self.series("min(count_over_time(up[1m])) >= 5 and min(up) == 1"), 60)
 
     def series(self, query: str) -> list[dict]:
@@ -50,7 +50,7 @@ class Prometheus:
 
 
 def configuration(targets: list[tuple[str, str, str]]) -> dict:
-    """Jobs and instances are called as the chart's monitor calls them."""
+    """Returns Prometheus' configuration. Jobs and instances have the names that the chart's monitor gives them."""
     jobs = {job: [] for job, _, _ in targets}
     for job, instance, address in targets:
         jobs[job].append({"targets": [address], "labels": {"instance": instance, "namespace": "watched"}})
@@ -66,7 +66,7 @@ def rule_files() -> list[Path]:
 
 
 def value(series: dict) -> float:
-    """NaN where there is none; of a histogram, its count."""
+    """Returns the series' value, or a histogram's count; NaN if there is none."""
     if "histogram" in series:
         return float(series["histogram"][1]["count"])
     return float(series["value"][1]) if series["value"] else math.nan

@@ -1,4 +1,4 @@
-"""Every query that watches Bireme: of panels and their variables, of rules, of scalers, of runbooks."""
+"""Collects every query over Bireme's metrics, from panels and their variables, rules, scalers and runbooks."""
 
 import json
 import re
@@ -10,15 +10,15 @@ from e2e.layout import CHART, ROOT
 from .prometheus import Prometheus
 
 RUNBOOKS = ROOT / "docs" / "operating" / "runbooks"
-# What Grafana puts in place of its variables. One that is not here is a mistake.
+# Values of Grafana's own variables. A dashboard that uses another one fails the run.
 GRAFANA = {"__rate_interval": "20s", "__range": "60s"}
-# Which of a dashboard's instances is looked at.
+# The instance that a dashboard shows.
 INSTANCE = {"bireme-io-node": "io-0"}
 
 
 @dataclass(frozen=True)
 class Query:
-    """`needs` are labels that its series must have: those that a legend shows or a variable chooses from."""
+    """A query. Its series must have the labels `needs`, which a legend shows or from which a variable chooses."""
 
     where: str
     what: str
@@ -53,7 +53,8 @@ def chosen(board: dict, variable: dict) -> str:
 
 
 def of_rules(prometheus: Prometheus) -> list[Query]:
-    """As Prometheus has read them. Where an alert compares, it is asked whether the comparison holds: 0 or 1."""
+    """Returns the rules' queries as Prometheus loaded them. An alert's comparisons return 0 or 1 instead of filtering,
+    so that the query always has a value."""
     groups = prometheus.get("rules")["groups"]
     return [
         Query("rules", rule["name"], always(rule["query"]) if rule["type"] == "alerting" else rule["query"])
@@ -66,7 +67,7 @@ def always(alert: str) -> str:
 
 
 def of_scalers() -> list[Query]:
-    """The metrics that the chart's values name."""
+    """Returns the metrics that the chart's values name for scalers."""
     found = re.findall(r"^ +metric: ([\w:]+)$", (CHART / "values.yaml").read_text(), re.M)
     return [Query("scalers", metric, metric) for metric in found]
 

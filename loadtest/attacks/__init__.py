@@ -1,1 +1,1 @@
-"""Writes the tables of `docs/security.md` from what the attack tests reported."""
+"""Writes the tables of `docs/security.md` from the reports of the attack tests."""

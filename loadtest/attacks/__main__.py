@@ -14,8 +14,8 @@ BEGIN, END = "<!-- results: written by `make attacks` -->\n", "<!-- end of resul
 def main() -> None:
     """See --help."""
     parser = argparse.ArgumentParser(prog="attacks", description=__doc__)
-    parser.add_argument("--development", type=Path, required=True, help="what tests reported of the development build")
-    parser.add_argument("--release", type=Path, required=True, help="what they reported of the release build")
+    parser.add_argument("--development", type=Path, required=True, help="the tests' report on the development build")
+    parser.add_argument("--release", type=Path, required=True, help="the tests' report on the release build")
     parser.add_argument("--output", type=Path, required=True, help="the page")
     arguments = parser.parse_args()
     builds = [_read(arguments.development), _read(arguments.release)]
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _read(file: Path) -> dict[int, dict[str, str]]:
-    """By row, what was seen of each attack."""
+    """Returns the observation of each attack, by row and attack."""
     rows: dict[int, dict[str, str]] = defaultdict(dict)
     for line in file.read_text().splitlines():
         found = json.loads(line)

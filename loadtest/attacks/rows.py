@@ -1,4 +1,4 @@
-"""The rows of the table of attacks."""
+"""The rows of the table of attacks in docs/security.md."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,17 @@ class Row:
     defence: str
 
 
-# By the numbers that the tests report (`report::held`).
+# The keys are the numbers that the tests report (`report::held`).
 ROWS = {
     1: Row(
-        "`Open` on an I/O node with the URI of a table that nobody configured",
+        "`Open` on an I/O node with the URI of a table that is not configured",
         "critical",
-        "an I/O node serves the tables and prefixes of `serve` alone; one refusal for everything else",
+        "an I/O node serves only the tables and prefixes of `serve`, and refuses everything else with one message",
     ),
     2: Row(
         "a served table whose external blobs or base paths name other files of the node",
         "critical",
-        "a table reads from its own folder, and from prefixes that the operator allowed it",
+        "a table reads only from its own folder and from prefixes that the operator allowed",
     ),
     3: Row(
         "`Open s3://any-bucket/…`, to have requests signed with the node's key",
@@ -42,46 +42,41 @@ ROWS = {
     6: Row(
         "filters whose functions take minutes or gigabytes",
         "critical",
-        "functions of linear cost and bounded output alone; small batches; a permit is held until work has ended",
+        "only functions of linear cost and bounded output; small batches; a permit is held until the work has ended",
     ),
     7: Row(
         "idle TCP connections",
         "high",
-        "time limits for the preface and for idleness; caps in total and by address; memory is taken after the preface",
+        "time limits for the preface and for idleness; limits in total and per address; memory is allocated after the preface",
     ),
     8: Row(
         "keep-alive clients on the metrics port",
         "high",
-        "a thread of its own; caps on connections; the oldest idle connection makes room for a probe",
+        "a thread of its own; a limit on connections; the oldest idle connection is closed for a new one",
     ),
     9: Row(
         "silent TLS connections",
         "high",
-        "handshakes are bounded apart from connections that are served, and time out",
+        "handshakes have a limit of their own and a timeout",
     ),
     11: Row(
         "`Warm` of one table under many spellings, to evict what others cached",
         "high",
-        "a table has one canonical URI, which quotas, extents and caches go by",
+        "quotas, extents and caches use a table's one canonical URI",
     ),
     12: Row(
         "unfinished messages on many streams; slow readers of large answers",
         "high",
-        "bounds on each method's messages; all of it counts against `memory`, on both tiers, and is given back",
+        "limits on each method's messages; all of their memory counts against `memory` on both tiers, and is freed",
     ),
     14: Row(
         "descriptors, deadlines, headers, log lines, files, secrets",
         "medium",
-        "what is seen below, each by its own bound or check",
+        "a limit or check for each, as below",
     ),
     15: Row(
-        "damaged or malicious files of a served table",
+        "a served table with damaged or malicious files",
         "critical",
-        "what a file announces is checked before Lance reads it; a panic in Lance is an error of the request",
-    ),
-    15: Row(
-        "a served table whose files are damaged or made to do harm",
-        "critical",
-        "manifests, footers and deletions are checked before Lance reads them; panics become errors of their request",
+        "manifests, footers and deletions are checked before Lance reads them; a panic is an error of its request",
     ),
 }

@@ -1,12 +1,16 @@
-"""One machine, one run: the drive's limit, Bireme, and its peers, interleaved.
+"""Measures the drive's limit, Bireme and its peers in turns, on one machine.
 
     tables.py        makes the tables, once
     fio.py           the limit: random reads of 4 KiB from the same slabs
-    bireme.py        nodes, and `bireme bench` on them
+    bireme.py        starts nodes, and runs `bireme bench` on them
     peer.py          the process that puts load on a peer (pylance, pyarrow)
-    instructions.py  instructions a query, counted by callgrind
-    disk.py          what the block layer counted meanwhile
-    rounds.py        all of it, in the order in which it is measured
-    goals.py         which goals hold
+    instructions.py  instructions per query, counted by callgrind
+    disk.py          the block layer's counters
+    rounds.py        the order of the measurements
+    keys.py          gets by key
+    cache.py         fills, eviction, restarts, overload
+    telemetry.py     the cost of metrics and traces
+    attacks.py       latency of probes and good callers under attack
+    goals.py         compares results with goals
     report.py plots.py   JSON, Markdown, SVG
 """

@@ -11,7 +11,7 @@ from . import attacks, cache, goals, instructions, keys, machine, plots, readme,
 from .profile import Profile
 
 PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "attacks", "report"]
-# Each takes ten minutes more.
+# Each takes another ten minutes.
 ON_REQUEST = ["telemetry", "attacks"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
@@ -21,15 +21,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--bireme", type=Path, required=True, help="the binary to measure")
     parser.add_argument("--profile", default="small", help="small or large: see profiles/")
-    parser.add_argument("--folder", help="where tables and slabs lie [default: the profile's]")
-    parser.add_argument("--rounds", type=int, help="how often all is measured [default: the profile's]")
-    parser.add_argument("--output", type=Path, required=True, help="where the report goes")
+    parser.add_argument("--folder", help="the folder for tables and slabs [default: the profile's]")
+    parser.add_argument("--rounds", type=int, help="how often everything is measured [default: the profile's]")
+    parser.add_argument("--output", type=Path, required=True, help="the report's folder")
     parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=DEFAULT_PIECES)
     arguments = parser.parse_args()
     profile = Profile.read(arguments.profile, arguments.folder, arguments.rounds)
     arguments.output.mkdir(parents=True, exist_ok=True)
     profile.folder.mkdir(parents=True, exist_ok=True)
-    # Kept beside the tables, so that pieces can be run one by one.
+    # Results are kept beside the tables, so that pieces can be run one by one.
     measured = profile.folder / "measured.json"
     results = json.loads(measured.read_text()) if measured.exists() else {}
     if os.geteuid() != 0:

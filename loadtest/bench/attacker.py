@@ -1,6 +1,6 @@
-"""`python -m bench.attacker`: one bounded attack on a port of this machine, until its time is over.
+"""`python -m bench.attacker`: one bounded attack on a port of this machine, for a given time.
 
-A process of its own, so that the threads that measure do not wait for it. It prints `ready` once the attack is under way.
+It is a process of its own, so that it does not delay the threads that measure. It prints `ready` once the attack runs.
 """
 
 import argparse
@@ -10,12 +10,12 @@ import socket
 import threading
 import time
 
-# A busy scraper's rate, of each client: more would measure who gets the CPU.
+# Higher than a usual scraper's rate. Much more would measure competition for the CPU.
 SCRAPES_PER_CLIENT_PER_S = 5
 
 
 def idle(port: int, count: int, seconds: float) -> None:
-    """Opens connections and sends nothing, opening another for each that is closed, at most `count` a second."""
+    """Holds `count` connections and sends nothing. Replaces those that are closed, at most `count` per second."""
     until, held = time.monotonic() + seconds, []
     for _ in range(count):
         held.append(_connect(port))
@@ -27,7 +27,7 @@ def idle(port: int, count: int, seconds: float) -> None:
 
 
 def silent(port: int, count: int, seconds: float) -> None:
-    """Opens `count` connections a second, sends nothing, and leaves each for 3 seconds."""
+    """Opens `count` connections per second, sends nothing, and closes each after 3 seconds."""
     begun, held, opened = time.monotonic(), [], 0
     print("ready", flush=True)
     while (elapsed := time.monotonic() - begun) < seconds:
@@ -42,7 +42,7 @@ def silent(port: int, count: int, seconds: float) -> None:
 
 
 def scrape(port: int, count: int, seconds: float) -> None:
-    """`count` clients that keep their connections and ask for the metrics again and again."""
+    """Runs `count` clients that scrape the metrics repeatedly over keep-alive connections."""
     until = time.monotonic() + seconds
 
     def client() -> None:
@@ -73,7 +73,7 @@ def _connect(port: int) -> socket.socket | None:
 def _is_closed(connection: socket.socket) -> bool:
     connection.setblocking(False)
     try:
-        # A server may say something before it is asked (HTTP/2's SETTINGS).
+        # A server may send first (HTTP/2's SETTINGS).
         while connection.recv(4096):
             pass
         connection.close()

@@ -1,8 +1,8 @@
-"""How soon probes and good callers are answered while a node is attacked, beside the same without an attack.
+"""Measures the latency of probes and good callers while a node is attacked, and without an attack.
 
-Good callers get rows by key at a fixed rate and count what was late; probes ask for the health of both nodes by gRPC, each
-over a new connection, and for `/live`. Whether an attack is refused, and what it costs in memory, tests say
-(`services/bireme/tests/attacks`).
+Good callers get rows by key at a fixed rate, and latency counts from the time at which a request was due. Probes check
+the health of both nodes by gRPC, each over a new connection, and request `/live`. The tests in
+`services/bireme/tests/attacks` check whether an attack is refused, and its cost in memory.
 """
 
 import random
@@ -25,10 +25,10 @@ from .bireme import Bireme, Node, free_port
 from .profile import Profile
 
 ROWS = 200_000
-# Light: what is measured is who is kept waiting, not how much the nodes can do.
+# A light load: this measures how long callers wait, not the nodes' throughput.
 GETS_PER_S = 50
 PROBES_PER_S = 20
-# For the attack to be under way before anything is measured.
+# The attack runs for this long before the measurement begins.
 BEGIN_SECONDS = 1.0
 PROBE_PATIENCE_SECONDS = 10.0
 HEALTH_P99_GOAL_MS = 100
@@ -48,7 +48,7 @@ class Tiers:
 
 
 def port(node: Node) -> int:
-    """Where it serves."""
+    """Returns the port of the node's gRPC endpoint."""
     return int(node.endpoint.rsplit(":", 1)[1])
 
 
@@ -67,7 +67,7 @@ def _sockets(attack: str, at: int, count: int, seconds: float) -> Iterator[None]
 
 @contextmanager
 def _searches(tiers: Tiers, seconds: float, count: int, *arguments: str) -> Iterator[None]:
-    """`count` callers who ask again as soon as they are answered or refused."""
+    """Runs `count` callers, each of which repeats its search as soon as it is answered or refused."""
     done = threading.Event()
 
     def caller() -> None:
@@ -86,7 +86,7 @@ def _searches(tiers: Tiers, seconds: float, count: int, *arguments: str) -> Iter
             thread.join()
 
 
-# Allowed, linear, and as much work as a filter of its size can make: nothing of it is answered by an index.
+# A permitted filter of linear cost that needs as much work as its size allows: no index answers any part of it.
 FILTER = " OR ".join(f"lower(text) LIKE '%{word}%{word}%'" for word in ["qa", "qb", "qc", "qd", "qe", "qf", "qg", "qh"])
 
 ATTACKS: dict[str, tuple[str, Callable[[Tiers, float], object]]] = {
@@ -119,7 +119,7 @@ ATTACKS: dict[str, tuple[str, Callable[[Tiers, float], object]]] = {
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """All attacks, round after round, each on nodes that were just started."""
+    """Runs all attacks once per round, each on newly started nodes."""
     folder = profile.folder / "attacks"
     folder.mkdir(parents=True, exist_ok=True)
     results: dict = {name: [] for name in ATTACKS}
@@ -177,7 +177,7 @@ def _round(profile: Profile, binary: Path, logs: Path, folder: Path, table: Path
 
 
 class Probes:
-    """Probes of both nodes at a fixed rate, each counted from when it was due."""
+    """Probes both nodes at a fixed rate. A probe's latency counts from the time at which it was due."""
 
     def __init__(self, tiers: Tiers) -> None:
         health = [tiers.io.endpoint, tiers.query.endpoint]
@@ -198,7 +198,7 @@ class Probes:
             time.sleep(max(0.0, due - time.monotonic()))
 
     def stop(self) -> list[float]:
-        """How long each took, in milliseconds; one that was not answered took as long as the patience."""
+        """Returns each probe's latency in milliseconds; an unanswered one has at least `PROBE_PATIENCE_SECONDS`."""
         self.done.set()
         for thread in self.threads:
             thread.join()
@@ -207,7 +207,7 @@ class Probes:
 
 def _health(endpoint: str) -> None:
     target = endpoint.removeprefix("http://")
-    # A connection of its own, as kubelet makes one.
+    # Each probe has a connection of its own, as kubelet's have.
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(target, options) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -226,11 +226,11 @@ def _live(at: int) -> None:
 
 
 def health_p99_ms(results: dict, name: str) -> float:
-    """The median of the rounds."""
+    """Returns the health probes' p99: the median of the rounds."""
     return median(it["health_p99_ms"] for it in results["attacks"][name])
 
 
 def slowdown(results: dict, name: str) -> float:
-    """Good callers' p99 over that of the same round without an attack: the median of the rounds."""
+    """Returns good callers' p99 relative to the same round without an attack: the median of the rounds."""
     rounds = zip(results["attacks"][name], results["attacks"]["none"], strict=True)
     return median(attacked["gets"]["p99"] / quiet["gets"]["p99"] for attacked, quiet in rounds)

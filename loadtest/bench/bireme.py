@@ -1,4 +1,4 @@
-"""Nodes of Bireme as processes, and `bireme bench` on them."""
+"""Starts Bireme's nodes as processes, and runs `bireme bench` on them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ START_SECONDS = 600
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Returns a port on which nothing listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
@@ -22,19 +22,19 @@ def free_port() -> int:
 
 @dataclass
 class Node:
-    """A node under way; its CPU is what the kernel accounts to its process."""
+    """A node's process. Its CPU time is the kernel's account of the process."""
 
     endpoint: str
     process: subprocess.Popen
     log: Path
 
     def cpu_us(self) -> float:
-        """CPU time so far, all threads, user and system."""
+        """Returns the CPU time so far: all threads, user and system."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
 
     def cpu_us_by_threads(self) -> Counter[str]:
-        """The same of each kind of thread, by its name but for numbers; of threads that have not ended."""
+        """Returns the CPU time of each kind of thread, by name without number. Threads that have ended are left out."""
         times: Counter[str] = Counter()
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             head, fields = (task / "stat").read_text().rsplit(")", 1)
@@ -43,14 +43,14 @@ class Node:
         return times
 
     def stop(self) -> None:
-        """Ends it; a slab in memory is freed with its file."""
+        """Stops the node by SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
 
 
 @dataclass
 class Bireme:
-    """The binary, and the nodes that were started of it."""
+    """The binary and the nodes that it runs."""
 
     binary: Path
     logs: Path
@@ -59,7 +59,7 @@ class Bireme:
     wrapper: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     uris: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of each query node, by its endpoint: where its tables are."""
+    """The tables' URIs, by the endpoint of their query node."""
 
     def __enter__(self) -> "Bireme":
         return self
@@ -70,7 +70,7 @@ class Bireme:
     def io_node(
         self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, keep: bool = False, **variables: str
     ) -> Node:
-        """An I/O node with empty slabs, or with what they hold."""
+        """Starts an I/O node. Slabs begin empty unless `keep` is set."""
         arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB", "--serve", f"{self.tables}/"]
         for slab in slabs:
             slab.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Bireme:
         return self._start(arguments, variables)
 
     def query_node(self, io_node: Node, tables: dict[str, str], **variables: str) -> Node:
-        """A query node before one I/O node."""
+        """Starts a query node that uses one I/O node."""
         arguments = ["query", "--io-node", io_node.endpoint]
         for name, uri in tables.items():
             arguments += ["--table", f"{name}={uri}"]
@@ -107,11 +107,11 @@ class Bireme:
                 if probe.connect_ex((host, int(port))) == 0:
                     return node
             if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"a node didn't start:\n{log.read_text()[-2000:]}")
+                raise RuntimeError(f"a node did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.05)
 
     def run(self, query: Node, *arguments: str) -> list[dict]:
-        """A command with --json: its answers, one or many."""
+        """Runs a command with --json. Returns its JSON values."""
         command = [self.binary, *arguments, "--endpoint", query.endpoint, "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -137,12 +137,12 @@ class Bireme:
                     time.sleep(0.2)
 
     def warm(self, query: Node, table: str, columns: list[str] | None = None) -> None:
-        """Fills the drive ahead."""
+        """Fills the drive with the table's rows."""
         extra = ["--columns", ",".join(columns)] if columns else []
         self.run(query, "warm", table, *extra)
 
     def bench(self, query: Node, kind: str, table: str, seconds: float, *arguments: str) -> dict:
-        """Load, measured; see `bireme bench --help` for what the fields are."""
+        """Runs `bireme bench` and returns its report; `bireme bench --help` explains the fields."""
         place = ["--uri", self.uris[query.endpoint][table]] if kind == "fetch" else []
         command = ["bench", kind, table, *place, "--seconds", str(seconds), *arguments]
         [report] = self.run(query, *command)
@@ -150,7 +150,7 @@ class Bireme:
         return report
 
     def stop(self) -> None:
-        """Ends all nodes that still run, last ones first."""
+        """Stops all nodes that still run, the newest first."""
         for node in reversed(self.nodes):
             if node.process.poll() is None:
                 node.stop()

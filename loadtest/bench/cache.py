@@ -1,5 +1,4 @@
-"""The cache by itself: how fast it fills and at what cost to reads, what it keeps, how fast it comes back, and what
-it does under more load than it can take."""
+"""Measures the cache: the speed of fills and their cost to reads, hit ratios, restarts, and overload."""
 
 import json
 import os
@@ -15,33 +14,34 @@ from .bireme import Bireme
 from .profile import Profile
 
 RECOVERED_EXTENTS = 1_000_000
-# What a start takes with fewer.
+# Starts are also measured with these numbers of extents.
 FEWER_EXTENTS = [10_000, 100_000, 300_000]
-# Of 4 MiB, as most are: for what the directory takes.
+# Extents of 4 MiB, the usual size, to measure the directory's size.
 FULL_EXTENTS = 50_000
 FULL_SECTORS = 1024
-# As much as fio writes in the same round.
+# Both Bireme and fio write this much in each round.
 WRITTEN_GIB = 4
-# Reads while the cache fills: a rate that the drive has much to spare for.
+# Batches per second while the cache fills: far below what the drive can serve.
 RATE = 100
 RATE_BATCH = 16
 BUDGET = "50MiB"
-# Times a step's seconds, where no fill ends meanwhile: the p99 of 400 requests is that of the four slowest.
+# Reads without a full-speed fill are measured for this many times the profile's seconds: the p99 of 400 requests rests
+# on the slowest four.
 PATIENCE = 3
-# The table is a folder, and a kernel that is built without preemption lets nobody else have a CPU while it copies what
-# one read asks of its page cache: Lance asks for 16 MiB at a time unless it is told otherwise. From an object store no
-# read does that.
+# The table is in a folder. A kernel without preemption keeps the CPU while it copies one read's bytes from the page
+# cache, and Lance reads up to 16 MiB at a time by default. Reads from an object store do not have this problem.
 FILLING = {"LANCE_MAX_IOP_SIZE": str(256 << 10)}
-# One fill of the vectors ends before the reads beside it are measured: half of them follow as another table.
+# Filling the vectors once takes less time than measuring the reads beside it, so half of them are filled again as
+# another table.
 AGAIN = "vectors-again"
-# Load past capacity: batches that are of no use after a time that the drive's queue alone could take.
+# The overload is this many times the capacity. The deadline of a batch is about the time in the drive's queue alone.
 OVERLOAD = 3
 OVERLOAD_BATCH = 50
 OVERLOAD_TIMEOUT = "200ms"
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Every step once a round, but for what no drive takes part in."""
+    """Runs every step once per round, except the eviction simulation, which uses no drive."""
     results: dict = {
         "machine": machine.describe(profile.drive_folders),
         "eviction": _tool(binary, "bench", "eviction"),
@@ -51,12 +51,12 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     for number in range(profile.rounds):
         print(f"cache, round {number + 1} of {profile.rounds}", flush=True)
         rounds.append(_round(profile, binary, logs, number))
-        print("  " + ", ".join(f"{name} {value:.3g}" for name, value in _told(rounds[-1]).items()), flush=True)
+        print("  " + ", ".join(f"{name} {value:.3g}" for name, value in _summary(rounds[-1]).items()), flush=True)
     return results | {"rounds": rounds}
 
 
 def _make_again(profile: Profile) -> None:
-    """The vectors under another name, which takes no room."""
+    """Copies the table of vectors under another name, by hard links, which take no space."""
     shutil.rmtree(profile.table(AGAIN), ignore_errors=True)
     shutil.copytree(profile.table("vectors"), profile.table(AGAIN), copy_function=os.link)
 
@@ -69,7 +69,8 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
         "write": lambda: _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
         "fio_write": lambda: fio.sequential_writes(slabs, WRITTEN_GIB),
     }
-    # First of all, and another one of them each time: the drive is not done with what was written, and removed, before.
+    # Writes come first, and their order alternates: a drive may still be busy with data that was written before and
+    # has been removed since.
     for name in list(writes)[:: -1 if number % 2 else 1]:
         os.sync()
         measured[name] = writes[name]()
@@ -96,7 +97,7 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
     return measured
 
 
-def _told(measured: dict) -> dict[str, float]:
+def _summary(measured: dict) -> dict[str, float]:
     return {
         "recovery ms": min(measured["recovery"]["start_ms"]),
         "fill MB/s": measured["fill"]["mb_per_s"],
@@ -118,7 +119,7 @@ def _tool(binary: Path, *arguments: str) -> dict:
 
 def _scan(profile: Profile) -> dict:
     command = [sys.executable, "-m", "bench.scan", profile.table("vectors"), "vector"]
-    # Twice, as the first brings the files into the page cache.
+    # The first run brings the files into the page cache; the second counts.
     for _ in range(2):
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout) | {"command": " ".join(command[2:])}
@@ -135,7 +136,7 @@ def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
     written = steps[-1]["bytes_written"]
     query.stop()
     io.stop()
-    # What a scan of the same column brings, so that padding to sectors doesn't count as speed.
+    # The bytes that a scan of the column returns: padding to sectors does not count as throughput.
     useful = profile.rows * profile.dimension * 4
     return {
         "seconds": seconds,
@@ -149,7 +150,7 @@ def _fill(profile: Profile, bireme: Bireme, slabs: list[Path]) -> dict:
 
 
 def _overload(profile: Profile, bireme: Bireme, slabs: list[Path], number: int) -> dict[str, dict]:
-    """The most rows/s of vectors that are filled already, and what is left of it at a multiple of that rate."""
+    """Measures the capacity in rows/s of cached vectors, and the rows/s answered at a multiple of that load."""
     io = bireme.io_node(slabs, profile.slab_gib, keep=True)
     query = bireme.query_node(io, {"vectors": profile.table("vectors")})
     bireme.ready(query, ["vectors"])
@@ -165,7 +166,7 @@ def _overload(profile: Profile, bireme: Bireme, slabs: list[Path], number: int) 
 
 
 def _reads(profile: Profile, bireme: Bireme, slabs: list[Path], fill_rate: str | None, number: int) -> dict:
-    """Reads of the payload at a fixed rate, while the vectors are filled at `fill_rate` or not at all."""
+    """Measures reads of the payload at a fixed rate, while vectors are filled at `fill_rate`, or not at all if None."""
     io = bireme.io_node(slabs, profile.slab_gib, BIREME_IO_FILL_RATE="0")
     tables = {name: profile.table(name) for name in ["vectors", AGAIN, "payload"]}
     query = bireme.query_node(io, tables)
@@ -173,12 +174,12 @@ def _reads(profile: Profile, bireme: Bireme, slabs: list[Path], fill_rate: str |
     bireme.warm(query, "payload")
     query.stop()
     io.stop()
-    # The node finds the payload again, and has the rate that is wanted from here on.
+    # The restarted node finds the cached payload again, and has the requested fill rate.
     io = bireme.io_node(slabs, profile.slab_gib, keep=True, BIREME_IO_FILL_RATE=fill_rate or "0", **FILLING)
     query = bireme.query_node(io, tables)
     bireme.ready(query, list(tables))
     arguments = ["--io-endpoint", io.endpoint, "--rows", str(RATE_BATCH), "--rate", str(RATE), "--seed", str(number)]
-    # What is opened at the first request is not measured.
+    # This short load opens the table, so that the measurement does not include it.
     bireme.bench(query, "fetch", "payload", 1, *arguments)
     filling = threading.Thread(target=_warm_while_it_lasts, args=(profile, bireme, query), daemon=True)
     if fill_rate is not None:
@@ -201,5 +202,5 @@ def _warm_while_it_lasts(profile: Profile, bireme: Bireme, query: object) -> Non
         bireme.run(query, "warm", "vectors", "--columns", "vector")
         bireme.run(query, "warm", AGAIN, "--columns", "vector", "--rows", f"0..{profile.rows // 2}")
     except RuntimeError:
-        # The nodes are gone once the reads are measured.
+        # The nodes are killed once the reads are measured.
         return

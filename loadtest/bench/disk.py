@@ -1,4 +1,4 @@
-"""What the block layer counted: reads can't be claimed that no drive has made."""
+"""Reads the block layer's counters, which prove that reads reached a drive."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def device_of(folder: Path) -> str:
-    """The name in /proc/diskstats of the device that holds a folder."""
+    """Returns the name in /proc/diskstats of the device that holds a folder."""
     number = os.stat(folder).st_dev
     name = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
     return name
@@ -15,7 +15,7 @@ def device_of(folder: Path) -> str:
 
 @dataclass
 class Counted:
-    """Over an interval, all drives together."""
+    """Counts over an interval, summed over all drives; `busy` is their mean share of time with I/O in flight."""
 
     reads: int
     sectors: int
@@ -23,7 +23,7 @@ class Counted:
 
 
 class Watch:
-    """Counts from its making until `counted`."""
+    """Counts from its creation until `counted`."""
 
     def __init__(self, folders: list[Path]) -> None:
         self.devices = sorted({device_of(folder) for folder in folders})
@@ -31,7 +31,7 @@ class Watch:
         self.before = self._read()
 
     def counted(self) -> Counted:
-        """Reads, 512-byte sectors, and the part of the time in which reads were under way."""
+        """Returns reads, 512-byte sectors read, and the share of time with I/O in flight."""
         seconds = time.monotonic() - self.began
         after = self._read()
         reads, sectors, ticks = (
@@ -40,8 +40,8 @@ class Watch:
         return Counted(reads, sectors, ticks / 1e3 / seconds / max(1, len(self.devices)))
 
     def _read(self) -> dict[str, tuple[int, int, int]]:
-        # Fields as in the kernel's Documentation/admin-guide/iostats.rst: 1 reads completed, 3 sectors
-        # read, 10 milliseconds with I/O under way; after major, minor and name.
+        # Fields after major, minor and name, by the kernel's Documentation/admin-guide/iostats.rst:
+        # 1 reads completed, 3 sectors read, 10 milliseconds with I/O in flight.
         found = {}
         for line in Path("/proc/diskstats").read_text().splitlines():
             fields = line.split()

@@ -1,6 +1,6 @@
-"""The limit: what the drive does for random reads of 4 KiB, as fio measures it.
+"""Measures the drive's limit for random reads of 4 KiB, with fio.
 
-fio reads the very slabs that Bireme reads, as a drive (a virtual one above all) isn't equally fast everywhere.
+fio reads the same slabs as Bireme, because a drive, above all a virtual one, is not equally fast everywhere.
 """
 
 import json
@@ -10,22 +10,22 @@ from pathlib import Path
 
 from . import disk
 
-# Of fio's reads, those that the drive has to have made: some neighbours are merged on the way.
+# The least share of fio's reads that the block layer must have counted: it merges some adjacent reads.
 FROM_DRIVE = 0.98
 
 
 def write_once(slabs: list[Path], gib: int) -> None:
-    """Slabs with random bytes in each block, for a node that is told to overwrite them. What a file system has room
-    for and nobody has written it answers with zeros, without the drive, so that fio would be faster than the drive."""
+    """Writes random bytes to every block of the slabs, which a node then overwrites. A file system returns zeros for
+    blocks that were never written, without reading the drive, so fio would exceed the drive's limit."""
     subprocess.run(_writes(slabs, gib, "--bs=1M", "--iodepth=4"), check=True, capture_output=True)
 
 
 def random_reads(
     slabs: list[Path], slab_bytes: int, depth: int, jobs: int, seconds: float, rate: float | None = None
 ) -> dict:
-    """Reads the first `slab_bytes` of each slab at `depth` over all jobs, as fast as they go or `rate` a second.
+    """Reads the first `slab_bytes` of each slab, at `depth` over all jobs, as fast as possible or at `rate` per second.
 
-    Raises RuntimeError where the block layer counted fewer reads than fio."""
+    Raises RuntimeError if the block layer counted fewer reads than fio."""
     jobs = min(jobs, depth)
     command = [
         "fio", "--name=read", f"--filename={':'.join(map(str, slabs))}", f"--size={slab_bytes * len(slabs)}",
@@ -44,7 +44,7 @@ def random_reads(
     drive_reads = watch.counted().reads
     read = json.loads(done.stdout)["jobs"][0]["read"]
     if drive_reads < FROM_DRIVE * read["total_ios"]:
-        raise RuntimeError(f"of {read['total_ios']} reads of fio the drive made {drive_reads}: were its blocks written?")
+        raise RuntimeError(f"fio made {read['total_ios']} reads, but only {drive_reads} reached the drive: write every block of the slabs first")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     latency = read["clat_ns"]["percentile"]
     return {
@@ -62,8 +62,8 @@ def random_reads(
 
 
 def sequential_writes(slabs: list[Path], gib: int) -> dict:
-    """Writes of 256 KiB, one after another, at depth 8, as fills make them through two cores' rings; once over new files,
-    to their sync, as a file system takes less time for what was written before. The files are removed."""
+    """Writes files sequentially in writes of 256 KiB at depth 8, as fills do through two cores' rings, and syncs them.
+    The files are new, because a file system overwrites blocks faster, and are removed afterwards."""
     command = _writes(
         slabs, gib, "--bs=256k", "--iodepth=8", "--fallocate=native", "--unlink=1", "--output-format=json"
     )  # fmt: skip
@@ -73,7 +73,7 @@ def sequential_writes(slabs: list[Path], gib: int) -> dict:
 
 
 def _writes(slabs: list[Path], gib: int, *how: str) -> list[str]:
-    """The command that writes slabs of `gib` in all from their beginning to their sync."""
+    """Returns the command that writes slabs of `gib` in total, sequentially, and syncs them."""
     return [
         "fio", "--name=write", f"--filename={':'.join(map(str, slabs))}", f"--size={gib}G",
         "--rw=write", "--direct=1", "--ioengine=io_uring", "--end_fsync=1", *how,

@@ -1,7 +1,7 @@
-"""Draws where CPU goes: `perf script --no-inline | python3 -m bench.flamegraph TITLE > FILE.svg`.
+"""Draws a flame graph: `perf script --no-inline | python3 -m bench.flamegraph TITLE > FILE.svg`.
 
-Each box is a function, as wide as the samples in which it ran or what it called did; on it is what it called. Runtimes'
-own frames are left out, and so are type parameters.
+Each box is a function. Its width is the number of samples in which it or its callees ran; its callees lie on top of it.
+Frames of runtimes and type parameters are left out.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, ROW, LETTER = 1200, 17, 6.4
-# What a box is of, by how its name begins, and its colour.
+# A box's colour, by the prefix of its function's name.
 COLOURS = {
     "bireme": "#e8a33d", "io_node": "#e8a33d", "query_node": "#e8a33d", "client": "#e8a33d", "wire": "#e8a33d",
     "distance": "#e8a33d", "lake": "#e8a33d", "lance": "#6fa8dc", "h2": "#93c47d", "tonic": "#93c47d", "hyper": "#93c47d",
@@ -23,7 +23,7 @@ TOO_NARROW = 0.5
 
 @dataclass
 class Box:
-    """A function, called by those below it."""
+    """A function in the graph and the functions that it calls."""
 
     samples: int = 0
     calls: dict[str, "Box"] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Box:
 
 
 def stacks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Of each sample: its thread, and its functions from the outermost."""
+    """Yields each sample's stack: the thread's name, then its functions from the outermost."""
     thread, frames = "", []
     for line in lines:
         if not line.strip():
@@ -50,7 +50,7 @@ def stacks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def plain(name: str) -> str:
-    """A symbol without offset, hash, and type parameters."""
+    """Returns a symbol without offset, hash and type parameters."""
     name = re.sub(r"\+0x[0-9a-f]+$|::h[0-9a-f]{16}", "", name)
     as_trait = re.match(r"<(.+) as .+>::(\w+)", name)
     before = None
@@ -63,7 +63,7 @@ def plain(name: str) -> str:
 
 
 def draw(title: str, root: Box) -> str:
-    """The picture, the outermost functions at the bottom."""
+    """Returns the graph as SVG, with the outermost functions at the bottom."""
     height = (root.depth() + 2) * ROW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="monospace" font-size="11">',
@@ -92,7 +92,7 @@ def draw(title: str, root: Box) -> str:
 
 
 def main() -> None:
-    """Reads samples, writes the picture."""
+    """Reads samples from stdin and writes the graph to stdout."""
     root = Box()
     for stack in stacks(sys.stdin):
         box = root
@@ -101,7 +101,7 @@ def main() -> None:
             box = box.calls.setdefault(name, Box())
             box.samples += 1
     if not root.samples:
-        sys.exit("no sample came; pipe `perf script` into this")
+        sys.exit("there are no samples on stdin; pipe the output of `perf script` into this command")
     sys.stdout.write(draw(sys.argv[1] if len(sys.argv) > 1 else "CPU", root))
 
 

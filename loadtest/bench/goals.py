@@ -1,4 +1,4 @@
-"""Which goals hold: ratios within a round, and the median of the rounds."""
+"""Compares results with goals. A ratio is taken within each round; the median of the rounds counts."""
 
 from collections.abc import Callable
 from statistics import median
@@ -8,29 +8,29 @@ from .tier import core_seconds
 
 
 def judge(results: dict) -> list[dict]:
-    """Each goal with what was measured, what is to be reached, and whether it is."""
-    goals = _of_rounds(results["rounds"]) if "rounds" in results else []
+    """Returns each goal with the measured value, the value to reach, and whether it holds."""
+    goals = _round_goals(results["rounds"]) if "rounds" in results else []
     if "instructions" in results:
-        goals += _of_instructions(results["instructions"]["instructions_per_query"])
+        goals += _instruction_goals(results["instructions"]["instructions_per_query"])
     if "keys" in results:
-        goals.append(_of_keys(results["keys"]))
+        goals.append(_key_goal(results["keys"]))
     if "cache" in results:
-        goals += _of_cache(results["cache"])
+        goals += _cache_goals(results["cache"])
     if "telemetry" in results:
-        goals += [_of_telemetry(load, results["telemetry"]["turns"]) for load in ["search", "take"]]
+        goals += [_telemetry_goal(load, results["telemetry"]["turns"]) for load in ["search", "take"]]
     if "attacks" in results:
-        goals += _of_attacks(results["attacks"])
+        goals += _attack_goals(results["attacks"])
     return goals
 
 
-def _of_attacks(results: dict) -> list[dict]:
+def _attack_goals(results: dict) -> list[dict]:
     goals = []
     for name, (title, _) in attacks.ATTACKS.items():
         if name == "none":
             continue
         health, slowdown = attacks.health_p99_ms(results, name), attacks.slowdown(results, name)
-        goals.append(_goal(f"{title}: p99 of health, ms", health, attacks.HEALTH_P99_GOAL_MS, False))
-        goals.append(_goal(f"{title}: good callers' p99, over without", slowdown, attacks.GOOD_CALLERS_GOAL, False))
+        goals.append(_goal(f"{title}: p99 of health checks, ms", health, attacks.HEALTH_P99_GOAL_MS, False))
+        goals.append(_goal(f"{title}: good callers' p99, relative to no attack", slowdown, attacks.GOOD_CALLERS_GOAL, False))
     return goals
 
 
@@ -40,7 +40,7 @@ def _goal(name: str, value: float, goal: float, at_least: bool) -> dict:
     return {"name": name, "value": value, "goal": goal, "holds": holds, "sign": sign}
 
 
-def _of_rounds(rounds: dict) -> list[dict]:
+def _round_goals(rounds: dict) -> list[dict]:
     steps = rounds["steps"]
     numbers = range(len(steps["fio"]))
 
@@ -50,14 +50,14 @@ def _of_rounds(rounds: dict) -> list[dict]:
     def at_most(name: str, goal: float, value: Callable[[int], float]) -> dict:
         return _goal(name, median(value(n) for n in numbers), goal, False)
 
-    # The best depth over all rounds: the best reading of each round would be that of chance, too.
+    # One depth for all rounds: the best reading of each round would also pick up noise.
     depths = range(len(steps["fio"][0]))
     best_depth = max(depths, key=lambda at: median(it[at]["iops"] for it in steps["fio"]))
 
     def best_fio(n: int) -> dict:
         return steps["fio"][n][best_depth]
 
-    def of(step: str, field: str) -> Callable[[int], float]:
+    def field_of(step: str, field: str) -> Callable[[int], float]:
         return lambda n: steps[step][n][field]
 
     def p50(step: str, n: int) -> float:
@@ -74,34 +74,34 @@ def _of_rounds(rounds: dict) -> list[dict]:
 
     recalls = rounds["recall"]
     return [
-        at_least("rows/s of whole vectors from the drive, over fio's best IOPS", 0.97,
+        at_least("whole vectors from the drive: rows/s, relative to fio's best IOPS", 0.97,
                  lambda n: steps["drive_whole"][n]["rows_per_s"] / best_fio(n)["iops"]),
-        at_most("I/O node's CPU a row, over fio's an I/O", 1.5,
+        at_most("whole vectors from the drive: I/O node's CPU per row, relative to fio's CPU per I/O", 1.5,
                 lambda n: steps["drive_whole"][n]["nodes"]["io_cpu_us_per_row"] / best_fio(n)["cpu_us_per_io"]),
         at_most("one row through both tiers: p50 above fio's at depth 1, µs", 120,
                 lambda n: above_fio("one_row_both", "", n)),
-        at_most("the same, both nodes' cores polling", 120,
+        at_most("one row through both tiers, both nodes polling: p50 above fio's at depth 1, µs", 120,
                 lambda n: above_fio("one_row_both", "_polling", n)),
         at_most("one row from the I/O node: p50 above fio's at depth 1, µs", 60,
                 lambda n: above_fio("one_row_node", "", n)),
-        at_most("the same, its cores polling", 60,
+        at_most("one row from the I/O node, polling: p50 above fio's at depth 1, µs", 60,
                 lambda n: above_fio("one_row_node", "_polling", n)),
-        at_most("p99 at 70 % of fio's IOPS, over fio's p99 at that rate", 2,
+        at_most("16 rows per batch at 70 % of fio's IOPS: p99, relative to fio's at that rate", 2,
                 lambda n: steps["rate"][n]["latency_us"]["p99"] / steps["fio_rate"][n]["p99_us"]),
-        at_least("rows/s of whole vectors, slab in memory", 550_000, of("memory_whole", "rows_per_s")),
-        at_least("rows/s scored on the node, slab in memory", 1_000_000, of("memory_scored", "rows_per_s")),
-        at_least("rows/s scored from the RAM tier, over slab in memory", 1,
+        at_least("whole vectors, slab in memory: rows/s", 550_000, field_of("memory_whole", "rows_per_s")),
+        at_least("vectors scored on the node, slab in memory: rows/s", 1_000_000, field_of("memory_scored", "rows_per_s")),
+        at_least("vectors scored on the node, RAM tier: rows/s, relative to slab in memory", 1,
                  lambda n: steps["ram_scored"][n]["rows_per_s"] / steps["memory_scored"][n]["rows_per_s"]),
-        at_least("the drive's busy time during cold searches", 0.95,
+        at_least("vector search, index warm, rows from the drive: share of time in which the drive is busy", 0.95,
                  lambda n: steps["search_cold"][n]["disk"]["busy"]),
-        at_least("cold searches/s, over pylance's", 4,
+        at_least("vector search, index warm, rows from the drive: searches/s, relative to pylance's with the page cache dropped", 4,
                  lambda n: steps["search_cold"][n]["requests_per_s"] / _best_cold_peer(steps, n)),
-        at_least("warm searches a core-second, over pylance's", 10,
+        at_least("vector search, all warm: searches per core-second, relative to pylance's", 10,
                  lambda n: searches_per_core_second(n) / steps["lance_search_warm"][n]["requests_per_core_s"]),
-        _goal("recall of those searches, less pylance's", recalls["bireme"] - recalls["lance"], 0, True),
-        at_most("reads a row of ten payload columns", 1.0,
+        _goal("vector search: recall, minus pylance's", recalls["bireme"] - recalls["lance"], 0, True),
+        at_most("ten payload columns from the drive: reads per row", 1.0,
                 lambda n: round(steps["payload_drive"][n]["nodes"]["drive_reads_per_row"], 2)),
-        at_least("rows of ten payload columns a core-second, over pylance's", 20,
+        at_least("ten payload columns, slab in memory: rows per core-second, relative to pylance's", 20,
                  lambda n: payload_per_core_second(n) / steps["lance_payload"][n]["rows_per_core_s"]),
     ]  # fmt: skip
 
@@ -111,19 +111,19 @@ def _best_cold_peer(steps: dict, n: int) -> float:
     return max(run["requests_per_s"] for run in runs if "error" not in run)
 
 
-def _of_instructions(found: dict) -> list[dict]:
+def _instruction_goals(found: dict) -> list[dict]:
     bireme = found["bireme"]["sum"]
     return [
-        _goal("instructions for 1,000 random integers: pylance's over Bireme's", found["lance"]["sum"] / bireme, 3, True),
-        _goal("instructions for 1,000 random integers: pyarrow's over Bireme's", found["parquet"]["sum"] / bireme, 50, True),
+        _goal("instructions for 1,000 random integers: pylance's, relative to Bireme's", found["lance"]["sum"] / bireme, 3, True),
+        _goal("instructions for 1,000 random integers: pyarrow's, relative to Bireme's", found["parquet"]["sum"] / bireme, 50, True),
     ]
 
 
-def _of_keys(found: dict) -> dict:
-    return _goal("gets of one key a core-second, over pylance's", keys.over_pylance(found), 4, True)
+def _key_goal(found: dict) -> dict:
+    return _goal("gets of one key per core-second, relative to pylance's", keys.over_pylance(found), 4, True)
 
 
-def _of_cache(cache: dict) -> list[dict]:
+def _cache_goals(cache: dict) -> list[dict]:
     def mid(value: Callable[[dict], float]) -> float:
         return median(value(it) for it in cache["rounds"])
 
@@ -134,22 +134,22 @@ def _of_cache(cache: dict) -> list[dict]:
     directory = mid(lambda it: it["directory"]["directory_bytes_per_tb"]) / 1e12
     return [
         _goal("seconds until a node with 1 M extents is ready", mid(lambda it: median(it["recovery"]["start_ms"])) / 1e3, 1, False),
-        _goal("directory in RAM, of the bytes cached", directory, 0.003, False),
-        _goal("writing extents that are ready, over fio's writes", mid(lambda it: it["write"]["mb_per_s"] / it["fio_write"]["mb_per_s"]), 0.9, True),
-        _goal("writing extents that are ready, over tokio's file", mid(lambda it: it["write"]["mb_per_s"] / it["write"]["tokio_mb_per_s"]), 1.7, True),
-        _goal("filling a table, over Lance's scan of it", mid(lambda it: it["fill"]["mb_per_s"] / it["scan"]["mb_per_s"]), 0.6, True),
-        _goal("p99 of reads while the cache fills at full speed, over without", mid(p99("reads_filling")), 2, False),
-        _goal("p99 of reads while it fills at 50 MiB/s, over without", mid(p99("reads_budgeted")), 1.2, False),
-        _goal("rows/s in time at 3 times the load that it can take, over the best", mid(lambda it: it["overload"]["rows_per_s"] / it["capacity"]["rows_per_s"]), 0.9, True),
-        _goal("bytes written for each byte cached, worst trace", max(it["written_ratio"] for it in bireme), 1.3, False),
+        _goal("directory in RAM: bytes per byte cached", directory, 0.003, False),
+        _goal("writing encoded extents: MB/s, relative to fio's writes", mid(lambda it: it["write"]["mb_per_s"] / it["fio_write"]["mb_per_s"]), 0.9, True),
+        _goal("writing encoded extents: MB/s, relative to tokio's file", mid(lambda it: it["write"]["mb_per_s"] / it["write"]["tokio_mb_per_s"]), 1.7, True),
+        _goal("filling a table: MB/s, relative to Lance's scan of it", mid(lambda it: it["fill"]["mb_per_s"] / it["scan"]["mb_per_s"]), 0.6, True),
+        _goal("p99 of reads while the cache fills at full speed, relative to no fill", mid(p99("reads_filling")), 2, False),
+        _goal("p99 of reads while the cache fills at 50 MiB/s, relative to no fill", mid(p99("reads_budgeted")), 1.2, False),
+        _goal("rows/s in time at 3 times the capacity, relative to the capacity", mid(lambda it: it["overload"]["rows_per_s"] / it["capacity"]["rows_per_s"]), 0.9, True),
+        _goal("bytes written per byte cached, worst trace", max(it["written_ratio"] for it in bireme), 1.3, False),
     ]
 
 
-def _of_telemetry(load: str, turns: dict) -> dict:
-    name = {"search": "searches/s", "take": "rows/s, one a request,"}[load]
-    return _goal(f"{name} with one request in a hundred traced, over none traced", told_ratio(turns["one_percent"][load]), 0.98, True)
+def _telemetry_goal(load: str, turns: dict) -> dict:
+    name = {"search": "searches/s", "take": "takes of one row/s"}[load]
+    return _goal(f"{name} with one request in a hundred traced, relative to none", relative_rate(turns["one_percent"][load]), 0.98, True)
 
 
-def told_ratio(turns: list[dict]) -> float:
-    """The rate of nodes that tell so much of it, over that of those beside them: the median of all turns."""
+def relative_rate(turns: list[dict]) -> float:
+    """Returns the request rate of nodes relative to those that ran beside them: the median of all turns."""
     return median(turn["told"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)

@@ -1,9 +1,9 @@
-"""Instructions that 1,000 random values of one integer column cost, counted by callgrind.
+"""Counts the instructions for 1,000 random values of one integer column, with callgrind.
 
-Servers are filled with counting off, then count while the queries run; client and peers run twice, with few
-and with many queries, and the difference counts, so that start-up is left out. All threads of all processes
-count: both tiers and the client, or the one process of a peer. callgrind knows no AVX-512, so code that
-chooses its instructions at run time takes AVX2 here.
+Servers are filled with counting off, and count while the queries run. Client and peers run twice, with few and with many
+queries, and the difference counts, which leaves start-up out. All threads of all processes count: both tiers and the
+client, or the one process of a peer. callgrind does not support AVX-512, so code that chooses its instructions at run
+time uses AVX2 here.
 """
 
 import re
@@ -19,7 +19,7 @@ VALUES = 1_000
 FEW, MANY = 10, 60
 # Two cores for an hour on demand: AWS c7i.large, us-east-1, list price of 2025.
 CORE_HOUR_DOLLARS = 0.08925 / 2
-# What one core does of such code in a second, about.
+# Approximate speed of one core for this code.
 INSTRUCTIONS_PER_SECOND = 4.0e9
 
 CALLGRIND = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
@@ -27,7 +27,7 @@ COLLECTED = re.compile(r"Collected : (\d+)")
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Instructions a query of each system, and what a million cost."""
+    """Returns the instructions per query of each system, and the price of a million queries."""
     print("counting instructions", flush=True)
     found = {
         "bireme": _bireme(profile, binary, logs),
@@ -48,7 +48,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
 
 
 def _bireme(profile: Profile, binary: Path, logs: Path) -> dict:
-    # In memory, where reads are plain system calls: valgrind doesn't know all of io_uring.
+    # The slab is in memory, where reads are plain system calls: valgrind does not support all of io_uring.
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     slab = profile.memory_folder / "slab-lineitem"
     try:

@@ -1,4 +1,4 @@
-"""Gets of one key: whole rows of ten columns, by a key that is text and has a BTREE index, all of it warm."""
+"""Measures gets of one row of ten columns by a text key with a BTREE index, all warm."""
 
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ WARM_UP_SECONDS = 1.5
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Both tiers, with a drive that takes no time, and pylance, in turns."""
+    """Measures both tiers, with a slab in memory, and pylance, in turns."""
     results: dict[str, list[dict]] = {"bireme": [], "lance": []}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
@@ -24,17 +24,17 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             runs = {"bireme": lambda: _bireme(tier, profile, number), "lance": lambda: _lance(profile, number)}
             for name in list(runs)[:: -1 if number % 2 else 1]:
                 results[name].append(runs[name]())
-            print(f"keys, round {number + 1} of {profile.rounds}: over pylance {ratio(results, number):.3g}", flush=True)
+            print(f"keys, round {number + 1} of {profile.rounds}: relative to pylance {ratio(results, number):.3g}", flush=True)
     return results | {"machine": machine.describe([profile.folder])}
 
 
 def _bireme(tier: Tier, profile: Profile, number: int) -> dict:
     load = ["--key-column", KEY, "--concurrency", str(CONCURRENCY), "--seed", str(number)]
-    # The same keys, so that the pages of the index that they are on are in memory.
+    # A load of the same keys brings their pages of the index into memory.
     tier.bench("get", TABLE, WARM_UP_SECONDS, *load)
     report = tier.bench("get", TABLE, profile.seconds, *load)
     if report["errors"] or report["rows"] != report["requests"]:
-        raise RuntimeError(f"not each get brought its row: {report}")
+        raise RuntimeError(f"some gets did not return their row: {report}")
     return report | {"gets_per_core_s": report["requests"] / core_seconds(report)}
 
 
@@ -44,15 +44,15 @@ def _lance(profile: Profile, number: int) -> dict:
     if "error" in report:
         raise RuntimeError(f"{report['command']}: {report['error']}")
     if report["rows"] != report["requests"]:
-        raise RuntimeError(f"not each get brought its row: {report}")
+        raise RuntimeError(f"some gets did not return their row: {report}")
     return report | {"gets_per_core_s": report["requests_per_core_s"]}
 
 
 def ratio(results: dict, number: int) -> float:
-    """Gets a core-second in a round, over pylance's."""
+    """Returns Bireme's gets per core-second in a round, relative to pylance's."""
     return results["bireme"][number]["gets_per_core_s"] / results["lance"][number]["gets_per_core_s"]
 
 
 def over_pylance(results: dict) -> float:
-    """The same over all rounds: their median."""
+    """Returns the median of `ratio` over all rounds."""
     return median(ratio(results, number) for number in range(len(results["bireme"])))

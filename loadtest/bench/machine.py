@@ -1,4 +1,4 @@
-"""The machine that all figures are of."""
+"""Describes the machine for the report."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from . import disk
 
 
 def describe(drive_folders: list[Path]) -> dict:
-    """CPU, memory, kernel, drives."""
+    """Returns CPU, memory, kernel and drives."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")]
     memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))

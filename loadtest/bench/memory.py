@@ -1,4 +1,4 @@
-"""A drive that takes no time."""
+"""Mounts a tmpfs for slabs in memory, which stand for a drive that takes no time."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from .profile import Profile
 
 @contextmanager
 def folder(profile: Profile, slabs: int = 1) -> Iterator[Path]:
-    """The profile's folder in memory, with room for so many of its slabs and with huge pages: with small ones half of a
-    read is looking its page up."""
+    """Mounts the profile's folder in memory, with space for `slabs` slabs. It has huge pages, because with small ones
+    half of a read's time is the page lookup."""
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     options = f"huge=always,size={slabs * profile.slab_gib + 1}g"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", profile.memory_folder], check=True)

@@ -1,7 +1,7 @@
 """The process that puts load on a peer: `python -m bench.peer URI MODE ...`, one JSON object on stdout.
 
-Metadata is warm (a request is made before the clock starts, or load put on for a while), nothing is
-reopened a query, and several threads ask at once; the CPU is this process's own.
+Metadata is warm: before the clock starts, one request is made, or a load runs for a while. Tables stay open between
+requests, and several threads send requests. CPU is that of this process.
 """
 
 import argparse
@@ -13,12 +13,12 @@ import time
 import numpy as np
 
 NOISE = 0.1
-# Keys that gets draw from, as `bireme bench get` has them.
+# Gets draw from this many keys, as in `bireme bench get`.
 KEYS = 20_000
 
 
 class Lance:
-    """pylance on a table."""
+    """Requests to pylance."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         import lance
@@ -41,13 +41,13 @@ class Lance:
             self.keys = column[arguments.key].to_pylist()
             plan = self.table.scanner(filter=self._filter(0)).explain_plan()
             if "ScalarIndexQuery" not in plan:
-                raise RuntimeError(f"column {arguments.key} has no index that gets go by: {' '.join(plan.split())}")
+                raise RuntimeError(f"column {arguments.key} has no index that gets use; the plan is: {' '.join(plan.split())}")
 
     def _filter(self, at: int) -> str:
         return f"{self.arguments.key} = '{self.keys[at]}'"
 
     def request(self, number: int, rng: np.random.Generator) -> int:
-        """One request; how many rows it brought."""
+        """Makes one request. Returns the number of rows received."""
         it = self.arguments
         if it.mode == "get":
             return self.table.to_table(filter=self._filter(rng.integers(len(self.keys))), columns=it.columns).num_rows
@@ -66,7 +66,7 @@ class Lance:
 
 
 class Parquet:
-    """pyarrow on the same rows as Parquet."""
+    """Requests to pyarrow on the table's rows as Parquet."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         import pyarrow.dataset
@@ -76,7 +76,7 @@ class Parquet:
         self.rows = self.table.count_rows()
 
     def request(self, _: int, rng: np.random.Generator) -> int:
-        """One take, or scan of the columns to pick from; how many rows it brought."""
+        """Takes rows, or scans the columns and picks rows. Returns the number of rows."""
         rows = np.sort(rng.choice(self.rows, self.arguments.batch, replace=False))
         if self.arguments.mode == "scan":
             return self.table.to_table(columns=self.arguments.columns, use_threads=False).take(rows).num_rows
@@ -84,22 +84,22 @@ class Parquet:
 
 
 def main() -> None:
-    """Puts load on, and tells."""
+    """Runs the load and prints the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("uri")
     parser.add_argument("mode", choices=["take", "scan", "search", "get"])
     parser.add_argument("--parquet", action="store_true")
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--columns", type=lambda text: text.split(","))
-    parser.add_argument("--key", help="the column of text that gets go by")
+    parser.add_argument("--key", help="the text column that gets use as key")
     parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--nprobes", type=int, default=20)
     parser.add_argument("--refine", type=int, default=10)
-    parser.add_argument("--questions", type=int, default=200, help="searches to take turns with")
+    parser.add_argument("--questions", type=int, default=200, help="number of different searches")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--warm-up", type=float, default=0.0, help="seconds of the same load before the clock starts")
-    parser.add_argument("--requests", type=int, help="so many in all, in place of a time")
+    parser.add_argument("--requests", type=int, help="number of requests; replaces --seconds")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     peer = (Parquet if arguments.parquet else Lance)(arguments)
@@ -135,7 +135,7 @@ def main() -> None:
 def _load(
     peer: Lance | Parquet, arguments: argparse.Namespace, span: float, requests: int | None
 ) -> tuple[list[float], int]:
-    """So many requests, or as many as fit into `span` seconds: each one's seconds, and the rows of all."""
+    """Makes `requests` requests, or as many as fit into `span` seconds. Returns each one's seconds, and all rows."""
     latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
     rows = [0] * arguments.threads
     end = time.perf_counter() + span

@@ -1,4 +1,4 @@
-"""The plots."""
+"""Draws the report's plots."""
 
 from pathlib import Path
 from statistics import median
@@ -8,13 +8,13 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-# The same file for the same data.
+# The same data gives the same file.
 matplotlib.rcParams["svg.hashsalt"] = "bireme"
 METADATA = {"Date": None}
 
 
 def draw(results: dict, output: Path) -> None:
-    """Draws what there is data for."""
+    """Draws the plots for which there are results."""
     if "cache" in results:
         _eviction(results["cache"]["eviction"], output / "eviction.svg")
     if "rounds" not in results:
@@ -33,7 +33,7 @@ def _depth(steps: dict, path: Path) -> None:
     for name, label in [("drive_whole", "Bireme, whole vectors"), ("drive_scored", "Bireme, scored on the node")]:
         rows = median(run["rows_per_s"] for run in steps[name]) / 1e3
         axes.axhline(rows, linestyle="--", color="C1" if name == "drive_whole" else "C2", label=label)
-    axes.set(xscale="log", xlabel="reads in flight", ylabel="thousand reads or rows a second", ylim=(0, None))
+    axes.set(xscale="log", xlabel="reads in flight", ylabel="thousand reads or rows per second", ylim=(0, None))
     axes.set_xticks(depths, [str(depth) for depth in depths])
     axes.legend()
     _save(figure, path)
@@ -48,9 +48,9 @@ def _cpu(steps: dict, path: Path) -> None:
         axes.barh(names, widths, left=left, label=label)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     best = [max(run, key=lambda it: it["iops"])["cpu_us_per_io"] for run in steps["fio"]]
-    axes.axvline(median(best), linestyle="--", color="black", label="fio, an I/O of the drive")
+    axes.axvline(median(best), linestyle="--", color="black", label="fio, per I/O of the drive")
     axes.invert_yaxis()
-    axes.set(xlabel="CPU a row, µs")
+    axes.set(xlabel="CPU per row, µs")
     axes.legend()
     _save(figure, path)
 
@@ -63,9 +63,9 @@ def _queues(steps: dict, path: Path) -> None:
     for axes, name in zip(all_axes[:, 0], names, strict=True):
         samples = steps[name][0]["queues"]
         seconds = [it["seconds"] for it in samples]
-        lines = [("pieces_waiting", "pieces that wait for a read"), ("reads_in_flight", "reads in flight")]
+        lines = [("pieces_waiting", "pieces waiting for a read"), ("reads_in_flight", "reads in flight")]
         if samples[0]["searches_waiting"] is not None:
-            lines.insert(0, ("searches_waiting", "searches that wait for a core"))
+            lines.insert(0, ("searches_waiting", "searches waiting for a core"))
         for field, label in lines:
             axes.plot(seconds, [it[field] for it in samples], label=label)
         right = axes.twinx()

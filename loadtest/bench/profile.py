@@ -1,4 +1,4 @@
-"""What is measured, and how much of it."""
+"""Sizes of the tables, slabs and measurements."""
 
 import os
 import tomllib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Profile:
-    """Sizes; see profiles/small.toml for what each is."""
+    """The sizes of one profile; profiles/small.toml explains them."""
 
     name: str
     folder: Path
@@ -29,7 +29,7 @@ class Profile:
 
     @staticmethod
     def read(name: str, folder: str | None, rounds: int | None) -> "Profile":
-        """The profile `name`, with another folder or number of rounds where they are given."""
+        """Reads the profile `name`. `folder` and `rounds` replace the profile's values if they are given."""
         text = (Path(__file__).parent / "profiles" / f"{name}.toml").read_text()
         raw = tomllib.loads(text)
         place = Path(folder or raw["folder"])
@@ -53,9 +53,9 @@ class Profile:
         )
 
     def table(self, name: str) -> str:
-        """The URI of a Lance table."""
+        """Returns the URI of a Lance table."""
         return str(self.folder / f"{name}.lance")
 
     def parquet(self, name: str) -> str:
-        """The same rows as Parquet."""
+        """Returns the path of a table's rows as Parquet."""
         return str(self.folder / f"{name}.parquet")

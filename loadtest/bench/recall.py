@@ -1,4 +1,4 @@
-"""Recall of vector searches against brute force, for Bireme and for pylance on the same questions."""
+"""Measures the recall of vector searches against brute force, for Bireme and pylance on the same query vectors."""
 
 import tempfile
 
@@ -13,7 +13,7 @@ NOISE = 0.1
 
 
 def measure(profile: Profile, bireme: Bireme, query: Node, k: int, nprobes: int, refine: int) -> dict:
-    """Of the k nearest by brute force, the part that each finds."""
+    """Returns the share of the k nearest rows, by brute force, that each system finds."""
     table = lance.dataset(profile.table("vectors"))
     rng = np.random.default_rng(7)
     picked = table.take(sorted(rng.choice(profile.rows, QUESTIONS, replace=False).tolist()), columns=["vector"])
@@ -37,7 +37,7 @@ def measure(profile: Profile, bireme: Bireme, query: Node, k: int, nprobes: int,
 
 
 def brute_force(table: lance.LanceDataset, questions: np.ndarray, k: int) -> list[set[int]]:
-    """The ids of the k nearest by L2, each vector compared."""
+    """Returns the ids of the k nearest rows by L2, comparing every vector."""
     best_distance = np.full((len(questions), 0), np.inf, dtype=np.float32)
     best_id = np.zeros((len(questions), 0), dtype=np.int64)
     for batch in table.to_batches(columns=["id", "vector"], batch_size=50_000):

@@ -1,4 +1,4 @@
-"""The report as people read it: results.json beside a README.md with tables and plots."""
+"""Writes the report: README.md with tables and plots, and results.json."""
 
 import json
 from pathlib import Path
@@ -6,39 +6,39 @@ from statistics import median
 
 from . import attacks
 from .cache import FILLING
-from .goals import told_ratio
+from .goals import relative_rate
 from .keys import CONCURRENCY, over_pylance
 from .rounds import IDLE_POLL
 
 TITLES = {
-    "drive_whole": "whole vectors from the drive, 500 a batch",
+    "drive_whole": "whole vectors from the drive, 500 per batch",
     "drive_scored": "vectors scored on the node, nearest 50 of 500, drive",
     "one_row_node": "one row, depth 1, from the I/O node",
     "one_row_both": "one row, depth 1, through both tiers",
     "one_row_node_polling": f"one row, depth 1, from the I/O node with `idle_poll` of {IDLE_POLL}",
-    "one_row_both_polling": "one row, depth 1, through that node and a query node with the same",
-    "rate": "16 rows a batch at 70 % of fio's IOPS",
+    "one_row_both_polling": f"one row, depth 1, through both tiers with `idle_poll` of {IDLE_POLL}",
+    "rate": "16 rows per batch at 70 % of fio's IOPS",
     "memory_whole": "whole vectors, slab in memory",
     "memory_scored": "vectors scored on the node, slab in memory",
     "ram_scored": "vectors scored on the node, RAM tier",
     "search_cold": "vector search, index warm, rows from the drive",
     "search_warm": "vector search, all warm",
-    "payload_drive": "ten payload columns, 500 rows a batch, drive",
-    "payload_memory": "ten payload columns, 500 rows a batch, slab in memory",
+    "payload_drive": "ten payload columns, 500 rows per batch, drive",
+    "payload_memory": "ten payload columns, 500 rows per batch, slab in memory",
 }
 PEERS = {
     "lance_search_cold": "pylance, vector search, page cache dropped",
-    "lance_uring_search_cold": "pylance with file+uring://, the same",
+    "lance_uring_search_cold": "pylance with file+uring://, vector search, page cache dropped",
     "lance_search_warm": "pylance, vector search, all warm",
     "lance_payload": "pylance, ten payload columns of 500 rows, page cache warm",
     "lance_whole": "pylance, vectors of 500 rows, page cache warm",
     "parquet_payload": "pyarrow on Parquet, ten payload columns of 500 rows, page cache warm",
 }
-TOLD = {
-    "control": "metrics, as beside them: chance",
-    "untold": "nobody is told",
-    "one_percent": "metrics, and one request in a hundred traced",
-    "all": "metrics, and each request traced",
+TELEMETRY_TITLES = {
+    "control": "metrics, as on the nodes beside them: control, shows the noise",
+    "untold": "nothing",
+    "one_percent": "metrics, and traces of one request in a hundred",
+    "all": "metrics, and traces of every request",
 }
 
 
@@ -68,11 +68,11 @@ def _attacks(results: dict) -> str:
     lines = [
         "## Under attack",
         "",
-        f"{attacks.GETS_PER_S} gets of one key a second, and {attacks.PROBES_PER_S} probes a second (gRPC health of both nodes",
-        "over new connections, `/live` of both), while somebody attacks; each round on nodes that were just started. What is",
-        "late counts from when it was due. The attacker's CPU is of the same cores.",
+        f"{attacks.GETS_PER_S} gets of one key per second and {attacks.PROBES_PER_S} probes per second (gRPC health of both nodes",
+        "over new connections, `/live` of both) during an attack. Nodes are started anew for each attack and round. Latency counts",
+        "from the time at which a request was due. The attacker runs on the same cores.",
         "",
-        "| attack | health p99 by round, ms | gets p50, µs | gets p99, µs | p99 over none, by round | errors |",
+        "| attack | health p99 by round, ms | gets p50, µs | gets p99, µs | p99 relative to no attack, by round | errors |",
         "|---|---|---|---|---|---|",
     ]
     for name, (title, _) in attacks.ATTACKS.items():
@@ -87,7 +87,7 @@ def _attacks(results: dict) -> str:
 
 
 def _without_samples(results: dict) -> dict:
-    # The samples are in the plots; in the file they would be most of it.
+    # The plots show the samples; in results.json they would be most of the file.
     def clean(value: object) -> object:
         if isinstance(value, dict):
             return {key: clean(it) for key, it in value.items() if key != "queues"}
@@ -112,11 +112,12 @@ def _head(results: dict) -> str:
 
 Written by `make bench` (profile `{results.get("profile", "?")}`): {_machine(results.get("machine", {}))}.
 
-Load generator, query node, I/O node and drive share those cores. fio, Bireme and the peers take turns, round
-after round; each figure is the median of the rounds, each ratio the median of the ratios within a round. Rows are
-drawn without repeats. Slabs are read with O_DIRECT, so the page cache has no part in what Bireme reads; for cold
-runs of the peers it is dropped before. fio reads the same slab as Bireme, each block of
-which was written before; its best is the depth that is best over all rounds. Reads of the drive are what the block layer counted. "Slab in memory" is a tmpfs with huge pages: a drive that takes no time.
+The load generator, the query node and the I/O node share those cores. fio, Bireme and the peers take turns, round after
+round. Each figure is the median of the rounds; each ratio is taken within a round, and the median is shown. Rows are
+drawn without repeats. Bireme reads slabs with O_DIRECT, so its reads never come from the page cache, which is dropped
+before each cold run of a peer. fio reads the same slab as Bireme, after each of its blocks was written once; fio's best
+depth is the best over all rounds. Reads of the drive are those that the block layer counted. "Slab in memory" is a
+tmpfs with huge pages, a drive that takes no time.
 """
 
 
@@ -129,7 +130,7 @@ def _goals(goals: list[dict]) -> str:
 
 
 def _fio(rounds: list[list[dict]]) -> str:
-    lines = ["## The limit: fio", "", "| depth | IOPS | CPU an I/O, µs | p50, µs | p99, µs |", "|---|---|---|---|---|"]
+    lines = ["## The limit: fio", "", "| depth | IOPS | CPU per I/O, µs | p50, µs | p99, µs |", "|---|---|---|---|---|"]
     for at, first in enumerate(rounds[0]):
         mid = lambda name, at=at: median(it[at][name] for it in rounds)
         cells = [_number(mid(name)) for name in ["iops", "cpu_us_per_io", "p50_us", "p99_us"]]
@@ -141,7 +142,7 @@ def _bireme(steps: dict) -> str:
     lines = [
         "## Bireme",
         "",
-        "| what | rows/s | requests/s | p50, µs | p99, µs | CPU a row, µs: I/O node, query node, client | reads a row, as the node and the block layer count them | drive busy |",
+        "| what | rows/s | requests/s | p50, µs | p99, µs | CPU per row, µs: I/O node, query node, client | reads per row, as the node and the block layer count them | drive busy |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, title in TITLES.items():
@@ -162,7 +163,7 @@ def _bireme(steps: dict) -> str:
             busy,
         ]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    lines += ["", "CPU and reads of a search are for each candidate that the I/O node scored."]
+    lines += ["", "For a search, CPU and reads are per candidate that the I/O node scored."]
     return "\n".join(lines) + "\n"
 
 
@@ -170,7 +171,7 @@ def _peers(steps: dict) -> str:
     lines = [
         "## Peers",
         "",
-        "| what | requests/s | rows/s | rows a core-second | p50, µs | p99, µs | the drive's reads a request |",
+        "| what | requests/s | rows/s | rows per core-second | p50, µs | p99, µs | the drive's reads per request |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, title in PEERS.items():
@@ -187,19 +188,19 @@ def _peers(steps: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What threads of an I/O node do of a fill, by their names.
-SCANS = "Lance's plan and decoding, encoding, and the copies that are written"
+# An I/O node's threads by name, and their part of a fill.
+SCANS = "Lance's plan and decoding, encoding, copies for writing"
 FILL_THREADS = {
     "bireme-io-yield": SCANS,
     "bireme-io-insis": SCANS,
     "bireme-io-fill": "reading the folder",
-    "bireme-io": "the cores: writes, and what each is told of the new extents",
+    "bireme-io": "the cores: writes, and their replicas of the directory",
 }
-OTHER_THREADS = "the books, the journal, and the rest"
+OTHER_THREADS = "allocation, the journal, everything else"
 
 
 def _fill_stages(fill: dict) -> dict[str, float]:
-    """CPU a GB of each, in seconds."""
+    """Returns each stage's CPU per GB filled, in seconds."""
     stages = dict.fromkeys([*FILL_THREADS.values(), OTHER_THREADS], 0.0)
     for thread, seconds in fill["threads_cpu_s_per_gb"].items():
         stages[FILL_THREADS.get(thread, OTHER_THREADS)] += seconds
@@ -215,33 +216,33 @@ def _cache(cache: dict) -> str:
         "",
         f"Measured on: {_machine(cache.get('machine', {}))}.",
         "",
-        f"Tables in a folder, page cache warm. Where vectors are filled, the I/O node's environment has "
+        f"Tables are in a folder, and the page cache is warm. For fills of vectors, the I/O node's environment has "
         f"{' '.join(f'`{name}={value}`' for name, value in FILLING.items())}; see ../performance.md.",
         "",
         "| what | measured |",
         "|---|---|",
         f"| filling 768-dimensional vectors, MB/s | {mid(lambda it: it['fill']['mb_per_s'])} |",
-        f"| CPU of the I/O node for each GB of them, seconds | {mid(lambda it: it['fill']['cpu_s_per_gb'])} |",
-        *[f"| of that {stage} | {mid(lambda it, stage=stage: _fill_stages(it['fill'])[stage])} |" for stage in _fill_stages(rounds[0]['fill'])],
+        f"| CPU of the I/O node per GB of them, seconds | {mid(lambda it: it['fill']['cpu_s_per_gb'])} |",
+        *[f"| of that, {stage} | {mid(lambda it, stage=stage: _fill_stages(it['fill'])[stage])} |" for stage in _fill_stages(rounds[0]['fill'])],
         f"| Lance's scan of the same column, page cache warm, MB/s | {mid(lambda it: it['scan']['mb_per_s'])} |",
         f"| fio's writes of 256 KiB at depth 8, MB/s | {mid(lambda it: it['fio_write']['mb_per_s'])} |",
-        f"| extents that are ready, written and recorded, MB/s | {mid(lambda it: it['write']['mb_per_s'])} |",
+        f"| encoded extents, written and recorded in the journal, MB/s | {mid(lambda it: it['write']['mb_per_s'])} |",
         f"| as many bytes through tokio's file, synced, MB/s | {mid(lambda it: it['write']['tokio_mb_per_s'])} |",
-        f"| most rows/s of those vectors, {rounds[0]['capacity']['request']['rows']} a batch | {mid(lambda it: it['capacity']['rows_per_s'])} |",
-        f"| rows/s in time at 3 times that load, batches of no use after 200 ms | {mid(lambda it: it['overload']['rows_per_s'])} |",
-        f"| p99 of 1,600 rows/s, nothing filling, µs | {mid(lambda it: it['reads_alone']['latency_us']['p99'])} |",
-        f"| the same while vectors are filled at full speed | {mid(lambda it: it['reads_filling']['latency_us']['p99'])} |",
-        f"| the same while they are filled at 50 MiB/s | {mid(lambda it: it['reads_budgeted']['latency_us']['p99'])} |",
-        f"| start with {rounds[0]['recovery']['extents']:,} extents of a sector, ms | {mid(lambda it: median(it['recovery']['start_ms']))} |",
+        f"| capacity: most rows/s of those vectors, {rounds[0]['capacity']['request']['rows']} per batch | {mid(lambda it: it['capacity']['rows_per_s'])} |",
+        f"| rows/s in time at 3 times that load, deadline of a batch 200 ms | {mid(lambda it: it['overload']['rows_per_s'])} |",
+        f"| p99 of reads of 1,600 rows/s, no fill, µs | {mid(lambda it: it['reads_alone']['latency_us']['p99'])} |",
+        f"| p99 of such reads while vectors are filled at full speed, µs | {mid(lambda it: it['reads_filling']['latency_us']['p99'])} |",
+        f"| p99 of such reads while vectors are filled at 50 MiB/s, µs | {mid(lambda it: it['reads_budgeted']['latency_us']['p99'])} |",
+        f"| start with {rounds[0]['recovery']['extents']:,} extents of one sector, ms | {mid(lambda it: median(it['recovery']['start_ms']))} |",
         *[
-            f"| the same with {fewer['extents']:,} | {mid(lambda it, at=at: median(it['recovery_of_fewer'][at]['start_ms']))} |"
+            f"| start with {fewer['extents']:,} such extents, ms | {mid(lambda it, at=at: median(it['recovery_of_fewer'][at]['start_ms']))} |"
             for at, fewer in enumerate(rounds[0]["recovery_of_fewer"])
         ],
-        f"| of the most of them, reading and decoding journals of {rounds[0]['recovery']['journal_bytes'] / 1e6:.0f} MB | {mid(lambda it: median(it['recovery']['read_ms']))} |",
-        f"| and the directory | {mid(lambda it: median(it['recovery']['place_ms']))} |",
-        f"| directory for each TB of vectors cached, MB | {mid(lambda it: it['directory']['directory_bytes_per_tb'] / 1e6)} |",
+        f"| of the start with the most extents, reading and decoding journals of {rounds[0]['recovery']['journal_bytes'] / 1e6:.0f} MB, ms | {mid(lambda it: median(it['recovery']['read_ms']))} |",
+        f"| of that start, filling the directory, ms | {mid(lambda it: median(it['recovery']['place_ms']))} |",
+        f"| directory per TB of vectors cached, MB | {mid(lambda it: it['directory']['directory_bytes_per_tb'] / 1e6)} |",
         "",
-        f"Which share of reads a full drive has, and bytes written for each byte filled where more than 1 "
+        f"Share of reads that a full drive serves, and in brackets the bytes written per byte filled, where above 1 "
         f"(`{cache['eviction']['command']}`):",
         "",
         f"| trace | {' | '.join(policies)} |",
@@ -269,8 +270,8 @@ def _plots() -> str:
     return """## Plots
 
 ![IOPS against depth](depth.svg)
-![CPU a row](cpu.svg)
-![What waits between the stages](queues.svg)
+![CPU per row](cpu.svg)
+![Queues between the stages](queues.svg)
 """
 
 
@@ -278,15 +279,15 @@ def _instructions(found: dict) -> str:
     lines = [
         f"## Instructions for {found['values']:,} random values of `{found['column']}` of TPC-H's lineitem",
         "",
-        "Counted by callgrind, all processes together; dollars are for the CPU of a million such queries at "
-        f"{found['core_hour_dollars']:.4f} a core-hour and {found['instructions_per_second']:.1e} instructions a second.",
+        "Counted by callgrind, all processes together. Dollars are the price of the CPU for a million such queries at "
+        f"{found['core_hour_dollars']:.4f} per core-hour and {found['instructions_per_second']:.1e} instructions per second.",
         "",
-        "| | instructions a query | of these | $ a million queries |",
+        "| | instructions per query | of these | $ per million queries |",
         "|---|---|---|---|",
     ]
     for name, parts in found["instructions_per_query"].items():
-        of = ", ".join(f"{key} {_number(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
-        lines.append(f"| {name} | {_number(parts['sum'])} | {of} | {parts['dollars_per_million']:.2f} |")
+        processes = ", ".join(f"{key} {_number(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
+        lines.append(f"| {name} | {_number(parts['sum'])} | {processes} | {parts['dollars_per_million']:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -296,10 +297,10 @@ def _keys(found: dict) -> str:
         "",
         f"Measured on: {_machine(found['machine'])}.",
         "",
-        "Rows of ten columns by one key of the table's BTREE index, all in memory: through both tiers, whose CPU and the client's",
-        f"is counted ({CONCURRENCY} callers), and pylance's filter in one process (2 threads).",
+        "Gets of one row of ten columns by a key with a BTREE index, all in memory. Bireme's go through both tiers, and CPU",
+        f"includes both and the client ({CONCURRENCY} callers); pylance's are filters in one process (2 threads).",
         "",
-        "| | gets/s | gets a core-second | p50, µs | p99, µs |",
+        "| | gets/s | gets per core-second | p50, µs | p99, µs |",
         "|---|---|---|---|---|",
     ]
     for name, latency in [("bireme", lambda run: run["latency_us"]), ("lance", _peer_latency)]:
@@ -316,8 +317,8 @@ def _keys(found: dict) -> str:
     over = _number(over_pylance(found))
     lines += [
         "",
-        f"Bireme's over pylance's a core-second: {over}. CPU of one of Bireme's, µs: I/O node {cpu['io']}, query node "
-        f"{cpu['query']}, client {cpu['client']}.",
+        f"Bireme's gets per core-second, relative to pylance's: {over}. CPU per get of Bireme, µs: I/O node {cpu['io']}, query "
+        f"node {cpu['query']}, client {cpu['client']}.",
         "",
         "```console",
         *[f"# {name}\n$ {found[name][0]['command']}" for name in ["bireme", "lance"]],
@@ -333,19 +334,20 @@ def _peer_latency(run: dict) -> dict[str, float]:
 def _telemetry(turns: dict) -> str:
     count = len(turns["untold"]["search"])
     lines = [
-        "## What telling of it costs",
+        "## The cost of metrics and traces",
         "",
-        "Nodes of two kinds at a time under the same load, which share the CPUs; both tiers, slabs in memory. Rates over those of",
-        f"nodes beside them whose metrics are scraped and sent: the median of {count} turns, and the least and most.",
+        "Two pairs of nodes run at the same time under the same load and share the CPUs; slabs are in memory. One pair exports",
+        "what the table says, the other its metrics, which are scraped and sent. Rates are relative to the other pair's: the",
+        f"median of {count} turns, with the least and the most.",
         "",
-        "| what is told | searches/s | takes of one row/s |",
+        "| exported | searches/s | takes of one row/s |",
         "|---|---|---|",
     ]
-    for name, title in TOLD.items():
+    for name, title in TELEMETRY_TITLES.items():
         cells = []
         for load in ["search", "take"]:
-            ratios = [told_ratio([turn]) for turn in turns[name][load]]
-            cells.append(f"{told_ratio(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+            ratios = [relative_rate([turn]) for turn in turns[name][load]]
+            cells.append(f"{relative_rate(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""All measurements, round after round, so that drift of the machine hits everything alike."""
+"""Runs all measurements in each round, so that drift of the machine affects all of them alike."""
 
 import os
 from collections.abc import Callable
@@ -10,25 +10,25 @@ from .bireme import Bireme
 from .profile import Profile
 from .tier import Tier
 
-# A question as the published figures have it: 50 rows, 10 candidates scored exactly for each.
+# The parameters of the published figures: 50 rows, and 10 candidates scored exactly for each.
 SEARCH = {"k": 50, "nprobes": 20, "refine": 10}
 BATCH = 500
 RATE_PART = 0.7
 RATE_BATCH = 16
-# In flight at the fixed rate, a job: as many as a core of Bireme has slots. With 64 fio waits with its next reads while
-# the drive stalls, for 3 ms at times, so that few of them are slow: that is no fixed rate.
+# fio's depth per job at the fixed rate: the number of slots of a core of Bireme. With 64, fio delays its next reads
+# while the drive stalls, for 3 ms at times, so few reads are slow, and the rate is not fixed.
 RATE_DEPTH = 256
 COLD_THREADS = 16
-# More than a cold run gets to, or what the first brought into the page cache would answer the later ones. Warm ones take
-# turns with few, all of which were asked before.
+# More than a cold run can ask: repeated questions would be answered from the page cache. Warm runs repeat a few
+# questions, all of which were asked before.
 COLD_QUESTIONS = 4000
-# More than a request at depth 1 takes through both tiers.
+# Longer than a request at depth 1 takes through both tiers.
 IDLE_POLL = "300us"
 SAMPLE = "50ms"
 
 
 def drop_caches() -> int:
-    """Empties the page cache; the bytes that are left in it."""
+    """Drops the page cache. Returns the bytes that remain in it."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3")
     lines = Path("/proc/meminfo").read_text().splitlines()
@@ -37,7 +37,7 @@ def drop_caches() -> int:
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Starts the nodes, warms them, measures every round."""
+    """Starts the nodes, warms them, and measures all rounds."""
     try:
         with memory.folder(profile), Bireme(binary, logs, profile.folder) as bireme:
             return _Rounds(profile, bireme).run()
@@ -53,7 +53,7 @@ class _Rounds:
         self.results: dict[str, list[dict]] = {}
         self.tables = {name: profile.table(name) for name in ["vectors", "payload"]}
         self.slabs = [folder / "slab" for folder in profile.drive_folders]
-        # Vectors are filled first; by then each slab holds its part of them, a sector each.
+        # fio reads the part of each slab that holds vectors: they are filled first, and each takes a sector.
         self.slab_bytes = profile.rows * 4096 // len(self.slabs)
         print("writing the drive's slabs", flush=True)
         fio.write_once(self.slabs, profile.slab_gib)
@@ -116,7 +116,7 @@ class _Rounds:
         self._step(f"one_row_both{suffix}", lambda: self.drive.bench("take", "vectors", seconds, *both))
 
     def _restart_drive(self, **variables: str) -> None:
-        """The same slabs, with what they hold, under nodes of other settings."""
+        """Restarts the nodes on their slabs, with other settings."""
         self.drive.stop()
         self.drive = self._tier(self.slabs, 0, keep=True, **variables)
 
@@ -154,7 +154,7 @@ class _Rounds:
         return peers.run(uri, mode, self.profile.seconds, *question, f"--batch={BATCH}", *arguments)
 
     def _warm_peer(self, name: str, uri: str, mode: str) -> None:
-        """Measures the second of two runs: the first brings what they ask for into the page cache."""
+        """Measures the second of two runs. The first brings the rows into the page cache."""
         self._peer(uri, mode)
         self._step(name, lambda: self._peer(uri, mode))
 

@@ -1,4 +1,4 @@
-"""How fast Lance itself reads columns: `python -m bench.scan URI COLUMN ...`, one JSON object on stdout."""
+"""Measures how fast Lance itself reads columns: `python -m bench.scan URI COLUMN ...`, one JSON object on stdout."""
 
 import json
 import resource
@@ -9,7 +9,7 @@ import lance
 
 
 def main() -> None:
-    """Reads all rows once, in the order of the table."""
+    """Reads all rows once, in table order."""
     table = lance.dataset(sys.argv[1])
     began = time.monotonic()
     size = sum(batch.nbytes for batch in table.to_batches(columns=sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""The tables, made once and kept: vectors with an index, ten payload columns, TPC-H's lineitem."""
+"""Makes the tables once and keeps them: vectors with an index, ten payload columns, TPC-H's lineitem."""
 
 import json
 import subprocess
@@ -15,20 +15,20 @@ from .profile import Profile
 
 STEP = 50_000
 FRAGMENT_ROWS = 250_000
-# Payload's key, and its index.
+# The payload table's key column, which has an index.
 KEY = "sku"
-# Standard deviation of a vector around its centre, of which the components have one of 1.
+# Standard deviation of a vector's components around their centre; the centres' components have 1.
 NOISE = 0.6
 
 
 def make(profile: Profile, bireme: Path) -> None:
-    """Makes what is missing."""
+    """Makes the tables that are missing or have other sizes."""
     for name, sizes, maker in [
         ("vectors", [profile.rows, profile.dimension, profile.centres, profile.partitions], vectors),
         ("payload", [profile.payload_rows, KEY], payload),
         ("lineitem", [profile.scale_factor], lineitem),
     ]:
-        # Written last: a table that was made half is made anew.
+        # The mark is written last, so an unfinished table is made anew.
         mark = profile.folder / f"{name}.made"
         made_as = json.dumps(sizes)
         if mark.exists() and mark.read_text() == made_as:
@@ -41,7 +41,7 @@ def make(profile: Profile, bireme: Path) -> None:
 
 
 def write(profile: Profile, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    """Writes the same rows as Lance and as Parquet."""
+    """Writes the rows as a Lance table and as Parquet."""
 
     def both() -> Iterator[pa.RecordBatch]:
         with pq.ParquetWriter(profile.parquet(name), schema) as parquet:
@@ -54,7 +54,7 @@ def write(profile: Profile, name: str, schema: pa.Schema, batches: Iterator[pa.R
 
 
 def vectors(profile: Profile, bireme: Path) -> None:
-    """Clustered vectors: normal noise around normal centres."""
+    """Makes clustered vectors: normal noise around normally distributed centres."""
     dimension = profile.dimension
     schema = pa.schema(
         [("id", pa.int64()), ("topic", pa.int32()), ("vector", pa.list_(pa.float32(), dimension))]
@@ -80,12 +80,12 @@ def vectors(profile: Profile, bireme: Path) -> None:
     write(profile, "vectors", schema, batches())
     uri = profile.table("vectors")
     index = [str(bireme), "index", "--table", uri, "--vector", "vector"]
-    # One bit a dimension, as the published figures have it: refinement makes up for it.
+    # One bit per dimension, as in the published figures; refinement makes up for the loss.
     subprocess.run([*index, "--partitions", str(profile.partitions), "--bits", "1"], check=True)
 
 
 def payload(profile: Profile, bireme: Path) -> None:
-    """Ten columns as a document store has them: numbers, a flag, a time, short and longer texts."""
+    """Makes ten columns typical of a document store: numbers, a flag, a time, short and longer texts."""
     schema = pa.schema(
         [
             ("id", pa.int64()),
@@ -129,7 +129,7 @@ def payload(profile: Profile, bireme: Path) -> None:
 
 
 def lineitem(profile: Profile, _: Path) -> None:
-    """TPC-H's largest table, by the generator of the tpchgen crate."""
+    """Makes TPC-H's largest table with the generator of the tpchgen crate."""
     command = ["tpchgen-cli", "parquet", "-s", str(profile.scale_factor), "--tables", "lineitem"]
     output = profile.folder / "tpch"
     subprocess.run([*command, "--output-dir", str(output)], check=True)

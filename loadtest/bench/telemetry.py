@@ -1,5 +1,5 @@
-"""What telling of it costs: the same load at the same time on two pairs of nodes, of which one tells more than the
-other. They share the CPUs, so what disturbs one disturbs the other: two runs one after the other differ by 15 %."""
+"""Measures the cost of metrics and traces. Two pairs of nodes run under the same load at the same time, and one exports
+more than the other. They share the CPUs, so a disturbance hits both; two runs one after the other differ by 15 %."""
 
 import threading
 import urllib.request
@@ -12,28 +12,28 @@ import grpc
 
 from . import memory
 from .bireme import Bireme, Node, free_port
-from .goals import told_ratio
+from .goals import relative_rate
 from .profile import Profile
 
-# The share of requests that is traced; None tells nobody anything. The control tells as much as the nodes that it runs
-# beside: what it differs by is chance.
+# The share of requests that is traced; None exports nothing at all. The control exports as much as the nodes that it
+# runs beside, so the difference between them is noise.
 RATIOS = {"untold": None, "control": 0.0, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
-# What each of the others runs beside.
+# The kind of nodes that every other kind is compared with.
 BESIDE = "metrics"
-# As often as a Prometheus that is in a hurry; so that it is within each load.
-TOLD_SECONDS = 2
-# One whose cost is in its rows, and one whose cost is in its requests.
+# Shorter than a usual scrape interval, so that exports happen during each load.
+EXPORT_SECONDS = 2
+# The cost of a search is in its rows, that of a take of one row in the request.
 LOADS = {
     "search": ["search", "-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr"],
     "take": ["take", "--columns", "vector", "--rows", "1", "--concurrency", "64"],
 }
-# Turns of a round.
+# Turns per round.
 TURNS = 3
 WARM_UP_SECONDS = 1.5
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Each load on nodes of each kind, beside others; the drives are memory, so that nothing but CPU counts."""
+    """Measures each load on each kind of nodes, beside `BESIDE`. Slabs are in memory, so that only CPU counts."""
     names = [name for name in RATIOS if name != BESIDE]
     results: dict = {name: {load: [] for load in LOADS} for name in names}
     with (
@@ -46,15 +46,15 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             _fill(profile, bireme, slab)
         for turn in range(profile.rounds * TURNS):
             print(f"telemetry, turn {turn + 1} of {profile.rounds * TURNS}", flush=True)
-            # Another one goes first each time, and has the other slab.
+            # Each turn begins with another kind, and the pairs swap their slabs.
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 kinds = [name, BESIDE] if turn % 2 else [BESIDE, name]
                 for load, reports in _loads(profile, bireme, list(zip(kinds, slabs)), endpoint, received, turn).items():
                     results[name][load].append({"told": reports[name], "beside": reports[BESIDE]})
-                told = ", ".join(f"{load} {told_ratio(results[name][load][-1:]):.3f}" for load in LOADS)
-                print(f"  {name}, over {BESIDE}: {told}", flush=True)
+                ratios = ", ".join(f"{load} {relative_rate(results[name][load][-1:]):.3f}" for load in LOADS)
+                print(f"  {name}, relative to {BESIDE}: {ratios}", flush=True)
         if not all(received.values()):
-            raise RuntimeError(f"not all was told that was to be, so this measured something else: {received}")
+            raise RuntimeError(f"the nodes did not export everything that they should, so the figures are void: {received}")
     return {"turns": results, "beside": BESIDE, "received": received}
 
 
@@ -70,16 +70,16 @@ def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:
 def _loads(
     profile: Profile, bireme: Bireme, kinds: list[tuple[str, Path]], endpoint: str, received: dict[str, int], turn: int
 ) -> dict[str, dict[str, dict]]:
-    """By load and kind, what the kind's nodes did, all kinds at the same time."""
+    """Runs all kinds at the same time. Returns their reports by load and kind."""
     queries, nodes, scraped = {}, [], []
     done = threading.Event()
     try:
         for kind, slab in kinds:
             metrics = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-            io = bireme.io_node([slab], profile.slab_gib, keep=True, **_told("IO", RATIOS[kind], metrics[0], endpoint))
+            io = bireme.io_node([slab], profile.slab_gib, keep=True, **_telemetry_settings("IO", RATIOS[kind], metrics[0], endpoint))
             nodes.append(io)
             tables = {"vectors": profile.table("vectors")}
-            queries[kind] = bireme.query_node(io, tables, **_told("QUERY", RATIOS[kind], metrics[1], endpoint))
+            queries[kind] = bireme.query_node(io, tables, **_telemetry_settings("QUERY", RATIOS[kind], metrics[1], endpoint))
             nodes.append(queries[kind])
             if RATIOS[kind] is not None:
                 scraped += metrics
@@ -88,8 +88,8 @@ def _loads(
             bireme.ready(query, ["vectors"])
         measured = {}
         for load, arguments in LOADS.items():
-            _at_once(bireme, queries, arguments, WARM_UP_SECONDS, turn)
-            measured[load] = _at_once(bireme, queries, arguments, profile.seconds, turn)
+            _side_by_side(bireme, queries, arguments, WARM_UP_SECONDS, turn)
+            measured[load] = _side_by_side(bireme, queries, arguments, profile.seconds, turn)
         return measured
     finally:
         done.set()
@@ -97,7 +97,7 @@ def _loads(
             node.stop()
 
 
-def _at_once(bireme: Bireme, queries: dict[str, Node], arguments: list[str], seconds: float, turn: int) -> dict[str, dict]:
+def _side_by_side(bireme: Bireme, queries: dict[str, Node], arguments: list[str], seconds: float, turn: int) -> dict[str, dict]:
     kind, *options = arguments
 
     def bench(query: Node) -> dict:
@@ -108,35 +108,35 @@ def _at_once(bireme: Bireme, queries: dict[str, Node], arguments: list[str], sec
         return dict(zip(queries, threads.map(bench, queries.values())))
 
 
-def _told(tier: str, ratio: float | None, metrics: str, endpoint: str) -> dict[str, str]:
+def _telemetry_settings(tier: str, ratio: float | None, metrics: str, endpoint: str) -> dict[str, str]:
     if ratio is None:
         return {}
     prefix = f"BIREME_{tier}_TELEMETRY"
     return {
         f"{prefix}_METRICS_LISTEN": metrics,
         f"{prefix}_OTLP_ENDPOINT": endpoint,
-        f"{prefix}_OTLP_INTERVAL": f"{TOLD_SECONDS}s",
+        f"{prefix}_OTLP_INTERVAL": f"{EXPORT_SECONDS}s",
         f"{prefix}_TRACE_RATIO": str(ratio),
     }
 
 
 def _scrape(addresses: list[str], done: threading.Event, received: dict[str, int]) -> None:
-    while not done.wait(TOLD_SECONDS):
+    while not done.wait(EXPORT_SECONDS):
         for address in addresses:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=TOLD_SECONDS) as answer:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=EXPORT_SECONDS) as answer:
                 answer.read()
             received["scrapes"] += 1
 
 
 @contextmanager
 def _receiver() -> Iterator[tuple[str, dict[str, int]]]:
-    """An OTLP receiver that counts the messages it gets, and forgets them."""
+    """Runs an OTLP receiver that counts messages and discards them."""
     received = {"spans": 0, "metrics": 0, "scrapes": 0}
 
     def take(kind: str) -> grpc.RpcMethodHandler:
         def count(_message: bytes, _context: grpc.ServicerContext) -> bytes:
             received[kind] += 1
-            # An Export…ServiceResponse that rejects nothing.
+            # An empty Export…ServiceResponse rejects nothing.
             return b""
 
         return grpc.unary_unary_rpc_method_handler(count)

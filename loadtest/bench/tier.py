@@ -1,4 +1,4 @@
-"""Both tiers under load, and the CPU that it takes."""
+"""Puts load on a pair of nodes and measures its CPU."""
 
 import resource
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ class Tier:
         keep: bool = False,
         **variables: str,
     ) -> "Tier":
-        """With the profile's `tables` open; the slabs empty, or with what they hold; both nodes of the same `variables`."""
+        """Starts both nodes with the same `variables` and the profile's `tables`. Slabs are emptied unless `keep` is set."""
         io = bireme.io_node(slabs, profile.slab_gib, ram_tier_gib, keep, **variables)
         query = bireme.query_node(io, {name: profile.table(name) for name in tables}, **variables)
         bireme.ready(query, tables)
         return Tier(bireme, io, query)
 
     def bench(self, kind: str, table: str, seconds: float, *arguments: str) -> dict:
-        """Load, measured, with the CPU of both nodes and of the client."""
+        """Runs `bireme bench` and adds the CPU of both nodes and of the client to its report."""
         before = (self.io.cpu_us(), self.query.cpu_us(), children_us())
         report = self.bireme.bench(self.query, kind, table, seconds, *arguments)
         after = (self.io.cpu_us(), self.query.cpu_us(), children_us())
@@ -42,17 +42,17 @@ class Tier:
         return report
 
     def stop(self) -> None:
-        """Ends both."""
+        """Stops both nodes."""
         for node in [self.query, self.io]:
             node.stop()
 
 
 def core_seconds(report: dict) -> float:
-    """CPU of both nodes and of the client."""
+    """Returns the CPU seconds of both nodes and the client."""
     return sum(report["cpu"].values()) / 1e6
 
 
 def children_us() -> float:
-    """CPU time of the commands that have ended, in microseconds."""
+    """Returns the CPU time of all commands that have ended, in microseconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (usage.ru_utime + usage.ru_stime) * 1e6

@@ -1,6 +1,7 @@
-"""Both tiers as processes on loopback, that grow while k6 puts load on them: `python3 -m growth`, which k6/run starts.
+"""Runs both tiers as processes on loopback and adds nodes while k6 puts load on them: `python3 -m growth`, started by
+k6/run.
 
-    loopback.py      the nodes, and how there come to be more
-    stages.py        how many there are when, and what they served meanwhile
-    teller.py        where k6 asks who is there, and says how far its load is
+    loopback.py      starts and lists nodes
+    stages.py        the tiers' sizes by stage, and what each node served in it
+    stage_server.py  tells k6 over HTTP which nodes to use, and learns from it which stage the load has reached
 """

@@ -1,6 +1,6 @@
-"""Starts one I/O node and one query node, and adds to them as the load gets on; until it is told to end.
+"""Starts one I/O node and one query node, and adds nodes as the load reaches further stages, until it is stopped.
 
-Once they serve, --ready-file says where k6 learns who is there, and what the stages are called.
+Once both tiers serve, it writes --ready-file: the address that k6 asks for nodes, the names of the stages, and the nodes.
 """
 
 import argparse
@@ -13,23 +13,23 @@ from tiers.fault import Failed, Refused
 
 from .loopback import Loopback
 from .stages import STAGES, Stages
-from .teller import Teller
+from .stage_server import StageServer
 
 
 def arguments() -> argparse.Namespace:
     """See --help."""
     parser = argparse.ArgumentParser(prog="growth", description=__doc__)
     parser.add_argument("--bireme", type=Path, required=True, help="the binary")
-    parser.add_argument("--table", required=True, metavar="NAME=URI", help="what is served")
-    parser.add_argument("--folder", type=Path, required=True, help="where slabs lie meanwhile, and logs afterwards too")
+    parser.add_argument("--table", required=True, metavar="NAME=URI", help="the table to serve")
+    parser.add_argument("--folder", type=Path, required=True, help="the folder for slabs, which are removed at the end, and logs")
     parser.add_argument("--ready-file", type=Path, required=True, help="written once both tiers serve")
     return parser.parse_args()
 
 
 def main() -> int:
-    """The exit code: 1 if the load was no load on tiers that grow, or they did not."""
+    """Returns the exit code: 1 if the tiers did not grow, or the load did not reach every stage and node."""
     chosen = arguments()
-    interrupt.heed()
+    interrupt.install()
     try:
         with Loopback(chosen.bireme.absolute(), chosen.folder, chosen.table) as nodes:
             grow(nodes, chosen.ready_file)
@@ -37,29 +37,30 @@ def main() -> int:
         print(f"growth: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        # Before there was anything to put load on.
+        # Interrupted before the nodes were ready for load.
         return 130
     return 0
 
 
 def grow(nodes: Loopback, ready_file: Path) -> None:
-    """From stage to stage, each when the load has got there; whoever interrupts it wants to know how it went."""
+    """Begins each stage once the load has reached it. An interrupt ends the load, and the verdict follows."""
     stages = Stages(nodes)
     first = STAGES[0]
     nodes.start(first.io, first.query)
     nodes.join(first.io, first.query)
     nodes.warm()
     stages.begin(first)
-    with Teller(stages.who, stages.report) as teller:
+    with StageServer(stages.endpoints, stages.report) as server:
         try:
-            ready_file.write_text(json.dumps({"tiers": teller.url, "stages": list(map(str, STAGES)), **stages.who()}))
+            ready_file.write_text(json.dumps({"tiers": server.url, "stages": list(map(str, STAGES)), **stages.endpoints()}))
             for number, size in enumerate(STAGES):
-                # Ahead, so that they only have to be listed then: a start may take long on a busy machine.
+                # Nodes start before their stage and are only listed when it begins: a start may take long on a busy
+                # machine.
                 nodes.start(size.io, size.query)
-                teller.wait_for(number)
+                server.wait_for(number)
                 nodes.join(size.io, size.query)
                 stages.begin(size)
-            teller.wait_for(len(STAGES))
+            server.wait_for(len(STAGES))
         except KeyboardInterrupt:
             stages.verdict()
 

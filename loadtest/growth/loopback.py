@@ -1,23 +1,23 @@
-"""Nodes on loopback: more of them, whenever it is wanted."""
+"""Starts nodes on loopback and lists them for the query nodes."""
 
 import http.client
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.bireme import free_port
-from tiers import arguments, asked, counters, members
+from tiers import arguments, cli, counters, members
 from tiers.fault import Failed
-from tiers.node import START_SECONDS, Node, begun
+from tiers.node import START_SECONDS, Node, spawn
 
 HOST = "127.0.0.1"
 SLAB = "96MiB"
-# A node that joins has its whole share before the next one comes.
+# A node that joins has its whole share before the next one joins.
 QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "500ms"}
 
 
 @dataclass
 class Loopback:
-    """`with Loopback(…) as nodes: …`; the folder has logs, slabs and the list. The table is NAME=URI."""
+    """The nodes, used as `with Loopback(…) as nodes: …`. `folder` has logs, slabs and the list; `table` is NAME=URI."""
 
     binary: Path
     folder: Path
@@ -37,14 +37,14 @@ class Loopback:
 
     @property
     def list_file(self) -> Path:
-        """The file that query nodes follow."""
+        """The list of I/O nodes that query nodes follow."""
         return self.folder / "io-nodes.toml"
 
     def start(self, io: int, query: int) -> None:
-        """Up to so many of each; nobody asks those that are new."""
+        """Starts nodes until there are `io` and `query`. New I/O nodes are not listed yet."""
         joining = []
         if not self.ios:
-            # A query node doesn't start without a list.
+            # A query node needs a list to start.
             joining = [self._begin_io()]
             self._list(1)
         joining += [self._begin_io() for _ in range(io - len(self.ios))]
@@ -53,17 +53,17 @@ class Loopback:
             node.serves(self._is_ready)
 
     def join(self, io: int, query: int) -> None:
-        """So many I/O nodes are listed; done when so many query nodes use all of them."""
+        """Lists the first `io` I/O nodes and waits until the first `query` query nodes use all of them."""
         self._list(io)
         for node in self.queries[:query]:
-            asked.settled(node.name, lambda: self._status(node), io, START_SECONDS)
+            cli.settled(node.name, lambda: self._status(node), io, START_SECONDS)
 
     def warm(self) -> None:
-        """All rows, into the caches of the I/O nodes that own them now."""
-        asked.answers(self._command(self.queries[0], "warm", self.table.split("=")[0]))
+        """Fills the caches of the I/O nodes with all rows that they own."""
+        cli.answers(self._command(self.queries[0], "warm", self.table.split("=")[0]))
 
     def served(self, io: int, query: int) -> dict[str, dict[str, float]]:
-        """What so many of each have counted so far."""
+        """Returns the counters of the first `io` I/O nodes and the first `query` query nodes."""
         nodes = [*self.ios[:io], *self.queries[:query]]
         return {node.name: self._counted(node) for node in nodes}
 
@@ -71,36 +71,36 @@ class Loopback:
         try:
             return counters.scrape(HOST, self.metrics[node.name])
         except OSError as problem:
-            raise Failed(f"{node.name} does not tell what it counts: {problem}") from None
+            raise Failed(f"the metrics of {node.name} cannot be read: {problem}") from None
 
     def _list(self, io: int) -> None:
         members.write(self.list_file, "".join(members.entry(node.name, node.endpoint) for node in self.ios[:io]))
 
     def _begin_io(self) -> Node:
         name = f"io-{len(self.ios)}"
-        listen, metrics = self._places(name)
+        listen, metrics = self._addresses(name)
         words = arguments.io(name, listen, metrics, self.folder / f"{name}.slab", SLAB, self.table.split("=", 1)[1])
         return self._begin(self.ios, name, listen, words, arguments.environment("io", arguments.IO_SETTINGS))
 
     def _begin_query(self) -> Node:
         name = f"query-{len(self.queries)}"
-        listen, metrics = self._places(name)
+        listen, metrics = self._addresses(name)
         words = arguments.query(name, listen, metrics, self.list_file, self.table)
         return self._begin(self.queries, name, listen, words, arguments.environment("query", QUERY_SETTINGS))
 
-    def _places(self, name: str) -> tuple[str, str]:
-        """Where it listens, and where its metrics are."""
+    def _addresses(self, name: str) -> tuple[str, str]:
+        """Returns addresses with free ports for the node and its metrics."""
         self.metrics[name] = free_port()
         return f"{HOST}:{free_port()}", f"{HOST}:{self.metrics[name]}"
 
     def _begin(self, tier: list[Node], name: str, listen: str, words: list[str], settings: dict[str, str]) -> Node:
         log = self.folder / f"{name}.log"
-        node = begun(name, f"http://{listen}", [str(self.binary), *words], log, settings)
+        node = spawn(name, f"http://{listen}", [str(self.binary), *words], log, settings)
         tier.append(node)
         return node
 
     def _is_ready(self, node: Node) -> bool:
-        """As a probe asks."""
+        """Returns whether the node's /ready answers 200, as a readiness probe checks it."""
         connection = http.client.HTTPConnection(HOST, self.metrics[node.name], timeout=2)
         try:
             connection.request("GET", "/ready")
@@ -111,8 +111,8 @@ class Loopback:
             connection.close()
 
     def _status(self, query: Node) -> dict:
-        # 4 while an I/O node does not answer.
-        return asked.answers(self._command(query, "status"), accept=(0, 4))[0]
+        # The exit code is 4 while an I/O node does not answer.
+        return cli.answers(self._command(query, "status"), accept=(0, 4))[0]
 
     def _command(self, query: Node, *words: str) -> list[str]:
         return [str(self.binary), *words, "--endpoint", query.endpoint]

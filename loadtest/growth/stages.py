@@ -1,4 +1,4 @@
-"""How many nodes there are when, and what they served meanwhile."""
+"""Keeps the stages of growth, and what each node served in them."""
 
 import time
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from tiers.fault import Failed
 
 from .loopback import Loopback
 
-# What is told of a node, by tier.
-TOLD = {"io": {"rows": IO_ROWS, "from_table": IO_FROM_TABLE}, "query": {"requests": REQUESTS, "from_table": FALLBACK}}
+# The counters that are reported of a node, by tier.
+REPORTED = {"io": {"rows": IO_ROWS, "from_table": IO_FROM_TABLE}, "query": {"requests": REQUESTS, "from_table": FALLBACK}}
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of the tiers."""
+    """The number of nodes in each tier."""
 
     io: int
     query: int
@@ -23,13 +23,13 @@ class Size:
         return f"{self.io}+{self.query}"
 
 
-# One tier at a time grows.
+# Each stage grows one tier.
 STAGES = [Size(1, 1), Size(2, 1), Size(2, 2), Size(4, 2)]
 
 
 @dataclass
-class Begun:
-    """A stage: since when, on the monotonic clock, and what its nodes had counted by then."""
+class StageStart:
+    """The start of a stage: its time on the monotonic clock, and the nodes' counters at that time."""
 
     size: Size
     since: float
@@ -38,51 +38,51 @@ class Begun:
 
 @dataclass
 class Stages:
-    """Those that have begun, in order."""
+    """The stages that have begun, in order."""
 
     nodes: Loopback
-    begun: list[Begun] = field(default_factory=list)
+    begun: list[StageStart] = field(default_factory=list)
 
     def begin(self, size: Size) -> None:
-        """What nodes serve from here on is of this stage; the one that is on may begin anew."""
+        """Begins a stage: what nodes serve from now on counts towards it. The current stage may begin anew."""
         self.begun = [it for it in self.begun if it.size != size] + [self._mark(size)]
 
-    def who(self) -> dict:
-        """Who is there to be asked."""
-        places = lambda nodes: [node.endpoint.removeprefix("http://") for node in nodes]
+    def endpoints(self) -> dict:
+        """Returns the current stage and its nodes' addresses."""
+        addresses = lambda nodes: [node.endpoint.removeprefix("http://") for node in nodes]
         size = self.begun[-1].size
         return {
             "stage": str(size),
-            "io": places(self.nodes.ios[: size.io]),
-            "query": places(self.nodes.queries[: size.query]),
+            "io": addresses(self.nodes.ios[: size.io]),
+            "query": addresses(self.nodes.queries[: size.query]),
         }
 
     def report(self) -> list[dict]:
-        """What each node served while the tiers were so large, up to now."""
+        """Returns what each node has served in each stage, up to now."""
         begun = list(self.begun)
         ends = [*begun[1:], self._mark(begun[-1].size)]
         return [
             {
                 "stage": str(it.size),
                 "seconds": end.since - it.since,
-                "nodes": {name: _told(name, before, end.counted[name]) for name, before in it.counted.items()},
+                "nodes": {name: _served(name, before, end.counted[name]) for name, before in it.counted.items()},
             }
             for it, end in zip(begun, ends)
         ]
 
     def verdict(self) -> None:
-        """Raises unless the load met tiers of each size, and each node had its share of it in the end."""
+        """Raises `Failed` unless the load reached the last stage and every node served requests in it."""
         last = self.begun[-1].size
         if last != STAGES[-1]:
-            raise Failed(f"the load was over while the tiers were {last}, before they were {STAGES[-1]}")
+            raise Failed(f"the load ended in stage {last}, before stage {STAGES[-1]}")
         idle = [name for name, served in self.report()[-1]["nodes"].items() if not any(served.values())]
         if idle:
-            raise Failed(f"served nothing while the tiers were {last}: {', '.join(idle)}")
+            raise Failed(f"these nodes served nothing in stage {last}: {', '.join(idle)}")
 
-    def _mark(self, size: Size) -> Begun:
-        return Begun(size, time.monotonic(), self.nodes.served(size.io, size.query))
+    def _mark(self, size: Size) -> StageStart:
+        return StageStart(size, time.monotonic(), self.nodes.served(size.io, size.query))
 
 
-def _told(node: str, before: dict[str, float], after: dict[str, float]) -> dict[str, int]:
-    of = TOLD[node.split("-")[0]]
-    return {what: round(after.get(counter, 0) - before.get(counter, 0)) for what, counter in of.items()}
+def _served(node: str, before: dict[str, float], after: dict[str, float]) -> dict[str, int]:
+    reported = REPORTED[node.split("-")[0]]
+    return {what: round(after.get(counter, 0) - before.get(counter, 0)) for what, counter in reported.items()}

@@ -1,13 +1,13 @@
-// Reads Arrow IPC streams of a few plain columns, which is what answers with rows are: k6 has no Arrow library.
+// Reads Arrow IPC streams of a few plain columns, the format of rows in answers: k6 has no Arrow library.
 //
-// A stream is messages: 0xFFFFFFFF, the length of a flatbuffer, the flatbuffer, the body. Of a record batch the
-// flatbuffer says where in the body each buffer begins; the schema is known to the caller, and skipped. Nulls and
-// dictionaries are not read.
+// A stream consists of messages: 0xFFFFFFFF, the length of a flatbuffer, the flatbuffer, the body. A record batch's
+// flatbuffer has the position of each buffer in the body. The caller knows the schema, so its message is skipped. Nulls
+// and dictionaries are not supported.
 
 const RECORD_BATCH = 3;
 
-// The columns of all batches of `bytes` (an ArrayBuffer), an array of values each. `kinds` has for each column
-// 'text', 'vector' or 'u64', in order.
+// Returns the columns of all batches of `bytes` (an ArrayBuffer), an array of values each. `kinds` is the list of the
+// columns' types: 'text', 'vector' or 'u64'.
 export function columns(bytes, kinds) {
   const view = new DataView(bytes);
   const all = kinds.map(() => []);
@@ -26,7 +26,7 @@ export function columns(bytes, kinds) {
   return all;
 }
 
-// A flatbuffer's table, named by the place of an offset to it; `field` gives the place of a field, 0 if absent.
+// Returns the flatbuffer table to which the offset at `offsetAt` points. `field` gives a field's position, 0 if absent.
 function table(view, offsetAt) {
   const start = offsetAt + view.getUint32(offsetAt, true);
   const vtable = start - view.getInt32(start, true);
@@ -39,7 +39,7 @@ function table(view, offsetAt) {
   return { field };
 }
 
-// The values of one record batch: its rows, then nodes, then buffers of two 64-bit numbers each.
+// Returns the columns of one record batch. Its header has the number of rows, nodes, and buffers as two 64-bit numbers.
 function batch(view, header, body, kinds) {
   const rows = Number(view.getBigInt64(header.field(0), true));
   const buffersAt = header.field(2) + view.getUint32(header.field(2), true) + 4;

@@ -1,4 +1,4 @@
-// The load test: k6 run -e SCENARIO=search -e RATE=50 loadtest/k6/bireme.js (setting.js has the rest).
+// The load test: k6 run -e SCENARIO=search -e RATE=50 loadtest/k6/bireme.js (setting.js lists all settings).
 
 import { fetch as fetchRows } from './requests/fetch.js';
 import { connection } from './requests/connection.js';
@@ -7,7 +7,7 @@ import { scenarios, thresholds } from './scenarios.js';
 import { search as searchRows } from './requests/search.js';
 import { setting } from './setting.js';
 import { sample } from './table.js';
-import { first, mine } from './tiers.js';
+import { firstNode, ownNode } from './tiers.js';
 
 export { summary as handleSummary } from './summary.js';
 
@@ -20,10 +20,10 @@ export const options = {
 
 const query = connection('bireme/query/v1/query.proto', setting.queryName);
 const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
-const queryNode = (tags) => query(mine('query'), tags);
-const ioNode = (tags) => io(mine('io'), tags);
+const queryNode = (tags) => query(ownNode('query'), tags);
+const ioNode = (tags) => io(ownNode('io'), tags);
 
-export const setup = () => sample(query(first('query')));
+export const setup = () => sample(query(firstNode('query')));
 export const search = (table) => searchRows(queryNode, table);
 export const get = (table) => getRow(queryNode, table);
 export const get_stream = (table) => getStream(queryNode, table);

@@ -1,4 +1,4 @@
-// What became of each request, by tier and kind: how long it took, whether it failed, whether it was shed.
+// Records each request by tier and kind: its duration, and whether it failed or was shed.
 
 import grpc from 'k6/net/grpc';
 import { Rate, Trend } from 'k6/metrics';
@@ -7,10 +7,11 @@ const duration = new Trend('bireme_duration', true);
 const errors = new Rate('bireme_errors');
 const shed = new Rate('bireme_shed');
 
-// A request that is refused because a queue is full is shed, not failed: callers try again.
-export function record(tags, milliseconds, status, whole) {
+// A request that is refused because a queue is full counts as shed, not as failed: callers try again. `complete` says
+// whether the answer has all that was requested.
+export function record(tags, milliseconds, status, complete) {
   const refused = status === grpc.StatusResourceExhausted;
-  const failed = !refused && (status !== grpc.StatusOK || !whole);
+  const failed = !refused && (status !== grpc.StatusOK || !complete);
   shed.add(refused, tags);
   errors.add(failed, tags);
   if (!refused && !failed) duration.add(milliseconds, tags);

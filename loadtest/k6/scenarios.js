@@ -1,19 +1,19 @@
-// The loads by name, as k6's scenarios. All fix the rate at which requests start (an open model): a node that
-// is slow does not get fewer of them.
+// Returns the loads by name as k6's scenarios. All fix the rate at which requests start (an open model), so a slow node
+// does not get fewer requests.
 
 import { setting } from './setting.js';
 
-// Streams carry many requests each.
+// Requests per iteration: a stream carries many.
 const PER_ITERATION = { search: 1, get: 1, get_stream: setting.batches, fetch: setting.batches };
-// What `mixed` is made of, and spike, soak and scale with it.
+// The shares of requests in `mixed`, and in spike, soak and scale.
 const MIX = { search: 0.6, get: 0.2, get_stream: 0.1, fetch: 0.1 };
 
-// Rates as multiples of the one asked for: [multiple, duration].
+// Stages as multiples of the requested rate: [multiple, duration].
 const SHAPES = {
   constant: () => [[1, '0s'], [1, setting.duration]],
   ramping: () => [[1, setting.duration]],
   spike: () => [[1, '10s'], [10, '1s'], [10, '30s'], [1, '1s'], [1, '10s']],
-  // As the tiers grow, or are to be made to.
+  // The rate doubles by stage, while the tiers grow.
   scale: () => setting.stages.flatMap((_, at) => [[2 ** at, '1s'], [2 ** at, setting.duration]]),
 };
 
@@ -50,7 +50,7 @@ export function scenarios() {
   }
 }
 
-// What must hold, for each kind of request that is made, and in each stage. A spike may be shed, but must not fail.
+// Returns the thresholds for each kind of request and each stage. Requests in a spike may be shed, but must not fail.
 export function thresholds(made) {
   const { scenario: name, p99, errors, shed, stages } = setting;
   const spike = name === 'spike' || name === 'scale';
@@ -67,6 +67,6 @@ export function thresholds(made) {
       each.push(...kinds.map((request) => [`bireme_duration{stage:${stage},request:${request}}`, [times]]));
     });
   }
-  // Nothing asked is nothing shown.
+  // A run without any request fails.
   return Object.fromEntries([...each, ['iterations', ['count>0']]]);
 }

@@ -1,7 +1,7 @@
-// What a run came to: JSON for programs, Markdown for people. k6's own dashboard makes the HTML page.
+// Writes a run's results as JSON and Markdown. k6's own dashboard makes the HTML page.
 
 import { setting } from './setting.js';
-import { grown } from './tiers.js';
+import { servedByStage } from './tiers.js';
 
 const TIMES = ['med', 'p(90)', 'p(99)', 'max'];
 
@@ -14,7 +14,7 @@ export function summary(data) {
 
 function results(data) {
   const value = (metric, name) => (data.metrics[metric] ? data.metrics[metric].values[name] : 0);
-  // Of the requests with these tags.
+  // Counts the requests with these tags.
   const outcome = (tags) => ({
     answered: value(`bireme_errors{${tags}}`, 'passes') + value(`bireme_errors{${tags}}`, 'fails'),
     errors: value(`bireme_errors{${tags}}`, 'rate'),
@@ -39,10 +39,10 @@ function results(data) {
     ...outcome(`stage:${stage}`),
     milliseconds: Object.fromEntries(kinds.map((request) => [request, times(`stage:${stage},request:${request}`)])),
   }));
-  return { ...found, stages, tiers: grown() };
+  return { ...found, stages, tiers: servedByStage() };
 }
 
-// Of nothing, the times are 0.
+// A time of 0 means that there was no request.
 const ms = (time) => (time ? time.toFixed(1) : '–');
 const percent = (share) => `${(100 * share).toFixed(2)} %`;
 
@@ -61,7 +61,7 @@ function markdown({ scenario, executor, rate, requests, late, failed, stages, ti
   ].join('\n');
 }
 
-// What callers saw while there were so many nodes, or while it was asked for so many times as much.
+// Returns the table of latencies and errors by stage.
 function byStage(stages, requests) {
   const kinds = requests.map(({ request }) => request);
   const rows = stages.map(({ stage, answered, milliseconds, errors, shed }) =>
@@ -69,15 +69,15 @@ function byStage(stages, requests) {
   return table(['stage', 'answered', ...kinds.map((kind) => `${kind} p(99), ms`), 'errors', 'shed'], rows);
 }
 
-// What nodes served meanwhile.
+// Returns the table of what each node served by stage.
 function byNode(tiers) {
   const names = Object.keys(tiers[tiers.length - 1].nodes).sort();
-  const told = ({ rows, requests, from_table }) => `${rows === undefined ? requests : rows}${from_table ? ` (${from_table})` : ''}`;
+  const served = ({ rows, requests, from_table }) => `${rows === undefined ? requests : rows}${from_table ? ` (${from_table})` : ''}`;
   const rows = tiers.map(({ stage, seconds, nodes }) =>
-    [stage, seconds.toFixed(1), ...names.map((name) => (nodes[name] ? told(nodes[name]) : ''))]);
+    [stage, seconds.toFixed(1), ...names.map((name) => (nodes[name] ? served(nodes[name]) : ''))]);
   const head = names.map((name) => `${name}, ${name.startsWith('io') ? 'rows' : 'requests'}`);
   return [
-    'I/O nodes + query nodes, and what each of them served; in brackets, rows that had to come from the table:',
+    'I/O nodes + query nodes, and what each of them served; in brackets, rows that came from the table:',
     '',
     ...table(['stage', 'seconds', ...head], rows),
   ];

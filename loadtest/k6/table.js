@@ -1,4 +1,4 @@
-// What there is to ask for: keys, vectors and row addresses of the table under load.
+// Reads keys, vectors and row addresses of the table, of which requests are made.
 
 import encoding from 'k6/encoding';
 import grpc from 'k6/net/grpc';
@@ -7,15 +7,15 @@ import { columns } from './arrow.js';
 import { setting } from './setting.js';
 
 const QUERY = 'bireme.query.v1.QueryService';
-// Each virtual user makes a copy, with its first request: vectors are texts until they are asked for.
+// Each virtual user copies this many rows at its first request, so vectors stay Base64 until they are used.
 const ROWS_MAX = 200;
 
-// Asks the query node, once for the whole run, for rows from all over the table.
+// Reads rows from all over the table through the query node, once per run.
 export async function sample(client) {
   const table = ask(client, 'DescribeTable', { table: setting.table });
   const vector = table.columns.find((column) => column.dataType.startsWith('FixedSizeList'));
   if (!table.keyColumn || !vector) {
-    throw new Error(`${setting.table} has no key or no vector column: the load tests need both`);
+    throw new Error(`table ${setting.table} has no key or no vector column: the load tests need both`);
   }
   const fragments = table.fragmentSizes.map(({ id, physicalRows }) => ({ id: id || 0, rows: physicalRows }));
   const addresses = new Set(Array.from({ length: ROWS_MAX }, () => rowAddress(fragments)));
@@ -27,13 +27,13 @@ export async function sample(client) {
   });
   const [keys, vectors] = columns(rows, ['text', 'vector', 'u64']);
   return {
-    // A row need not have a key.
+    // A row's key may be null.
     keys: keys.filter((key) => key !== ''),
     vectors: vectors.map((numbers) => encoding.b64encode(new Float32Array(numbers).buffer)),
     uri: setting.tableUri,
     version: table.version,
     vectorColumn: vector.name,
-    // Everything that comes back by default.
+    // The columns that are returned by default.
     columns: table.columns.filter((column) => column.byDefault).map((column) => column.name),
     fragments,
   };
@@ -45,7 +45,7 @@ function ask(client, method, request) {
   return answer.message;
 }
 
-// The bytes of the rows' Arrow stream, which come in as many messages as they ask for.
+// Returns the bytes of the rows' Arrow stream, joined from all messages.
 function take(client, request) {
   return new Promise((resolve, reject) => {
     const stream = new grpc.Stream(client, `${QUERY}/Take`, { timeout: '30s', tags: { request: 'setup' } });
@@ -72,7 +72,7 @@ export const pick = (values) => values[Math.floor(Math.random() * values.length)
 
 export const pickVector = (table) => Array.from(new Float32Array(encoding.b64decode(pick(table.vectors))));
 
-// A row's address: its fragment in the high 32 bits, its offset in the low ones.
+// Returns a random row's address: fragment in the high 32 bits, offset in the low 32.
 export function rowAddress(fragments) {
   const fragment = pick(fragments);
   return (BigInt(fragment.id) * 4294967296n + BigInt(Math.floor(Math.random() * fragment.rows))).toString();

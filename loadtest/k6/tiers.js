@@ -1,44 +1,44 @@
-// Who is there to be asked: what the settings name, or, while tiers grow, whom they say to be there by now.
+// Chooses the nodes for requests: those of the settings, or, while tiers grow, those that loadtest/growth lists.
 
 import exec from 'k6/execution';
 import http from 'k6/http';
 
 import { setting } from './setting.js';
 
-// How long a virtual user goes by what it was told.
+// How long a virtual user uses the nodes that it has learned.
 const KNOWN_MS = 200;
 
 let known = { io: setting.io, query: setting.query };
-let toldAt = 0;
+let updatedAt = 0;
 
-// To be called at the start of an iteration. With `scale`, all that is measured in it is of the stage that was then.
-function now() {
+// Returns the current nodes. It is called at the start of an iteration, whose measurements then belong to its stage.
+function currentNodes() {
   if (setting.scenario !== 'scale') return known;
   const stages = setting.stages.length;
   const at = Math.min(Math.floor(exec.scenario.progress * stages), stages - 1);
   if (!setting.tiers) {
     known.stage = setting.stages[at];
-  } else if (Date.now() >= toldAt + KNOWN_MS) {
-    known = told(`at/${at}`) || known;
-    toldAt = Date.now();
+  } else if (Date.now() >= updatedAt + KNOWN_MS) {
+    known = getJson(`at/${at}`) || known;
+    updatedAt = Date.now();
   }
   exec.vu.metrics.tags.stage = known.stage;
   return known;
 }
 
-// The node of a tier ('io', 'query') that this virtual user keeps to, until there are more of them.
-export function mine(tier) {
-  const { [tier]: nodes, stage } = now();
+// Returns this virtual user's node of a tier ('io', 'query'), which stays the same until the tier grows.
+export function ownNode(tier) {
+  const { [tier]: nodes, stage } = currentNodes();
   return { address: nodes[exec.vu.idInTest % nodes.length], stage };
 }
 
-// Any, for what is asked before the load.
-export const first = (tier) => ({ address: setting[tier][0] });
+// Returns a node for the requests before the load.
+export const firstNode = (tier) => ({ address: setting[tier][0] });
 
-// What nodes served by stage, where somebody knows.
-export const grown = () => (setting.tiers && told('report')) || [];
+// Returns what nodes served by stage; empty unless loadtest/growth runs.
+export const servedByStage = () => (setting.tiers && getJson('report')) || [];
 
-function told(what) {
-  const answer = http.get(`${setting.tiers}/${what}`);
+function getJson(path) {
+  const answer = http.get(`${setting.tiers}/${path}`);
   return answer.status === 200 ? answer.json() : null;
 }

@@ -1,16 +1,16 @@
-"""Both tiers as processes on a network of their own: a namespace and an address each, on one machine.
+"""Runs both tiers as processes of one machine, each in a network namespace with an address of its own.
 
-    namespaces.py    the network: a switch, a cable to each node; cut, slowed, mended
-    relay.py         a cable in user space, that delays and loses frames, where the kernel has no netem
-    nodes.py         nodes of Bireme in it (tiers/), and the list of I/O nodes that they follow
-    table.py         a table whose rows can be told from their numbers
-    load.py          `bireme bench` from a namespace of its own
-    watch.py         what the nodes count meanwhile, several times a second
-    audit.py         rows asked for all the while, and compared
-    matrix.py        cost a row by the number of nodes
-    faults.py        nodes killed, cut off, slowed, stopped, added and taken away under load
-    lists.py         lists of I/O nodes that are wrong
-    strangers.py     what a list may name in place of an I/O node
+    namespaces.py    the network: a switch and a link to each node, which can be cut and slowed
+    relay.py         a link in user space that delays and loses frames, for kernels without netem
+    nodes.py         nodes of Bireme in the network (tiers/), and their list of I/O nodes
+    table.py         a table whose rows follow from their numbers
+    load.py          runs `bireme bench` in a namespace of its own
+    watch.py         samples the nodes' counters several times per second
+    audit.py         reads rows during a load and compares them with their expected values
+    matrix.py        the cost per row by the number of nodes
+    faults.py        nodes killed, cut off, slowed, stopped, added and removed under load
+    lists.py         invalid lists of I/O nodes
+    strangers.py     servers that are not I/O nodes, for lists to name
     many.py          300 I/O nodes
-    report.py        JSON, Markdown
+    report.py        writes the results as JSON and Markdown
 """

@@ -1,4 +1,4 @@
-"""`python -m network`: both tiers on a network of their own, as root; measures, checks, and writes the report."""
+"""`python -m network`: runs both tiers on a network of their own, as root; measures, checks, and writes the report."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ from .namespaces import Network
 from .nodes import Nodes
 
 PIECES = ["matrix", "faults", "lists", "many", "report"]
-# Folders of a run are named after its process.
+# A run's folders are named after its process.
 RUN = "run-"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme"
 
@@ -30,30 +30,30 @@ def arguments() -> argparse.Namespace:
     """See --help."""
     parser = argparse.ArgumentParser(prog="network", description=__doc__)
     parser.add_argument("--bireme", type=Path, required=True, help="the binary to measure")
-    parser.add_argument("--folder", type=Path, default=CACHE / "network", help="where the table and slabs lie")
-    parser.add_argument("--output", type=Path, required=True, help="where the report goes")
+    parser.add_argument("--folder", type=Path, default=CACHE / "network", help="the folder for the table and slabs")
+    parser.add_argument("--output", type=Path, required=True, help="the report's folder")
     parser.add_argument("--rounds", type=int, default=3, help="how often matrix and faults are measured (3)")
     parser.add_argument("--seconds", type=float, default=5, help="how long each load of the matrix lasts (5)")
-    parser.add_argument("pieces", nargs="*", help=f"what of it to run, all by default: {', '.join(PIECES)}")
+    parser.add_argument("pieces", nargs="*", help=f"the pieces to run, all by default: {', '.join(PIECES)}")
     chosen = parser.parse_args()
     unknown = set(chosen.pieces) - set(PIECES)
     if unknown:
-        parser.error(f"no piece {', '.join(sorted(unknown))}")
+        parser.error(f"there is no piece {', '.join(sorted(unknown))}; pieces are {', '.join(PIECES)}")
     chosen.pieces = chosen.pieces or PIECES
     return chosen
 
 
 def main() -> int:
-    """The exit code: 1 if something does not hold, 2 if it can't be run here, 130 if it was interrupted."""
+    """Returns the exit code: 1 if a check does not hold, 2 if it cannot run here, 130 if it was interrupted."""
     chosen = arguments()
-    interrupt.heed()
+    interrupt.install()
     try:
         return run(chosen)
     except Refused as problem:
         print(f"network: {problem}", file=sys.stderr)
         return 2
     except Failed as problem:
-        say(f"broke off: {problem}")
+        say(f"failed: {problem}")
         return 1
     except KeyboardInterrupt:
         say("interrupted; everything is cleaned up")
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """The pieces, one after another; what was measured is kept, so that they can be run one by one."""
+    """Runs the pieces one after another. Results are kept, so that pieces can be run one by one."""
     chosen.folder.mkdir(parents=True, exist_ok=True)
     kept = chosen.folder / "measured.json"
     results = json.loads(kept.read_text()) if kept.exists() else {}
@@ -70,7 +70,7 @@ def run(chosen: argparse.Namespace) -> int:
         results |= {
             "machine": machine.describe([chosen.folder]),
             "load": os.getloadavg()[0],
-            "code": _told(["git", "log", "-1", "--format=%h, %cs"]),
+            "code": _output(["git", "log", "-1", "--format=%h, %cs"]),
         }
         with Network() as network:
             remove_remains(chosen.folder)
@@ -88,14 +88,14 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def remove_remains(folder: Path) -> None:
-    """Slabs and logs of runs that were killed."""
+    """Removes slabs and logs of runs that were killed."""
     for left in folder.glob(f"{RUN}*"):
         if not Path(f"/proc/{left.name.removeprefix(RUN).split('-')[0]}").exists():
             shutil.rmtree(left)
 
 
 def measure(piece: str, chosen: argparse.Namespace, network: Network, checks: Checks) -> dict:
-    """One of them, on nodes that are made anew as often as it wants."""
+    """Runs one piece. It starts new nodes as often as it needs them."""
     source = table.make(chosen.bireme, chosen.folder)
 
     @contextmanager
@@ -118,7 +118,7 @@ def measure(piece: str, chosen: argparse.Namespace, network: Network, checks: Ch
             return many.measure(make, checks)
 
 
-def _told(command: list[str]) -> str:
+def _output(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
 
 

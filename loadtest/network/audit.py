@@ -1,4 +1,4 @@
-"""Rows asked for all the while by `bireme take`, and compared with what they were made of."""
+"""Reads rows by `bireme take` during a load, and compares them with their expected values."""
 
 import json
 import random
@@ -13,7 +13,7 @@ PAUSE_SECONDS = 0.2
 
 
 class Audit:
-    """`with Audit(nodes) as audit: …`; then how many rows came, and how many of them were wrong or lacking."""
+    """`with Audit(nodes) as audit: …`; it counts the rows received, and those that were wrong or missing."""
 
     def __init__(self, nodes: Nodes, seed: int = 1, pause: float = PAUSE_SECONDS) -> None:
         self.nodes, self.random, self.pause = nodes, random.Random(seed), pause
@@ -21,7 +21,7 @@ class Audit:
 
     def __enter__(self) -> "Audit":
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self._ask, daemon=True)
+        self.thread = threading.Thread(target=self._audit, daemon=True)
         self.thread.start()
         return self
 
@@ -29,13 +29,13 @@ class Audit:
         self.over.set()
         self.thread.join()
 
-    def _ask(self) -> None:
+    def _audit(self) -> None:
         while not self.over.wait(self.pause):
             for query in self.nodes.queries():
                 self.once(query.name)
 
     def once(self, query: str) -> None:
-        """Some rows, of one query node."""
+        """Reads and compares some rows through one query node."""
         numbers = self.random.sample(range(table.ROWS), ROWS)
         words = ["take", table.NAME, *map(table.address, numbers), "--columns", "id,number,body,vector", "--json"]
         command = self.nodes.command(*words, query=query, timeout=TIMEOUT_SECONDS)
@@ -50,7 +50,7 @@ class Audit:
 
 
 def same(got: dict, number: int) -> bool:
-    """Whether it is that row."""
+    """Returns whether `got` is the row with that number."""
     expected = table.row(number)
     near = all(abs(a - b) < 1e-5 for a, b in zip(got["vector"], expected["vector"], strict=True))
     return near and all(got[name] == expected[name] for name in ["id", "number", "body"])

@@ -1,4 +1,4 @@
-"""Nodes killed, cut off, slowed, stopped, added and taken away, at a fixed rate of requests."""
+"""Kills, cuts off, slows, stops, adds and removes an I/O node at a fixed rate of requests."""
 
 import time
 from collections.abc import Callable
@@ -15,91 +15,91 @@ from .nodes import TIMEOUT_SECONDS, Make, Nodes, io_name
 IO, QUERY = 4, 2
 VICTIM = io_name(1)
 RATE = 40
-# Before anything is done to a node, and after it is well again.
+# Seconds before the fault, and after it has ended.
 CALM_SECONDS, AFTER_SECONDS = 4, 10
-# Latency counts as back when it stays below so many times what it was, for so long.
+# Latency has recovered once its median over this many seconds is at most this many times what it was before.
 BACK_FACTOR, BACK_SECONDS = 2.0, 1.0
 DOWN_SECONDS, CUT_SECONDS, SLOW_SECONDS = 6, 12, 10
 DELAY_MS, JITTER_MS, LOSS = 20, 5, 0.02
 
 
 @dataclass
-class Under:
-    """A fault that is under way: when what was done."""
+class RunningFault:
+    """A fault in progress and the times of its events."""
 
     nodes: Nodes
     watch: watch.Watch
     events: list[tuple[float, str]] = field(default_factory=list)
 
     def event(self, what: str) -> None:
-        """Now."""
+        """Records an event with the current time."""
         self.events.append((time.monotonic(), what))
 
 
-def killed(under: Under) -> None:
-    """SIGKILL, and a new start on the same slab."""
-    under.event("killed")
-    under.nodes.running[VICTIM].kill()
+def killed(fault: RunningFault) -> None:
+    """Kills the node by SIGKILL and starts it again on its slab."""
+    fault.event("killed")
+    fault.nodes.running[VICTIM].kill()
     time.sleep(DOWN_SECONDS)
-    under.event("started")
-    under.nodes.start_io(VICTIM)
+    fault.event("started")
+    fault.nodes.start_io(VICTIM)
 
 
-def cut_off(under: Under) -> None:
-    """Its cable is cut, and mended."""
-    under.event("cut")
-    under.nodes.network.cut(VICTIM)
+def cut_off(fault: RunningFault) -> None:
+    """Takes the node's link down, and up again."""
+    fault.event("cut")
+    fault.nodes.network.cut(VICTIM)
     time.sleep(CUT_SECONDS)
-    under.event("mended")
-    under.nodes.network.mend(VICTIM)
+    fault.event("mended")
+    fault.nodes.network.mend(VICTIM)
 
 
-def delayed(under: Under) -> None:
-    """Its cable is slow, both ways."""
-    _slowed(under, 0.0)
+def delayed(fault: RunningFault) -> None:
+    """Slows the node's link in both directions."""
+    _slowed(fault, 0.0)
 
 
-def lossy(under: Under) -> None:
-    """The same, and frames are lost."""
-    _slowed(under, LOSS)
+def lossy(fault: RunningFault) -> None:
+    """Slows the node's link and loses frames in both directions."""
+    _slowed(fault, LOSS)
 
 
-def _slowed(under: Under, loss: float) -> None:
-    under.event("slowed")
-    under.nodes.network.slow(VICTIM, DELAY_MS, JITTER_MS, loss)
+def _slowed(fault: RunningFault, loss: float) -> None:
+    fault.event("slowed")
+    fault.nodes.network.slow(VICTIM, DELAY_MS, JITTER_MS, loss)
     time.sleep(SLOW_SECONDS)
-    under.event("even again")
-    under.nodes.network.even(VICTIM)
+    fault.event("at full speed again")
+    fault.nodes.network.restore_speed(VICTIM)
 
 
-def stopped(under: Under) -> None:
-    """SIGTERM, and a new start on the same slab."""
-    under.event("told to stop")
-    code = under.nodes.running[VICTIM].stop()
-    under.event(f"stopped, exit code {code}")
+def stopped(fault: RunningFault) -> None:
+    """Stops the node by SIGTERM and starts it again on its slab."""
+    fault.event("SIGTERM sent")
+    code = fault.nodes.running[VICTIM].stop()
+    fault.event(f"stopped, exit code {code}")
     time.sleep(DOWN_SECONDS)
-    under.event("started")
-    under.nodes.start_io(VICTIM)
+    fault.event("started")
+    fault.nodes.start_io(VICTIM)
 
 
-def joined(under: Under) -> None:
-    """One more, with an empty slab, listed once it serves."""
+def joined(fault: RunningFault) -> None:
+    """Starts another node with an empty slab, and lists it once it serves."""
     name = io_name(IO)
-    under.nodes.start_io(name)
-    under.watch.add(name)
-    under.event("listed")
-    under.nodes.write_list(under.nodes.io_nodes(*map(io_name, range(IO + 1))))
+    fault.nodes.start_io(name)
+    fault.watch.add(name)
+    fault.event("listed")
+    fault.nodes.write_list(fault.nodes.io_nodes(*map(io_name, range(IO + 1))))
 
 
-def left(under: Under) -> None:
-    """Taken off the list, then stopped."""
-    under.event("taken off the list")
-    under.nodes.write_list(under.nodes.io_nodes(*(io_name(it) for it in range(IO) if io_name(it) != VICTIM)))
+def left(fault: RunningFault) -> None:
+    """Takes the node off the list, then stops it."""
+    fault.event("taken off the list")
+    fault.nodes.write_list(fault.nodes.io_nodes(*(io_name(it) for it in range(IO) if io_name(it) != VICTIM)))
     time.sleep(1)
-    under.event(f"stopped, exit code {under.nodes.running[VICTIM].stop()}")
+    fault.event(f"stopped, exit code {fault.nodes.running[VICTIM].stop()}")
 
 
-FAULTS: dict[str, Callable[[Under], None]] = {
+FAULTS: dict[str, Callable[[RunningFault], None]] = {
     "killed": killed,
     "cut off": cut_off,
     "delayed": delayed,
@@ -110,15 +110,15 @@ FAULTS: dict[str, Callable[[Under], None]] = {
 }
 SLOWED = {"delayed", "lossy"}
 INSTEAD = {
-    "relay": "frames are delayed and lost by a relay in user space",
-    None: "slow links are SKIPPED, as there is no /dev/net/tun for a relay either",
+    "relay": "a relay in user space delays and loses frames",
+    None: "slow links are SKIPPED, because there is no /dev/net/tun for a relay either",
 }
-# How many I/O nodes there are in the end.
+# The number of I/O nodes at the end, where the fault changes it.
 AFTERWARDS = {"joined": IO + 1, "left": IO - 1}
 
 
 def measure(make: Make, checks: Checks, rounds: int) -> dict:
-    """Each fault once a round."""
+    """Runs each fault once per round."""
     runs, by = [], None
     for number in range(rounds):
         for name in FAULTS:
@@ -137,7 +137,7 @@ def measure(make: Make, checks: Checks, rounds: int) -> dict:
 
 def _run(nodes: Nodes, name: str, seed: int) -> dict:
     say(f"fault: {name}")
-    # What is opened at the first request is not measured.
+    # This short load opens the table, so that the measurement does not include it.
     load.Load(nodes, load.TAKE, 1, rate=RATE, seed=seed + 100).end()
     lasts = {"cut off": CUT_SECONDS, "killed": DOWN_SECONDS, "stopped": DOWN_SECONDS + 1, "joined": 2, "left": 2}
     seconds = CALM_SECONDS + lasts.get(name, SLOW_SECONDS) + AFTER_SECONDS
@@ -145,17 +145,17 @@ def _run(nodes: Nodes, name: str, seed: int) -> dict:
         began = time.monotonic()
         callers = load.Load(nodes, load.TAKE, seconds, rate=RATE, seed=seed)
         time.sleep(CALM_SECONDS)
-        under = Under(nodes, watching)
-        FAULTS[name](under)
-        under.event("over")
+        fault = RunningFault(nodes, watching)
+        FAULTS[name](fault)
+        fault.event("over")
         run = callers.end()
-    # Whatever it was, all nodes are back in their places in the end.
+    # After any fault, every query node finds all nodes ready again.
     nodes.settled(AFTERWARDS.get(name, IO))
     mends = name not in AFTERWARDS
-    first, last = under.events[0][0], under.events[-2 if mends else 0][0]
+    first, last = fault.events[0][0], fault.events[-2 if mends else 0][0]
     return run | {
         "fault": name,
-        "events": [[round(at - began, 2), what] for at, what in under.events[:-1]],
+        "events": [[round(at - began, 2), what] for at, what in fault.events[:-1]],
         "before_ms": _mean_ms(watching, began, first),
         "meanwhile_ms": _mean_ms(watching, first, last) if mends else None,
         "back_s": _back(watching, first, last),
@@ -170,15 +170,15 @@ def _run(nodes: Nodes, name: str, seed: int) -> dict:
 
 
 def _mean_ms(watching: watch.Watch, since: float, until: float) -> float | None:
-    """The median over time of what requests took in the mean."""
+    """Returns the median over time of the mean latency."""
     found = [mean for at, mean in watching.latencies() if since <= at < until and mean != float("inf")]
     return median(found) * 1e3 if found else None
 
 
-def _back(watching: watch.Watch, fault: float, since: float) -> float | None:
-    """Seconds from `since` until requests take no longer than before the fault, and go on so; none if they don't."""
+def _back(watching: watch.Watch, fault_at: float, since: float) -> float | None:
+    """Returns the seconds from `since` until latency has recovered, or None if it has not."""
     latencies = watching.latencies()
-    bound = BACK_FACTOR * median(mean for at, mean in latencies if at < fault and mean != float("inf"))
+    bound = BACK_FACTOR * median(mean for at, mean in latencies if at < fault_at and mean != float("inf"))
     then = [(at, mean) for at, mean in latencies if at >= since]
     for start, _ in then:
         window = [mean for at, mean in then if start <= at < start + BACK_SECONDS]
@@ -190,15 +190,15 @@ def _back(watching: watch.Watch, fault: float, since: float) -> float | None:
 def _check(checks: Checks, name: str, run: dict) -> None:
     shown = lambda value, unit: "–" if value is None else f"{value:.1f} {unit}"
     say(
-        f"   {run['requests']} requests; in the mean {shown(run['before_ms'], 'ms')} before, "
-        f"{shown(run['meanwhile_ms'], 'ms')} meanwhile, back after {shown(run['back_s'], 's')}; silent for "
-        f"{shown(run['silence_s'], 's')} at most; "
+        f"   {run['requests']} requests; mean latency {shown(run['before_ms'], 'ms')} before, "
+        f"{shown(run['meanwhile_ms'], 'ms')} during the fault, recovered after {shown(run['back_s'], 's')}; longest silence "
+        f"{shown(run['silence_s'], 's')}; "
         f"{run['fallback_rows']:.0f} rows from the tables by query nodes, {run['from_table_rows']:.0f} by I/O nodes"
     )
     failed = run["failed"] + run["unstarted"] + len(run["audit_failures"])
     ends = [what for _, what in run["events"] if "exit code" in what]
     if ends:
-        checks.check(f"{name}: it ends well", ends == ["stopped, exit code 0"], ends[0])
+        checks.check(f"{name}: it exits with code 0", ends == ["stopped, exit code 0"], ends[0])
     checks.check(f"{name}: no request failed", not failed, (run["faults"] + run["audit_failures"] or [run["requests"]])[0])
     checks.check(f"{name}: no row was wrong or missing", run["audited_rows"] and not run["wrong_rows"] + run["missing_rows"],
                  f"{run['audited_rows']:,} rows compared")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lists of I/O nodes that are wrong, each through real query nodes: at the start, and in place of a good one under load."""
+"""Gives invalid lists of I/O nodes to real query nodes: at their start, and in place of a valid list under load."""
 
 import subprocess
 import sys
@@ -16,16 +16,16 @@ from .table import NAME
 IO = 2
 RATE = 40
 PATIENCE_SECONDS = 10
-# How long callers meet a member that is no I/O node.
+# How long a member that is not an I/O node is listed under load.
 STRANGER_SECONDS = 8
 STRANGER = "stranger-0"
-# An address that nobody has.
+# An address that no interface has.
 NOBODY = "10.77.9.9"
 REFUSED_AT_START = 2
 
 
 def wrong_lists() -> dict[str, tuple[str, str]]:
-    """What is wrong, the list, and what is to be said of it."""
+    """Returns, by what is wrong, the list and a part of the expected error message."""
     first, second = (f"http://{address(io_name(it))}:{PORT}" for it in range(2))
     good = entry("io-0", first)
     return {
@@ -51,7 +51,7 @@ def wrong_lists() -> dict[str, tuple[str, str]]:
 
 
 def strangers() -> dict[str, tuple[str, str]]:
-    """What is listed beside two I/O nodes, where it is, and what `bireme status` is to say of it."""
+    """Returns, by what is listed beside two I/O nodes, its endpoint and a part of the message of `bireme status`."""
     there = f"http://{address(STRANGER)}"
     return {
         "nobody listens": (f"{there}:{PORT + 1}", "Connection refused"),
@@ -66,7 +66,7 @@ def strangers() -> dict[str, tuple[str, str]]:
 
 
 def measure(make: Make, checks: Checks) -> dict:
-    """All of them, one after another, before the same query node."""
+    """Tries all lists and strangers one after another on the same query node."""
     with make() as nodes:
         nodes.up(IO, 1)
         nodes.network.attach(STRANGER, address(STRANGER))
@@ -81,7 +81,7 @@ def measure(make: Make, checks: Checks) -> dict:
 
 
 def _at_start(nodes: Nodes, checks: Checks) -> list[dict]:
-    say("lists that are wrong at the start")
+    say("invalid lists at the start")
     found = []
     lists = wrong_lists()
     for name, (text, expected) in lists.items():
@@ -93,7 +93,7 @@ def _at_start(nodes: Nodes, checks: Checks) -> list[dict]:
             done = subprocess.run([*command, "--table", f"{NAME}={nodes.table}"], capture_output=True, text=True, timeout=10)
             code, said = done.returncode, done.stderr.strip().splitlines()[-1]
         except subprocess.TimeoutExpired:
-            code, said = None, "it runs"
+            code, said = None, "it started"
         said = said.replace(str(file), file.name)
         checks.check(f"{name}: it refuses to start", code == REFUSED_AT_START and expected in said, said)
         found.append({"list": name, "exit_code": code, "said": said})
@@ -101,7 +101,7 @@ def _at_start(nodes: Nodes, checks: Checks) -> list[dict]:
 
 
 def _refused(nodes: Nodes, checks: Checks) -> list[dict]:
-    say("lists that are wrong, in place of a good one under load")
+    say("invalid lists in place of a valid one under load")
     good, lists = nodes.list_file.read_text(), wrong_lists()
     found = []
     log = nodes.running["query-0"].log
@@ -121,7 +121,7 @@ def _refused(nodes: Nodes, checks: Checks) -> list[dict]:
             found.append({"list": name, "said": said})
             nodes.write_list(good)
             _until(nodes, lambda it: not it["membership"]["error"])
-        # What can't be read is no list that is refused.
+        # A list that cannot be read counts as a failure, not as refused.
         failures = nodes.status()["membership"]["failures"]
         nodes.list_file.rename(nodes.list_file.with_suffix(".away"))
         status = _until(nodes, lambda it: it["membership"]["failures"] > failures)
@@ -130,17 +130,17 @@ def _refused(nodes: Nodes, checks: Checks) -> list[dict]:
         nodes.write_list(good)
         _until(nodes, lambda it: not it["membership"]["error"])
         run = callers.end()
-    text = nodes.said("status")
+    text = nodes.text_output("status")
     checks.check("`bireme status` counts them", f"{len(lists)} lists refused, 1 failure" in text,
                  text.splitlines()[2].replace(str(nodes.folder) + "/", ""))  # fmt: skip
-    checks.check("no request failed meanwhile", not run["failed"] + run["unstarted"] and not audit.failures, run["requests"])
-    checks.check("no row came from the tables meanwhile", nodes.status()["fallback_rows"] == before["fallback_rows"])
+    checks.check("no request failed during these lists", not run["failed"] + run["unstarted"] and not audit.failures, run["requests"])
+    checks.check("no row came from the table during these lists", nodes.status()["fallback_rows"] == before["fallback_rows"])
     checks.check("no row was wrong", audit.rows and not audit.wrong, f"{audit.rows:,} rows compared")
     return found
 
 
 def _stranger(nodes: Nodes, checks: Checks, name: str, endpoint: str, expected: str) -> dict:
-    say(f"a member that is no I/O node: {name}")
+    say(f"a member that is not an I/O node: {name}")
     server = None
     if name in ["http", "silent", "babbling", "hanging-up"]:
         server = _serve(nodes, name)
@@ -151,7 +151,7 @@ def _stranger(nodes: Nodes, checks: Checks, name: str, endpoint: str, expected: 
             server.kill()
             server.wait()
     checks.check(f"{name}: status says what is wrong", found["said"] and expected in found["said"], found["said"])
-    checks.check(f"{name}: the tables answer for it", found["fallback_rows"] > 0, f"{found['fallback_rows']} rows")
+    checks.check(f"{name}: its rows come from the table", found["fallback_rows"] > 0, f"{found['fallback_rows']} rows")
     return found
 
 
@@ -162,15 +162,15 @@ def _later_revision(nodes: Nodes, checks: Checks) -> dict:
         found = _met(nodes, checks, "a later revision", f"http://{address(STRANGER)}:{PORT}")
     finally:
         server.kill()
-        told, _ = server.communicate()
-    checks.check("a later revision: its streams were told so", told.count("changed") > 0, told.count("changed"))
-    checks.check("a later revision: it is used as any other", not found["said"] and not found["fallback_rows"],
+        output, _ = server.communicate()
+    checks.check("a later revision: its streams announced it", output.count("changed") > 0, output.count("changed"))
+    checks.check("a later revision: it is used like any other", not found["said"] and not found["fallback_rows"],
                  found["said"] or f"{found['fallback_rows']} rows from the tables")  # fmt: skip
     return found
 
 
 def _met(nodes: Nodes, checks: Checks, name: str, endpoint: str) -> dict:
-    """A list with one member more, under load; its state towards the end."""
+    """Lists one more member under load. Returns the load's results and the member's state towards the end."""
     good = nodes.list_file.read_text()
     before = nodes.status()["fallback_rows"]
     with Audit(nodes) as audit:
@@ -179,7 +179,7 @@ def _met(nodes: Nodes, checks: Checks, name: str, endpoint: str) -> dict:
         time.sleep(STRANGER_SECONDS - 3)
         status = nodes.status()
         member = next(it for it in status["io_nodes"] if it["name"] == "stranger")
-        text = nodes.said("status")
+        text = nodes.text_output("status")
         run = callers.end()
     rows = nodes.status()["fallback_rows"] - before
     nodes.write_list(good)
@@ -190,7 +190,7 @@ def _met(nodes: Nodes, checks: Checks, name: str, endpoint: str) -> dict:
     checks.check(f"{name}: the slowest answer is within the deadline", run["max_ms"] < TIMEOUT_SECONDS * 1e3,
                  f"{run['max_ms']:.0f} ms")  # fmt: skip
     said = member["error"] or ""
-    checks.check(f"{name}: `bireme status` tells people", not said or f"{endpoint} does not answer" in text)
+    checks.check(f"{name}: `bireme status` shows it", not said or f"{endpoint} does not answer" in text)
     return run | {"stranger": name, "said": said, "state": member["state"], "fallback_rows": rows}
 
 
@@ -199,7 +199,7 @@ def _serve(nodes: Nodes, *words: str) -> subprocess.Popen:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
     time.sleep(1)
     if server.poll() is not None:
-        raise Refused(f"the stranger did not start: {' '.join(words)}")
+        raise Refused(f"the server in place of an I/O node did not start: {' '.join(words)}")
     return server
 
 
@@ -208,7 +208,7 @@ def _members(status: dict) -> tuple:
 
 
 def _until(nodes: Nodes, holds: object) -> dict:
-    """The status once it is so, or as it is after some time."""
+    """Returns the status once it `holds`, or after `PATIENCE_SECONDS`."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         status = nodes.status()

@@ -1,4 +1,4 @@
-"""`bireme bench` before each query node at once."""
+"""Runs `bireme bench` on all query nodes at the same time."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ SEARCH = ["search", NAME, "-k", "10", "--refine", "10", "--columns", "id"]
 
 
 class Load:
-    """Callers of each query node, from the client's namespace; `end()` waits for them."""
+    """Callers of each query node, in the client's namespace; `end()` waits for them."""
 
     def __init__(
         self, nodes: Nodes, what: list[str], seconds: float, rate: float | None = None, concurrency: int | None = None,
@@ -20,7 +20,7 @@ class Load:
     ) -> None:  # fmt: skip
         queries = nodes.queries()
         words = [*what, "--seconds", str(seconds), "--threads", "1"]
-        # All query nodes together have this rate, or so many callers.
+        # The rate and the number of callers are totals over all query nodes.
         if rate:
             words += ["--rate", str(rate / len(queries))]
         if concurrency:
@@ -38,7 +38,7 @@ class Load:
         ]  # fmt: skip
 
     def end(self) -> dict:
-        """What they measured, together: sums, and the worst of the latencies."""
+        """Returns the callers' combined results: sums, and the worst of their latencies."""
         reports, faults = [], []
         for process in self.processes:
             output, errors = process.communicate()
@@ -52,7 +52,7 @@ class Load:
         return {
             "command": self.command,
             "callers": len(self.processes),
-            # All of a caller's requests failed, if it says nothing but that.
+            # A caller that exited with an error has no report; its message stands here.
             "faults": faults + [it["first_error"] for it in reports if it["first_error"]],
             "requests": total("requests"),
             "failed": sum(sum(it["errors"].values()) for it in reports) + len(faults),

@@ -1,4 +1,4 @@
-"""300 I/O nodes: members that answer nothing beside two that are real, and 300 addresses of two that are real."""
+"""Lists 300 I/O nodes: once 2 real ones and 298 that do not answer, once 300 addresses of 2 real ones."""
 
 import time
 
@@ -13,7 +13,7 @@ from .table import NAME
 
 REAL, LISTED = 2, 300
 STRANGER = "stranger-0"
-# A row of a member that does not answer is read from the table by itself, where there are so many: little load.
+# The load is light: with so many absent members, nearly every row is read from the table one by one.
 RATE, ROWS = 10, 10
 FEW_ROWS = ["take", NAME, "--rows", str(ROWS), "--columns", "id,number,body"]
 AUDIT_PAUSE_SECONDS = 1.0
@@ -24,22 +24,22 @@ FRESH = "query-1"
 
 
 def alias(number: int) -> str:
-    """Another address of a node."""
+    """Returns another address of a node."""
     return f"10.77.{100 + number // 200}.{number % 200 + 1}"
 
 
 def nobody(number: int) -> str:
-    """An address that nobody has."""
+    """Returns an address that no interface has."""
     return f"10.77.{200 + number // 200}.{number % 200 + 1}"
 
 
 def measure(make: Make, checks: Checks) -> dict:
-    """By who the members are."""
+    """Measures both kinds of lists: with absent members, and with members that all answer."""
     others = [alias(number) for number in range(LISTED - REAL)]
     real = [io_name(number) for number in range(REAL)]
     found = {}
     for kind in ["absent", "answering"]:
-        say(f"{LISTED} I/O nodes, of which {LISTED - REAL if kind == 'absent' else 'none'} don't answer")
+        say(f"{LISTED} I/O nodes, of which {LISTED - REAL if kind == 'absent' else 'none'} are absent")
         with make() as nodes:
             mine = lambda number: others[number::REAL] if kind == "answering" else []
             for number, name in enumerate(real):
@@ -49,7 +49,7 @@ def measure(make: Make, checks: Checks) -> dict:
             nodes.settled(REAL)
             nodes.run("warm", NAME)
             if kind == "absent":
-                # Half of them refuse connections; nobody has the address of the others.
+                # Half of them refuse connections; no interface has the addresses of the others.
                 nodes.network.attach(STRANGER, address(STRANGER), *others[::2])
             places = others if kind == "answering" else [
                 place if number % 2 == 0 else nobody(number) for number, place in enumerate(others)
@@ -70,11 +70,11 @@ def _grown(nodes: Nodes, checks: Checks, kind: str, fakes: list[str]) -> dict:
         nodes.write_list(short + "".join(fakes))
         time.sleep(STAY_SECONDS)
         listed = len(nodes.status()["io_nodes"])
-        # One goes, all the others stay.
+        # One member is removed; all others stay.
         nodes.write_list(short + "".join(fakes[1:]))
         run = callers.end()
     status = nodes.status()
-    checks.check(f"{kind}: all are listed, and one less once it goes", (listed, len(status["io_nodes"])) == (LISTED, LISTED - 1),
+    checks.check(f"{kind}: status shows all members, and one fewer once it is removed", (listed, len(status["io_nodes"])) == (LISTED, LISTED - 1),
                  f"{listed}, {len(status['io_nodes'])}")  # fmt: skip
     failed = run["failed"] + run["unstarted"] + len(audit.failures)
     checks.check(f"{kind}: no request failed", not failed, (run["faults"] + audit.failures or [run["requests"]])[0])
@@ -92,13 +92,13 @@ def _grown(nodes: Nodes, checks: Checks, kind: str, fakes: list[str]) -> dict:
     rows = nodes.run("take", NAME, "0:0", query=FRESH)
     answered = time.monotonic() - began + fresh.started_seconds
     checks.check(f"{kind}: a query node that starts on the long list answers", len(rows) == 1, f"{answered:.2f} s")
-    say(f"   few: {_told(few)}")
-    say(f"   many: {_told(many)}")
+    say(f"   few: {_summary(few)}")
+    say(f"   many: {_summary(many)}")
     return {"few": few, "many": many, "under_load": run, "start_s": answered, "fresh": _at(nodes, FRESH)}
 
 
 def _at(nodes: Nodes, name: str) -> dict:
-    """What the query node takes while nobody asks it."""
+    """Returns what the query node uses without load."""
     node = nodes.running[name]
     time.sleep(2)
     cpu, began = node.cpu_us(), time.monotonic()
@@ -112,7 +112,7 @@ def _at(nodes: Nodes, name: str) -> dict:
 
 
 def _cost(nodes: Nodes) -> dict:
-    """What a row costs."""
+    """Measures the cost of a row."""
     load.Load(nodes, load.TAKE, 2, concurrency=CONCURRENCY, seed=2).end()
     cpu = {name: node.cpu_us() for name, node in nodes.running.items()}
     before = watch.counters(nodes, "query-0")
@@ -130,9 +130,9 @@ def _cost(nodes: Nodes) -> dict:
     }
 
 
-def _told(it: dict) -> str:
+def _summary(it: dict) -> str:
     return (
         f"{it['resident_mib']:.0f} MiB, {it['descriptors']} descriptors, {it['idle_cores'] * 100:.1f} % of a core idle; "
-        f"{it['rows_per_s']:,.0f} rows/s, p99 {it['p99_ms']:.1f} ms, CPU a row {it['query_cpu_us_per_row']:.2f} + "
+        f"{it['rows_per_s']:,.0f} rows/s, p99 {it['p99_ms']:.1f} ms, CPU per row {it['query_cpu_us_per_row']:.2f} + "
         f"{it['io_cpu_us_per_row']:.2f} µs, {it['fallback_share']:.3f} from the tables"
     )

@@ -1,4 +1,4 @@
-"""Cost a row by the number of nodes: 1, 2 and 4 I/O nodes by 1 and 2 query nodes, in turns."""
+"""Measures the cost per row by the number of nodes: 1, 2 and 4 I/O nodes with 1 and 2 query nodes, in turns."""
 
 from statistics import median
 
@@ -11,13 +11,13 @@ from .nodes import Make, Nodes
 IO, QUERY = [1, 2, 4], [1, 2]
 CONCURRENCY = 16
 WORKLOADS = {"take": load.TAKE, "take-1000": load.TAKE_MANY, "search": load.SEARCH}
-# How much more a row may cost at the most nodes than at the fewest, all processes together. A request is a message to
-# each I/O node that owns some of its rows: few rows bear that less easily than many.
+# The highest allowed cost of a row with the most nodes, relative to the fewest, all processes together. A request sends
+# a message to each I/O node that owns some of its rows, which weighs more on requests of few rows.
 COST_RATIO_MAX = {"take": 2.0, "take-1000": 1.5, "search": 2.0}
 
 
 def measure(make: Make, rounds: int, seconds: float) -> dict:
-    """Each configuration once a round; the order turns, so that none is always measured first."""
+    """Measures each configuration once per round. The order rotates, so that none is always first."""
     configurations = [(io, query) for io in IO for query in QUERY]
     runs: list[dict] = []
     for number in range(rounds):
@@ -28,12 +28,12 @@ def measure(make: Make, rounds: int, seconds: float) -> dict:
                 for name, words in WORKLOADS.items():
                     run = _run(nodes, words, seconds, number)
                     runs.append({"round": number, "io": io, "query": query, "workload": name} | run)
-                    say(f"   {name}, {io} × {query}: {_told(runs[-1])}")
+                    say(f"   {name}, {io} × {query}: {_summary(runs[-1])}")
     return {"runs": runs, "callers": CONCURRENCY, "seconds": seconds}
 
 
 def _run(nodes: Nodes, words: list[str], seconds: float, seed: int) -> dict:
-    # What is opened at the first request is not measured.
+    # This short load opens the table, so that the measurement does not include it.
     load.Load(nodes, words, 1, concurrency=CONCURRENCY, seed=seed + 100).end()
     before = {name: watch.counters(nodes, name) for name in nodes.running}
     cpu = {name: node.cpu_us() for name, node in nodes.running.items()}
@@ -56,35 +56,35 @@ def _run(nodes: Nodes, words: list[str], seconds: float, seed: int) -> dict:
 
 
 def cost(run: dict) -> float:
-    """CPU of all processes for each row that the I/O tier served, in microseconds."""
+    """Returns the CPU of all processes per row that the I/O tier served, in microseconds."""
     return run["io_cpu_us_per_row"] + run["query_cpu_us_per_row"] + run["client_cpu_us_per_row"]
 
 
 def ratio(runs: list[dict], workload: str, io: int, query: int) -> float:
-    """What a row costs with so many nodes over what it costs with one of each, in the same round; the median."""
-    of = lambda it: (it["round"], it["io"], it["query"])
-    costs = {of(it): cost(it) for it in runs if it["workload"] == workload}
+    """Returns a row's cost with so many nodes, relative to one of each in the same round: the median of the rounds."""
+    configuration = lambda it: (it["round"], it["io"], it["query"])
+    costs = {configuration(it): cost(it) for it in runs if it["workload"] == workload}
     rounds = {it["round"] for it in runs}
     return median(costs[number, io, query] / costs[number, 1, 1] for number in rounds)
 
 
 def check(checks: Checks, measured: dict) -> None:
-    """Nothing failed, all was cached, and more nodes cost little more a row."""
+    """Checks that no request failed, that all rows were cached, and that a row costs little more with more nodes."""
     runs = measured["runs"]
     checks.check("no request failed", not any(it["failed"] for it in runs), sum(it["failed"] for it in runs))
     checks.check("all rows came from the I/O nodes' drives", all(it["hit_share"] == 1 for it in runs))
     for workload in WORKLOADS:
         found = ratio(runs, workload, max(IO), max(QUERY))
         checks.check(
-            f"{workload}: a row at {max(IO)} I/O nodes and {max(QUERY)} query nodes costs at most "
-            f"{COST_RATIO_MAX[workload]:g} times one at 1 and 1",
+            f"{workload}: a row with {max(IO)} I/O nodes and {max(QUERY)} query nodes costs at most "
+            f"{COST_RATIO_MAX[workload]:g} times a row with 1 and 1",
             found <= COST_RATIO_MAX[workload], f"{found:.2f}",
         )  # fmt: skip
 
 
-def _told(run: dict) -> str:
+def _summary(run: dict) -> str:
     return (
-        f"{run['rows_per_s']:,.0f} rows/s, p50 {run['p50_ms']:.1f} ms, p99 {run['p99_ms']:.1f} ms, CPU a row "
+        f"{run['rows_per_s']:,.0f} rows/s, p50 {run['p50_ms']:.1f} ms, p99 {run['p99_ms']:.1f} ms, CPU per row "
         f"{run['query_cpu_us_per_row']:.2f} + {run['io_cpu_us_per_row']:.2f} + {run['client_cpu_us_per_row']:.2f} µs, "
         f"hits {run['hit_share']:.4f}, max/mean {run['balance']:.2f}"
     )

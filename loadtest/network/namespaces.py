@@ -1,7 +1,7 @@
-"""A network on one machine: a bridge in a namespace of its own, and a namespace with a cable to it for each node.
+"""Builds a network on one machine: a bridge in a namespace, and for each node a namespace with a link to the bridge.
 
-The host's own network is not touched: not even the bridge is in it. Namespaces are named after this process, so that
-runs don't meet; those of a process that is gone are removed by the next run.
+The host's own network is not changed; the bridge is not in it either. Namespaces are named after this process, so that
+runs do not collide, and a run removes those of processes that no longer exist.
 """
 
 import ctypes
@@ -22,12 +22,12 @@ PREFIX = "bireme-lab"
 FOLDER = Path("/run/netns")
 SWITCH = "switch"
 TUN = Path("/dev/net/tun")
-# Of setns(2).
+# A flag of setns(2).
 CLONE_NEWNET = 0x40000000
 
 
 def ip(*words: object) -> str:
-    """What `ip` prints; what it can't do is refused."""
+    """Runs `ip` and returns its output. Raises `Refused` if it fails."""
     return _run("ip", *words)
 
 
@@ -40,7 +40,7 @@ def _run(*words: object) -> str:
 
 
 def enter(namespace: str) -> None:
-    """This thread is in that namespace from here on."""
+    """Moves this thread into the namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     handle = os.open(FOLDER / namespace, os.O_RDONLY)
     try:
@@ -50,8 +50,8 @@ def enter(namespace: str) -> None:
         os.close(handle)
 
 
-def within(namespace: str, work: Callable[[], object]) -> threading.Thread:
-    """Does `work` in a thread that sees that namespace's network."""
+def in_namespace(namespace: str, work: Callable[[], object]) -> threading.Thread:
+    """Runs `work` in a new thread that sees the namespace's network."""
 
     def entered() -> None:
         enter(namespace)
@@ -63,7 +63,7 @@ def within(namespace: str, work: Callable[[], object]) -> threading.Thread:
 
 
 class Network:
-    """`with Network() as network: …`; nothing of it is left afterwards."""
+    """`with Network() as network: …`; its namespaces and processes are removed at the end."""
 
     def __init__(self) -> None:
         self.run = f"{PREFIX}-{os.getpid()}"
@@ -71,7 +71,7 @@ class Network:
 
     def __enter__(self) -> "Network":
         if os.geteuid() != 0:
-            raise Refused("network namespaces are made as root")
+            raise Refused("network namespaces need root: run as root")
         try:
             _remove_remains()
             ip("netns", "add", self.namespace(SWITCH))
@@ -80,22 +80,22 @@ class Network:
             self.slows_by = "netem" if self._has_netem() else "relay" if TUN.exists() else None
         except (Refused, OSError) as problem:
             self.__exit__()
-            raise Refused(f"no network namespaces here: {problem}") from None
+            raise Refused(f"network namespaces cannot be made here: {problem}") from None
         return self
 
     def __exit__(self, *_: object) -> None:
         _remove(self.run)
 
     def namespace(self, name: str) -> str:
-        """What a node's namespace is called."""
+        """Returns the name of a node's namespace."""
         return f"{self.run}-{name}"
 
     def inside(self, name: str) -> list[str]:
-        """Runs what follows there."""
+        """Returns the prefix of a command that runs it in the node's namespace."""
         return ["nsenter", f"--net={FOLDER / self.namespace(name)}"]
 
     def attach(self, name: str, address: str, *others: str, relayed: bool = False) -> None:
-        """A namespace with a cable to the switch, and addresses."""
+        """Makes a namespace with addresses and a link to the switch."""
         namespace = self.namespace(name)
         ip("netns", "add", namespace)
         if relayed:
@@ -111,36 +111,36 @@ class Network:
         ip("-n", namespace, "link", "set", "eth0", "up")
 
     def detach(self, name: str) -> None:
-        """Removes a node's namespace, and all that runs there."""
+        """Removes a node's namespace and ends all processes in it."""
         relay = self.relays.pop(name, None)
         if relay:
             relay.kill()
             relay.wait()
-        # Both ends go with it; a namespace by itself takes its time over that.
+        # This deletes both ends at once; deleting the namespace alone removes its link with a delay.
         self._switch("link", "delete", name)
         _remove(self.namespace(name), whole=True)
 
     def cut(self, name: str) -> None:
-        """Nothing comes through any more; connections are not told."""
+        """Takes the node's link down. Open connections get no notice."""
         self._switch("link", "set", name, "down")
 
     def mend(self, name: str) -> None:
-        """As it was."""
+        """Takes the node's link up again."""
         self._switch("link", "set", name, "up")
 
     def slow(self, name: str, delay_ms: float, jitter_ms: float, loss: float) -> None:
-        """Frames take longer, and some are lost, each way."""
+        """Delays and loses frames on the node's link, in each direction."""
         if name in self.relays:
-            self._tell(name, delay_ms, jitter_ms, loss)
+            self._set_relay(name, delay_ms, jitter_ms, loss)
             return
         words = ["root", "netem", "delay", f"{delay_ms}ms", f"{jitter_ms}ms", "loss", f"{loss * 100}%"]
         for namespace, device in self._ends(name):
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, *words)
 
-    def even(self, name: str) -> None:
-        """As fast as it was."""
+    def restore_speed(self, name: str) -> None:
+        """Ends the delay and loss of `slow`."""
         if name in self.relays:
-            self._tell(name, 0, 0, 0)
+            self._set_relay(name, 0, 0, 0)
             return
         for namespace, device in self._ends(name):
             _run("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
@@ -168,11 +168,11 @@ class Network:
         if relay.stdout.readline() != "ready\n":
             raise Refused("the relay did not start")
 
-    def _tell(self, name: str, *words: float) -> None:
+    def _set_relay(self, name: str, *words: float) -> None:
         relay = self.relays[name]
         relay.stdin.write(" ".join(map(str, words)) + "\n")
         relay.stdin.flush()
-        # It says when it has heard.
+        # The relay confirms each line.
         relay.stdout.readline()
 
 
@@ -189,12 +189,12 @@ def _remove_remains() -> None:
 
 
 def _remove(prefix: str, whole: bool = False) -> None:
-    """The namespaces of that name, or that begin so, once nobody runs there any more."""
+    """Kills all processes in the namespaces named `prefix`, or also those beginning with it, and removes them."""
     found = [it for it in _names() if it == prefix or (not whole and it.startswith(f"{prefix}-"))]
     for name in found:
         for _ in range(50):
             processes = ip("netns", "pids", name).split()
-            # This process has threads there, which end by themselves.
+            # Threads of this process in the namespace end by themselves.
             others = [int(it) for it in processes if int(it) != os.getpid()]
             for process in others:
                 try:

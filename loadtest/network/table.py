@@ -1,4 +1,4 @@
-"""A table whose rows can be told from their numbers, so that any row can be checked without reading the source."""
+"""Makes a table whose rows follow from their numbers, so that any row can be checked without reading the source."""
 
 import hashlib
 import json
@@ -10,14 +10,14 @@ from .check import say
 
 NAME = "rows"
 ROWS = 60_000
-# Each a chunk, so that there are enough of them to be spread evenly.
+# Each fragment is a chunk, so that there are enough chunks to be spread evenly.
 FRAGMENT_ROWS = 250
 DIMENSION = 32
 BODY_BYTES = 300
 
 
 def row(number: int) -> dict:
-    """What is in it: text that does not compress, and a vector."""
+    """Returns the row: text that does not compress, and a vector."""
     drawn = hashlib.shake_128(str(number).encode()).digest(BODY_BYTES + DIMENSION)
     return {
         "id": f"r{number:06d}",
@@ -28,12 +28,12 @@ def row(number: int) -> dict:
 
 
 def address(number: int) -> str:
-    """Its row address, as the command line takes it."""
+    """Returns the row's address in the form of the command line."""
     return f"{number // FRAGMENT_ROWS}:{number % FRAGMENT_ROWS}"
 
 
 def make(binary: Path, folder: Path) -> Path:
-    """The table, made once and kept."""
+    """Makes the table, unless it exists. Returns its path."""
     table = folder / f"rows-{ROWS}-{FRAGMENT_ROWS}.lance"
     mark = table.with_suffix(".made")
     if mark.exists():

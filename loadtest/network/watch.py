@@ -1,4 +1,4 @@
-"""What nodes count, read from their /metrics inside of their namespaces: a cable that is cut does not matter."""
+"""Samples the nodes' counters from their /metrics, inside their namespaces, so that cut links do not matter."""
 
 import http.client
 import threading
@@ -7,28 +7,28 @@ from dataclasses import dataclass, field
 
 from tiers.counters import REQUESTS, SECONDS, scrape
 
-from .namespaces import within
+from .namespaces import in_namespace
 from .nodes import METRICS_PORT, Nodes
 
 EVERY_SECONDS = 0.2
 
 
 def counters(nodes: Nodes, name: str) -> dict[str, float]:
-    """What a node counts, read once, from outside of its namespace."""
+    """Reads a node's counters once."""
     found: list[dict[str, float]] = []
-    thread = within(nodes.network.namespace(name), lambda: found.append(_scrape()))
+    thread = in_namespace(nodes.network.namespace(name), lambda: found.append(_scrape()))
     thread.join()
     return found[0] if found else {}
 
 
 def _scrape() -> dict[str, float]:
-    """Of the node whose namespace this thread is in."""
+    """Reads the counters of the node whose namespace this thread is in."""
     return scrape("127.0.0.1", METRICS_PORT)
 
 
 @dataclass
 class Watch:
-    """`with Watch(nodes) as watch: …`; samples of each node, with their times."""
+    """`with Watch(nodes) as watch: …`; it samples each node's counters, with their times."""
 
     nodes: Nodes
     samples: dict[str, list[tuple[float, dict[str, float]]]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Watch:
         return self
 
     def add(self, name: str) -> None:
-        """A node that has joined."""
+        """Begins to sample another node."""
         samples = self.samples[name] = []
 
         def follow() -> None:
@@ -49,10 +49,10 @@ class Watch:
                 try:
                     samples.append((time.monotonic(), _scrape()))
                 except (OSError, http.client.HTTPException):
-                    # It is down.
+                    # The node is down.
                     continue
 
-        self.threads.append(within(self.nodes.network.namespace(name), follow))
+        self.threads.append(in_namespace(self.nodes.network.namespace(name), follow))
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
@@ -60,7 +60,7 @@ class Watch:
             thread.join()
 
     def grown(self, name: str, counter: str) -> float:
-        """By how much it grew, from the first sample to the last; a node that started anew counts from 0."""
+        """Returns a counter's growth from the first sample to the last. A restarted node counts from 0."""
         sum, last = 0.0, None
         for _, sample in self.samples.get(name, []):
             value = sample.get(counter, 0.0)
@@ -70,20 +70,20 @@ class Watch:
         return sum
 
     def latencies(self) -> list[tuple[float, float]]:
-        """How long requests took in the mean, by when they ended, in all query nodes."""
+        """Returns the requests' mean latency in seconds, by the time of the sample, for all query nodes."""
         found = []
         for name, samples in self.samples.items():
             if not name.startswith("query-"):
                 continue
             for (_, before), (at, after) in zip(samples, samples[1:]):
                 requests = after.get(REQUESTS, 0) - before.get(REQUESTS, 0)
-                # Nobody was answered: as bad as can be.
+                # Without any answer, the latency counts as infinite.
                 spent = after.get(SECONDS, 0) - before.get(SECONDS, 0)
                 found.append((at, spent / requests if requests else float("inf")))
         return sorted(found)
 
     def longest_silence(self) -> float:
-        """How long a query node answered nobody, at most."""
+        """Returns the longest time in which a query node answered no request."""
         longest = 0.0
         for name, samples in self.samples.items():
             last = None

@@ -1,10 +1,10 @@
-"""Nodes of both tiers as processes: what `network` runs in namespaces, and `growth` on loopback.
+"""Runs nodes of both tiers as processes, for `network` in namespaces and for `growth` on loopback.
 
-    fault.py         what goes wrong
-    node.py          a process under way
-    arguments.py     what nodes are started with
+    fault.py         exceptions that end a run
+    node.py          a node's process
+    arguments.py     the nodes' command lines and settings
     members.py       the list of I/O nodes that query nodes follow
-    asked.py         what `bireme` answers about them
-    counters.py      what they count, from their /metrics
-    interrupt.py     signals that end a run, once
+    cli.py           answers of the `bireme` command
+    counters.py      the nodes' counters, from their /metrics
+    interrupt.py     signals that end a run
 """

@@ -1,4 +1,4 @@
-"""What a node counts, read from its /metrics."""
+"""Reads a node's counters from its /metrics."""
 
 import http.client
 import re
@@ -9,12 +9,12 @@ FALLBACK = "bireme_query_fallback_rows_total"
 IO_ROWS, IO_FROM_TABLE = "bireme_io_rows_total", "bireme_io_rows_from_table_total"
 WATCHED = {REQUESTS, SECONDS, FALLBACK, IO_ROWS, IO_FROM_TABLE}
 
-# In the names of rpcs: health and reflection, and what is asked about nodes.
+# Parts of the names of RPCs that do not count as requests: health, reflection, and status.
 NO_REQUESTS = ["grpc.", "/Status"]
 
 
 def scrape(host: str, port: int) -> dict[str, float]:
-    """The watched counters, over all labels."""
+    """Returns the watched counters, summed over all labels."""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", "/metrics")

@@ -1,9 +1,9 @@
-"""Why a run ends before it is done."""
+"""Exceptions that end a run early."""
 
 
 class Refused(Exception):
-    """What is needed is not there."""
+    """Something that the run needs is missing."""
 
 
 class Failed(Exception):
-    """A command that ended with an error, with what it said; or what was waited for in vain."""
+    """A command failed, with its error message, or a wait timed out."""

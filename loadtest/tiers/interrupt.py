@@ -1,18 +1,18 @@
-"""Signals that end a run."""
+"""Turns signals that end a run into KeyboardInterrupt."""
 
 import signal
 
-ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
-def heed() -> None:
-    """From here on each of them is a KeyboardInterrupt."""
-    for number in ENDS:
+def install() -> None:
+    """Makes each of the signals raise KeyboardInterrupt, once."""
+    for number in SIGNALS:
         signal.signal(number, _interrupted)
 
 
 def _interrupted(*_: object) -> None:
-    # Once: what is cleaned up then is not to be interrupted.
-    for number in ENDS:
+    # Further signals are ignored, so that they cannot interrupt the cleanup.
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A node of Bireme as a process."""
+"""Runs a node of Bireme as a process."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ START_SECONDS = 60
 
 @dataclass
 class Node:
-    """A process under way."""
+    """A node's process."""
 
     name: str
     endpoint: str
@@ -24,48 +24,48 @@ class Node:
     started_seconds: float = 0.0
 
     def serves(self, is_up: Callable[["Node"], bool]) -> None:
-        """Waits until it does; one that ends instead, or takes too long, is refused with what it said last."""
+        """Waits until `is_up`. Raises `Refused` with the end of the log if the process ends or takes too long."""
         began = time.monotonic()
         while not is_up(self):
             if not self.is_alive() or time.monotonic() > began + START_SECONDS:
-                raise Refused(f"{self.name} didn't start:\n{self.log.read_text()[-2000:]}")
+                raise Refused(f"{self.name} did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.02)
         self.started_seconds = time.monotonic() - began
 
     def cpu_us(self) -> float:
-        """CPU time so far, all threads, user and system, as the kernel accounts it."""
+        """Returns the CPU time so far, as the kernel accounts it: all threads, user and system."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes(self) -> int:
-        """Memory that it has."""
+        """Returns the resident memory."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def threads(self) -> int:
-        """How many it has."""
+        """Returns the number of threads."""
         return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
 
     def descriptors(self) -> int:
-        """Files and sockets that it has open."""
+        """Returns the number of open files and sockets."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Returns whether the process runs."""
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """As a machine that loses power would end it."""
+        """Kills the process by SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """As it is asked to; its exit code."""
+        """Stops the process by SIGTERM. Returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
 
-def begun(name: str, endpoint: str, command: list[str], log: Path, settings: dict[str, str]) -> Node:
-    """A node that may not serve yet; `settings` are of its environment."""
+def spawn(name: str, endpoint: str, command: list[str], log: Path, settings: dict[str, str]) -> Node:
+    """Starts a node with `settings` in its environment, and does not wait until it serves."""
     with log.open("a") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=os.environ | settings, start_new_session=True

@@ -1,4 +1,4 @@
-{{/* Values that are right one by one, and contradict each other. What is wrong with one alone, the schema says. */}}
+{{/* Checks for values that contradict each other. The schema checks each value by itself. */}}
 
 {{- define "bireme.checks" -}}
 {{- include "bireme.checks.names" . }}
@@ -19,7 +19,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Settings that the chart itself gives to the nodes. */}}
+{{/* Checks for settings that the chart itself sets. */}}
 {{- define "bireme.checks.names" -}}
 {{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "hit_ratio_at_start_max" "io.hitRatioAtStartSeconds" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
@@ -62,7 +62,7 @@
 {{- if .io.pinned }}{{ include "bireme.checks.pinned" .io.resources }}{{ end }}
 {{- end }}
 
-{{/* I/O nodes of several Services: only Kubernetes tells their weights, and a certificate is of one Service's name. */}}
+{{/* Checks I/O nodes of several Services: only Kubernetes has their weights, and certificates name one Service. */}}
 {{- define "bireme.checks.services" -}}
 {{- with .Values }}
 {{- if and (ne .discovery "kubernetes") .ioServices }}
@@ -80,7 +80,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Whole seconds of a duration: 1h30m. */}}
+{{/* A duration such as 1h30m in whole seconds. */}}
 {{- define "bireme.seconds" -}}
 {{- $seconds := 0 }}
 {{- range regexFindAll "[0-9]+(ms|s|m|h)" . -1 }}
@@ -90,14 +90,14 @@
 {{- $seconds }}
 {{- end }}
 
-{{/* How long a pod may not be ready at its start: it waits for its warm first, and for hits then. */}}
+{{/* How long a starting pod may be unready: it waits for its warm-up, then for its hit ratio. */}}
 {{- define "bireme.notReadySeconds" -}}
 {{- $warm := 0 }}
 {{- if .warmAtStart }}{{ $warm = include "bireme.seconds" .warmAtStartMax | int }}{{ end }}
 {{- add $warm .hitRatioAtStartSeconds }}
 {{- end }}
 
-{{/* A node that is waited for too long loses its chunks to the others, and waits for hits that nobody asks for. */}}
+{{/* A node that is unready for longer than member_hold loses its chunks to others, and gets no requests any more. */}}
 {{- define "bireme.checks.hits" -}}
 {{- $hold := default "" .query.settings.member_hold }}
 {{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (include "bireme.notReadySeconds" .io | int)) }}
@@ -124,7 +124,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The kubelet gives CPUs of their own only to pods of the class Guaranteed that ask for whole ones. */}}
+{{/* The kubelet gives exclusive CPUs only to pods of the class Guaranteed that request whole CPUs. */}}
 {{- define "bireme.checks.pinned" -}}
 {{- $limits := default (dict) .limits }}{{ $requests := default $limits .requests }}
 {{- $cpu := toString (default "" (get $limits "cpu")) }}

@@ -1,5 +1,5 @@
 {{/*
-A scalar in TOML. Helm reads every number as a float; whole ones are written as such. A JSON string is a
+A scalar in TOML. Helm reads every number as a float; integers are written without a fraction. A JSON string is also a
 TOML string.
 */}}
 {{- define "bireme.toml.scalar" -}}
@@ -36,7 +36,7 @@ TOML string.
 {{- end }}
 {{- end }}
 
-{{/* What the nodes of a tier tell of themselves: (list $ "io"). The file, so that an environment variable goes before it. */}}
+{{/* The telemetry section of a tier's configuration: (list $ "io"). Environment variables override the file. */}}
 {{- define "bireme.toml.telemetry" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}
 {{- with $root.Values.telemetry }}
@@ -79,12 +79,12 @@ endpoint = "{{ ternary "https" "http" $.Values.tls.enabled }}://{{ $pod }}.{{ in
 {{- include "bireme.toml.storage" . }}
 {{- end }}
 
-{{/* Where a drive's slab is in the pod: a file on its volume, or the raw device. */}}
+{{/* The path of a drive's slab in the pod: a file on its volume, or the raw device. */}}
 {{- define "bireme.drive.path" -}}
 {{- if dig "claim" "block" false . }}/dev/bireme/{{ .name }}{{ else }}/drives/{{ .name }}/slab{{ end }}
 {{- end }}
 
-{{/* The pods that there always are. One that comes later counts itself among them. */}}
+{{/* The pods that always exist. A pod that a scaler adds counts itself as a member too. */}}
 {{- define "bireme.io.members" -}}
 {{- $replicas := int .Values.io.replicas }}
 {{- if ne .Values.io.autoscaling.type "none" }}{{ $replicas = int .Values.io.autoscaling.minReplicas }}{{ end }}

@@ -1,4 +1,4 @@
-{{/* What a tier's pods are selected by; never to change between releases of the chart: (list $ "io"). */}}
+{{/* The selector of a tier's pods, which must not change between releases of the chart: (list $ "io"). */}}
 {{- define "bireme.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
@@ -24,7 +24,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The headless service's, with the nodes' weight: Kubernetes copies a service's labels to its EndpointSlices. */}}
+{{/* The headless service's metadata, with the nodes' weight: Kubernetes copies its labels to the EndpointSlices. */}}
 {{- define "bireme.io.service.metadata" -}}
 {{- $metadata := include "bireme.metadata" (list . "io") | fromYaml }}
 {{- $weight := include "bireme.toml.scalar" .Values.io.weight }}
@@ -32,7 +32,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- toYaml $metadata }}
 {{- end }}
 
-{{/* The same with labels that a Prometheus or a Grafana picks it by: (list $ "metrics" labels [annotations]). */}}
+{{/* Metadata with the labels by which Prometheus or Grafana selects it: (list $ "metrics" labels [annotations]). */}}
 {{- define "bireme.monitoring.metadata" -}}
 {{- $annotations := dict }}{{ if gt (len .) 3 }}{{ $annotations = index . 3 }}{{ end }}
 {{- $metadata := include "bireme.metadata" (list (index . 0) (index . 1) "" $annotations) | fromYaml }}

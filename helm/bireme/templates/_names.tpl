@@ -2,7 +2,7 @@
 {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Short enough for the longest suffix, the pod's number, and the 63 characters of a DNS label. */}}
+{{/* The release's name, cut so that the longest suffix and a pod's number fit in a DNS label (63 characters). */}}
 {{- define "bireme.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
@@ -25,7 +25,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The headless service's name in DNS. */}}
+{{/* The DNS name of the headless service. */}}
 {{- define "bireme.io.domain" -}}
 {{ include "bireme.tier" (list . "io") }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* What the pods of both tiers have in common. Each takes (list $ "io"). */}}
+{{/* Parts of the pods of both tiers. Each takes (list $ "io"). */}}
 
 {{- define "bireme.pod.security" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 -}}
@@ -24,7 +24,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Leaves the service, tells who balances load, ends what is running, and a little more. */}}
+{{/* Time to leave the service and load balancers (preStop), to finish running requests (grace), and 5 s more. */}}
 {{- define "bireme.pod.termination" -}}
 {{- $values := index (index . 0).Values (index . 1) -}}
 terminationGracePeriodSeconds: {{ add $values.preStopSeconds $values.graceSeconds 5 }}
@@ -38,11 +38,11 @@ lifecycle:
 {{- end }}
 
 {{/*
-The health of the whole process says whether it lives; that of its service, which a node takes back before it
-drains, whether it is to be asked. A node that finds a big cache again takes its time to start.
+Liveness is the health of the whole process. Readiness is the health of its service, which a node withdraws before it
+drains. The startup probe allows for a node that recovers a big cache.
 
-The kubelet's gRPC probes speak in the clear. A node with TLS says the same over HTTP, at the port of its metrics; to
-run a client in the pod for each probe would take more, and of the very CPUs that its threads keep to.
+The kubelet's gRPC probes do not support TLS, so a node with TLS answers probes over HTTP on the port of its metrics. A
+client run in the pod for each probe would cost more, on the CPUs to which the node's threads are pinned.
 */}}
 {{- define "bireme.container.probes" -}}
 {{- $query := eq (index . 1) "query" }}
@@ -140,8 +140,8 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{/*
-One more before one less; but where pods keep off each other's nodes there may be no node for one more, and the update would
-wait for ever. What the values say goes before: there may be nodes enough.
+The strategy adds a pod before it removes one. With hard anti-affinity there may be no node for another pod, and the
+update would wait for ever, so it then removes one first. The values override this, as there may be enough nodes.
 */}}
 {{- define "bireme.query.rollingUpdate" -}}
 {{- $given := default (dict) .strategy.rollingUpdate }}
@@ -151,10 +151,10 @@ maxUnavailable: {{ if hasKey $given "maxUnavailable" }}{{ $given.maxUnavailable 
 {{- end }}
 
 {{/*
-How many pods a tier has: (list $ "io" "StatefulSet" scaled). Where a scaler decides, as many as there are: a number that was
-in the last release and is in none now would become 1. Nothing where the cluster is not asked (`helm template`), or has none
-of them yet; nor where Helm applies on the server's side and the scaler has set the number, which is the scaler's from then on:
-Helm would be refused with another one.
+The number of a tier's pods: (list $ "io" "StatefulSet" scaled). With a scaler it is the current number: if the last
+release set a number and this one did not, it would become 1. It is left out if the cluster is not asked (`helm
+template`) or has no such object yet, and if Helm applies on the server's side and the scaler owns the number: the API
+server would refuse Helm's.
 */}}
 {{- define "bireme.replicas" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}

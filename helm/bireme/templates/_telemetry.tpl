@@ -1,4 +1,4 @@
-{{/* Who may scrape: a rule of a NetworkPolicy's ingress. */}}
+{{/* The ingress rule of a NetworkPolicy for scraping metrics. */}}
 {{- define "bireme.networkPolicy.metrics" -}}
 {{- if .Values.telemetry.metrics.enabled -}}
 - ports:
@@ -9,7 +9,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The pods and services of both tiers. */}}
+{{/* The selector of both tiers' pods and services. */}}
 {{- define "bireme.monitor.selector" -}}
 matchLabels: {{- omit (include "bireme.selector" (list . "io") | fromYaml) "app.kubernetes.io/component" | toYaml | nindent 2 }}
 matchExpressions:
@@ -17,8 +17,8 @@ matchExpressions:
 {{- end }}
 
 {{/*
-How a node's port is scraped. Job and instance are what OpenTelemetry calls the service and its instance, so that
-alerts and dashboards need not know how metrics came.
+The endpoint of a monitor. Job and instance have the values of OpenTelemetry's service and instance, so that alerts and
+dashboards work with both ways of export.
 */}}
 {{- define "bireme.monitor.endpoint" -}}
 port: metrics

@@ -1,4 +1,4 @@
-{{/* Certificates: where they are from, what names are in them, and where pods find them. */}}
+{{/* Certificates: their Secrets, their names, and their paths in pods. */}}
 
 {{/* The Secret with a tier's certificate: (list $ "io"). */}}
 {{- define "bireme.tls.secret" -}}
@@ -14,7 +14,7 @@
 - {{ $name }}.{{ $namespace }}
 - {{ $name }}
 {{- if eq (index . 1) "io" }}
-{{- /* Each pod by itself. */}}
+{{- /* The name of each pod. */}}
 - '*.{{ $name }}.{{ $namespace }}.svc.{{ $root.Values.clusterDomain }}'
 - '*.{{ $name }}.{{ $namespace }}.svc'
 {{- else }}
@@ -24,7 +24,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The name that query nodes look for in the I/O nodes' certificates: those are found by address. */}}
+{{/* The name that query nodes expect in the I/O nodes' certificates, because they connect to addresses. */}}
 {{- define "bireme.tls.ioServerName" -}}
 {{- default (include "bireme.io.domain" .) .Values.tls.ioServerName }}
 {{- end }}
@@ -35,7 +35,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Not within the pods' checksum: nodes read renewed certificates by themselves. (list $ "io") */}}
+{{/* The volume with a tier's certificate: (list $ "io"). Not in the pods' checksum, because nodes reload certificates. */}}
 {{- define "bireme.tls.volume" -}}
 {{- if (index . 0).Values.tls.enabled -}}
 - name: tls
@@ -43,7 +43,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The sections of a tier's configuration: (list $ "io"). */}}
+{{/* The TLS sections of a tier's configuration: (list $ "io"). */}}
 {{- define "bireme.toml.tls" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}
 {{- with $root.Values.tls }}
@@ -69,7 +69,7 @@ key = "/tls/tls.key"
 {{- end }}
 {{- end }}
 
-{{/* What cert-manager calls the issuer of both tiers' certificates. */}}
+{{/* cert-manager's reference to the issuer of both tiers' certificates. */}}
 {{- define "bireme.tls.issuer" -}}
 {{- with .Values.tls.certManager.issuerRef }}
 {{- toYaml . }}

@@ -1,14 +1,14 @@
-"""Addresses: the host is the gateway, and the control plane's."""
+"""Addresses and names of the cluster. The host's address is the gateway's and the control plane's."""
 
 HOST = "10.201.0.1"
 NODES_CIDR = "10.201.0.0/24"
 SERVICES_CIDR = "10.203.0.0/16"
 KUBERNETES_SERVICE = "10.203.0.1"
 PODS_CIDR = "10.202.0.0/16"
-# Of pods that nobody is behind.
+# Addresses of fake pods, which nothing answers.
 FAKE_PODS_CIDR = "10.204.0.0/16"
 BRIDGE = "bireme0"
-# Of the chart's pods: what each tier serves at, and where both tell their metrics.
+# Ports of the chart's pods: of each tier's service, and of both tiers' metrics.
 PORTS = {"query": 7070, "io": 7071}
 METRICS_PORT = 9464
 
@@ -22,12 +22,12 @@ def node_ip(number: int) -> str:
 
 
 def zone(number: int) -> str:
-    """Each node is in one of its own."""
+    """Returns the zone of a node; each node has its own."""
     return f"zone-{number}"
 
 
 def node_link(number: int) -> str:
-    """The host's end of the node's cable."""
+    """Returns the name of the host's end of the node's link."""
     return f"bireme-v{number}"
 
 

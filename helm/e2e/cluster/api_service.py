@@ -1,4 +1,4 @@
-"""A part of the Kubernetes API that a server on the host answers."""
+"""Registers a server on the host as a part of the Kubernetes API."""
 
 from .addresses import HOST
 from .manifest import apply

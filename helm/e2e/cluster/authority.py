@@ -1,4 +1,4 @@
-"""Certificates: an authority, and those that it vouches for."""
+"""A certificate authority, and the certificates that it signs."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 
 
 class Authority:
-    """Its own certificate and key, and those of others, are files of one folder."""
+    """An authority. Its certificate and key, and those that it signs, are files in one folder."""
 
     def __init__(self, folder: Path, common_name: str):
         self.folder, self.cert, self.key = folder, folder / "ca.crt", folder / "ca.key"
@@ -16,7 +16,7 @@ class Authority:
         run("openssl", "req", "-x509", *CURVE, "-keyout", self.key, "-out", self.cert, "-days", 30,
             "-subj", f"/CN={common_name}")
 
-    def vouch(self, name: str, subject: str, names: list[str] | None = None) -> None:
+    def sign(self, name: str, subject: str, names: list[str] | None = None) -> None:
         """Makes `name`.crt and `name`.key, for servers and clients."""
         usage = "extendedKeyUsage=serverAuth,clientAuth\n"
         if names:

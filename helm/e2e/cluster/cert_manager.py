@@ -1,10 +1,10 @@
-"""cert-manager's controller on the host, without its webhook: what makes and renews the chart's certificates."""
+"""Runs cert-manager's controller on the host, without its webhook. It makes and renews the chart's certificates."""
 
 from ..process import Background
 from . import definitions
 from .pki import PKI
 
-# With the others the controller watches these as well.
+# The controller also watches these kinds.
 KINDS = ["certificates", "certificaterequests", "issuers", "clusterissuers"]
 ACME_KINDS = ["orders", "challenges"]
 

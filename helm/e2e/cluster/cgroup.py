@@ -1,4 +1,4 @@
-"""A control group a node, below which its kubelet puts the pods'. Both hierarchies of Linux."""
+"""Makes a control group for each node, below which its kubelet puts those of pods. Supports cgroup v1 and v2."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def make(number: int) -> None:
 
 
 def lacking(number: int, controllers: set[str]) -> str:
-    """Those of them that the node's group does not have."""
+    """Returns those of the controllers that the node's group does not have."""
     if unified():
         has = set((groups(number)[0] / "cgroup.controllers").read_text().split())
     else:
@@ -43,15 +43,15 @@ def remove(number: int) -> None:
             try:
                 folder.rmdir()
             except OSError:
-                pass  # something is still in it
+                pass  # it is not empty
 
 
 def memory(process: int) -> tuple[int, int]:
-    """The most bytes that the process's group has ever held, and its limit."""
-    of = [line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
+    """Returns the peak memory of the process's group, in bytes, and its limit."""
+    lines = [line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
     if unified():
-        group, peak, limit = ROOT / of[0][2].lstrip("/"), "memory.peak", "memory.max"
+        group, peak, limit = ROOT / lines[0][2].lstrip("/"), "memory.peak", "memory.max"
     else:
-        path = next(path for _, controllers, path in of if "memory" in controllers.split(","))
+        path = next(path for _, controllers, path in lines if "memory" in controllers.split(","))
         group, peak, limit = ROOT / "memory" / path.lstrip("/"), "memory.max_usage_in_bytes", "memory.limit_in_bytes"
     return int((group / peak).read_text()), int((group / limit).read_text())

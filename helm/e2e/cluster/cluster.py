@@ -1,4 +1,4 @@
-"""The whole cluster: up, and down again."""
+"""Starts and stops the cluster."""
 
 from concurrent.futures import ThreadPoolExecutor
 

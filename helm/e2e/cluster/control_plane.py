@@ -1,4 +1,4 @@
-"""etcd, the API server, the controllers and the scheduler, on the host."""
+"""Runs etcd, the API server, the controllers and the scheduler on the host."""
 
 from ..layout import RUN, STATE
 from ..process import RESTARTED, Background, run, until
@@ -8,7 +8,7 @@ from .pki import PKI
 # A dry run has ports of its own.
 ETCD_PORT, ETCD_PEER_PORT = (22379, 22380) if RUN == "cluster" else (22479, 22480)
 API_PORT = 6443
-# Those that Kubernetes has for its controllers and its scheduler.
+# Kubernetes' default ports of its controllers and its scheduler.
 COMPONENT_PORTS = (10257, 10259)
 ETCD = f"http://127.0.0.1:{ETCD_PORT}"
 
@@ -41,7 +41,7 @@ def api_server(address: str = HOST, *flags: str) -> Background:
         f"--kubelet-client-key={PKI}/admin.key",
         f"--kubelet-certificate-authority={PKI}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
-        # For metrics-server, which answers a part of the API.
+        # metrics-server serves a part of the API.
         "--enable-aggregator-routing=true",
         f"--requestheader-client-ca-file={PKI}/ca.crt",
         "--requestheader-allowed-names=admin",
@@ -59,7 +59,8 @@ def ready() -> None:
 
 
 def component(name: str, *flags: str) -> Background:
-    """One that talks to the API server; begun again when it gives up, as it does when that is away for long."""
+    """Runs a component that uses the API server, and restarts it when it exits, as it does if the API server is away
+    for long."""
     config = f"{PKI}/{name}.kubeconfig"
     command = [
         f"kube-{name}", f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",

@@ -1,6 +1,6 @@
-"""The custom metrics API, served by hand: what a Prometheus adapter would say of the pods' own metrics, to autoscalers.
+"""Serves the custom metrics API for autoscalers from the pods' own metrics, in place of a Prometheus adapter.
 
-It asks the pods when it is asked. Who may ask is the API server's to say, which passes requests on."""
+Each request scrapes the pods. The API server forwards requests and authorizes them."""
 
 import json
 import ssl
@@ -20,12 +20,12 @@ PORT = 4444
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
 BASE = f"/apis/{GROUP}/{VERSION}"
 
-# What a metric comes to, of a pod's name and the text that it serves; nothing if there is no telling yet.
+# Returns a metric's value from a pod's name and its metrics; None if it has no value yet.
 Value = Callable[[str, str], float | None]
 
 
 class CustomMetrics:
-    """A server on the host, from its making until `stop()`."""
+    """A server on the host, from its creation until `stop()`."""
 
     def __init__(self, metrics: dict[str, Value]):
         self.metrics = metrics
@@ -66,7 +66,7 @@ class CustomMetrics:
         parts = urllib.parse.unquote(url.path).strip("/").split("/")
         if url.path.rstrip("/") == BASE:
             return 200, self.resources()
-        # apis, group, version, namespaces, its name, pods, all of them, the metric.
+        # The parts are: apis, group, version, namespaces, namespace, pods, `*`, metric.
         if len(parts) == 8 and parts[3::2] == ["namespaces", "pods", parts[7]] and parts[7] in self.metrics:
             selector = urllib.parse.parse_qs(url.query).get("labelSelector", [""])[0]
             return 200, self.values(parts[4], selector, parts[7])
@@ -91,7 +91,7 @@ class CustomMetrics:
 
 
 def scrape(address: str) -> str:
-    """What the pod serves; nothing of one that does not serve yet, or any more."""
+    """Returns the pod's metrics; empty if the pod does not serve."""
     try:
         with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=5) as answer:
             return answer.read().decode()

@@ -1,4 +1,4 @@
-"""The kinds of others that the chart makes objects of: their definitions, out of the modules of who defines them."""
+"""Applies the definitions of custom resources that the chart uses, from the Go modules that define them."""
 
 import json
 from collections.abc import Iterable
@@ -19,13 +19,13 @@ FILES = {
 
 
 def install() -> None:
-    apply("others' kinds", FILES.values(), FILES)
+    apply("custom resources", FILES.values(), FILES)
 
 
 def apply(what: str, files: Iterable[tuple[str, str]], kinds: Iterable[str]) -> None:
-    """Has the API server serve these kinds, whichever of their files, a module and a path each, it has already."""
+    """Applies `files`, each a module and a path in it, and waits until the API server serves `kinds`."""
     for module, file in files:
-        # Some are longer than what an ordinary apply keeps of an object.
+        # Some are too long for the annotation in which a client-side apply keeps an object.
         run("kubectl", "apply", "--server-side", "-f", folder(module) / file)
     served = lambda: set(run("kubectl", "api-resources", "--no-headers", "-o", "name").split())
     until(what, lambda: all(any(name.startswith(f"{kind}.") for name in served()) for kind in kinds))

@@ -1,5 +1,5 @@
-"""Nodes that nothing runs for (kwok): the scheduler places pods on them as on any, they are ready at once, and their
-addresses are nobody's."""
+"""Makes fake nodes with kwok. The scheduler places pods on them as on any node; the pods are ready at once, but nothing
+runs, and nothing answers at their addresses."""
 
 from ..layout import KUBECONFIG
 from ..process import Background, run, until
@@ -8,18 +8,18 @@ from .definitions import folder
 from .manifest import apply
 
 MODULE = "sigs.k8s.io/kwok@v0.8.0"
-# What becomes of nodes and pods, as kwok has it.
+# kwok's rules for the states of nodes and pods.
 STAGES = ["node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-ready",
           "pod/fast/pod-delete"]
 LABEL = {"bireme.e2e/fake": "yes"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABEL.items())
-# Who does not tolerate it stays on nodes that there are.
+# Pods without the toleration stay on real nodes.
 TAINT = {"key": "bireme.e2e/fake", "value": "yes", "effect": "NoSchedule"}
 TOLERATION = {"key": TAINT["key"], "operator": "Exists"}
 
 
 class FakeNodes:
-    """`with FakeNodes(cluster, 200, zones=4): …`; dealt to the zones in turns."""
+    """`with FakeNodes(cluster, 200, zones=4): …`; zones are assigned in turns."""
 
     def __init__(self, cluster, count: int, zones: int):
         self.cluster, self.count = cluster, count

@@ -1,4 +1,4 @@
-"""An object, as the API takes it."""
+"""Applies an object to the cluster."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""metrics-server on the host, as a part of the API: what an autoscaler by CPU asks."""
+"""Runs metrics-server on the host as a part of the API, for autoscalers by CPU."""
 
 from ..process import Background, run, until
 from . import api_service

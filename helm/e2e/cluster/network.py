@@ -1,4 +1,4 @@
-"""A bridge on the host, and a network namespace with a cable to it for each node. Pods are routed by node."""
+"""Makes a bridge on the host, and for each node a network namespace with a link to it. Pods are routed by node."""
 
 from ..process import Failed, run
 from .addresses import BRIDGE, FAKE_PODS_CIDR, HOST, node_ip, node_link, node_name, pods_cidr
@@ -8,7 +8,7 @@ def up(nodes: int) -> None:
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{HOST}/24", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
-    # Nobody at the bridge has these, and what is sent there does not leave the machine.
+    # Nothing at the bridge has these addresses, and packets to them do not leave the machine.
     run("ip", "route", "add", FAKE_PODS_CIDR, "dev", BRIDGE)
     for number in range(1, nodes + 1):
         connect(number)
@@ -32,7 +32,7 @@ def connect(number: int) -> None:
 
 
 def inside(number: int) -> list[str]:
-    """Runs what follows in the node's network. (`ip netns exec` would hide the cgroups as well.)"""
+    """Returns the prefix of a command that runs it in the node's network; `ip netns exec` would also hide the cgroups."""
     return ["nsenter", f"--net=/var/run/netns/{node_name(number)}"]
 
 
@@ -45,7 +45,7 @@ def mend(number: int) -> None:
 
 
 def down() -> None:
-    """Removes what is there, also of a run that was killed."""
+    """Removes the networks, including those of a killed run."""
     for line in run("ip", "netns", "list").splitlines():
         name = line.split()[0]
         if name.removeprefix("bireme-n").isdigit():
@@ -53,4 +53,4 @@ def down() -> None:
     try:
         run("ip", "link", "delete", BRIDGE)
     except Failed:
-        pass  # there was none
+        pass  # there is none

@@ -1,4 +1,4 @@
-"""One authority, a certificate for each component, and a kubeconfig with it."""
+"""Makes an authority, and for each component a certificate and a kubeconfig."""
 
 from ..layout import STATE
 from ..process import run
@@ -20,7 +20,7 @@ current-context: x
 def make(nodes: int, host: str = HOST) -> None:
     authority = Authority(PKI, "bireme-e2e")
     names = ["DNS:localhost", "DNS:kubernetes", "DNS:kubernetes.default.svc", "IP:127.0.0.1"]
-    authority.vouch("apiserver", "/CN=kube-apiserver", [*names, f"IP:{KUBERNETES_SERVICE}", f"IP:{host}"])
+    authority.sign("apiserver", "/CN=kube-apiserver", [*names, f"IP:{KUBERNETES_SERVICE}", f"IP:{host}"])
     callers = {
         "admin": "/O=system:masters/CN=admin",
         "controller-manager": "/CN=system:kube-controller-manager",
@@ -28,11 +28,11 @@ def make(nodes: int, host: str = HOST) -> None:
         "proxy": "/CN=system:kube-proxy",
     }
     for name, subject in callers.items():
-        authority.vouch(name, subject)
+        authority.sign(name, subject)
         kubeconfig(name, host)
     for number in range(1, nodes + 1):
         name = node_name(number)
-        authority.vouch(name, f"/O=system:nodes/CN=system:node:{name}", [f"DNS:{name}", f"IP:{node_ip(number)}"])
+        authority.sign(name, f"/O=system:nodes/CN=system:node:{name}", [f"DNS:{name}", f"IP:{node_ip(number)}"])
         kubeconfig(name, host)
     run("openssl", "genrsa", "-out", PKI / "accounts.key", 2048)
     run("openssl", "rsa", "-in", PKI / "accounts.key", "-pubout", "-out", PKI / "accounts.pub")

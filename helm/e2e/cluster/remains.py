@@ -1,4 +1,4 @@
-"""What a node leaves behind when it ends, and what a run that was killed left."""
+"""Removes what nodes leave behind when they end, and what a killed run left."""
 
 import fcntl
 import os
@@ -14,8 +14,8 @@ from . import cgroup, network
 
 
 def claim():
-    """Two runs would take each other's remains away: raises `Impossible` if there is another. What comes back is to
-    be kept."""
+    """Returns the machine's lock, to be held during the run. Raises `Impossible` if another run holds it: two runs would
+    remove each other's files."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     held = open(LOCK, "w")
     try:
@@ -26,7 +26,7 @@ def claim():
 
 
 def begin(nodes: int) -> None:
-    """Nothing of the last run is there any more, and there is a place for this one's."""
+    """Removes everything of the last run and makes this run's folders."""
     remove(nodes)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
@@ -39,7 +39,7 @@ def remove(nodes: int) -> None:
         try:
             run("umount", "-l", mount)
         except Failed:
-            pass  # it went with another
+            pass  # it was unmounted with another
     detach_loops()
     if nodes:
         network.down()
@@ -49,25 +49,25 @@ def remove(nodes: int) -> None:
 
 
 def detach_loops() -> None:
-    """Loop devices of files of the run, and those that a kubelet has made of them to hold them."""
-    # A device that somebody still has open is let go when they have ended.
+    """Detaches loop devices of the run's files, and those that a kubelet has put on top of them."""
+    # A device that a process still has open is detached once that process has ended.
     for _ in range(3):
         listed = run("losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE").splitlines()
         loops = dict(line.split(maxsplit=1) for line in listed if " " in line)
         ours = {name for name, file in loops.items() if file.startswith(f"{STATE}/")}
-        upon = {name for name, file in loops.items() if file in ours}
-        # One that others stand on goes after them.
-        leaves = upon or ours
+        stacked = {name for name, file in loops.items() if file in ours}
+        # Devices on top are detached before those below them.
+        leaves = stacked or ours
         if not leaves:
             return
         run("losetup", "--detach", *sorted(leaves))
 
 
 def end_processes() -> None:
-    """Our tools whose command line names the run's folder: components, the shims of containers, and first of all the
-    shells that begin components anew."""
+    """Ends our tools whose command line names the run's folder: components, containers' shims, and the shells that
+    restart components."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        found = [process for process in Path("/proc").iterdir() if process.name.isdigit() and ours(process)]
+        found = [process for process in Path("/proc").iterdir() if process.name.isdigit() and is_ours(process)]
         for process in found:
             try:
                 os.kill(int(process.name), number)
@@ -78,13 +78,13 @@ def end_processes() -> None:
         time.sleep(2)
 
 
-def ours(process: Path) -> bool:
+def is_ours(process: Path) -> bool:
     try:
         program, words = (process / "exe").readlink(), (process / "cmdline").read_bytes()
     except OSError:
         return False
-    begins_anew = words.split(b"\0")[2:3] == [RESTARTED.encode()]
-    return (program.parent == BIN or begins_anew) and f"{STATE}/".encode() in words
+    restarts = words.split(b"\0")[2:3] == [RESTARTED.encode()]
+    return (program.parent == BIN or restarts) and f"{STATE}/".encode() in words
 
 
 def mounts() -> list[str]:

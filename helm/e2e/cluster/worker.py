@@ -1,4 +1,4 @@
-"""A worker node: containerd, kubelet and kube-proxy in the node's network namespace."""
+"""Runs a worker node: containerd, kubelet and kube-proxy in the node's network namespace."""
 
 import json
 
@@ -10,7 +10,7 @@ from .network import inside
 from .pki import PKI
 
 PAUSE = "docker.io/library/pause:1"
-# The profiles' folder is the same for all nodes here, so that one installer's path is right on each.
+# All nodes share one folder of seccomp profiles, so that the installer's path is right on each.
 PROFILES = STATE / "profiles"
 
 CONTAINERD = """\
@@ -19,17 +19,17 @@ root = '{home}/containerd'
 state = '{home}/containerd-state'
 [grpc]
   address = '{home}/containerd.sock'
-# Its socket would be one for the runtimes of all nodes.
+# All nodes' runtimes would use the same socket.
 [plugins.'io.containerd.nri.v1.nri']
   disable = true
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{pause}'
 [plugins.'io.containerd.cri.v1.runtime']
-  # Not every sandbox lets a process be preferred to others.
+  # Not every sandbox allows a lower OOM score.
   restrict_oom_score_adj = true
-  # Pods' networks go with the rest of the run.
+  # The mounts of pods' networks are removed with the run's folder.
   netns_mounts_under_state_dir = true
-  # Raw devices are for who runs in the pod, which is not root.
+  # Raw devices belong to the pod's user, which is not root.
   device_ownership_from_security_context = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['{bin}']
@@ -112,14 +112,14 @@ class Worker:
             "clusterDNS": [HOST],
             "clusterDomain": "cluster.local",
             "resolvConf": "",
-            # The disk is the machine's own, and may well be nearly full.
+            # The nodes share the machine's disk, which may be nearly full.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "100Mi", "imagefs.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
             "podLogsDir": f"{self.home}/logs",
-            # Pods of whole CPUs get them for themselves; the others, and the system, have the first.
+            # Pods that request whole CPUs get them exclusively; all others and the system use the first.
             "cpuManagerPolicy": "static",
             "reservedSystemCPUs": "0",
-            # Secrets that change are in the pods soon.
+            # Changed Secrets reach the pods soon.
             "syncFrequency": "5s",
         }
 
@@ -137,7 +137,7 @@ class Worker:
         }
 
     def down(self) -> None:
-        """Containers first, while there is somebody to stop them."""
+        """Stops the containers first, while containerd runs, then containerd."""
         if not self.processes:
             return
         for process in reversed(self.processes[1:]):
@@ -153,4 +153,4 @@ class Worker:
         try:
             return self.ctr("tasks", "list", "-q").split()
         except Failed:
-            return []  # the runtime never came up, and why is told already
+            return []  # containerd never started, which was reported before

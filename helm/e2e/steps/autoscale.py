@@ -1,5 +1,5 @@
-"""The query tier by its CPU, and by its requests under way: more nodes under load. The I/O tier's scaler sees its
-metrics."""
+"""Scales the query tier under load, by CPU and by its requests in progress, and checks that the I/O tier's scaler sees
+its metrics."""
 
 import json
 import re
@@ -14,53 +14,53 @@ from ..samples import Samples
 from .metrics import total
 from .scale import uids
 
-# So little is requested that the load is more than the target.
+# The pods request so little CPU that the load exceeds the target.
 LITTLE = 'query.resources.requests.cpu="20m"'
 ONE_TO_THREE = {"enabled": True, "minReplicas": 1, "maxReplicas": 3}
 BY_CPU = f"query.autoscaling={json.dumps(ONE_TO_THREE | {'targetCPUUtilization': 50})}"
-# By a metric that nobody serves here, so that the number is left to the chart.
-BY_NOBODY = f"io.autoscaling={json.dumps({'type': 'hpa', 'minReplicas': 1, 'readQueue': {'enabled': True}})}"
+# Scales by a metric that nothing serves here, so that the number of I/O nodes stays as the chart sets it.
+BY_ABSENT_METRIC = f"io.autoscaling={json.dumps({'type': 'hpa', 'minReplicas': 1, 'readQueue': {'enabled': True}})}"
 
-# What the chart names by default.
+# The chart's default metrics.
 UNDER_WAY, READ_QUEUE = "bireme_query_requests_under_way", "bireme_io_ring_queue"
 MISS_RATIO = "instance:bireme_io_rows_from_table:ratio_rate5m"
 OF_REQUESTS = {"targetCPUUtilization": 0, "requestsUnderWay": {"enabled": True, "target": 1}}
 BY_REQUESTS = f"query.autoscaling={json.dumps(ONE_TO_THREE | OF_REQUESTS)}"
-# Seen, and not gone by: there is no room to.
+# The scaler sees these metrics, but cannot scale: its minimum is its maximum.
 BOTH = {"readQueue": {"enabled": True}, "missRatio": {"enabled": True}}
 OF_IO = {"type": "hpa", "minReplicas": 2, "maxReplicas": 2, **BOTH}
 SEEN = f"io.autoscaling={json.dumps(OF_IO)}"
-# With another segment the slab begins empty, and rows come from the table until it is filled, which takes a while.
+# Another segment size empties the slab, and rows come from the table until it is filled again, slowly.
 EMPTIED = ['io.settings.segment="16MiB"', 'io.settings.fill_rate="1MiB"']
 
 
 def by_cpu(release) -> None:
-    step("both tiers are scaled from now on, under load, and the query tier by its CPU")
+    step("both tiers get scalers under load, and the query tier is scaled by its CPU")
     release.cluster.processes["metrics"] = metrics.up()
     release.upgrade(LITTLE)
     release.settled("query", 2)
     io = uids(release, "io")
     with Load(release, "search", 75, rate=60), Samples(0.2, lambda: wanted(release)) as seen:
-        release.upgrade(LITTLE, BY_CPU, BY_NOBODY)
+        release.upgrade(LITTLE, BY_CPU, BY_ABSENT_METRIC)
         until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 65)
     fewest = {tier: min(counts[tier] for counts in seen.values()) for tier in ("query", "io")}
-    check("no tier had fewer nodes than before meanwhile", fewest == {"query": 2, "io": 2}, fewest)
+    check("no tier had fewer nodes than before at any time", fewest == {"query": 2, "io": 2}, fewest)
     check("no I/O node was restarted", uids(release, "io") == io)
     release.upgrade(LITTLE, BY_CPU)
-    check("another release leaves the number to the scaler", wanted(release)["query"] == 3)
+    check("another upgrade leaves the number to the scaler", wanted(release)["query"] == 3)
     release.upgrade(force=True)
     release.settled("query", 2)
-    check("without a scaler the number is the values' again", wanted(release) == {"query": 2, "io": 2})
+    check("without a scaler the number is that of the values again", wanted(release) == {"query": 2, "io": 2})
 
 
 def wanted(release) -> dict[str, int]:
-    """How many nodes each tier is to have."""
+    """Returns the number of replicas that each tier is set to."""
     found = release.objects("deployments,statefulsets")
     return {it["metadata"]["labels"]["app.kubernetes.io/component"]: it["spec"]["replicas"] for it in found}
 
 
 def by_requests(release) -> None:
-    step("both tiers' scalers see the chart's custom metrics, and the query tier is scaled by its requests under way")
+    step("both tiers' scalers see the chart's custom metrics, and the query tier is scaled by its requests in progress")
     ratio = RecentRatio("bireme_io_rows_from_table_total", "bireme_io_rows_total")
     release.cluster.processes["custom_metrics"] = CustomMetrics(
         {UNDER_WAY: gauge(UNDER_WAY), READ_QUEUE: gauge(READ_QUEUE), MISS_RATIO: ratio.of})
@@ -68,15 +68,15 @@ def by_requests(release) -> None:
     release.rollout("io")
     release.settled("io", 2)
     release.settled("query", 1)
-    # So many callers ask again at once.
+    # Each caller repeats its request as soon as it is answered.
     with Load(release, "get", 75, callers=24), Samples(1, lambda: seen_by_scalers(release)) as seen:
         release.upgrade(*EMPTIED, BY_REQUESTS, SEEN)
         until("three query nodes", lambda: len(release.ready_pods("query")) == 3, 65)
         until("the I/O tier's metrics", lambda: {READ_QUEUE, MISS_RATIO} <= set(seen_by_scalers(release)))
     most = {name: max(it[name] for it in seen.values() if name in it) for name in (UNDER_WAY, READ_QUEUE, MISS_RATIO)}
-    check("the scaler saw what is under way", most[UNDER_WAY] > 1, f"{most[UNDER_WAY]:g} a node")
-    check("the I/O tier's saw the share of rows from the table, beside what waits for a read", 0 < most[MISS_RATIO] < 1,
-          f"{most[MISS_RATIO]:.1%}, {most[READ_QUEUE]:g} a node")
+    check("the scaler saw requests in progress", most[UNDER_WAY] > 1, f"{most[UNDER_WAY]:g} per node")
+    check("the I/O tier's scaler saw the share of rows from the table, and the reads waiting", 0 < most[MISS_RATIO] < 1,
+          f"{most[MISS_RATIO]:.1%}, {most[READ_QUEUE]:g} per node")
     release.upgrade(force=True)
     release.rollout("io")
     release.settled("io", 2)
@@ -88,8 +88,8 @@ def gauge(name: str):
 
 
 class RecentRatio:
-    """Of two counters' growth, for each pod, since it was first asked or began, or within the last 5 minutes: as the
-    chart's recording rule has it of a Prometheus."""
+    """The ratio of two counters' growth for each pod, over the last 5 minutes, or since the pod was first scraped or
+    started. It stands for the chart's recording rule."""
 
     SECONDS = 300
 
@@ -110,7 +110,7 @@ class RecentRatio:
 
 
 def seen_by_scalers(release) -> dict[str, float]:
-    """By metric, what the scalers say that it is, a pod."""
+    """Returns each metric's value per pod, as the scalers report it."""
     found = {}
     for scaler in release.objects("horizontalpodautoscalers"):
         for metric in scaler["status"].get("currentMetrics") or []:

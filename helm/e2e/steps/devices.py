@@ -1,4 +1,4 @@
-"""A pod with several drives, of which one is a raw device and one a folder of the node, and with CPUs of its own."""
+"""Tests a pod with two drives, a raw device and a folder of the node, and with exclusive CPUs."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from ..cluster.worker import Worker
 from ..layout import CHART, STATE
 from ..process import run, until
 from ..release import VALUES
-from .metrics import of_pod
+from .metrics import pod_metrics
 
 NAME = NAMESPACE = "devices"
 POD = f"{NAME}-bireme-io-0"
-# As metrics name them.
+# The drives' names in metrics.
 RAW, FOLDER = "0:raw", "1:slab"
 NOBODY = 65532
 
 
 def raw_and_pinned(release) -> None:
-    step("a raw device and a folder in one pod, its thread on a CPU of its own")
+    step("a raw device and a folder in one pod, whose thread has a CPU of its own")
     worker = free_node(release)
     drives.make_raw(worker.name)
     folder = STATE / "drives" / f"{worker.name}-folder"
@@ -42,7 +42,7 @@ def raw_and_pinned(release) -> None:
 
 
 def free_node(release) -> Worker:
-    """A node without a pod of the release: one that asks for its only CPU finds room there."""
+    """Returns a node without a pod of the release, so that a pod can request its only CPU."""
     on = {pod["spec"]["nodeName"] for pod in release.pods("io").values()}
     release.upgrade(f'query.nodeSelector={{"kubernetes.io/hostname": "{min(on)}"}}')
     release.settled("query", 2)
@@ -88,7 +88,7 @@ def pinned(release, worker: Worker) -> None:
 
 
 def restarted(release) -> None:
-    """A pod that is made anew finds what both drives hold."""
+    """Checks that a replaced pod finds the cache of both drives again."""
     before = {drive: used(drive) for drive in (RAW, FOLDER)}
     old = pod()["metadata"]["uid"]
     run("kubectl", "-n", NAMESPACE, "delete", "pod", POD, "--wait=true", timeout=60)
@@ -106,14 +106,14 @@ def ready() -> bool:
 
 
 def ask(release, *words) -> str:
-    """Of the query node, at its pod's address."""
+    """Runs the binary against the query node, at its pod's address."""
     address = run("kubectl", "-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/component=query",
                   "-o", "jsonpath={.items[0].status.podIP}")
     return run(release.bireme, *words, "--endpoint", f"http://{address}:7070", timeout=120)
 
 
 def used(drive: str) -> int:
-    text = of_pod(POD, NAMESPACE)
+    text = pod_metrics(POD, NAMESPACE)
     found = re.search(rf'^bireme_io_drive_usage_bytes{{[^}}]*drive="{re.escape(drive)}"[^}}]*}} (\S+)$', text, re.M)
     return int(float(found.group(1))) if found else 0
 
@@ -125,6 +125,6 @@ def pid_on(worker: Worker, status: dict) -> int:
 
 
 def allowed(process) -> str:
-    """The CPUs that a process, or a thread, may run on."""
+    """Returns the CPUs on which a process or a thread may run."""
     with open(f"/proc/{process}/status") as status:
         return next(line.split()[1] for line in status if line.startswith("Cpus_allowed_list:"))

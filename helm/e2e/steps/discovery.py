@@ -1,4 +1,4 @@
-"""How query nodes find I/O nodes, other than by Kubernetes."""
+"""Tests discovery of I/O nodes by means other than Kubernetes' API."""
 
 from ..check import check, step
 from ..load import Load

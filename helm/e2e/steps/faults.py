@@ -1,4 +1,4 @@
-"""What breaks under load, and what callers see of it."""
+"""Causes faults under load and checks what callers see."""
 
 import time
 
@@ -31,7 +31,7 @@ def api_server_away(release) -> None:
     server = release.cluster.processes["api_server"]
     before = containers(release)
     with Load(release, "search", 100):
-        # It would take its time to end its watches.
+        # The API server would take long to end its watches.
         server.stop(patience=1)
         check("the API server is away", not server.alive())
         time.sleep(60)
@@ -49,9 +49,9 @@ def containers(release) -> set[str]:
 
 
 def store_away(release) -> None:
-    step("MinIO is away under load: what is cached goes on")
+    step("MinIO is away under load: cached rows are still served")
     release.warm()
-    # Query nodes have the index's partitions from then on.
+    # This load brings the index's partitions into the query nodes' caches.
     with Load(release, "search", 10):
         pass
     before = table_rows(release)
@@ -71,19 +71,19 @@ def table_rows(release) -> int:
 def node_cut_off(release) -> None:
     step("a node with an I/O node is cut off under load, and comes back")
     on = {pod["spec"]["nodeName"]: name for name, pod in release.pods("io").items()}
-    # The callers come in by the first node, and a query node that is cut off can't answer.
+    # Callers connect to the first node, which must stay reachable, and query nodes must not be on the node cut off.
     node = max(on)
     worker, elsewhere = release.cluster.worker(node), min(set(release.nodes()) - {node})
-    check("callers come by another node", worker.number != 1, node)
+    check("callers connect to another node", worker.number != 1, node)
     release.upgrade(f'query.nodeSelector={{"kubernetes.io/hostname": "{elsewhere}"}}')
     release.settled("query", 2)
     release.warm()
-    # Requests to the node that is cut off wait until it is given up.
+    # Requests to the node cut off wait until the query nodes give up on it.
     with Load(release, "search", 90, stall=10):
         network.cut(worker.number)
         until("Kubernetes to notice", lambda: release.cluster.ready_nodes() == release.cluster.nodes - 1, 80)
         network.mend(worker.number)
-        until("its coming back", lambda: release.cluster.ready_nodes() == release.cluster.nodes)
+        until("its return", lambda: release.cluster.ready_nodes() == release.cluster.nodes)
         release.settled("io", 2)
     check("the same pod serves again", on[node] in release.ready_pods("io"))
     release.upgrade()
@@ -97,7 +97,7 @@ def drained(release) -> None:
     check("they are on different nodes", first != second)
     with Load(release, "search", 60):
         drain("io", first)
-        # Its drive is on that node, so that it waits for it.
+        # Its drive is on the drained node, so the pod waits for that node.
         check("bireme-io-0 waits", release.ready_pods("io") == ["bireme-io-1"])
         check("the second drain is refused", "disruption budget" in refusal("io", second))
         run("kubectl", "uncordon", first, second)
@@ -108,16 +108,16 @@ def query_tier_drained(release) -> None:
     step("nodes are drained: the budget lets one query node go at a time")
     (one, first), (other, second) = nodes_of(release, "query").items()
     check("they are on different nodes", first != second)
-    # There is no place for another meanwhile.
+    # No node accepts a replacement meanwhile.
     run("kubectl", "cordon", *release.nodes())
     with Load(release, "search", 60):
         drain("query", first)
         check("its replacement waits for a node", release.ready_pods("query") == [other])
         check("the second drain is refused", "disruption budget" in refusal("query", second))
-        check("who is there goes on", release.ready_pods("query") == [other])
+        check("the other query node goes on", release.ready_pods("query") == [other])
         run("kubectl", "uncordon", *set(release.nodes()) - {second})
         release.settled("query", 2)
-        # With the replacement ready the budget lets the next one go.
+        # Once the replacement is ready, the budget allows the next eviction.
         drain("query", second)
         run("kubectl", "uncordon", second)
         release.settled("query", 2)
@@ -129,13 +129,13 @@ def nodes_of(release, tier: str) -> dict[str, str]:
 
 
 def drain(tier: str, node: str, seconds: int = 60) -> None:
-    """Of the pods of one tier."""
+    """Drains a node of one tier's pods."""
     run("kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data",
         f"--pod-selector=app.kubernetes.io/component={tier}", f"--timeout={seconds}s")
 
 
 def refusal(tier: str, node: str) -> str:
-    """What is said when the node can't be drained; nothing if it could."""
+    """Tries to drain a node. Returns the error message, empty if it was drained."""
     try:
         drain(tier, node, 8)
         return ""

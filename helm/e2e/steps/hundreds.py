@@ -1,5 +1,5 @@
-"""An I/O tier of hundreds: a second release of the chart, whose I/O nodes Kubernetes places on nodes that nothing runs
-for. Endpoints, their slices and zones come from Kubernetes' own controllers; the query node is real, and follows them."""
+"""Tests an I/O tier of hundreds of nodes: a second release of the chart, with its I/O nodes on fake nodes. Endpoints,
+slices and zones come from Kubernetes' own controllers; the query node that follows them is real."""
 
 import json
 from collections import Counter
@@ -17,11 +17,11 @@ NAME, NODE_PORT = "bireme-many", 30071
 SERVICE = f"{NAME}-io"
 FAKE_NODES, ZONES = 200, 4
 FEW, MANY = 200, 300
-# The most endpoints that Kubernetes puts into one slice.
+# Kubernetes' maximum of endpoints per slice.
 IN_SLICE = 100
-# Of so many chunks that shares of them can be told.
-TABLE, URI, ROWS_A_CHUNK = "chunks", "s3://tables/chunks.lance", 5
-# How far the share of chunks that move may be from the new nodes' share.
+# A table with enough chunks to measure shares of them.
+TABLE, URI, ROWS_PER_CHUNK = "chunks", "s3://tables/chunks.lance", 5
+# The allowed difference between the share of chunks that move and the new nodes' share.
 DEVIATION_MAX = 0.04
 VALUES = {
     "query.replicas": 1, "io.drives": [{"name": "none", "size": "1GiB", "emptyDir": {}}], "io.minReadySeconds": 0,
@@ -30,16 +30,16 @@ VALUES = {
 }
 SLICE = "real"
 
-# The owner of each chunk, which is a fragment and a number.
+# The owner of each chunk. A chunk is a fragment and a number.
 Owners = dict[tuple[int, int], str]
 
 
-def of_nodes(release) -> None:
-    step(f"an I/O tier of {FEW} nodes, {MANY}, and {FEW} again, in several EndpointSlices")
-    store.ingest(release.bireme, URI, ROWS_A_CHUNK)
+def io_nodes(release) -> None:
+    step(f"an I/O tier of {FEW} nodes, then {MANY}, then {FEW} again, in several EndpointSlices")
+    store.ingest(release.bireme, URI, ROWS_PER_CHUNK)
     many = Release(release.bireme, release.cluster, release.store, NAME, NAME, NODE_PORT)
     real = {name: pod["status"]["podIP"] for name, pod in release.pods("io").items()}
-    # The release goes before the nodes that its pods are on.
+    # The release is removed before the fake nodes of its pods.
     with FakeNodes(release.cluster, FAKE_NODES, ZONES) as nodes, installed(many):
         grow(many, FEW)
         spread(many, nodes.zones)
@@ -55,21 +55,21 @@ def of_nodes(release) -> None:
         answers(many, real)
         refused(many, real)
         grow(many, FEW)
-        # They keep their chunks for `member_hold`.
+        # Members that are gone keep their chunks for `member_hold`.
         known(many, FEW, real)
-        check("each chunk is where it was", owners(many) == few)
+        check("each chunk has its first owner again", owners(many) == few)
         answers(many, real)
         weighted(many, real)
 
 
 @contextmanager
 def installed(many: Release):
-    """Its namespace is there meanwhile; release and namespace are taken away also where a check has failed."""
+    """Makes the release's namespace, and removes release and namespace at the end, also if a check fails."""
     many.prepare()
     try:
         yield
     finally:
-        # It may not have come to the release.
+        # The release may not have been installed.
         run("helm", "uninstall", NAME, "-n", NAME, "--wait", "--ignore-not-found", timeout=180)
         run("kubectl", "delete", "namespace", NAME, timeout=180)
 
@@ -80,27 +80,28 @@ def grow(many: Release, count: int, more: dict | None = None) -> None:
     many.settled("io", count, 180)
     until("their endpoints", lambda: sum(made_slices(many)) == count)
     sizes = made_slices(many)
-    check("no slice has more than Kubernetes puts into one", len(sizes) >= count / IN_SLICE and max(sizes) <= IN_SLICE,
+    check("no slice exceeds Kubernetes' maximum", len(sizes) >= count / IN_SLICE and max(sizes) <= IN_SLICE,
           sizes)
 
 
 def weighted(many: Release, real: dict) -> None:
-    """The release's nodes are made larger than those of the other, by its service's label, which the slices get too."""
+    """Gives the release's nodes a higher weight than the other release's, by the service's label, which Kubernetes
+    copies to the slices."""
     heavier = {name: 1 if name in real else 2.5 for name in (node["name"] for node in many.io_nodes())}
     grow(many, FEW, {"io.weight": 2.5})
     until("their weights", lambda: {node["name"]: node["weight"] for node in many.io_nodes()} == heavier)
     found = many.ask("placement", TABLE)[0]["nodes"]
-    check("placement goes by their weights", {node["name"]: node["share"] for node in found} == heavier)
+    check("placement uses their weights", {node["name"]: node["share"] for node in found} == heavier)
 
 
 def made_slices(many: Release) -> list[int]:
-    """How many endpoints there are in each slice that Kubernetes made."""
+    """Returns the number of endpoints in each slice that Kubernetes made."""
     found = json.loads(many.kubectl("get", "endpointslices", "-l", f"kubernetes.io/service-name={SERVICE}", "-o", "json"))
     return [len(it["endpoints"] or []) for it in found["items"] if it["metadata"]["name"] != SLICE]
 
 
 def spread(many: Release, zone_of: dict[str, str]) -> None:
-    """As the chart's constraints ask for: no node, and no zone, has two more than another."""
+    """Checks the chart's spread constraints: the numbers of pods on nodes, and in zones, differ by at most one."""
     on = [pod["spec"]["nodeName"] for pod in many.pods("io").values()]
     for what, counts in (("node", Counter(on)), ("zone", Counter(zone_of[node] for node in on))):
         places = len(set(zone_of) if what == "node" else set(zone_of.values()))
@@ -109,7 +110,7 @@ def spread(many: Release, zone_of: dict[str, str]) -> None:
 
 
 def known(many: Release, count: int, real: dict) -> None:
-    """The query node has them all, each with its whole share."""
+    """Waits until the query node knows all I/O nodes, each with its whole share."""
     def grown() -> bool:
         nodes = many.io_nodes()
         return len(nodes) == count + len(real) and all(node["share"] == node["weight"] for node in nodes)
@@ -132,29 +133,29 @@ def owners(many: Release) -> Owners:
 
 
 def evenly(owners: Owners, nodes: int) -> bool:
-    """Some chunks each on average: nobody has many times that, and few have none."""
+    """Returns whether no node owns four times the mean or more, and over 95 % of the nodes own a chunk."""
     counts, mean = Counter(owners.values()), len(owners) / nodes
     return max(counts.values()) < 4 * mean and len(counts) > 0.95 * nodes
 
 
 def moved(before: Owners, after: Owners, new: int, nodes: int) -> None:
-    check("it is the same chunks", before.keys() == after.keys())
+    check("the chunks are the same", before.keys() == after.keys())
     gone = [chunk for chunk in before if before[chunk] != after[chunk]]
     share, expected = len(gone) / len(before), new / nodes
-    say(f"   {len(gone)} of {len(before)} chunks moved: {share:.1%}, where the new nodes are {expected:.1%}")
+    say(f"   {len(gone)} of {len(before)} chunks moved: {share:.1%}; the new nodes' share is {expected:.1%}")
     check("the new nodes' share of chunks moved", abs(share - expected) < DEVIATION_MAX)
-    check("to new nodes alone", not {after[chunk] for chunk in gone} & set(before.values()))
+    check("they moved only to new nodes", not {after[chunk] for chunk in gone} & set(before.values()))
 
 
 def answers(many: Release, real: dict) -> None:
     row = many.ask("get", store.TABLE, "n02503517", "--columns", store.KEY)[0]
     check("a row is found", row[store.KEY] == "n02503517")
     reachable = {node["name"] for node in many.io_nodes() if node["reachable"]}
-    check("of the I/O nodes the real ones answer", reachable == set(real))
+    check("only the real I/O nodes answer", reachable == set(real))
 
 
 def refused(many: Release, real: dict) -> None:
-    """A slice that says that its port is another's protocol: the list is refused as a whole."""
+    """Puts up a slice whose port has another protocol, and checks that the whole list is refused."""
     membership = lambda: many.ask("status", accept=(0, 4))[0]["membership"]
     before = {node["name"] for node in many.io_nodes()}
     put_slice(real, protocol="https")
@@ -167,7 +168,7 @@ def refused(many: Release, real: dict) -> None:
 
 
 def put_slice(real: dict, protocol: str | None = None) -> None:
-    """One that somebody wrote, beside those that Kubernetes makes: of the I/O nodes of the other release."""
+    """Writes a slice by hand, beside those that Kubernetes makes, with the I/O nodes of the other release."""
     port = {"name": "grpc", "port": PORTS["io"]} | ({"appProtocol": protocol} if protocol else {})
     apply({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": [port],
            "metadata": {"name": SLICE, "namespace": NAME, "labels": {"kubernetes.io/service-name": SERVICE}},

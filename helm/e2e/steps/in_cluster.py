@@ -1,4 +1,4 @@
-"""The load test that the chart brings along, in the cluster."""
+"""Runs the chart's own load test in the cluster."""
 
 import json
 
@@ -13,12 +13,12 @@ def load(release) -> None:
     step("helm test with load: k6 in the cluster")
     values = {"enabled": True, "table": store.TABLE, "duration": "10s", "settings": {"P99_MS": "60000", "VERBOSE": "1"}}
     release.upgrade(f"loadtest={json.dumps(values)}")
-    # Helm tells it as a message of its own, in one line.
+    # Helm prints the test's output as one line, with escaped line breaks.
     said = release.helm_test().replace("\\n", "\n")
     for line in said.splitlines():
         if line.startswith("|"):
             say(f"   {line}")
-    check("helm test holds, and says what came of the load", "All thresholds hold." in said)
+    check("helm test succeeds and shows the load's results", "All thresholds hold." in said)
     until("nothing of it to be left", lambda: left(release) == "")
     check("nothing of it is left", True)
     failed_load(release, {**values, "duration": "2s", "settings": {"P99_MS": "0"}})
@@ -30,14 +30,14 @@ def left(release) -> str:
 
 
 def failed_load(release, values: dict) -> None:
-    """A bound that nothing can hold."""
+    """Checks a load with a threshold that cannot hold."""
     release.upgrade(f"loadtest={json.dumps(values)}")
     try:
         release.helm_test()
         said = ""
     except Failed as error:
         said = str(error)
-    check("helm test fails where a bound does not hold, and says which", "**Does not hold:**" in said)
-    check("its pod stays to be looked at", "Does not hold" in release.kubectl("logs", "job/bireme-loadtest"))
+    check("helm test fails if a threshold does not hold, and names it", "**Does not hold:**" in said)
+    check("its pod stays for inspection", "Does not hold" in release.kubectl("logs", "job/bireme-loadtest"))
     release.kubectl("delete", "job", "-l", SELECTOR)
     until("its pod to be gone", lambda: left(release) == "")

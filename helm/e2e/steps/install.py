@@ -1,4 +1,4 @@
-"""helm install with defaults, a search from outside through both tiers."""
+"""Installs the chart, with defaults and with a table, and searches from outside through both tiers."""
 
 import json
 
@@ -18,7 +18,7 @@ def defaults(release) -> None:
     run("kubectl", "delete", "namespace", "defaults")
 
 
-def whole(release) -> None:
+def both_tiers(release) -> None:
     step("helm install with a table in MinIO and local drives")
     release.prepare()
     release.upgrade()

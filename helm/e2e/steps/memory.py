@@ -1,4 +1,4 @@
-"""Memory limits: what a node is told to take stays below what kills it."""
+"""Tests memory limits: a node's memory settings keep it below the limit at which it would be killed."""
 
 from ..check import check, step
 from ..cluster import cgroup
@@ -7,13 +7,13 @@ from .faults import containers
 from .update import both_settled
 
 MIB = 1 << 20
-# In MiB, about half as much again as such a load was seen to take.
+# In MiB, about 1.5 times what such a load was measured to take.
 LIMITS = {"io": 64, "query": 80}
 TIGHT = [f'{tier}.resources.{which}.memory="{mib}Mi"'
          for tier, mib in LIMITS.items() for which in ("requests", "limits")]
 PARTS = ['io.settings.traffic_memory="16MiB"', 'io.settings.lake_cache="16MiB"', 'query.settings.index_cache="16MiB"',
          'query.settings.metadata_cache="16MiB"']
-# With another segment the slab begins empty, and is filled anew: what fills take is held as well.
+# Another segment size empties the slab, so that the memory of fills is tested too.
 EMPTIED = 'io.settings.segment="4MiB"'
 
 

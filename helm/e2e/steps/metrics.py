@@ -1,4 +1,4 @@
-"""Metrics of both tiers, scraped from the pods as they run."""
+"""Scrapes the metrics of both tiers from the running pods."""
 
 import re
 
@@ -8,7 +8,7 @@ from ..cluster.addresses import METRICS_PORT
 from ..process import run
 from ..release import NAMESPACE
 
-# What each tier has counted once a search went through both.
+# A counter of each tier that is above 0 after a search.
 COUNTED = {"io": "bireme_io_rows_total", "query": "rpc_server_call_duration_seconds_count"}
 
 
@@ -16,9 +16,9 @@ def scraped(release) -> None:
     step("metrics of each pod, through the API server")
     release.ask("search", store.TABLE, "--like", "n02503517", "-k", 5)
     for tier, counter in COUNTED.items():
-        texts = {pod: of_pod(pod) for pod in release.ready_pods(tier)}
+        texts = {pod: pod_metrics(pod) for pod in release.ready_pods(tier)}
         named = all(f'service_instance_id="{pod}"' in text for pod, text in texts.items())
-        check(f"{tier}: each pod says which it is", texts and named, ", ".join(texts))
+        check(f"{tier}: each pod's metrics carry its name", texts and named, ", ".join(texts))
         counts = [total(text, counter) for text in texts.values()]
         check(f"{tier}: they have counted", sum(counts) > 0, f"{counter} {counts}")
     # The other service is of type NodePort, and does not have the port.
@@ -27,7 +27,7 @@ def scraped(release) -> None:
     check("a service that is open to all has not", ports == ["grpc"], ports)
 
 
-def of_pod(name: str, namespace: str = NAMESPACE) -> str:
+def pod_metrics(name: str, namespace: str = NAMESPACE) -> str:
     return scrape("pods", f"{name}:{METRICS_PORT}", namespace)
 
 

@@ -1,6 +1,7 @@
-"""The chart's monitor and rules, as a Prometheus in the cluster would go by them.
+"""Tests the chart's monitor and rules with a Prometheus that uses them.
 
-Debian's Prometheus can't ask Kubernetes: it is told of every pod's ports, with the labels that it would find."""
+Debian's Prometheus has no Kubernetes discovery, so its configuration lists every pod's ports, with the labels that
+discovery would find."""
 
 import json
 import re
@@ -17,7 +18,7 @@ PROMETHEUS, ADDRESS = CACHE / "prometheus" / "usr" / "bin" / "prometheus", "127.
 
 
 def followed(release) -> None:
-    step("PodMonitor and PrometheusRule, and a Prometheus that goes by them")
+    step("PodMonitor and PrometheusRule, and a Prometheus that uses them")
     definitions.install()
     release.upgrade('telemetry.monitor.kind="PodMonitor"', "telemetry.rules.enabled=true")
     home = STATE / "prometheus"
@@ -41,7 +42,7 @@ def followed(release) -> None:
 
 
 def ports(pod: dict) -> list[dict]:
-    """A pod's ports as targets, as Kubernetes' service discovery presents them."""
+    """Returns a pod's ports as targets, with the labels of Kubernetes' service discovery."""
     labels = {meta("label", name): value for name, value in pod["metadata"]["labels"].items()}
     labels |= {"__meta_kubernetes_namespace": NAMESPACE, "__meta_kubernetes_pod_name": pod["metadata"]["name"]}
     return [
@@ -52,13 +53,13 @@ def ports(pod: dict) -> list[dict]:
 
 
 def configuration(monitor: dict, pods: list[list[dict]]) -> dict:
-    """As the operator writes it."""
+    """Returns Prometheus' configuration as the operator would write it."""
     (endpoint,) = monitor["podMetricsEndpoints"]
-    of_pod = [{"source_labels": [meta("label", name)], "regex": value, "action": "keep"}
+    of_target = [{"source_labels": [meta("label", name)], "regex": value, "action": "keep"}
               for name, value in monitor["selector"]["matchLabels"].items()]
-    of_pod += [{"source_labels": [meta("label", it["key"])], "regex": "|".join(it["values"]), "action": "keep"}
+    of_target += [{"source_labels": [meta("label", it["key"])], "regex": "|".join(it["values"]), "action": "keep"}
                for it in monitor["selector"]["matchExpressions"]]
-    of_pod += [{"source_labels": [meta("container", "port_name")], "regex": endpoint["port"], "action": "keep"},
+    of_target += [{"source_labels": [meta("container", "port_name")], "regex": endpoint["port"], "action": "keep"},
                {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"}]
     own = [{snake(key): value for key, value in rule.items()} for rule in endpoint["relabelings"]]
     return {
@@ -66,7 +67,7 @@ def configuration(monitor: dict, pods: list[list[dict]]) -> dict:
         "rule_files": [str(STATE / "prometheus" / "rules.yml")],
         "scrape_configs": [{"job_name": "monitor", "metrics_path": endpoint["path"],
                             "static_configs": [port for pod in pods for port in pod],
-                            "relabel_configs": of_pod + own}],
+                            "relabel_configs": of_target + own}],
     }
 
 

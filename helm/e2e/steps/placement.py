@@ -1,4 +1,4 @@
-"""Where pods are: apart by zones, as the chart's constraints ask for."""
+"""Tests that a tier's pods are in different zones, as the chart's constraints require."""
 
 from ..check import check, step
 from ..cluster.addresses import zone
@@ -11,6 +11,6 @@ def spread(release) -> None:
           for tier in ("io", "query")}
     for tier, found in on.items():
         check(f"{tier}: each pod is in a zone of its own", len(set(found.values())) == len(found) == 2, found)
-    # From the EndpointSlices.
+    # Query nodes learn the zones from the EndpointSlices.
     known = {node["name"]: node["zone"] for node in release.io_nodes()}
     check("discovery has learned the I/O nodes' zones", known == on["io"], known)

@@ -1,4 +1,4 @@
-"""An update that loses what nodes have cached: the next node waits until the last one's hit ratio has recovered."""
+"""Tests an update that empties caches: the next node is updated once the previous one's hit ratio has recovered."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,7 @@ from ..load import Load
 from ..process import Failed, until
 
 WAIT = ["io.hitRatioAtStart=0.9", "io.hitRatioAtStartSeconds=120", 'query.settings.member_hold="4m"']
-# With another segment the slab is divided anew, and begins empty; it fills slowly enough to be seen.
+# Another segment size empties the slab; the fill rate is low enough to observe the recovery.
 EMPTIED = ['io.settings.segment="16MiB"', 'io.settings.fill_rate="1MiB"']
 
 
@@ -32,14 +32,15 @@ def before_the_next(release) -> None:
         said = next((line for line in log.splitlines() if "the hit ratio is reached" in line), "")
         check(f"{pod} says when it is ready", said, said[-120:])
     check("the next node was left alone until then", first["waited_for_the_last"])
-    # The defaults again, without a wait.
+    # The defaults do not wait.
     release.upgrade()
     release.rollout("io")
     release.settled("io", 2)
 
 
 def follow(release, pod: str, before: str | None = None) -> dict:
-    """From the pod's replacement until it is ready: what it has answered, and whether `before` was ready by then."""
+    """Follows the pod from its replacement until it is ready. Returns the rows that it answered, and whether `before`
+    was ready at the replacement."""
     old = release.pods("io")[pod]["metadata"]["uid"]
     until(f"{pod} to be replaced", lambda: replaced(release, pod, old), 200)
     begun = time.monotonic()
@@ -50,7 +51,7 @@ def follow(release, pod: str, before: str | None = None) -> dict:
         if node and not node["ready"]:
             rows, table_rows = node["rows"], node["table_rows"]
         if time.monotonic() > begun + 150:
-            raise Failed(f"{pod} is not ready after 150 s, and was to wait for 120 s at most")
+            raise Failed(f"{pod} is not ready after 150 s, and should wait for at most 120 s")
         time.sleep(0.5)
     say(f"   {pod} was ready after {time.monotonic() - begun:.0f} s; before, {table_rows} of {rows} rows from the table")
     return {"rows": rows, "table_rows": table_rows, "waited_for_the_last": waited}

@@ -1,4 +1,4 @@
-"""Each tier up and down under load; the other one is not touched."""
+"""Scales each tier up and down under load, and checks that the other one is not restarted."""
 
 from ..check import check, say, step
 from ..hits import Hits
@@ -13,7 +13,7 @@ def io_tier(release) -> None:
         release.upgrade("io.replicas=4")
         check("four I/O nodes", len(release.ready_pods("io")) == 4)
         until("query nodes to know them", lambda: len(reachable(release)) == 4)
-        # They take their chunks over bit by bit, and fill them as they are asked for.
+        # New nodes take over their chunks gradually, and fill them when they are requested.
         until("a cache on each", lambda: all(node["extents"] for node in reachable(release)))
         say(f"   extents on each: {[node['extents'] for node in reachable(release)]}")
         release.upgrade("io.replicas=2")

@@ -1,4 +1,4 @@
-"""io_uring inside containers: forbidden by default, and what the chart's profile allows."""
+"""Tests io_uring in containers: forbidden by default, allowed by the chart's profile."""
 
 import json
 
@@ -7,10 +7,11 @@ from ..cluster.worker import PROFILES
 from ..layout import CHART
 from ..load import Load
 from ..process import until
-from .metrics import of_pod, total
+from .metrics import pod_metrics, total
 
 IO_URING = {"io_uring_setup", "io_uring_enter", "io_uring_register"}
-# A quarter of the default's, 2 MiB a core: what a user may lock is counted over all nodes here, which are one machine.
+# A quarter of the default, so 2 MiB of buffers per core: all nodes are on one machine and share the user's limit of
+# locked memory.
 SLOTS = 64
 BUFFERS = SLOTS * 32 << 10
 
@@ -32,7 +33,7 @@ def engines(release) -> list[str]:
 
 
 def runtime_default(release) -> dict:
-    """What the runtime made of RuntimeDefault, as the container has it."""
+    """Returns the container's profile, which the runtime made for RuntimeDefault."""
     worker, name = release.container("io", "bireme-io-0")
     return json.loads(worker.ctr("containers", "info", name))["Spec"]["linux"]["seccomp"]
 
@@ -60,7 +61,7 @@ def in_force(release) -> None:
 
 
 def serves_by_rings(release) -> None:
-    """Rows are read by io_uring: each node's rings are given reads under load, and its drives answer them."""
+    """Checks that io_uring reads the rows: each node's rings get reads under load, and no row comes from the table."""
     release.warm()
     before = ring_reads(release)
     tables = sum(node["table_rows"] for node in release.io_nodes())
@@ -73,12 +74,12 @@ def serves_by_rings(release) -> None:
 
 
 def ring_reads(release) -> dict[str, float]:
-    texts = {pod: of_pod(pod) for pod in release.ready_pods("io")}
+    texts = {pod: pod_metrics(pod) for pod in release.ready_pods("io")}
     return {pod: total(text, "bireme_io_ring_reads_total") for pod, text in texts.items()}
 
 
 def nothing_unregistered(release, pod: str) -> None:
-    """Buffers are registered where so much may be locked; where it may not, the node says that it is for that."""
+    """Checks that files are registered, and buffers too if enough memory may be locked; if not, the log says so."""
     log = release.kubectl("logs", pod).splitlines()
     said = next((line for line in log if "I/O node serves" in line), "")
     with open(f"/proc/{release.pid('io', pod)}/limits") as limits:
@@ -87,7 +88,7 @@ def nothing_unregistered(release, pod: str) -> None:
     if lockable == "unlimited" or int(lockable) >= BUFFERS * len(release.ready_pods("io")):
         check(f"{pod}: buffers are registered", "registered buffers" in said, f"{lockable} bytes may be locked")
     else:
-        check(f"{pod}: buffers are not, for what may be locked", "RLIMIT_MEMLOCK" in said, f"{lockable} bytes")
+        check(f"{pod}: buffers are not registered, and the log names the limit", "RLIMIT_MEMLOCK" in said, f"{lockable} bytes")
 
 
 def seccomp_mode(release) -> str:

@@ -1,4 +1,4 @@
-"""TLS with certificates in Secrets, which are renewed while callers go on."""
+"""Tests TLS with certificates in Secrets, and their renewal under load."""
 
 import base64
 import json
@@ -51,14 +51,14 @@ def serves(release, issuer: Authority) -> None:
     release.warm()
     rows = release.ask("search", store.TABLE, "--like", "n02503517", "-k", 5)
     check("a search from outside goes through both tiers", rows[0][store.KEY] == "n02503517")
-    check("query nodes speak to both I/O nodes", len(reachable(release)) == 2)
+    check("query nodes reach both I/O nodes", len(reachable(release)) == 2)
     check("each shows the certificate of its tier", all(shown(release, tier) == pem(issuer, tier) for tier in SECRETS))
     check("helm test has a certificate too", "Succeeded" in release.helm_test())
     with_certificate = release.tls
     release.tls = {}
-    check("in the clear nobody answers", refused(release))
+    check("requests without TLS are refused", refused(release))
     release.tls = {name: with_certificate[name] for name in ("TLS_CA", "TLS_NAME")}
-    check("nor to who has no certificate", refused(release))
+    check("callers without a certificate are refused", refused(release))
     release.tls = with_certificate
 
 
@@ -68,12 +68,12 @@ def renew(release, first: Authority, second: Authority) -> None:
     with Load(release, "search", 100):
         put(first, trusted=[first, second])
         release.tls = caller(second, trusted=[first, second])
-        until("query nodes to take a caller of the other authority", lambda: release.ask("tables"), 60)
+        until("query nodes to accept a caller of the other authority", lambda: release.ask("tables"), 60)
         put(second, trusted=[first, second])
         until("the new certificates to be shown",
               lambda: all(shown(release, tier) == pem(second, tier) for tier in SECRETS), 60)
         check("both tiers show the new certificates", True)
-        # What is connected stays; a node that comes back is connected with what is new on both sides.
+        # Open connections stay; those to a restarted node use the new certificates on both sides.
         before = restarts(release, "bireme-io-0")
         kill(release.pid("io", "bireme-io-0"))
         until("its restart", lambda: restarts(release, "bireme-io-0") == before + 1)
@@ -91,8 +91,8 @@ def service(tier: str) -> str:
 def authority(name: str) -> Authority:
     made = Authority(STATE / "tls" / name, f"bireme-{name}")
     for tier in SECRETS:
-        made.vouch(tier, f"/CN=bireme-{tier}", [f"DNS:{service(tier)}"])
-    made.vouch("caller", "/CN=caller")
+        made.sign(tier, f"/CN=bireme-{tier}", [f"DNS:{service(tier)}"])
+    made.sign("caller", "/CN=caller")
     return made
 
 
@@ -120,7 +120,7 @@ def pem(issuer: Authority, tier: str) -> str:
 
 
 def shown(release, tier: str) -> str:
-    """The certificate that the tier's first pod shows."""
+    """Returns the certificate that the tier's first pod shows."""
     pod = min(release.pods(tier).items())[1]
     port = PORTS[tier]
     try:
@@ -138,7 +138,7 @@ def refused(release) -> bool:
 
 
 def by_cert_manager(release) -> None:
-    step("cert-manager makes the certificates, by an authority of the release's own, and renews one under load")
+    step("cert-manager makes the certificates with the release's own authority, and renews one under load")
     release.cluster.processes["cert-manager"] = cert_manager.up()
     try:
         release.upgrade('tls={"enabled": true, "certManager": {"enabled": true}}')
@@ -151,7 +151,7 @@ def by_cert_manager(release) -> None:
         release.settled("io", 2)
         release.settled("query", 2)
         release.warm()
-        check("query nodes speak to both I/O nodes", len(reachable(release)) == 2)
+        check("query nodes reach both I/O nodes", len(reachable(release)) == 2)
         check("each tier shows what cert-manager made", all(shown(release, tier) == issued[tier] for tier in SECRETS))
         with Load(release, "search", 45):
             renew_now("bireme-io-tls")
@@ -161,7 +161,7 @@ def by_cert_manager(release) -> None:
     finally:
         release.tls = {}
     in_the_clear(release)
-    check("certificates go with the switch", not release.objects("certificates"))
+    check("certificates are removed once TLS is off", not release.objects("certificates"))
 
 
 def secret(tier: str) -> dict[str, str]:
@@ -170,7 +170,7 @@ def secret(tier: str) -> dict[str, str]:
 
 
 def renew_now(certificate: str) -> None:
-    """As cert-manager's own command-line tool does."""
+    """Triggers a renewal as cert-manager's own command-line tool does."""
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "asked for by hand",
                "lastTransitionTime": now}

@@ -1,4 +1,4 @@
-"""helm uninstall leaves nothing behind."""
+"""Tests that helm uninstall leaves nothing behind."""
 
 from ..check import check, step
 from ..process import run, until
@@ -14,7 +14,7 @@ def clean(release) -> None:
     until("everything to be gone", lambda: release.kubectl(*ours) == "", 60)
     check("nothing of the release is left", release.kubectl(*ours) == "")
     claims = ["get", "persistentvolumeclaims", "-o", "name"]
-    # Kubernetes keeps those of pods that were scaled away before.
+    # Kubernetes keeps the claims of pods that were scaled down before.
     serving = [f"persistentvolumeclaim/nvme0-bireme-io-{number}" for number in range(2)]
     until("the claims to be gone", lambda: not set(release.kubectl(*claims).split()) & set(serving))
     check("the drives of the last I/O nodes are free again", not set(release.kubectl(*claims).split()) & set(serving))

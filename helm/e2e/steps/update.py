@@ -1,4 +1,4 @@
-"""Upgrades, rollbacks and rolling restarts under load."""
+"""Tests upgrades, rollbacks and rolling restarts under load."""
 
 from ..archives import BIREME
 from ..check import check, say, step
@@ -8,9 +8,9 @@ from ..process import until
 from ..release import NAME
 from .scale import uids
 
-# The share of rows that may come from the table because a read of the drive took too long.
+# The highest allowed share of rows that come from the table because a read of the drive took too long.
 LATE_MAX = 0.001
-# The same image by another name.
+# Another name of the same image.
 OTHER = "bireme:e2e-other"
 
 
@@ -46,7 +46,7 @@ def rolling_restart(release, tier: str) -> None:
 
 def on_every_node(release) -> None:
     nodes = release.nodes()
-    step(f"the query tier has a pod on each of {len(nodes)} nodes, and none beside it: rolling restart under load")
+    step(f"rolling restart under load of a query tier with one pod on each of {len(nodes)} nodes")
     release.upgrade('query.antiAffinity="hard"', f"query.replicas={len(nodes)}")
     release.settled("query", len(nodes))
     on = {pod["spec"]["nodeName"] for pod in release.pods("query").values()}
@@ -65,7 +65,7 @@ def caches_are_warm(release) -> None:
     for node in release.io_nodes():
         say(f"   {node['endpoint']}: {node['rows']} rows, {node['table_rows']} of them from the table")
         check("the node found its cache again", node["extents"] > 0, f"{node['extents']} extents")
-        # The drive's reads may be late once in a while, on a machine that does other things as well.
+        # Reads of the drive may be late at times, because other work shares the machine.
         late = node["rows"] * LATE_MAX
         check("what it served since came from its drive", node["rows"] > 0 and node["table_rows"] <= late)
 

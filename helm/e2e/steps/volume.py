@@ -1,4 +1,4 @@
-"""What a lost volume costs."""
+"""Tests the loss of an I/O node's volume."""
 
 from ..check import check, step
 from ..hits import Hits
@@ -7,7 +7,7 @@ from ..process import until
 from .scale import reachable
 
 POD, CLAIM = "bireme-io-1", "nvme0-bireme-io-1"
-# The drive is filled slowly enough to be seen.
+# The fill rate is low enough to observe the recovery.
 SLOWLY = 'io.settings.fill_rate="1MiB"'
 
 
@@ -28,7 +28,7 @@ def lost(release) -> None:
         hits.until(0.99)
     hits.show()
     check("it has another volume", claim(release) != old, f"{old} before, {claim(release)} now")
-    check("rows came from the table meanwhile", hits.missed() > 0, f"{hits.missed()} of {hits.rows()}")
+    check("rows came from the table at first", hits.missed() > 0, f"{hits.missed()} of {hits.rows()}")
     check("and then from the drives again", hits.last() >= 0.99, f"{hits.last():.1%}")
     release.upgrade()
     release.rollout("io")
@@ -36,7 +36,7 @@ def lost(release) -> None:
 
 
 def claim(release) -> str | None:
-    """The volume that the claim has, by name."""
+    """Returns the name of the claim's volume."""
     found = release.kubectl("get", "persistentvolumeclaim", CLAIM, "--ignore-not-found",
                             "-o", "jsonpath={.spec.volumeName}")
     return found or None

@@ -1,4 +1,4 @@
-// A virtual user's connections, kept from one iteration to the next.
+// Keeps a virtual user's connections from one iteration to the next.
 
 import grpc from 'k6/net/grpc';
 
@@ -7,9 +7,9 @@ import { setting } from '../setting.js';
 
 const MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
 
-// Must be called while the script is loaded; what it gives may be called in iterations. `name` is in the certificate.
-// A connection is kept within a stage: of nodes behind one name, the next finds those too that came meanwhile. One that
-// can't be made is a failed request with these tags, and gives null; without tags it ends what asks.
+// Must be called while the script is loaded; iterations call the function that it returns. `name` is the name in the
+// certificate. A connection lasts for a stage: a new one also finds nodes that were added behind the same name. If
+// connecting fails, that counts as a failed request with these tags, and the result is null; without tags it throws.
 export function connection(proto, name) {
   const client = new grpc.Client();
   client.load(setting.protos, proto);

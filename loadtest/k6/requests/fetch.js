@@ -1,5 +1,5 @@
-// Batches of row addresses on a stream to an I/O node, one after another. Any node is asked for any row: what it does
-// not own it has from the table, and caches like the rest.
+// Sends batches of row addresses on a stream to an I/O node, one after another. Any node serves any row: one that does
+// not own a row reads it from the table, and caches it too.
 
 import grpc from 'k6/net/grpc';
 
@@ -16,21 +16,21 @@ export function fetch(connected, table) {
   const stream = new grpc.Stream(client, 'bireme.fetch.v1.FetchService/Fetch', { timeout: '30s', tags: TAGS });
   let sent = 0;
   let begun = 0;
-  const ask = () => {
+  const sendBatch = () => {
     const rowAddrs = Array.from({ length: setting.batchRows }, () => rowAddress(table.fragments));
     sent += 1;
     begun = Date.now();
     stream.write({ batches: { batches: [{ id: sent, handle: HANDLE, rowAddrs }] } });
   };
-  const done = (status, whole) => {
-    record(TAGS, Date.now() - begun, status, whole);
-    if (sent < setting.batches && status === grpc.StatusOK) ask();
+  const done = (status, complete) => {
+    record(TAGS, Date.now() - begun, status, complete);
+    if (sent < setting.batches && status === grpc.StatusOK) sendBatch();
     else stream.end();
   };
   stream.on('data', (answer) => {
     if (answer.opened) {
       if (answer.opened.error) done(answer.opened.error.code, false);
-      else ask();
+      else sendBatch();
     } else if (answer.reply) {
       const { error, rows } = answer.reply;
       done(error ? error.code : grpc.StatusOK, Boolean(rows));

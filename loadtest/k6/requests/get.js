@@ -1,4 +1,4 @@
-// Rows by key, one a request: as single calls, and on a stream.
+// Gets rows by key, one per request: by single calls, and on a stream.
 
 import grpc from 'k6/net/grpc';
 

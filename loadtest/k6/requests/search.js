@@ -1,4 +1,4 @@
-// The nearest rows to a vector of the table, scored exactly.
+// Searches the nearest rows to a vector of the table, scored exactly.
 
 import { record } from '../outcome.js';
 import { setting } from '../setting.js';

@@ -1,4 +1,4 @@
-{{/* What the I/O tier is scaled by, as metrics of an HPA and as triggers of KEDA. */}}
+{{/* The metrics by which the I/O tier is scaled, as metrics of an HPA and as triggers of KEDA. */}}
 
 {{- define "bireme.io.scaling.metrics" -}}
 {{- with .Values.io.autoscaling }}
@@ -36,7 +36,7 @@
   metricType: Value
   metadata:
     serverAddress: {{ .prometheus }}
-    {{- /* While nobody asks for a row there is no ratio. */}}
+    {{- /* Without requests for rows there is no ratio. */}}
     query: {{ printf "sum(rate(bireme_io_rows_from_table_total%s[5m])) / sum(rate(bireme_io_rows_total%s[5m])) > 0 or vector(0)" $pods $pods | toJson }}
     threshold: {{ divf .missRatio.target 100 | quote }}
 {{- end }}
