@@ -28,20 +28,20 @@ pub use start_warm::StartWarmConfig;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IoConfig {
-    /// Where to listen for gRPC; port 0 takes a free one.
+    /// The address to listen on for gRPC; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// How clients connect; left out, in the clear.
+    /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
-    /// The node's name, which placement goes by; unique among the members.
+    /// The node's name, which placement uses; unique among the members.
     pub name: String,
     /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
     /// refused, whether it exists or not; without any the node does not start.
     pub serve: Vec<UriPrefix>,
-    /// What some tables may read in addition to their own folders. All others read nothing else.
+    /// Locations that some tables may read in addition to their own folders. All others read nothing else.
     pub also_reads: Vec<AlsoReadsConfig>,
     /// The drives; at least one.
     pub drives: Vec<DriveConfig>,
-    /// How many cores serve, one ring each; 0 for all that the affinity mask allows.
+    /// The number of cores that serve, with one ring each; 0 for all that the affinity mask allows.
     pub cores: usize,
     /// Whether each core's thread stays on its CPU.
     pub pin: bool,
@@ -115,11 +115,11 @@ pub struct IoConfig {
     pub background_threads: usize,
     /// Memory for the tables' own indexes and metadata.
     pub lake_cache: ByteSize,
-    /// How object stores are used.
+    /// Limits for requests to object stores.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
-    /// What the node exports, and where to.
+    /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 }
 
@@ -134,7 +134,7 @@ pub struct DriveConfig {
     pub size: Option<ByteSize>,
 }
 
-/// What carries reads and writes out.
+/// How reads and writes are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineChoice {

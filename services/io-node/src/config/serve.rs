@@ -7,7 +7,7 @@ use super::IoConfig;
 use crate::error::NodeError;
 use crate::table::ServedTables;
 
-/// What one table may read in addition to its own folder.
+/// The locations that one table may read in addition to its own folder.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlsoReadsConfig {
