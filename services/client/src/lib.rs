@@ -6,6 +6,8 @@
 //! Rows are returned as Arrow record batches, and errors as [`wire::Fault`], whose reason tells whether to retry. This
 //! crate does not depend on Lance, and does not know which node owns which row.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod endpoint;
 pub mod fetch;
 mod kind;

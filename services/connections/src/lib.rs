@@ -5,6 +5,8 @@
 //! sleeps ([`idle`]). [`ConnectionSlots`] bounds the number of connections and decides which one is closed for a new
 //! one. [`Lifetimes`] bounds how long a connection lasts.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod accept;
 mod connection;
 pub mod idle;

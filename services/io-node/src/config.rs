@@ -60,19 +60,11 @@ pub struct IoConfig {
     pub ram_tier: ByteSize,
     /// The maximum number of reads in flight per core.
     pub slots: u32,
-    /// The longest read; a multiple of 4 KiB, at most 256 KiB.
-    pub read_max: ByteSize,
     /// How long a drive may take to answer a read before the rows are read from the table instead.
     #[serde(with = "humantime_serde")]
     pub read_timeout: Duration,
     /// The size of a segment of the slab, which is reclaimed whole; also the longest extent.
     pub segment: ByteSize,
-    /// The maximum number of rows that one stream may have outstanding.
-    pub credit_rows: u32,
-    /// The maximum number of rows in one batch.
-    pub batch_rows_max: u32,
-    /// The maximum number of rows that wait for a read, per core; batches beyond it are shed.
-    pub queue_rows_max: usize,
     /// The memory that the node may use in total. The directory gets what the other settings leave. 0 for 80 % of the
     /// memory of the machine or the control group.
     pub memory: ByteSize,
@@ -103,16 +95,8 @@ pub struct IoConfig {
     pub fill_rate: ByteSize,
     /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
     pub scrub_rate: ByteSize,
-    /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
-    pub fill_queue_max: usize,
     /// The maximum number of batches that are answered from tables at the same time.
     pub table_reads: usize,
-    /// The maximum number of batches that wait for that; batches beyond it are shed.
-    pub table_queue_max: usize,
-    /// The maximum number of versions of tables that are kept open.
-    pub tables_max: u64,
-    /// Threads for work off the read path: this many for tables, and half as many for fills.
-    pub background_threads: usize,
     /// Memory for the tables' own indexes and metadata.
     pub lake_cache: ByteSize,
     /// Limits for requests to object stores.
@@ -121,6 +105,32 @@ pub struct IoConfig {
     pub storage: HashMap<String, String>,
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
+
+    // The fields below are no settings, but fixed for all users. Tests and simulations choose other values.
+    /// The longest read; a multiple of 4 KiB, at most 256 KiB.
+    #[serde(skip)]
+    pub read_max: ByteSize,
+    /// The maximum number of rows that one stream may have outstanding.
+    #[serde(skip)]
+    pub credit_rows: u32,
+    /// The maximum number of rows in one batch.
+    #[serde(skip)]
+    pub batch_rows_max: u32,
+    /// The maximum number of rows that wait for a read, per core; batches beyond it are shed.
+    #[serde(skip)]
+    pub queue_rows_max: usize,
+    /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
+    #[serde(skip)]
+    pub fill_queue_max: usize,
+    /// The maximum number of batches that wait for that; batches beyond it are shed.
+    #[serde(skip)]
+    pub table_queue_max: usize,
+    /// The maximum number of versions of tables that are kept open.
+    #[serde(skip)]
+    pub tables_max: u64,
+    /// Threads for work off the read path: this many for tables, and half as many for fills.
+    #[serde(skip)]
+    pub background_threads: usize,
 }
 
 /// One drive.

@@ -17,6 +17,8 @@
 //! Chunk ownership is in `placement`. Whether a member answers is known to `client` and to the ejection logic
 //! of the query tier.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod config;
 mod dns;
 mod error;

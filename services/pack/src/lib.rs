@@ -16,6 +16,8 @@
 //!
 //! This crate does not know where extents are stored or who reads them, and it does not depend on Lance.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod assemble;
 mod checksum;
 mod column;

@@ -3,6 +3,8 @@
 //! Pure: no I/O, no clock, no randomness. Every node computes the same placement from the same table and the
 //! same list of members. This crate does not know how members are discovered or whether they are healthy.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod chunking;
 mod members;
 mod runs;

@@ -50,15 +50,6 @@ pub struct QueryConfig {
     /// How long it takes until a new I/O node owns its whole share of the chunks; they move over gradually.
     #[serde(with = "humantime_serde")]
     pub slow_start: Duration,
-    /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
-    /// ejects.
-    pub ejection_failures: u32,
-    /// Duration of a node's first ejection. It doubles with each further one.
-    #[serde(with = "humantime_serde")]
-    pub ejection_time: Duration,
-    /// Maximum duration of an ejection.
-    #[serde(with = "humantime_serde")]
-    pub ejection_time_max: Duration,
     /// Limits for requests to object stores.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
@@ -71,25 +62,15 @@ pub struct QueryConfig {
     pub index_cache: ByteSize,
     /// The part of `memory` for manifests and file footers, over all tables.
     pub metadata_cache: ByteSize,
-    /// Maximum number of versions other than the latest that are kept open, over all tables.
-    pub versions_max: u64,
     /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
     /// number of cores.
     pub search_concurrency: usize,
-    /// Maximum number of searches of either kind that wait; further ones are refused.
-    pub search_queue_max: usize,
     /// How often a table is checked for a new version.
     #[serde(with = "humantime_serde")]
     pub refresh_interval: Duration,
     /// The timeout of requests that set no deadline.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// Number of streams of each core to each I/O node, each on its own connection.
-    pub streams_per_io_node: usize,
-    /// Maximum number of batches that wait for one such stream; further ones are refused.
-    pub fetch_queue_max: usize,
-    /// Maximum number of Gets of one GetStream that are processed concurrently.
-    pub gets_in_flight: usize,
     /// Index partitions that a vector search searches, unless the request sets `nprobes`.
     pub nprobes: u32,
     /// Candidates scored exactly per returned row, unless the request sets `refine_factor`.
@@ -98,6 +79,33 @@ pub struct QueryConfig {
     pub limits: Limits,
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
+
+    // The fields below are no settings, but fixed for all users. Tests and simulations choose other values.
+    /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
+    /// ejects.
+    #[serde(skip)]
+    pub ejection_failures: u32,
+    /// Duration of a node's first ejection. It doubles with each further one.
+    #[serde(skip)]
+    pub ejection_time: Duration,
+    /// Maximum duration of an ejection.
+    #[serde(skip)]
+    pub ejection_time_max: Duration,
+    /// Maximum number of versions other than the latest that are kept open, over all tables.
+    #[serde(skip)]
+    pub versions_max: u64,
+    /// Maximum number of searches of either kind that wait; further ones are refused.
+    #[serde(skip)]
+    pub search_queue_max: usize,
+    /// Number of streams of each core to each I/O node, each on its own connection.
+    #[serde(skip)]
+    pub streams_per_io_node: usize,
+    /// Maximum number of batches that wait for one such stream; further ones are refused.
+    #[serde(skip)]
+    pub fetch_queue_max: usize,
+    /// Maximum number of Gets of one GetStream that are processed concurrently.
+    #[serde(skip)]
+    pub gets_in_flight: usize,
 }
 
 /// The configuration of one table.
@@ -200,11 +208,6 @@ impl QueryConfig {
         }
         let limits = &self.limits;
         let counts = [
-            ("versions_max", self.versions_max),
-            ("search_queue_max", self.search_queue_max as u64),
-            ("streams_per_io_node", self.streams_per_io_node as u64),
-            ("fetch_queue_max", self.fetch_queue_max as u64),
-            ("gets_in_flight", self.gets_in_flight as u64),
             ("nprobes", u64::from(self.nprobes)),
             ("limits.k_max", u64::from(limits.k_max)),
             ("limits.keys_max", limits.keys_max as u64),
@@ -217,7 +220,6 @@ impl QueryConfig {
             ("refresh_interval", self.refresh_interval),
             ("timeout", self.timeout),
             ("member_refresh", self.member_refresh),
-            ("ejection_time", self.ejection_time),
         ] {
             if time < Duration::from_millis(1) {
                 return Err(bad(field, "must be at least 1ms".into()));
@@ -225,9 +227,6 @@ impl QueryConfig {
         }
         if let Some(problem) = idle::fault(self.idle_poll) {
             return Err(bad("idle_poll", problem.into()));
-        }
-        if self.ejection_time_max < self.ejection_time {
-            return Err(bad("ejection_time_max", "must be at least ejection_time".into()));
         }
         if limits.candidates_max < u64::from(limits.k_max) {
             return Err(bad("limits.candidates_max", "must be at least limits.k_max".into()));
@@ -358,7 +357,6 @@ mod tests {
                 problem(|c| c.io_nodes_from = "dns:h:1".parse().ok()),
                 "`io_nodes_from` is given beside",
             ),
-            (problem(|c| c.ejection_time_max = Duration::ZERO), "`ejection_time_max` must be at"),
             (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
             (problem(|c| c.limits.candidates_max = 5), "`limits.candidates_max`"),
             (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),

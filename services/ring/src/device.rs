@@ -5,6 +5,8 @@
 //! its components, whose depths are added up. A loop device leads to the device that holds its file; since it
 //! has a queue of its own too, the smaller of the two depths counts.
 
+#![expect(clippy::disallowed_methods, reason = "sysfs is read once, when a drive is opened")]
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, Metadata};

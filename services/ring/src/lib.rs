@@ -27,6 +27,8 @@
 //! never moves work between cores. It reads the clock only to tell sinks when a batch of completions was
 //! collected. Polled completions (`IOPOLL`) are not implemented; they would go into `backend/uring.rs`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod affinity;
 mod aligned;
 mod backend;

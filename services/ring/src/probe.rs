@@ -87,6 +87,7 @@ impl IoUringUnavailable {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "procfs is read before a node serves")]
 fn reason_for(doing: &'static str, error: &io::Error) -> IoUringUnavailable {
     let sysctl = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
     classify(doing, error, sysctl.as_deref())

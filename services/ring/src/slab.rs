@@ -367,6 +367,7 @@ fn has_room(file: &File, size: u64) -> io::Result<bool> {
 
 /// Waits up to a second for the lock. After a process was killed, the kernel holds the locks of files in its
 /// io_uring until it has cleaned up the ring, which can be some time after the process has ended.
+#[expect(clippy::disallowed_methods, reason = "slabs are opened before a node serves")]
 fn lock(file: &File) -> Result<(), TryLockError> {
     for _ in 0..50 {
         match file.try_lock() {

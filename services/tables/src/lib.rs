@@ -5,6 +5,8 @@
 //!
 //! A [`Table`] is one version and never changes: repeated calls return the same result, or fail.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod deleted;
 mod fragment;
 mod limits;

@@ -13,6 +13,8 @@
 //! Kernel buffers of sockets are not counted. The bytes in HTTP/2's window of a connection are not counted either, but
 //! each connection is charged for a full window ([`connection_bytes`]).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod arriving;
 mod holder;
 mod leaving;

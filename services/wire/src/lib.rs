@@ -2,6 +2,8 @@
 //!
 //! Each node validates messages into domain types once, at its edge. This crate does not know how requests are served.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod arrow_batch;
 mod buffer_pool;
 mod codec;

@@ -100,15 +100,20 @@ fn fields(form: &str, source: &str) -> Vec<Field> {
     let begin = format!("pub struct {form} {{\n");
     let (_, after) = source.split_once(&begin).unwrap_or_else(|| panic!("no {form}"));
     let (body, _) = after.split_once("\n}\n").unwrap();
-    let (mut fields, mut text) = (Vec::new(), Vec::new());
+    let (mut fields, mut text, mut is_fixed) = (Vec::new(), Vec::new(), false);
     for line in body.lines().map(str::trim) {
         if let Some(words) = line.strip_prefix("/// ") {
             text.push(words);
+        } else if line == "#[serde(skip)]" {
+            is_fixed = true;
         } else if let Some((name, kind)) =
             line.strip_prefix("pub ").and_then(|it| it.split_once(": "))
         {
             let (name, kind) = (name.to_owned(), kind.trim_end_matches(',').to_owned());
-            fields.push(Field { name, kind, text: std::mem::take(&mut text).join(" ") });
+            let text = std::mem::take(&mut text).join(" ");
+            if !std::mem::take(&mut is_fixed) {
+                fields.push(Field { name, kind, text });
+            }
         }
     }
     fields

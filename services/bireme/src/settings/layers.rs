@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use spelling::nearest;
 use toml::{Table, Value};
 
+use super::removed::removed;
 use super::scalar::Scalar;
 use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
 use crate::error::{CliError, Result};
@@ -90,10 +91,13 @@ fn message_of(error: &toml::de::Error) -> String {
         ("invalid socket address syntax", ADDRESS_EXPECTED),
     ];
     let message = error.message().to_owned();
-    if let Some((unknown, known)) = unknown_field(&message)
-        && let Some(meant) = nearest(unknown, known)
-    {
-        return format!("unknown field `{unknown}`; did you mean `{meant}`?");
+    if let Some((unknown, known)) = unknown_field(&message) {
+        if let Some(why) = removed(unknown) {
+            return why;
+        }
+        if let Some(meant) = nearest(unknown, known) {
+            return format!("unknown field `{unknown}`; did you mean `{meant}`?");
+        }
     }
     examples.iter().fold(message, |message, (vague, clear)| message.replace(vague, clear))
 }
@@ -134,6 +138,9 @@ fn put(settings: &mut Table, field: &str, value: Value) {
 }
 
 fn unknown(prefix: &str, name: &str, scalars: &[Scalar]) -> String {
+    if let Some(why) = removed(&name.to_ascii_lowercase()) {
+        return why;
+    }
     let known: Vec<String> = scalars.iter().map(Scalar::variable).collect();
     match nearest(name, known.iter().map(String::as_str)) {
         Some(meant) => format!("no such setting; did you mean {prefix}{meant}?"),
@@ -226,6 +233,12 @@ mod tests {
         assert!(said.ends_with("io.toml:2: unknown field `ram_teer`; did you mean `ram_tier`?"));
         let said = io(Some("[tls]\ncrt = \"/x\"\n"), &[]).unwrap_err();
         assert!(said.ends_with("io.toml:2: unknown field `crt`; did you mean `cert`?"), "{said}");
+        // A former setting gets its own answer, in a file and as a variable.
+        let fixed = "`read_max` is no longer a setting, its value is fixed (32KiB); remove it";
+        let said = io(Some("slots = 8\nread_max = \"64KiB\"\n"), &[]).unwrap_err();
+        assert!(said.ends_with(&format!("io.toml:2: {fixed}")), "{said}");
+        let said = io(None, &[("READ_MAX", "64KiB")]).unwrap_err();
+        assert_eq!(said, format!("BIREME_IO_READ_MAX: {fixed}"));
         let said = io(Some("slots = \n"), &[]).unwrap_err();
         assert!(said.contains("io.toml:1: "), "{said}");
         let said = io(None, &[("RAM_TEER", "1")]).unwrap_err();

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod documented;
 mod layers;
+mod removed;
 mod scalar;
 
 pub use layers::{environment, layered};

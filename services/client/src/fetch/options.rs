@@ -48,6 +48,7 @@ pub struct FetchOptions {
 }
 
 impl Default for FetchOptions {
+    #[expect(clippy::disallowed_methods, reason = "a simulation sets `jitter_seed`")]
     fn default() -> Self {
         Self {
             streams: 2,
