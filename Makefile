@@ -44,7 +44,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test attacks soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test protos protos-baseline attacks soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,13 @@ image: release ## make an image without a daemon, for containerd, Docker or Podm
 loadtest: build ## put load on both tiers with k6, a few seconds each; SCENARIOS="search get"
 	@.ci/setup k6
 	@BIREME=$(BIREME) loadtest/k6/run $(SCENARIOS)
+
+protos: ## check that the protos break no existing client or node, against proto/baseline.binpb
+	@.ci/setup buf
+	@$(CACHE)/kubernetes/bin/buf breaking proto --against proto/baseline.binpb
+
+protos-baseline: protos ## record the protos as the ones that later versions must not break; do this at each release
+	@$(CACHE)/kubernetes/bin/buf build proto --output proto/baseline.binpb
 
 chart: ## check the chart: lint, templates, alerts, dashboards, schemas, its README, and a dry run by a real API server
 	@.ci/setup helm apiserver prometheus
