@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use address::RowAddr;
+use arrow::datatypes::Schema;
 
 use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
 use crate::words::{counted, listed, listed_addresses, listed_candidates, quoted};
@@ -368,6 +369,16 @@ pub enum LakeError {
         /// The error.
         why: String,
     },
+}
+
+impl LakeError {
+    /// The error for a column that a table with `schema` doesn't have.
+    pub(crate) fn column_not_found(column: &str, schema: &Schema) -> Self {
+        Self::ColumnNotFound {
+            column: column.to_owned(),
+            available: schema.fields().iter().map(|field| field.name().clone()).collect(),
+        }
+    }
 }
 
 #[cfg(test)]

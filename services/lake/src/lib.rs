@@ -33,6 +33,7 @@ mod index;
 mod ingest;
 mod lake;
 mod on_runtime;
+mod opener;
 mod option_names;
 mod options;
 mod read;

@@ -8,8 +8,8 @@ use wire::query::{GetRequest, GetResponse, RowFormat};
 
 use crate::call::Call;
 use crate::counted::counted;
+use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::metrics::Stage;
 use crate::stages::{
     Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up, present,
     validate_keys,

@@ -19,6 +19,7 @@ mod admission;
 mod call;
 mod config;
 mod counted;
+mod counters;
 mod describe;
 mod ejection;
 mod error;

@@ -8,8 +8,8 @@ use wire::query::{SearchRequest, SearchResponse};
 
 use crate::call::Call;
 use crate::counted::counted;
+use crate::counters::Stage;
 use crate::error::Result;
-use crate::metrics::Stage;
 use crate::stages::{
     By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, present, rank, row_like,
     score_rows, search as by_index, validate_search, vector_of,

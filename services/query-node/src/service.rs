@@ -14,9 +14,9 @@ use wire::query::*;
 use wire::{Fault, asked_timeout, query};
 
 use crate::call::Call;
+use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
-use crate::metrics::Rpc;
 use crate::owners::placement;
 use crate::request_context::RequestContext;
 use crate::search::search;

@@ -12,9 +12,9 @@ use wire::query::{OnMissing, TakeRequest, TakeResponse};
 
 use crate::call::Call;
 use crate::counted::counted;
+use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcWriter;
-use crate::metrics::Stage;
 use crate::request_context::RequestContext;
 use crate::stages::{fetch_rows, finish, present, validate_take};
 use crate::state::ShardState;

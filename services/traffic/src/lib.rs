@@ -14,13 +14,11 @@
 //! each connection is charged for a full window ([`connection_bytes`]).
 
 mod arriving;
-mod holder;
 mod leaving;
 mod memory;
-mod waiting;
 
 pub use arriving::{Arriving, RequestBody};
-pub use holder::Holder;
 pub use leaving::{IsCounted, ReplyBody};
+pub use memory::holder::Holder;
+pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};
 pub use memory::{HeldBytes, TrafficMemory, connection_bytes, window_bytes};
-pub use waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};

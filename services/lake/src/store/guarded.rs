@@ -17,10 +17,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::body::watched;
+use super::bucket_fence::BucketFence;
 use super::limiter::StoreLimiter;
 use super::streams::guarded;
 use super::usage::count;
-use super::wrapper::BucketFence;
 
 /// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
 #[derive(Debug)]

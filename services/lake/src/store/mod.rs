@@ -21,6 +21,7 @@
 
 mod body;
 mod breaker;
+mod bucket_fence;
 mod checked;
 mod fence;
 mod folder;

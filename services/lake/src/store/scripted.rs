@@ -18,10 +18,10 @@ use object_store::{
 use tables::StoreLimits;
 use tokio::runtime::{Handle, Id};
 
+use super::bucket_fence::BucketFence;
 use super::guarded::GuardedStore;
 use super::limiter::StoreLimiter;
 use super::usage::StoreUsage;
-use super::wrapper::BucketFence;
 
 /// A step of the script: the store's response to a request.
 #[derive(Clone, Copy, Debug)]
