@@ -6,11 +6,11 @@
 //! Rows are returned as Arrow record batches, and errors as [`wire::Fault`], whose reason tells whether to retry. This
 //! crate does not depend on Lance, and does not know which node owns which row.
 
-mod endpoint;
 pub mod fetch;
 mod kind;
 mod network;
 pub mod query;
+mod transport;
 
 pub use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
 pub use endpoint::{Endpoint, EndpointError};

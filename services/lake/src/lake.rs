@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use tables::{CacheUse, TableUri};
-use wire::fetch::StoreUse;
+use tables::{CacheUse, StoreUse, TableUri};
 
 use crate::canonical::resolved;
 use crate::caught::caught;

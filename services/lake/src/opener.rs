@@ -11,8 +11,8 @@ use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
 use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
-use tables::{CacheUse, StorePrices, TableUri};
-use wire::fetch::StoreUse;
+use stores::StorePrices;
+use tables::{CacheUse, StoreUse, TableUri};
 
 use crate::canonical::{resolved, resolved_prefix};
 use crate::caught::caught;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use client::Endpoint;
+use endpoint::Endpoint;
 use placement::{Member, Members};
 
 use crate::error::{MembershipError, Result};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lake::{cache_samples, store_samples};
+use stores::{cache_samples, store_samples};
 use telemetry::{Buckets, Histogram, Samples, Source, process_samples, tls_samples};
 use wire::Reason;
 use wire::query::{Calls, MemberState};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use address::RowAddr;
 use arrow_schema::SchemaRef;
+use endpoint::Endpoint;
 use futures::future::{BoxFuture, FutureExt, try_join_all};
 use moka::future::Cache;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -28,7 +29,6 @@ use super::reply::{RawReply, Reply};
 use super::split::{join, split};
 use super::state::{Counters, LinkState, QueuePlace, StreamState};
 use super::unary::{Unary, WarmStream};
-use crate::endpoint::Endpoint;
 use crate::network::Network;
 
 /// Maximum number of schemas cached for callers, over all streams.

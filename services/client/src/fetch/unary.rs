@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use endpoint::Endpoint;
 use futures::{Stream, StreamExt};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -10,7 +11,7 @@ use wire::fetch::{DescribeRequest, DescribeResponse, WarmProgress, WarmRequest};
 use wire::{Fault, MESSAGE_BYTES_MAX};
 
 use super::link::{no_io_node, unreachable};
-use crate::endpoint::{Endpoint, why};
+use crate::transport::why;
 
 /// A Warm's progress, until it is done. Dropping it cancels the Warm.
 pub type WarmStream = std::pin::Pin<Box<dyn Stream<Item = Result<WarmProgress, Fault>> + Send>>;

@@ -15,7 +15,7 @@ use object_store::{
     ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
-use tables::StoreLimits;
+use stores::StoreLimits;
 use tokio::runtime::{Handle, Id};
 
 use super::bucket_fence::BucketFence;

@@ -15,7 +15,7 @@ use super::guarded::GuardedStore;
 use super::limiter::StoreLimiter;
 use super::listing::CountedListing;
 use super::usage::StoreUsage;
-use tables::StoreLimits;
+use stores::StoreLimits;
 
 /// Guards all stores of a [`Lake`](crate::Lake).
 #[derive(Debug)]
