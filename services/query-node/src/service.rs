@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
-use crate::owners::placement;
+use crate::placement::placement;
 use crate::request_context::RequestContext;
 use crate::search::search;
 use crate::state::ShardState;

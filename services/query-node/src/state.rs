@@ -15,8 +15,7 @@ use crate::admission::AdmissionQueue;
 use crate::config::QueryConfig;
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::io_nodes::IoNodes;
-use crate::io_tier::IoTier;
+use crate::io_tier::{IoNodes, IoTier};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
 

@@ -8,8 +8,7 @@ use wire::fetch::{DescribeResponse, DriveState};
 use wire::query::{IoNode, Membership, StatusResponse};
 
 use crate::describe::summaries;
-use crate::io_nodes::IoNodes;
-use crate::io_tier::Node;
+use crate::io_tier::{IoNodes, Node};
 use crate::metrics::calls;
 use crate::state::ShardState;
 

@@ -14,9 +14,10 @@ use crate::call::Call;
 use crate::counted::counted;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
+use crate::io_tier::{fetch_rows, present};
 use crate::ipc::IpcWriter;
 use crate::request_context::RequestContext;
-use crate::stages::{fetch_rows, finish, present, validate_take};
+use crate::stages::{finish, validate_take};
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
