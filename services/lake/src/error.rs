@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use address::RowAddr;
 use arrow::datatypes::Schema;
+use spelling::counted;
 
 use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
-use crate::words::{counted, listed, listed_addresses, listed_candidates, quoted};
+use crate::words::{listed, listed_addresses, listed_candidates, quoted};
 
 /// The results of this crate's functions.
 pub type Result<T> = std::result::Result<T, LakeError>;

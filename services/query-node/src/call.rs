@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use spelling::counted;
 use telemetry::{Attribute, Recording};
 use traffic::HeldBytes;
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, query};
 
-use crate::counted::counted;
 use crate::counters::{Rpc, Stage, code_name};
 use crate::error::{QueryError, Result};
 use crate::io_tier::Cost;

@@ -4,10 +4,10 @@ use address::RowAddr;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use futures::FutureExt;
+use spelling::counted;
 use wire::query::{GetRequest, GetResponse, RowFormat};
 
 use crate::call::Call;
-use crate::counted::counted;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Fetched, fetch_rows, present};

@@ -19,7 +19,6 @@
 mod admission;
 mod call;
 mod config;
-mod counted;
 mod counters;
 mod describe;
 mod error;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use futures::FutureExt;
+use spelling::counted;
 use wire::query::{SearchRequest, SearchResponse};
 
 use crate::call::Call;
-use crate::counted::counted;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::io_tier::{Fetched, Scoring, fetch_rows, present, score_rows};

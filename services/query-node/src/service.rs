@@ -100,7 +100,7 @@ impl QueryService for Service {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };
-        let each = move |context: RequestContext| of_stream.for_piece().in_span(context.span);
+        let each = move |call: RequestContext| of_stream.for_piece().for_piece_of(call);
         if take.is_one_fetch() {
             let context = each(call.context);
             let messages = take.next(&state, &mut call, context).await;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use spelling::counted;
 use wire::{Fault, Reason};
 
 use crate::{DeletedRows, FragmentInfo};
@@ -31,7 +32,7 @@ pub async fn rows_at<'a>(
     let positions = positions.start..end;
     if positions.start >= end || end > rows {
         let Range { start, end } = positions;
-        let count = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+        let count = counted(rows, "row");
         let what = format!(
             "rows {start}..{end} are not in {uri}, which has {count}: give a first row and a later end, both counted \
              from 0"

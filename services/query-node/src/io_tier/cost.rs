@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::fetch::{StageTimes, add_counts};
+use spelling::counted;
 
 use super::plan::NodeSlice;
 use super::routes::Routes;
-use crate::counted::counted;
 use crate::state::ShardState;
 use crate::trace::{NodeCall, StageWork, TableRead};
 
