@@ -12,14 +12,12 @@ use query_node::QueryError;
 use ring::SlabError;
 use serde_json::json;
 use telemetry::TelemetryError;
-use tracing::Level;
 use wire::{Fault, Reason};
 
 use crate::escape;
 use crate::exit::Exit;
 use crate::machine;
 use crate::output;
-use crate::serve::log_is_json;
 
 /// The result of a command.
 pub type Result<T> = std::result::Result<T, CliError>;
@@ -91,8 +89,12 @@ impl CliError {
         self.exit
     }
 
+    /// Returns the name of the kind of error, in capitals.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
     /// Returns the one line that says what is wrong and how to fix it.
-    #[cfg(test)]
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -104,19 +106,8 @@ impl CliError {
         self
     }
 
-    /// Prints the error to stderr, or logs it if the log is JSON lines. With `json`, an object follows.
-    pub fn report(&self, json: bool) {
-        let Self { reason, message, exit, .. } = self;
-        match log_is_json() && tracing::enabled!(Level::ERROR) {
-            true => tracing::error!(reason, exit = exit.number(), "{message}"),
-            false => eprintln!("bireme: {message}"),
-        }
-        if json {
-            eprintln!("{}", self.to_json());
-        }
-    }
-
-    fn to_json(&self) -> serde_json::Value {
+    /// Returns the error as the object that `--json` prints.
+    pub fn to_json(&self) -> serde_json::Value {
         json!({"error": {
             "reason": self.reason,
             "message": self.message,

@@ -4,7 +4,7 @@
 //! cli.rs      the commands               ─► commands/  one file per command
 //! arguments/  parsers of flags' values      settings/  flags over environment over file
 //! serve/      life of a serving process     bench/     load and its measurements
-//! output/     rows, tables, JSON on stdout  error.rs   errors on stderr
+//! output/     rows, tables, JSON on stdout  error.rs   errors (report.rs prints them)
 //! machine.rs  cores and free disk space
 //! ```
 //!
@@ -20,6 +20,7 @@ mod exit;
 mod machine;
 mod output;
 mod progress;
+mod report;
 mod runtime;
 mod serve;
 mod settings;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         // The reader of the output has closed it, which is no failure.
         Err(error) if error.exit() == Exit::OutputClosed => ExitCode::SUCCESS,
         Err(error) => {
-            error.report(json);
+            report::report(&error, json);
             error.exit().code()
         }
     }

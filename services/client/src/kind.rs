@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use connections::tls::is_tls;
+use endpoint::Endpoint;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Request;
@@ -12,8 +13,6 @@ use wire::fetch::DescribeRequest;
 use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::query::ListTablesRequest;
 use wire::query::query_service_client::QueryServiceClient;
-
-use crate::endpoint::Endpoint;
 
 /// Maximum time for each detection.
 const PATIENCE: Duration = Duration::from_secs(2);

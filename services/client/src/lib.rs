@@ -8,11 +8,11 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-mod endpoint;
 pub mod fetch;
 mod kind;
 mod network;
 pub mod query;
+mod transport;
 
 pub use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
 pub use endpoint::{Endpoint, EndpointError};

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use connections::Carrier;
 use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
+use endpoint::{Endpoint, host_and_port_of};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
@@ -14,8 +15,6 @@ use tokio::net::TcpStream;
 use tonic::codegen::Service;
 use tonic::transport::{self, Channel, Error, Uri};
 use wire::{Fault, Reason};
-
-use crate::endpoint::{Endpoint, host_and_port_of};
 
 /// Makes connections.
 pub trait Dial: Send + Sync {

@@ -14,7 +14,8 @@ use bytesize::ByteSize;
 use connections::idle;
 use connections::tls::ServerTlsConfig;
 use serde::{Deserialize, Serialize};
-use tables::{StoreLimits, UriPrefix};
+use stores::StoreLimits;
+use tables::UriPrefix;
 use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use address::{DriveNo, SECTOR_BYTES};
-use tables::{cache_samples, store_samples};
+use stores::{cache_samples, store_samples};
 use telemetry::{Buckets, Samples, Source, process_samples, tls_samples};
 use wire::BATCH_STAGES;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use lance_core::datatypes::Schema as LanceSchema;
 
-use crate::error::{LakeError, Result};
+use crate::error::Result;
 use crate::schema::stored_view;
 use crate::table::Table;
 
@@ -41,13 +41,5 @@ impl Columns {
         let readable = stored_view(table.dataset(), &stored);
         let served = Arc::new(ArrowSchema::new_with_metadata(served, all.metadata().clone()));
         Ok(Self { served, stored, readable, blob_v2 })
-    }
-}
-
-/// The error for a column that `table` doesn't have.
-pub(crate) fn not_found(table: &Table, column: &str) -> LakeError {
-    LakeError::ColumnNotFound {
-        column: column.to_owned(),
-        available: table.schema().fields().iter().map(|field| field.name().clone()).collect(),
     }
 }

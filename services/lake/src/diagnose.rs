@@ -2,8 +2,8 @@
 //!
 //! Lance wraps errors in several layers, and its messages have source locations and line breaks. This module walks the
 //! chain to the most specific error (an `object_store::Error`, an `io::Error`), and cuts the message to one line
-//! without locations. It looks at the text only where Lance itself kept nothing else (errors shared by concurrent
-//! loads).
+//! without locations. It looks at the text only where Lance itself kept nothing else. This crate's own errors have a
+//! [`Mark`] there.
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
-use crate::store::{Damaged, ForbiddenPath, guard_message};
+use crate::store::{Damaged, ForbiddenPath, Mark, guard_message, unmarked};
 
 /// Lance's messages for a URI whose scheme has no store. A table's own URI was checked before, so it is that of a base
 /// path or a blob.
@@ -98,7 +98,7 @@ fn damaged(error: &LanceError, text: &str) -> Option<String> {
         }
         cause = this.source();
     }
-    Damaged::is_text(text).then(|| one_line(text))
+    Mark::Damaged.is_in(text).then(|| one_line(text))
 }
 
 fn object_store_fault(uri: &str, error: &StoreError) -> Option<LakeError> {
@@ -146,14 +146,14 @@ fn outside(error: &LanceError, text: &str) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(this) = cause {
         if let Some(outside) = this.downcast_ref::<ForbiddenPath>() {
-            return Some(outside.to_string());
+            return Some(unmarked(&outside.to_string()));
         }
         cause = this.source();
     }
     if NO_SUCH_SCHEME.iter().any(|phrase| text.contains(phrase)) {
         return Some("the scheme of its URI is not file, s3, gs or az".to_owned());
     }
-    ForbiddenPath::is_text(text).then(|| one_line(text))
+    Mark::Forbidden.is_in(text).then(|| one_line(text))
 }
 
 /// Whether the store's client has no credentials and no service that issues them.
@@ -172,13 +172,10 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
     uri.contains("://") && MISSING.iter().any(|phrase| text.contains(phrase))
 }
 
-/// Recognises errors by their text, where Lance kept only that: those of the guard, and of the clouds' HTTP clients
-/// when they can't connect or sign.
+/// Recognises errors by their text, where Lance kept only that: those of the guard by their mark, and those of the
+/// clouds' HTTP clients when they can't connect or sign.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
-    const UNREACHABLE: [&str; 11] = [
-        "the store's circuit breaker is open",
-        "requests in flight, the maximum, and none has ended",
-        "has sent nothing more of",
+    const UNREACHABLE: [&str; 8] = [
         "error sending request",
         "Connection refused",
         "dns error",
@@ -213,15 +210,15 @@ fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     if REFUSED.iter().any(|phrase| text.contains(phrase)) {
         return Some(LakeError::CredentialsRefused { uri, why });
     }
-    if UNREACHABLE.iter().any(|phrase| text.contains(phrase)) {
+    if Mark::Unanswered.is_in(text) || UNREACHABLE.iter().any(|phrase| text.contains(phrase)) {
         return Some(LakeError::StoreUnreachable { uri, why });
     }
     None
 }
 
-/// Puts a message on one line, without the `, /path/file.rs:12:34` locations that Lance adds.
+/// Puts a message on one line, without marks and without the `, /path/file.rs:12:34` locations that Lance adds.
 pub(crate) fn one_line(text: &str) -> String {
-    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut line = unmarked(text).split_whitespace().collect::<Vec<_>>().join(" ");
     while let Some(at) = line.find(".rs:") {
         let end = line[at + 4..]
             .find(|c: char| !(c.is_ascii_digit() || c == ':'))
@@ -248,8 +245,10 @@ pub(crate) fn one_line(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
+    use object_store::path::Path;
+
     use super::*;
-    use crate::store::{Stalled, generic};
+    use crate::store::{BreakerOpen, NoPermit, Stalled, damaged, generic};
 
     #[test]
     fn locations_and_line_breaks_are_removed() {
@@ -274,22 +273,58 @@ mod tests {
         let error = diagnose("s3://b/t", no_credentials);
         assert!(matches!(error, LakeError::CredentialsMissing { .. }), "{error:?}");
         assert!(!error.to_string().contains("SdkBody"), "{error}");
-        let stalled = Stalled {
-            store: "s3://b".into(),
-            path: "t/x".into(),
-            received: 1,
-            expected: 2,
-            waited: Duration::from_secs(10),
-        };
-        let stalled = LanceError::from(generic(stalled));
-        // The first is a shared error, of which only the text is left.
-        for error in [LanceError::io(stalled.to_string()), stalled] {
-            let error = diagnose("s3://b/t", error);
-            assert!(matches!(error, LakeError::StoreUnreachable { .. }), "{error:?}");
-            assert!(error.to_string().contains("store.stall_max"), "{error}");
-        }
         let gone = StoreError::NotFound { path: "t/data/x.lance".into(), source: "404".into() };
         let error = diagnose("s3://b/t", LanceError::from(gone));
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");
+    }
+
+    /// The kind of an own error, as the error that callers get.
+    fn kind(error: &LakeError) -> Option<Mark> {
+        match error {
+            LakeError::Corrupt { .. } => Some(Mark::Damaged),
+            LakeError::OutsideTable { .. } => Some(Mark::Forbidden),
+            LakeError::StoreUnreachable { .. } => Some(Mark::Unanswered),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn own_errors_are_recognised_even_if_only_their_text_is_left() {
+        let (store, waited) = (|| "s3://b".to_owned(), Duration::from_secs(10));
+        let stalled =
+            Stalled { store: store(), path: "t/x".into(), received: 1, expected: 2, waited };
+        let no_permit = NoPermit { store: store(), requests_max: 2, waited };
+        let damaged = || damaged(&Path::from("t/x"), "its footer is impossible".into());
+        let own: [(&str, Mark, &dyn Fn() -> StoreError); 5] = [
+            ("t/x is damaged: its footer", Mark::Damaged, &damaged),
+            ("also_reads", Mark::Forbidden, &|| ForbiddenPath::outside("s3://c/x").into()),
+            ("after 8 failures in a row", Mark::Unanswered, &|| {
+                generic(BreakerOpen { failures: 8, probe_in: waited })
+            }),
+            ("store.wait_max", Mark::Unanswered, &|| generic(no_permit.clone())),
+            ("store.stall_max", Mark::Unanswered, &|| generic(stalled.clone())),
+        ];
+        for (said, mark, error) in own {
+            let kept = LanceError::from(error());
+            let shared = LanceError::io(kept.to_string());
+            let reported = LanceError::internal(format!("a task failed: {}", error()));
+            for error in [kept, shared, reported] {
+                let error = diagnose("s3://b/t", error);
+                assert_eq!(kind(&error), Some(mark), "{error:?}");
+                let text = error.to_string();
+                assert!(text.contains(said) && !text.contains("bireme-error"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn own_errors_are_recognised_by_their_mark_and_not_by_their_words() {
+        for mark in [Mark::Damaged, Mark::Forbidden, Mark::Unanswered] {
+            let error = diagnose("s3://b/t", LanceError::io(format!("in a task: {mark}words")));
+            assert_eq!(kind(&error), Some(mark), "{error:?}");
+            assert!(error.to_string().contains("in a task: words"), "{error}");
+        }
+        let error = diagnose("s3://b/t", LanceError::io("the index is damaged: see its log"));
+        assert_eq!(kind(&error), None, "{error:?}");
     }
 }

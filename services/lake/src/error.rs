@@ -6,9 +6,11 @@
 use std::path::PathBuf;
 
 use address::RowAddr;
+use arrow::datatypes::Schema;
+use spelling::counted;
 
 use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
-use crate::words::{counted, listed, listed_addresses, listed_candidates, quoted};
+use crate::words::{listed, listed_addresses, listed_candidates, quoted};
 
 /// The results of this crate's functions.
 pub type Result<T> = std::result::Result<T, LakeError>;
@@ -368,6 +370,16 @@ pub enum LakeError {
         /// The error.
         why: String,
     },
+}
+
+impl LakeError {
+    /// The error for a column that a table with `schema` doesn't have.
+    pub(crate) fn column_not_found(column: &str, schema: &Schema) -> Self {
+        Self::ColumnNotFound {
+            column: column.to_owned(),
+            available: schema.fields().iter().map(|field| field.name().clone()).collect(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod index;
 mod ingest;
 mod lake;
 mod on_runtime;
+mod opener;
 mod option_names;
 mod options;
 mod read;
@@ -60,9 +61,7 @@ pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
+pub use stores::{StoreLimits, StorePrices};
 pub use table::Table;
-pub use tables::{
-    DeletedRows, FragmentInfo, STORE_METRICS, StoreLimits, StorePrices, TableUri, UriPrefix,
-    cache_samples, shown, store_samples,
-};
+pub use tables::{DeletedRows, FragmentInfo, TableUri, UriPrefix, shown};
 pub use words::quoted;

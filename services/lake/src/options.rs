@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use tables::{StoreLimits, TableUri, UriPrefix};
+use stores::StoreLimits;
+use tables::{TableUri, UriPrefix};
 
 use crate::stop::Stop;
 

@@ -8,9 +8,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{CacheUse, DeletedRows, FragmentInfo, TableUri};
+use tables::{CacheUse, DeletedRows, FragmentInfo, StoreUse, TableUri};
 use wire::Fault;
-use wire::fetch::StoreUse;
 
 use crate::canonical::resolved;
 use crate::fault::fault_of;

@@ -13,19 +13,19 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
+use lance::index::DatasetIndexExt;
 use tables::{DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::caught::caught;
-use crate::columns;
 use crate::deleted::deleted_rows;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
 use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
-use crate::lake::Lake;
 use crate::on_runtime::on_runtime;
+use crate::opener::Opener;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::DirectIndexes;
 
@@ -43,7 +43,7 @@ pub struct Table {
 }
 
 struct Inner {
-    lake: Lake,
+    opener: Arc<Opener>,
     dataset: Arc<Dataset>,
     uri: TableUri,
     schema: SchemaRef,
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Table {
 
 impl Table {
     /// Wraps a dataset that was opened at `uri`.
-    pub(crate) async fn new(lake: Lake, uri: TableUri, dataset: Dataset) -> Result<Self> {
+    pub(crate) async fn new(opener: Arc<Opener>, uri: TableUri, dataset: Dataset) -> Result<Self> {
         let dataset = Arc::new(dataset);
         let blame = |error| diagnose(uri.as_str(), error);
         let schema = served_schema(&dataset).map_err(|error| blame(error.into()))?;
@@ -92,7 +92,7 @@ impl Table {
         Ok(Self {
             inner: Arc::new(Inner {
                 runtime: Handle::current(),
-                lake,
+                opener,
                 dataset,
                 uri,
                 schema,
@@ -200,24 +200,25 @@ impl Table {
     /// Returns the number of the latest version, with one listing and without reading a manifest. Errors:
     /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
     pub async fn latest_version(&self) -> Result<u64> {
-        self.inner.lake.with_open_timeout(self.uri(), self.inner.dataset.latest_version_id()).await
+        let latest = self.inner.dataset.latest_version_id();
+        self.inner.opener.with_open_timeout(self.uri(), latest).await
     }
 
     /// Opens the latest version; returns `None` if that is this one. Also notices a table that was dropped and made
-    /// anew at the same URI, if the e-tag of the manifest differs. Errors: those of [`Lake::open`].
+    /// anew at the same URI, if the e-tag of the manifest differs. Errors: those of [`Lake::open`](crate::Lake::open).
     pub async fn newer(&self) -> Result<Option<Self>> {
         let dataset = &self.inner.dataset;
         let (_, found) =
-            self.inner.lake.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
+            self.inner.opener.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
         let mine = dataset.manifest_location();
         let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
         if found.version == mine.version && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
         {
             return Ok(None);
         }
-        let (lake, uri) = (&self.inner.lake, &self.inner.uri);
-        let dataset = lake.dataset(uri).await?;
-        Self::new(lake.clone(), uri.clone(), dataset).await.map(Some)
+        let (opener, uri) = (&self.inner.opener, &self.inner.uri);
+        let dataset = opener.dataset(uri).await?;
+        Self::new(Arc::clone(opener), uri.clone(), dataset).await.map(Some)
     }
 
     /// The column whose values identify rows: recorded by `bireme ingest --key` or `bireme index --key`, or declared by
@@ -255,8 +256,20 @@ impl Table {
     /// Returns the table's indexes. The first call reads them from the store.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
         // Boxed, since its state is large and would be part of every search's.
-        let load = || self.on_own_runtime(caught(self.uri(), IndexInfo::load_all(self)).boxed());
+        let load = || {
+            let loading = IndexInfo::load_all(self.dataset(), self.fragments());
+            self.on_own_runtime(self.caught(loading).boxed())
+        };
         self.inner.indexes.get_or_try_init(load).await.cloned()
+    }
+
+    /// Opens the table's indexes and loads as much of them as the cache holds, so that the first searches don't wait
+    /// for the store. Errors: those of the store.
+    pub async fn prewarm(&self) -> Result<()> {
+        for index in self.indexes().await?.iter() {
+            self.caught(self.dataset().prewarm_index(&index.name)).await?;
+        }
+        Ok(())
     }
 
     /// Loads data that is kept with the table. Tasks that Lance starts for it run on the table's runtime.
@@ -275,7 +288,8 @@ impl Table {
 
     /// The position of a top-level column in the schema. Errors: `ColumnNotFound`.
     pub(crate) fn column_position(&self, column: &str) -> Result<usize> {
-        self.inner.positions.get(column).copied().ok_or_else(|| columns::not_found(self, column))
+        let position = self.inner.positions.get(column).copied();
+        position.ok_or_else(|| LakeError::column_not_found(column, self.schema()))
     }
 
     /// One fragment, as Lance's type. Errors: `FragmentNotFound`.

@@ -1,15 +1,9 @@
-//! Formats names, counts and quotes for messages.
+//! Formats names and quotes for messages.
 
 use address::RowAddr;
 
 /// The number of row addresses, columns or candidates that a message lists; it counts the others.
 const NAMES_SHOWN: usize = 8;
-
-/// `1 row`, `2 rows`.
-pub(crate) fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}
 
 /// `"a", "b" and 3 more`
 pub(crate) fn listed(names: &[String]) -> String {

@@ -1,9 +1,10 @@
 //! The TOML form of an I/O node, used in a query node's configuration and in a file of members.
 
+use placement::MembersError;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{MembershipError, Result};
-use crate::list::{Entry, Presence};
+use crate::list::{Entry, MemberList, Presence};
 
 /// The only protocol that query nodes speak with I/O nodes.
 const PROTOCOL: &str = "bireme.fetch.v1";
@@ -69,5 +70,18 @@ impl IoNodeConfig {
             zone: self.zone.clone(),
             presence: if self.draining { Presence::Draining } else { Presence::Ready },
         })
+    }
+}
+
+impl MemberList {
+    /// Converts and validates a list from a configuration or a file.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and for an empty list, an invalid endpoint or an unsupported protocol.
+    pub fn written(nodes: &[IoNodeConfig]) -> Result<Self> {
+        if nodes.is_empty() {
+            return Err(MembersError::Empty.into());
+        }
+        Self::new(nodes.iter().map(IoNodeConfig::entry).collect::<Result<_>>()?)
     }
 }

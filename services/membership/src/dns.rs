@@ -16,8 +16,8 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use crate::error::{MembershipError, Result};
-use crate::follow::ListSender;
 use crate::list::{Entry, MemberList, Presence};
+use crate::source::ListSender;
 
 /// The name to look up.
 #[derive(Clone, Debug)]

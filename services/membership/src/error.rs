@@ -2,7 +2,7 @@
 
 use std::io;
 
-use client::EndpointError;
+use endpoint::EndpointError;
 use placement::MembersError;
 
 /// Shorthand for results of this crate.

@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use crate::config::IoNodeConfig;
 use crate::error::{MembershipError, Result};
-use crate::follow::ListSender;
 use crate::list::MemberList;
+use crate::source::ListSender;
 
 /// The size of the largest file that is read, in bytes.
 const BYTES_MAX: u64 = 4 << 20;

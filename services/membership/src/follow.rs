@@ -19,9 +19,6 @@ use crate::{dns, file, kubernetes};
 /// If there is no result in time, the node starts without members.
 const FIRST_RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The channel on which a source sends its lists. Its capacity is 1, so a source that is ahead waits.
-pub(crate) type ListSender = mpsc::Sender<Result<MemberList>>;
-
 /// Settings for following a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -276,6 +273,7 @@ fn log_changes(before: &[ViewMember], after: &[ViewMember]) {
 mod tests {
     use super::*;
     use crate::config::IoNodeConfig;
+    use crate::source::ListSender;
     use crate::view::MemberState;
 
     fn list(names: &[&str]) -> MemberList {

@@ -16,9 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::error::MembershipError;
-use crate::follow::ListSender;
 use crate::slices::{SERVICE_LABEL, Slices};
-use crate::source::{Port, Source};
+use crate::source::{ListSender, Port, Source};
 
 /// The status code by which the API server says that it no longer has a watch's version. This is no error,
 /// because the watcher lists again.

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use client::Endpoint;
-use placement::{Member, Members, MembersError};
+use endpoint::Endpoint;
+use placement::{Member, Members};
 
-use crate::config::IoNodeConfig;
 use crate::error::{MembershipError, Result};
 
 /// The maximum number of members. Finding the owner of a chunk computes a score for each of them.
@@ -80,17 +79,6 @@ impl MemberList {
         Ok(Self(entries))
     }
 
-    /// Converts and validates a list from a configuration or a file.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new), and for an empty list, an invalid endpoint or an unsupported protocol.
-    pub fn written(nodes: &[IoNodeConfig]) -> Result<Self> {
-        if nodes.is_empty() {
-            return Err(MembersError::Empty.into());
-        }
-        Self::new(nodes.iter().map(IoNodeConfig::entry).collect::<Result<_>>()?)
-    }
-
     /// Returns the members in ascending order of their names.
     pub fn entries(&self) -> &[Entry] {
         &self.0
@@ -100,6 +88,7 @@ impl MemberList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::IoNodeConfig;
 
     fn refusal(nodes: &[IoNodeConfig]) -> String {
         MemberList::written(nodes).unwrap_err().to_string()

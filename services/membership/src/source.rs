@@ -1,12 +1,17 @@
-//! The source of the member list and its text form.
+//! The source of the member list, its text form, and the channel on which it sends its lists.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use crate::error::MembershipError;
+use crate::list::MemberList;
+
+/// The channel on which a source sends its lists. Its capacity is 1, so a source that is ahead waits.
+pub(crate) type ListSender = mpsc::Sender<Result<MemberList, MembershipError>>;
 
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::Endpoint;
+use endpoint::Endpoint;
 
 /// A member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

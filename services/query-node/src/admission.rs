@@ -1,23 +1,19 @@
 //! Limits how many searches, table reads and placement requests run concurrently, and queues the others.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use scheduler::{Priority, TwoClassQueue};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use wire::fetch::Priority;
 
 use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
-
-/// While interactive work waits, batch work gets one permit in this many, as on I/O nodes.
-const BATCH_EVERY: usize = 8;
 
 /// Admits work in two lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
 /// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
@@ -46,10 +42,7 @@ struct Permits(Mutex<Queue>);
 struct Queue {
     free: usize,
     /// A request that has stopped waiting has a closed channel and is skipped.
-    interactive: VecDeque<oneshot::Sender<Permit>>,
-    batch: VecDeque<oneshot::Sender<Permit>>,
-    /// Permits passed on so far, modulo [`BATCH_EVERY`].
-    passed_on: usize,
+    waiting: TwoClassQueue<oneshot::Sender<Permit>>,
 }
 
 /// The right to run. When it is dropped, the next waiting request gets it.
@@ -78,33 +71,10 @@ impl Permits {
             drop(queue);
             let _ = next.send(Permit(Some(Arc::clone(self))));
         } else {
-            let waiting = queue.waiting_at(priority);
-            // Remove requests that have stopped waiting only when the queue would grow: a pass over a long
-            // queue is expensive.
-            if waiting.len() == waiting.capacity() {
-                waiting.retain(|request| !request.is_closed());
-            }
-            waiting.push_back(next);
+            // Removes requests that have stopped waiting.
+            queue.waiting.push_after_cleaning(next, priority, |request| !request.is_closed());
         }
         permit
-    }
-}
-
-impl Queue {
-    fn waiting_at(&mut self, priority: Priority) -> &mut VecDeque<oneshot::Sender<Permit>> {
-        match priority {
-            Priority::Batch => &mut self.batch,
-            Priority::Unspecified | Priority::Interactive => &mut self.interactive,
-        }
-    }
-
-    /// Removes the request that gets the next permit.
-    fn pop(&mut self) -> Option<oneshot::Sender<Permit>> {
-        self.passed_on = (self.passed_on + 1) % BATCH_EVERY;
-        match self.passed_on {
-            0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
-            _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
-        }
     }
 }
 
@@ -114,7 +84,7 @@ impl Drop for Permit {
         loop {
             let next = {
                 let mut queue = permits.locked();
-                let Some(next) = queue.pop() else {
+                let Some(next) = queue.waiting.pop() else {
                     queue.free += 1;
                     return;
                 };
@@ -224,8 +194,7 @@ impl AdmissionQueue {
 
 impl Lane {
     fn new(concurrency: usize, waiting_max: usize) -> Self {
-        let (interactive, batch) = Default::default();
-        let queue = Queue { free: concurrency, interactive, batch, passed_on: 0 };
+        let queue = Queue { free: concurrency, waiting: TwoClassQueue::default() };
         let permits = Arc::new(Permits(Mutex::new(queue)));
         let (waiting, batch_waiting) = Default::default();
         Self { permits, waiting, batch_waiting, waiting_max }
@@ -476,7 +445,7 @@ mod tests {
     async fn batch_work_runs_after_interactive_work_and_does_not_starve() {
         let admission = Arc::new(AdmissionQueue::new(1, 64, Handle::current()));
         let later = RequestContext::after(Duration::from_secs(10));
-        let batch = later.with_priority(Priority::Batch.into()).unwrap();
+        let batch = later.as_batch();
         let first = admission.on_core.permits.take().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
@@ -507,7 +476,7 @@ mod tests {
     async fn batch_work_has_half_of_the_queue() {
         let admission = AdmissionQueue::new(1, 3, Handle::current());
         let soon = RequestContext::after(Duration::from_millis(50));
-        let batch = soon.with_priority(Priority::Batch.into()).unwrap();
+        let batch = soon.as_batch();
         let _running = admission.on_core.permits.take().unwrap();
         let wait = |context| admission.run_on_core("search", context, async { Ok(()) }.boxed());
         let (one, two, three, now) =

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use spelling::counted;
 use telemetry::{Attribute, Recording};
 use traffic::HeldBytes;
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, query};
 
-use crate::counted::counted;
+use crate::counters::{Rpc, Stage, code_name};
 use crate::error::{QueryError, Result};
-use crate::metrics::{Rpc, Stage};
+use crate::io_tier::Cost;
 use crate::request_context::RequestContext;
-use crate::stages::Cost;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 use crate::trace::{StageRecords, StageWork};
@@ -147,10 +147,10 @@ impl Call {
                 (std::mem::take(&mut self.stage_records), std::mem::take(&mut self.attributes));
             let failure = fault.filter(|fault| is_service_failure(fault.reason));
             let failure = failure.map(|fault| fault.message.as_str());
-            recording.end(&self.state.shared.tracer, failure, |recording| {
+            self.state.shared.tracer.end(recording, failure, |recording| {
                 stage_records.add_to(recording);
                 let code = fault.map_or(tonic::Code::Ok, |fault| fault.reason.code());
-                let code = crate::metrics::code_name(code);
+                let code = code_name(code);
                 attributes.push(("rpc.system.name", "grpc".into()));
                 attributes.push(("rpc.response.status_code", code.into()));
                 attributes.extend(fault.map(|it| ("error.type", it.reason.as_str().into())));

@@ -4,16 +4,14 @@ use address::RowAddr;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use futures::FutureExt;
+use spelling::counted;
 use wire::query::{GetRequest, GetResponse, RowFormat};
 
 use crate::call::Call;
-use crate::counted::counted;
+use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::metrics::Stage;
-use crate::stages::{
-    Fetched, fetch_rows, finish, has_key, ipc_stream, json_lines, key_column, look_up, present,
-    validate_keys,
-};
+use crate::io_tier::{Fetched, fetch_rows, present};
+use crate::stages::{finish, has_key, ipc_stream, json_lines, key_column, look_up, validate_keys};
 use crate::state::ShardState;
 use crate::tables::Measure;
 
@@ -99,7 +97,7 @@ mod tests {
     use arrow_array::{ArrayRef, StringArray};
 
     use super::*;
-    use crate::stages::Cost;
+    use crate::io_tier::Cost;
 
     #[test]
     fn a_row_with_another_key_counts_as_not_found() {

@@ -1,7 +1,8 @@
 //! The query tier: searches indexes, fetches rows from the I/O tier and ranks them.
 //!
 //! [`QueryNode::start`] serves `bireme.query.v1`. `search.rs`, `get.rs` and `take.rs` show the path of a
-//! request: they call the stages (`stages/`) in the order in which data flows.
+//! request: they call the stages (`stages/`, and `io_tier/` for all that concerns I/O nodes) in the order in which data
+//! flows.
 //!
 //! Invariants:
 //! - A request runs against one version of one table.
@@ -18,19 +19,17 @@
 mod admission;
 mod call;
 mod config;
-mod counted;
+mod counters;
 mod describe;
-mod ejection;
 mod error;
 mod get;
-mod io_nodes;
 mod io_tier;
 mod ipc;
 mod memory;
 mod message_limits;
 mod metrics;
 mod node;
-mod owners;
+mod placement;
 mod request_context;
 mod search;
 mod service;

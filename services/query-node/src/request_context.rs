@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use client::fetch;
 use futures::future::BoxFuture;
+use scheduler::Priority;
 use tokio::time::{Instant, timeout_at};
 use tonic::metadata::MetadataMap;
-use wire::fetch::Priority;
 use wire::{DEADLINE_MAX, ParentSpan, asked_timeout};
 
 use crate::error::{QueryError, Result};
@@ -54,6 +54,11 @@ impl RequestContext {
         Self { span, ..self }
     }
 
+    /// Returns this context with the priority and the span of `call`, of which it is for a piece.
+    pub fn for_piece_of(self, call: Self) -> Self {
+        Self { priority: call.priority, span: call.span, ..self }
+    }
+
     /// Returns this context with a deadline `timeout` from now, at most [`DEADLINE_MAX`].
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout.min(DEADLINE_MAX), ..self }
@@ -64,9 +69,12 @@ impl RequestContext {
     /// # Errors
     /// [`QueryError::BadRequest`] if the number is not a priority.
     pub fn with_priority(self, priority: i32) -> Result<Self> {
-        match Priority::try_from(priority) {
-            Ok(Priority::Unspecified) => Ok(self),
-            Ok(priority) => Ok(Self { priority, ..self }),
+        match fetch::Priority::try_from(priority) {
+            Ok(fetch::Priority::Unspecified) => Ok(self),
+            Ok(fetch::Priority::Interactive) => {
+                Ok(Self { priority: Priority::Interactive, ..self })
+            }
+            Ok(fetch::Priority::Batch) => Ok(self.as_batch()),
             Err(_) => {
                 let problem = format!("is {priority}; give 1 (interactive) or 2 (batch)");
                 Err(QueryError::BadRequest { field: "priority", problem })
@@ -89,7 +97,11 @@ impl RequestContext {
     pub fn for_io_nodes(self, span: Option<ParentSpan>) -> fetch::FetchContext {
         let now = Instant::now();
         let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;
-        fetch::FetchContext { deadline, priority: self.priority, span }
+        let priority = match self.priority {
+            Priority::Interactive => fetch::Priority::Interactive,
+            Priority::Batch => fetch::Priority::Batch,
+        };
+        fetch::FetchContext { deadline, priority, span }
     }
 
     /// Checks that the deadline has not passed.
@@ -118,8 +130,9 @@ mod tests {
     fn an_unknown_priority_is_refused() {
         let context = RequestContext::after(Duration::from_secs(1));
         let parse = |number| context.with_priority(number).map(|it| it.for_io_nodes(None).priority);
-        assert_eq!(parse(0).unwrap(), Priority::Interactive);
-        assert_eq!(parse(2).unwrap(), Priority::Batch);
+        assert_eq!(parse(0).unwrap(), fetch::Priority::Interactive);
+        assert_eq!(parse(1).unwrap(), fetch::Priority::Interactive);
+        assert_eq!(parse(2).unwrap(), fetch::Priority::Batch);
         let longer = context.with_priority(2).unwrap().with_timeout(Duration::from_secs(2));
         assert_eq!(longer.priority(), Priority::Batch);
         assert!(parse(7).unwrap_err().to_string().contains("priority"));

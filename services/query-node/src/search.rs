@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use futures::FutureExt;
+use spelling::counted;
 use wire::query::{SearchRequest, SearchResponse};
 
 use crate::call::Call;
-use crate::counted::counted;
+use crate::counters::Stage;
 use crate::error::Result;
-use crate::metrics::Stage;
+use crate::io_tier::{Fetched, Scoring, fetch_rows, present, score_rows};
 use crate::stages::{
-    By, Fetched, Hits, Question, Scoring, fetch_rows, finish, ipc_stream, present, rank, row_like,
-    score_rows, search as by_index, validate_search, vector_of,
+    By, Hits, Question, finish, ipc_stream, rank, row_like, search as by_index, validate_search,
+    vector_of,
 };
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};

@@ -14,10 +14,10 @@ use wire::query::*;
 use wire::{Fault, asked_timeout, query};
 
 use crate::call::Call;
+use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
-use crate::metrics::Rpc;
-use crate::owners::placement;
+use crate::placement::placement;
 use crate::request_context::RequestContext;
 use crate::search::search;
 use crate::state::ShardState;
@@ -100,7 +100,7 @@ impl QueryService for Service {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };
-        let each = move |context: RequestContext| of_stream.for_piece().in_span(context.span);
+        let each = move |call: RequestContext| of_stream.for_piece().for_piece_of(call);
         if take.is_one_fetch() {
             let context = each(call.context);
             let messages = take.next(&state, &mut call, context).await;

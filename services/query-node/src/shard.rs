@@ -17,10 +17,10 @@ use traffic::TrafficMemory;
 use wire::query::query_service_server::QueryServiceServer;
 use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 
+use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
 use crate::message_limits::MessageLimits;
-use crate::metrics::ShardMetrics;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
 

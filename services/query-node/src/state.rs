@@ -13,11 +13,10 @@ use traffic::TrafficMemory;
 
 use crate::admission::AdmissionQueue;
 use crate::config::QueryConfig;
+use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::io_nodes::IoNodes;
-use crate::io_tier::IoTier;
+use crate::io_tier::{IoNodes, IoTier};
 use crate::memory::core_traffic;
-use crate::metrics::ShardMetrics;
 use crate::tables::Catalog;
 
 /// State of one shard, shared by the requests of its core.

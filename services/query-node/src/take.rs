@@ -6,17 +6,18 @@ use address::RowAddr;
 use bytes::Bytes;
 use futures::FutureExt;
 use lake::LakeError;
+use spelling::counted;
 use tokio::sync::mpsc;
 use wire::Fault;
 use wire::query::{OnMissing, TakeRequest, TakeResponse};
 
 use crate::call::Call;
-use crate::counted::counted;
+use crate::counters::Stage;
 use crate::error::{QueryError, Result};
+use crate::io_tier::{fetch_rows, present};
 use crate::ipc::IpcWriter;
-use crate::metrics::Stage;
 use crate::request_context::RequestContext;
-use crate::stages::{fetch_rows, finish, present, validate_take};
+use crate::stages::{finish, validate_take};
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
@@ -38,7 +39,6 @@ pub struct Take {
     addrs: Vec<RowAddr>,
     projection: Arc<Projection>,
     skip: bool,
-    priority: i32,
     writer: IpcWriter,
     /// Index in `addrs` of the first row that has not been fetched.
     from: usize,
@@ -71,9 +71,8 @@ impl Take {
         call.record_table(&open);
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         let writer = projection.answer(Measure::Nothing)?.head.writer();
-        let (priority, from) = (request.priority, 0);
         let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_fixed_width);
-        Ok(Self { open, addrs, projection, skip, priority, writer, from, rows_next })
+        Ok(Self { open, addrs, projection, skip, writer, from: 0, rows_next })
     }
 
     /// Returns whether one fetch covers all remaining rows.
@@ -116,7 +115,6 @@ impl Take {
         let addrs = &self.addrs[self.from..end];
         let mut missing = Vec::new();
         if !addrs.is_empty() {
-            let context = context.with_priority(self.priority)?;
             call.hold_rows(self.projection.bytes_of(addrs.len()))?;
             let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
             call.hold_rows(fetched.rows.get_array_memory_size())?;

@@ -11,7 +11,7 @@ use client::fetch::{self, StageTimes, Trip, Trips, add_counts};
 use telemetry::{Attribute, Recording, SPANS_MAX, Span};
 use wire::BATCH_STAGES;
 
-use crate::metrics::Stage;
+use crate::counters::Stage;
 
 /// The stages of one call that have ended.
 #[derive(Debug, Default)]

@@ -13,8 +13,7 @@ use wire::query::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
 use crate::error::{QueryError, Result};
-use crate::io_tier::Routes;
-use crate::owners::{all_runs, ranges_by_owner};
+use crate::io_tier::{Routes, all_runs, ranges_by_owner};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;

@@ -9,16 +9,16 @@
 
 mod deleted;
 mod fragment;
-mod limits;
-mod metrics;
 mod positions;
+mod ranges;
 mod table;
 mod uri;
+mod usage;
 
 pub use deleted::DeletedRows;
 pub use fragment::FragmentInfo;
-pub use limits::{StoreLimits, StorePrices};
-pub use metrics::{CacheUse, STORE_METRICS, cache_samples, store_samples};
-pub use positions::{FragmentRows, RANGES_MAX, rows_of};
+pub use positions::FragmentRows;
+pub use ranges::{RANGES_MAX, rows_of};
 pub use table::{Table, Tables};
 pub use uri::{BadUri, TableUri, UriPrefix, shown};
+pub use usage::{CacheUse, StoreUse};

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use wire::fetch::RowRange;
+use spelling::counted;
 use wire::{Fault, Reason};
 
-use crate::{DeletedRows, FragmentInfo, Table};
+use crate::{DeletedRows, FragmentInfo};
 
 /// Consecutive physical rows of one fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,22 +16,6 @@ pub struct FragmentRows {
     pub fragment: u32,
     /// The offsets of the rows. Deleted rows among them do not count.
     pub offsets: Range<u32>,
-}
-
-/// The maximum number of row ranges of a Warm.
-pub const RANGES_MAX: usize = 1024;
-
-/// Returns the rows of all `ranges`, by fragment.
-///
-/// # Errors
-/// Those of [`Table::rows_at`](crate::Table::rows_at).
-pub async fn rows_of(table: &dyn Table, ranges: &[RowRange]) -> Result<Vec<FragmentRows>, Fault> {
-    let mut rows = Vec::new();
-    for &RowRange { first, end } in ranges {
-        let end = if end == 0 { u64::MAX } else { end };
-        rows.extend(table.rows_at(first..end).await?);
-    }
-    Ok(rows)
 }
 
 /// Implements [`Table::rows_at`](crate::Table::rows_at). `fragments` must be in ascending order of their ids, which is
@@ -48,7 +32,7 @@ pub async fn rows_at<'a>(
     let positions = positions.start..end;
     if positions.start >= end || end > rows {
         let Range { start, end } = positions;
-        let count = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+        let count = counted(rows, "row");
         let what = format!(
             "rows {start}..{end} are not in {uri}, which has {count}: give a first row and a later end, both counted \
              from 0"

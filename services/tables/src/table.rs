@@ -9,10 +9,9 @@ use arrow_schema::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use wire::Fault;
-use wire::fetch::StoreUse;
 
 use crate::positions;
-use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows, TableUri};
+use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows, StoreUse, TableUri};
 
 /// A source of tables.
 pub trait Tables: Send + Sync {

@@ -13,9 +13,9 @@ use http_body::Frame;
 use tonic::Status;
 use wire::{Fault, Reason};
 
-use crate::holder::Holder;
+use crate::memory::holder::Holder;
+use crate::memory::waiting::{StreamRoom, WaitingStream};
 use crate::memory::{HeldBytes, TrafficMemory};
-use crate::waiting::{StreamRoom, WaitingStream};
 
 /// The length of gRPC's prefix of each message: a flag and the message's length.
 const PREFIX_BYTES: usize = 5;

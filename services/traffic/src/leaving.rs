@@ -15,7 +15,7 @@ use tonic::Status;
 use tonic::body::Body;
 use wire::{Fault, Reason};
 
-use crate::holder::Holder;
+use crate::memory::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory};
 
 /// The maximum number of bytes of a reply that HTTP/2 gets in one part.

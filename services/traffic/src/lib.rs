@@ -16,13 +16,11 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod arriving;
-mod holder;
 mod leaving;
 mod memory;
-mod waiting;
 
 pub use arriving::{Arriving, RequestBody};
-pub use holder::Holder;
 pub use leaving::{IsCounted, ReplyBody};
+pub use memory::holder::Holder;
+pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};
 pub use memory::{HeldBytes, TrafficMemory, connection_bytes, window_bytes};
-pub use waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};

@@ -2,6 +2,11 @@
 //!
 //! Credits bound the rows of a stream, but neither their bytes nor the number of streams. This module bounds the memory
 //! that a core holds for all of them.
+//!
+//! A [`Holder`] is one connection's account of it. A stream that waits for its caller ([`StreamRoom`]) may lose its part.
+
+pub(crate) mod holder;
+pub(crate) mod waiting;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::holder::Holder;
-use crate::waiting::{StreamRoom, WAITING_KEPT};
+use self::holder::Holder;
+use self::waiting::{StreamRoom, WAITING_KEPT};
 
 /// The memory for the state of one HTTP/2 connection: hyper's and h2's structures, read and write buffers.
 const CONNECTION_BYTES: u64 = 32 << 10;

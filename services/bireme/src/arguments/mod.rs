@@ -9,7 +9,6 @@ mod filter;
 mod io_endpoint;
 mod listen;
 mod named_uri;
-mod npy;
 mod priority;
 mod row_address;
 mod row_range;

@@ -1,9 +1,12 @@
 //! Reads a query vector from a file: JSON, plain numbers, raw float32, or NumPy.
 
+mod npy;
+mod raw_floats;
+
 use std::io::Read;
 use std::path::Path;
 
-use super::npy;
+use self::raw_floats::raw_floats;
 use crate::error::{CliError, Result};
 
 /// The largest file that is read, in bytes.
@@ -27,7 +30,7 @@ pub fn read_vector(path: &Path) -> Result<Vec<f32>> {
         return Err(CliError::usage(format!("{shown} is too large for one vector")));
     }
     let is_raw = path.extension().is_some_and(|extension| extension == "f32");
-    let vector = if is_raw { raw(&bytes) } else { parse(&bytes) };
+    let vector = if is_raw { raw_floats(&bytes) } else { parse(&bytes) };
     vector.and_then(checked).map_err(|why| CliError::usage(format!("{shown}: {why}")))
 }
 
@@ -46,18 +49,6 @@ fn parse(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
     let number =
         |word: &str| word.parse().map_err(|_| format!("`{word}` is not a number: give {known}"));
     words.map(number).collect()
-}
-
-/// Decodes little-endian float32 values.
-pub fn raw(bytes: &[u8]) -> std::result::Result<Vec<f32>, String> {
-    if !bytes.len().is_multiple_of(4) {
-        return Err(format!(
-            "{} bytes are not a multiple of 4, the size of a float32",
-            bytes.len()
-        ));
-    }
-    let chunks = bytes.chunks_exact(4);
-    Ok(chunks.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
 }
 
 fn checked(vector: Vec<f32>) -> std::result::Result<Vec<f32>, String> {

@@ -1,9 +1,8 @@
 //! `bireme completions`: a completion script for a shell.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::error::Result;
 use crate::output::Output;
 
@@ -21,9 +20,9 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Prints the script.
-pub fn run(args: &CompletionsArgs, out: &mut Output) -> Result<()> {
+/// Prints the script for `command`, the whole command line.
+pub fn run(args: &CompletionsArgs, mut command: Command, out: &mut Output) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "bireme", &mut script);
+    clap_complete::generate(args.shell, &mut command, "bireme", &mut script);
     out.bytes(&script)
 }

@@ -18,6 +18,8 @@ pub mod top;
 pub mod up;
 pub mod warm;
 
+use clap::CommandFactory;
+
 use crate::cli::{Cli, Command};
 use crate::error::Result;
 use crate::output::Output;
@@ -43,7 +45,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Status(args) => runtime::run(status::run(args, out)),
         Command::Top(args) => runtime::run(top::run(args, out)),
         Command::Bench(args) => bench::run(args, out),
-        Command::Completions(args) => completions::run(&args, out),
+        Command::Completions(args) => completions::run(&args, Cli::command(), out),
     }?;
     out.flush()
 }

@@ -268,7 +268,7 @@ fn forms() -> BTreeMap<&'static str, Form> {
     let start_warm = include_str!("../../../io-node/src/config/start_warm.rs");
     let query = include_str!("../../../query-node/src/config.rs");
     let member = include_str!("../../../membership/src/config.rs");
-    let limits = include_str!("../../../tables/src/limits.rs");
+    let limits = include_str!("../../../stores/src/limits.rs");
     let telemetry = include_str!("../../../telemetry/src/config.rs");
     let server = include_str!("../../../connections/src/tls/server.rs");
     let client = include_str!("../../../connections/src/tls/client.rs");

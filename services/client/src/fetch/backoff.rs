@@ -6,7 +6,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// Pauses that double, with jitter: each is between half of the due pause and all of it, so that clients that lost the
-/// same node do not all reconnect at the same moment.
+/// same node do not all reconnect at the same moment. (The crate `backon` adds its jitter to the due pause, which would
+/// exceed the maximum that is set.)
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use endpoint::Endpoint;
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 use tokio::time::Instant;
 use tracing::debug;
@@ -20,7 +21,6 @@ use super::link::{Link, unreachable};
 use super::options::FetchOptions;
 use super::outage::{Connected, Outage};
 use super::state::{self, StreamState};
-use crate::endpoint::Endpoint;
 
 pub(super) struct Driver {
     pub endpoint: Endpoint,

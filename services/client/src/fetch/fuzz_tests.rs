@@ -16,10 +16,10 @@ use wire::fetch::reply::Outcome as WireOutcome;
 use wire::fetch::{FetchResponse, Neighbors, Opened, Reply as WireReply, StageTimes, Welcome};
 use wire::{ArrowBatch, DESCRIPTORS, Fault, schema_to_bytes};
 
-use super::job::{Command, Job, RawReply};
+use super::job::{Command, Job};
 use super::ledger::Ledger;
 use super::projection::ProjectionKey;
-use super::reply::{Outcome, Reply};
+use super::reply::{Outcome, RawReply, Reply};
 use super::split::join;
 use super::state::{QueuePlace, StreamState};
 

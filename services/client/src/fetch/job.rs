@@ -9,15 +9,8 @@ use wire::Fault;
 
 use super::context::FetchContext;
 use super::projection::ProjectionKey;
-use super::reply::TripTimeline;
+use super::reply::RawReply;
 use super::state::QueuePlace;
-
-/// The undecoded reply to one batch. The caller decodes it, to keep that work off the stream's task.
-pub(super) struct RawReply {
-    pub reply: wire::fetch::Reply,
-    pub schema: SchemaRef,
-    pub timeline: TripTimeline,
-}
 
 /// One batch.
 pub(super) struct Job {

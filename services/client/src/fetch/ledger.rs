@@ -21,9 +21,9 @@ use wire::{Fault, Reason, schema_from_bytes};
 
 use super::credit::Credits;
 use super::handles::{HandleState, Handles, Lookup, Waiters};
-use super::job::{Command, Job, RawReply};
+use super::job::{Command, Job};
 use super::projection::ProjectionKey;
-use super::reply::TripTimeline;
+use super::reply::{RawReply, TripTimeline};
 
 /// Metadata key of a fault that the client made because the node had not answered.
 pub const UNANSWERED: &str = "unanswered";

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use endpoint::Endpoint;
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -11,8 +12,8 @@ use wire::{Fault, Reason};
 
 use super::incoming::Incoming;
 use super::options::FetchOptions;
-use crate::endpoint::{Endpoint, root_cause, why};
 use crate::kind::is_query_node;
+use crate::transport::{self, root_cause, why};
 
 /// Maximum number of messages that wait for HTTP/2. It is small, so that batches gather in the ledger while the
 /// connection is busy, and leave together.
@@ -69,8 +70,7 @@ impl Link {
 
 /// Returns the endpoint for streams and unary calls, with windows and timeouts.
 pub(super) fn transport(endpoint: &Endpoint, options: &FetchOptions) -> tonic::transport::Endpoint {
-    endpoint
-        .transport()
+    transport::transport(endpoint)
         .initial_stream_window_size(options.stream_window_bytes)
         .initial_connection_window_size(options.connection_window_bytes)
         .max_frame_size(FRAME_BYTES)

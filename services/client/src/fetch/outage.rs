@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use endpoint::Endpoint;
 use tracing::{debug, info, warn};
 use wire::Fault;
-
-use crate::endpoint::Endpoint;
 
 /// The number of connected streams to a node. It is shared by the streams, and by clients of the same node that should
 /// log a loss only once. The value is [`LOST`] if no stream is connected and that was logged.

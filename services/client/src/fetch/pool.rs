@@ -4,29 +4,31 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use address::RowAddr;
 use arrow_schema::SchemaRef;
+use endpoint::Endpoint;
 use futures::future::{BoxFuture, FutureExt, try_join_all};
 use moka::future::Cache;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
+use wire::fetch::{DescribeResponse, WarmRequest};
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
 use super::context::FetchContext;
 use super::driver::{Driver, shutting_down};
-use super::job::{Command, Job, RawReply, Ticket};
+use super::job::{Command, Job, Ticket};
 use super::ledger::deadline_passed;
-use super::link::{transport, unreachable};
+use super::link::transport;
 use super::options::FetchOptions;
 use super::outage::Outage;
 use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
-use super::reply::Reply;
+use super::reply::{RawReply, Reply};
 use super::split::{join, split};
 use super::state::{Counters, LinkState, QueuePlace, StreamState};
-use super::unary::Unary;
-use crate::endpoint::Endpoint;
+use super::unary::{Unary, WarmStream};
 use crate::network::Network;
 
 /// Maximum number of schemas cached for callers, over all streams.
@@ -91,7 +93,10 @@ impl FetchClient {
                 links_changed,
                 queue_batches_max: options.queue_batches_max,
                 projections: Cache::new(PROJECTIONS_KNOWN_MAX),
-                unary: Unary::new(options.network.connect_lazy(transport(&endpoint, &options))),
+                unary: Unary::new(
+                    endpoint.clone(),
+                    options.network.connect_lazy(transport(&endpoint, &options)),
+                ),
                 next_id: AtomicU64::new(1),
                 retries: AtomicU64::new(0),
                 endpoint,
@@ -317,12 +322,14 @@ impl FetchClient {
         self.inner.streams.iter().filter_map(rows).min()
     }
 
-    pub(super) fn unary(&self) -> &Unary {
-        &self.inner.unary
+    /// Returns the node's description and counters.
+    pub async fn describe(&self, timeout: Duration) -> Result<DescribeResponse, Fault> {
+        self.inner.unary.describe(timeout).await
     }
 
-    pub(super) fn unreachable(&self, why: &str) -> Fault {
-        unreachable(self.endpoint(), why)
+    /// Fills chunks ahead of their use. Idempotent.
+    pub async fn warm(&self, request: WarmRequest) -> Result<WarmStream, Fault> {
+        self.inner.unary.warm(request).await
     }
 }
 

@@ -1,13 +1,19 @@
-//! Decoded replies to a fetch.
+//! Replies to a fetch, and the decoding of a batch's reply.
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use tokio::time::Instant;
 use wire::fetch::StageTimes;
 use wire::fetch::reply::Outcome as WireOutcome;
 use wire::{Fault, Reason};
 
-use super::job::RawReply;
+/// The undecoded reply to one batch. The caller decodes it, to keep that work off the stream's task.
+pub(super) struct RawReply {
+    pub reply: wire::fetch::Reply,
+    pub schema: SchemaRef,
+    pub timeline: TripTimeline,
+}
 
 /// The reply to a fetch.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,8 @@
 //! The calls beside the stream: Describe and Warm.
 
+use std::time::Duration;
+
+use endpoint::Endpoint;
 use futures::{Stream, StreamExt};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -7,33 +10,32 @@ use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::fetch::{DescribeRequest, DescribeResponse, WarmProgress, WarmRequest};
 use wire::{Fault, MESSAGE_BYTES_MAX};
 
-use super::link::no_io_node;
-use super::pool::FetchClient;
-use crate::endpoint::why;
+use super::link::{no_io_node, unreachable};
+use crate::transport::why;
 
 /// A Warm's progress, until it is done. Dropping it cancels the Warm.
 pub type WarmStream = std::pin::Pin<Box<dyn Stream<Item = Result<WarmProgress, Fault>> + Send>>;
 
-/// A connection for unary calls.
+/// A connection for unary calls. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Unary {
+    endpoint: Endpoint,
     channel: Channel,
     service: FetchServiceClient<Channel>,
 }
 
 impl Unary {
-    pub fn new(channel: Channel) -> Self {
+    pub fn new(endpoint: Endpoint, channel: Channel) -> Self {
         let service = FetchServiceClient::new(channel.clone());
-        Self { channel, service: service.max_decoding_message_size(MESSAGE_BYTES_MAX) }
+        let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
+        Self { endpoint, channel, service }
     }
-}
 
-impl FetchClient {
     /// Returns the node's description and counters.
-    pub async fn describe(&self, timeout: std::time::Duration) -> Result<DescribeResponse, Fault> {
+    pub async fn describe(&self, timeout: Duration) -> Result<DescribeResponse, Fault> {
         let mut request = Request::new(DescribeRequest {});
         request.set_timeout(timeout);
-        let mut service = self.unary().service.clone();
+        let mut service = self.service.clone();
         match tokio::time::timeout(timeout, service.describe(request)).await {
             Ok(answer) => self.answered(answer).await,
             Err(_) => Err(self.unreachable(&format!("no answer within {timeout:?}"))),
@@ -42,7 +44,7 @@ impl FetchClient {
 
     /// Fills chunks ahead of their use. Idempotent.
     pub async fn warm(&self, request: WarmRequest) -> Result<WarmStream, Fault> {
-        let mut service = self.unary().service.clone();
+        let mut service = self.service.clone();
         let progress = service.warm(request).await;
         let progress = self.answered(progress).await?;
         let this = self.clone();
@@ -53,10 +55,14 @@ impl FetchClient {
         match answer {
             Ok(answer) => Ok(answer.into_inner()),
             Err(status) if status.code() == Code::Unimplemented => {
-                Err(no_io_node(self.endpoint(), self.unary().channel.clone(), &status).await)
+                Err(no_io_node(&self.endpoint, self.channel.clone(), &status).await)
             }
             Err(status) => Err(self.fault_of(&status)),
         }
+    }
+
+    fn unreachable(&self, why: &str) -> Fault {
+        unreachable(&self.endpoint, why)
     }
 
     /// Converts a status to a fault. A status of the connection becomes a fault that names the endpoint.

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use connections::tls::ClientTlsConfig;
+use endpoint::Endpoint;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
-use crate::endpoint::{Endpoint, causes, lacks_tls, root_cause, why};
 use crate::kind::{is_io_node, speaks_tls};
 use crate::network::Network;
+use crate::transport::{causes, lacks_tls, root_cause, transport, why};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,8 +55,7 @@ impl QueryClient {
     /// # Errors
     /// The errors of [`connect`](Self::connect).
     pub async fn connect_over(endpoint: &Endpoint, network: &Network) -> Result<Self, Fault> {
-        let transport = endpoint
-            .transport()
+        let transport = transport(endpoint)
             .connect_timeout(CONNECT_TIMEOUT)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(2 * WINDOW_BYTES);

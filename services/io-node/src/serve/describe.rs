@@ -10,6 +10,7 @@ use crate::config::shares;
 use crate::fill::{DriveState, Holding};
 use crate::metrics::{batch_times, directory_bytes, read_times};
 use crate::node::NodeState;
+use crate::serve::store_use::store_use;
 use crate::shard::CoreSnapshot;
 use crate::slab::drive_name;
 
@@ -43,7 +44,7 @@ pub async fn describe(shared: &NodeState) -> DescribeResponse {
         batch_seconds: Some((&batch_times(&cores)).into()),
         read_seconds: Some((&read_times(&cores)).into()),
         cores: cores.into_iter().map(core).collect(),
-        store: Some(shared.tables.store_use()),
+        store: Some(store_use(shared.tables.store_use())),
         tables,
         start_warms: shared.start_warms.warms(),
         ready: shared.readiness.is_ready(),

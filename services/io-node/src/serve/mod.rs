@@ -5,6 +5,7 @@ mod describe;
 mod other_calls;
 mod reply_body;
 mod server;
+mod store_use;
 mod stream;
 mod warm;
 

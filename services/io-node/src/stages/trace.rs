@@ -69,6 +69,6 @@ fn export_spans(
         ("bireme.ram.hits", times.ram_hits.into()),
         ("bireme.table.rows", times.table_rows.into()),
     ];
-    recording.end(tracer, fault.map(|fault| fault.message.as_str()), |_| attributes);
+    tracer.end(recording, fault.map(|fault| fault.message.as_str()), |_| attributes);
     Some(())
 }

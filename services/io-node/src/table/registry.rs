@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use address::TableTag;
 use moka::future::Cache;
-use tables::{CacheUse, TableUri, Tables};
-use wire::fetch::StoreUse;
+use tables::{CacheUse, StoreUse, TableUri, Tables};
 
 use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;

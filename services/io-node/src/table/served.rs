@@ -73,8 +73,7 @@ mod tests {
     use futures::FutureExt;
     use futures::executor::block_on;
     use futures::future::BoxFuture;
-    use tables::Table;
-    use wire::fetch::StoreUse;
+    use tables::{StoreUse, Table};
     use wire::{Fault, Reason};
 
     use super::*;

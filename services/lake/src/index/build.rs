@@ -21,6 +21,7 @@ use super::request::IndexRequest;
 use crate::diagnose::{diagnose, one_line};
 use crate::error::{LakeError, Result};
 use crate::lake::Lake;
+use crate::store::unmarked;
 use crate::table::{KEY_COLUMN_CONFIG, Table};
 
 /// The result of building an index.
@@ -127,7 +128,10 @@ async fn remove_files(dataset: &Dataset, id: Uuid) {
     let removed = async { dataset.object_store(None).await?.remove_dir_all(folder).await };
     match removed.await {
         Ok(()) | Err(lance::Error::NotFound { .. }) => {}
-        Err(error) => tracing::warn!(%error, %id, "files of an index that was not built remain"),
+        Err(error) => {
+            let error = unmarked(&error.to_string());
+            tracing::warn!(%error, %id, "files of an index that was not built remain");
+        }
     }
 }
 
@@ -175,6 +179,7 @@ async fn record_key(dataset: &mut Dataset, column: &str) -> lance::Result<()> {
             .update_field_metadata()
             .update(column, [(LANCE_UNENFORCED_PRIMARY_KEY, "true")])?;
         if let Err(error) = update.await {
+            let error = unmarked(&error.to_string());
             tracing::warn!(%error, column, "the key column is recorded, but not in Lance's own way");
         }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use lance::Dataset;
 use lance::index::{DatasetIndexExt, DatasetIndexInternalExt, IndexDescription};
 use lance_index::metrics::NoOpMetricsCollector;
+use tables::FragmentInfo;
 
 use super::metric::Metric;
-use crate::error::Result;
-use crate::table::Table;
 
 /// One index of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,22 +39,27 @@ impl IndexInfo {
         self.kind == "Inverted"
     }
 
-    pub(crate) async fn load_all(table: &Table) -> Result<Arc<Vec<Self>>> {
-        let load = async {
-            let mut all = Vec::new();
-            for described in table.dataset().describe_indices(None).await? {
-                // Lance's own bookkeeping (`__lance_frag_reuse` and the like) has no column.
-                if !described.field_ids().is_empty() {
-                    all.push(Self::load(table, described.as_ref()).await?);
-                }
+    /// Loads the indexes of `dataset`, whose fragments are `fragments`.
+    pub(crate) async fn load_all(
+        dataset: &Dataset,
+        fragments: &[FragmentInfo],
+    ) -> lance::Result<Arc<Vec<Self>>> {
+        let mut all = Vec::new();
+        for described in dataset.describe_indices(None).await? {
+            // Lance's own bookkeeping (`__lance_frag_reuse` and the like) has no column.
+            if !described.field_ids().is_empty() {
+                all.push(Self::load(dataset, fragments, described.as_ref()).await?);
             }
-            Ok(Arc::new(all))
-        };
-        load.await.map_err(|error| table.blame(error))
+        }
+        Ok(Arc::new(all))
     }
 
-    async fn load(table: &Table, described: &dyn IndexDescription) -> lance::Result<Self> {
-        let schema = table.dataset().schema();
+    async fn load(
+        dataset: &Dataset,
+        fragments: &[FragmentInfo],
+        described: &dyn IndexDescription,
+    ) -> lance::Result<Self> {
+        let schema = dataset.schema();
         let path =
             |id: &u32| schema.field_path(*id as i32).unwrap_or_else(|_| format!("field {id}"));
         let columns: Vec<_> = described.field_ids().iter().map(path).collect();
@@ -64,7 +69,7 @@ impl IndexInfo {
                 .iter()
                 .any(|s| s.fragment_bitmap.as_ref().is_some_and(|b| b.contains(id)))
         };
-        let uncovered = table.fragments().iter().filter(|fragment| !covers(fragment.id));
+        let uncovered = fragments.iter().filter(|fragment| !covers(fragment.id));
         let mut info = Self {
             name: described.name().to_owned(),
             kind: described.index_type().to_owned(),
@@ -75,7 +80,7 @@ impl IndexInfo {
             columns,
         };
         if info.is_vector() {
-            info.metric = Some(metric(table, described, &info.columns).await?);
+            info.metric = Some(metric(dataset, described, &info.columns).await?);
         }
         Ok(info)
     }
@@ -83,7 +88,7 @@ impl IndexInfo {
 
 /// Reads the metric from the manifest. Indexes built by older versions of Lance have it only in their own files.
 async fn metric(
-    table: &Table,
+    dataset: &Dataset,
     described: &dyn IndexDescription,
     columns: &[String],
 ) -> lance::Result<Metric> {
@@ -96,18 +101,6 @@ async fn metric(
     let (Some(segment), Some(column)) = (described.segments().first(), columns.first()) else {
         return Ok(Metric::default());
     };
-    let index =
-        table.dataset().open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
+    let index = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
     Ok(Metric::from_lance(index.metric_type()))
-}
-
-impl Table {
-    /// Opens the table's indexes and loads as much of them as the cache holds, so that the first searches don't wait
-    /// for the store. Errors: those of the store.
-    pub async fn prewarm(&self) -> Result<()> {
-        for index in self.indexes().await?.iter() {
-            self.caught(self.dataset().prewarm_index(&index.name)).await?;
-        }
-        Ok(())
-    }
 }

@@ -9,6 +9,7 @@ use lance_index::vector::ivf::IvfBuildParams;
 use lance_index::vector::pq::PQBuildParams;
 use lance_index::vector::sq::builder::SQBuildParams;
 use lance_index::{IndexParams, IndexType};
+use spelling::counted;
 
 use super::request::{
     IndexRequest, VectorIndex, VectorIndexKind, default_partitions, default_sub_vectors,
@@ -16,7 +17,6 @@ use super::request::{
 use crate::error::{LakeError, Result};
 use crate::search::{can_be_searched, check_key_type};
 use crate::table::Table;
-use crate::words::counted;
 
 /// The fewest rows for product quantization: one for each of its 256 centroids.
 const PQ_ROWS_MIN: u64 = 256;

@@ -20,7 +20,7 @@ use self::fault::csv_fault;
 use self::overflow::Overflow;
 use super::batch_rows;
 use super::counter::{BytesRead, Counter};
-use super::source::{Batches, bad_file, open_file};
+use super::file::{Batches, bad_file, open_file};
 use crate::error::Result;
 
 /// The number of rows from which types are inferred.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::source::bad_file;
+use super::file::bad_file;
 use crate::error::Result;
 
 /// The part of a file's beginning that is checked.

@@ -11,7 +11,7 @@ use arrow::ipc::reader::{FileReader, StreamReader};
 
 use super::batch_rows;
 use super::counter::{BytesRead, Counter};
-use super::source::{Batches, bad_file, open_file};
+use super::file::{Batches, bad_file, open_file};
 use crate::error::Result;
 
 type Counted = BufReader<Counter<File>>;

@@ -24,7 +24,7 @@ use arrow::json::reader::infer_json_schema_from_iterator;
 use self::lines::skip_mark;
 use self::sample::Sample;
 use super::counter::{BytesRead, Counter};
-use super::source::{Batches, bad_file, open_file};
+use super::file::{Batches, bad_file, open_file};
 use super::{batch_rows, finite};
 use crate::error::Result;
 

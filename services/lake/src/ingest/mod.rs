@@ -8,6 +8,7 @@
 
 mod counter;
 mod csv;
+mod file;
 mod finite;
 mod format;
 mod ipc;

@@ -7,7 +7,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::batch_rows;
 use super::counter::BytesRead;
-use super::source::{Batches, bad_file, open_file};
+use super::file::{Batches, bad_file, open_file};
 use crate::error::Result;
 
 /// Reads the schema. If the writer embedded an Arrow schema, its types are used, so that fixed-size lists, time zones

@@ -1,18 +1,14 @@
 //! A source file, read batch by batch.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::counter::BytesRead;
+use super::file::{Batches, bad_file};
 use super::format::Format;
 use super::{csv, ipc, json, parquet};
-use crate::error::{LakeError, Result};
-
-/// The batches of one file.
-pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+use crate::error::Result;
 
 /// A file whose contents match its name.
 #[derive(Clone, Debug)]
@@ -68,13 +64,4 @@ impl Source {
             Format::ArrowStream => ipc::stream_batches(&self.path, read),
         }
     }
-}
-
-/// A `BadFile` error.
-pub(crate) fn bad_file(path: &Path, why: impl Into<String>) -> LakeError {
-    LakeError::BadFile { path: path.to_owned(), why: why.into() }
-}
-
-pub(crate) fn open_file(path: &Path) -> Result<File> {
-    File::open(path).map_err(|error| bad_file(path, error.to_string()))
 }

@@ -8,9 +8,10 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use lance_core::datatypes::{Field as LanceField, LANCE_UNENFORCED_PRIMARY_KEY};
 use lance_core::is_system_column;
 
+use super::file::bad_file;
 use super::finite::find_in_vectors;
 use super::options::IngestOptions;
-use super::source::{Source, bad_file};
+use super::source::Source;
 use crate::error::{LakeError, Result};
 use crate::schema::conform_array;
 use crate::search::{can_be_key, check_key_type};

@@ -5,6 +5,7 @@
 //! deletes the files, and this module removes empty folders that were made for the table.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use lance::dataset::{InsertBuilder, WriteDestination, WriteMode, WriteParams};
@@ -41,7 +42,7 @@ pub async fn ingest(
     let existing = stop.unless(&uri, existing(lake, &uri, options.mode)).await?;
     let (sources, target) = stop.unless(&uri, prepared(files, existing.as_ref(), options)).await?;
     let mut params = write_params(lake, existing.as_ref(), options)?;
-    params.store_params = Some(lake.store_params(&canonical).await?);
+    params.store_params = Some(lake.opener().store_params(&canonical).await?);
     let dropped_indexes = match (&existing, options.mode) {
         (Some(table), IngestMode::Overwrite) => indexes_of(table).await,
         _ => Vec::new(),
@@ -64,7 +65,7 @@ pub async fn ingest(
         }
         (Ok(_), Some(fault)) => return Err(fault),
     };
-    let table = Table::new(lake.clone(), canonical, dataset.clone()).await?;
+    let table = Table::new(Arc::clone(lake.opener()), canonical, dataset.clone()).await?;
     let key = options.key.as_deref().or(table.key_column());
     // A new table has the key in its schema already. The configuration of an older one may name another, which would
     // win.
@@ -164,7 +165,7 @@ fn write_params(
         max_bytes_per_file: usize::try_from(options.max_bytes_per_file).unwrap_or(usize::MAX),
         data_storage_version: storage_version,
         enable_stable_row_ids: options.stable_row_ids,
-        session: Some(lake.session()),
+        session: Some(lake.opener().session()),
         ..Default::default()
     })
 }

@@ -1,5 +1,6 @@
 //! Search by a filter, and the filters of other searches.
 
+mod example;
 mod functions;
 mod group;
 mod limits;
@@ -11,8 +12,8 @@ use address::RowAddr;
 use futures::FutureExt;
 use lance::dataset::scanner::Scanner;
 
+use self::example::EXAMPLE;
 use super::hit::{addresses, only_addresses};
-use crate::columns::not_found;
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
@@ -74,14 +75,14 @@ impl Table {
         };
         if let Some(column) = between("Schema error: No field named ", ". ") {
             let column = column.trim_end_matches('.').trim_matches(['"', '`']);
-            return not_found(self, column).to_string();
+            return LakeError::column_not_found(column, self.schema()).to_string();
         }
         if let Some((_, problem)) = text.rsplit_once("(sql parser error: ") {
             let problem = problem.strip_suffix(')').unwrap_or(problem);
             let problem = problem.split(" at Line").next().unwrap_or(problem);
             let problem = problem.replace("Expected: ", "expected ").replace("found: ", "found ");
             let problem = problem.replace("found EOF", "found its end");
-            return format!("{problem}; write it like `price > 3 AND name = 'x'`");
+            return format!("{problem}; {EXAMPLE}");
         }
         if let Some(function) = between("Invalid function '", "'") {
             return format!("there is no function `{function}`");

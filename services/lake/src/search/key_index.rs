@@ -1,35 +1,15 @@
-//! Looks up rows by key directly in a BTREE, without the scanner.
-//!
-//! Each key is one search, because the answer for several keys does not say which key a row has. A search compares
-//! every page of the index (4,096 rows each) that may hold the key, in memory if Lance's cache has it. It does not
-//! yield meanwhile, so a key that many rows have blocks the thread for long.
+//! A BTREE that is searched for keys directly, without the scanner.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use address::RowAddr;
 use datafusion::scalar::ScalarValue;
-use futures::{StreamExt, TryStreamExt, stream};
+use lance::Dataset;
 use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
-use lance_core::Error;
+use lance_core::Result;
 use lance_index::metrics::NoOpMetricsCollector;
-use lance_index::scalar::{SargableQuery, ScalarIndex, SearchOptions};
-use tokio::task::yield_now;
+use lance_index::scalar::{SargableQuery, ScalarIndex, SearchOptions, SearchResult};
 
-use super::direct::sole_segment;
-use crate::error::Result;
-use crate::table::Table;
-
-/// Maximum number of keys of one direct look-up. Each key reads a page that is not in memory by itself, whereas a plan
-/// for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys with an index of one
-/// page, and at 150 keys with one of 25 pages.
-pub(crate) const KEYS_MAX: usize = 64;
-
-/// Number of keys that are searched concurrently, and after which the task yields.
-const KEYS_AT_ONCE: usize = 16;
-
-/// Number of rows in an answer, or examined in one, after which the task yields.
-const ROWS_AT_ONCE: usize = 1024;
+use super::sole_segment::sole_segment;
 
 /// The end of the type URL of a BTREE's `index_details`.
 const BTREE_DETAILS: &str = "BTreeIndexDetails";
@@ -43,8 +23,7 @@ pub(crate) struct KeyIndex {
 impl KeyIndex {
     /// Opens the first BTREE on the column at `position` that alone answers a look-up. Returns `None` if there is none.
     /// Old versions of Lance did not record an index's type; such an index does not count as a BTREE.
-    pub async fn open(table: &Table, position: usize) -> lance_core::Result<Option<Self>> {
-        let dataset = table.dataset();
+    pub async fn open(dataset: &Dataset, position: usize) -> Result<Option<Self>> {
         let field = &dataset.schema().fields[position];
         for index in dataset.load_indices().await?.iter() {
             let details = index.index_details.as_ref();
@@ -52,7 +31,7 @@ impl KeyIndex {
             if !is_btree || index.fields != [field.id] {
                 continue;
             }
-            if let Some(segment) = sole_segment(table, &index.name).await? {
+            if let Some(segment) = sole_segment(dataset, &index.name).await? {
                 let metrics = NoOpMetricsCollector;
                 let index = dataset.open_scalar_index(&field.name, &segment.uuid, &metrics).await?;
                 return Ok(Some(Self { index }));
@@ -61,60 +40,12 @@ impl KeyIndex {
         Ok(None)
     }
 
-    /// Returns the first row of `table` that has each value. No value may be null.
-    pub async fn first_rows(
-        &self,
-        table: &Table,
-        values: &[ScalarValue],
-    ) -> Result<Vec<Option<RowAddr>>> {
-        let mut distinct = HashSet::with_capacity(values.len());
-        let mut searches = Vec::with_capacity(values.len());
-        for value in values {
-            if distinct.insert(value) {
-                searches.push(self.first_row(table, value));
-            }
-        }
-        // Searches in memory complete one by one, so the task can yield between two keys.
-        let mut searches = stream::iter(searches).buffer_unordered(KEYS_AT_ONCE);
-        let mut rows = HashMap::with_capacity(distinct.len());
-        while let Some(FirstRow { value, row, is_large }) = searches.try_next().await? {
-            rows.insert(value, row);
-            let is_turn_over = is_large || rows.len() % KEYS_AT_ONCE == 0;
-            if is_turn_over && rows.len() < distinct.len() {
-                yield_now().await;
-            }
-        }
-        Ok(values.iter().map(|value| rows.get(value).copied().flatten()).collect())
-    }
-
-    async fn first_row<'a>(&self, table: &Table, value: &'a ScalarValue) -> Result<FirstRow<'a>> {
+    /// Returns the rows that have `value`, which must not be null. The index still has rows that were deleted after it
+    /// was built.
+    pub async fn search(&self, value: &ScalarValue) -> Result<SearchResult> {
         let query = SargableQuery::Equals(value.clone());
         // Null is not a key, so the pages with nulls are not read.
         let options = SearchOptions::default().with_track_nulls(false);
-        let found = self.index.search_with_options(&query, options, &NoOpMetricsCollector).await;
-        let found = found.map_err(|error| table.blame(error))?;
-        let rows = found.row_addrs().selected_rows();
-        let inexact = || table.blame(Error::internal("a BTREE index returned inexact rows"));
-        let is_large = rows.row_addrs().is_some_and(|mut it| it.nth(ROWS_AT_ONCE).is_some());
-        let addresses = rows.row_addrs().filter(|_| found.is_exact()).ok_or_else(inexact)?;
-        for (seen, row) in (1..).zip(addresses) {
-            let addr = RowAddr::from_u64(row.into());
-            // The index still has rows that were deleted after it was built.
-            if table.missing(&[addr]).await?.is_empty() {
-                return Ok(FirstRow { value, row: Some(addr), is_large });
-            }
-            if seen % ROWS_AT_ONCE == 0 {
-                yield_now().await;
-            }
-        }
-        Ok(FirstRow { value, row: None, is_large })
+        self.index.search_with_options(&query, options, &NoOpMetricsCollector).await
     }
-}
-
-/// The first row of one key.
-struct FirstRow<'a> {
-    value: &'a ScalarValue,
-    row: Option<RowAddr>,
-    /// Whether the index has more than [`ROWS_AT_ONCE`] rows with the key.
-    is_large: bool,
 }

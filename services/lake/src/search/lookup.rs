@@ -12,7 +12,8 @@ use futures::future::BoxFuture;
 
 use super::hit::addresses;
 use super::key::parse_key;
-use super::key_index::{KEYS_MAX, KeyIndex};
+use super::key_index::KeyIndex;
+use super::key_rows::KEYS_MAX;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
@@ -75,7 +76,7 @@ impl Table {
         let values = self.parse_keys(position, keys)?;
         let table = self.clone();
         let lookup = async move {
-            let found = caught(table.uri(), index.first_rows(&table, &values));
+            let found = caught(table.uri(), table.first_rows(&index, &values));
             table.on_own_runtime(found.boxed()).await
         };
         Ok(Some(lookup.boxed()))
@@ -107,7 +108,8 @@ impl Table {
     async fn open_key_index(&self, position: usize) {
         let direct = self.direct_of(position);
         // Boxed, since its state is large and every look-up would carry it.
-        let open = || self.on_own_runtime(self.caught(KeyIndex::open(self, position)).boxed());
+        let open =
+            || self.on_own_runtime(self.caught(KeyIndex::open(self.dataset(), position)).boxed());
         if let Err(error) = direct.key_index.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
             if !direct.key_index_failed.swap(true, Ordering::Relaxed) {

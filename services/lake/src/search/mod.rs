@@ -1,15 +1,17 @@
 //! Searches that return only row addresses and approximate scores; rows are fetched elsewhere.
 //!
 //! Searches run on Lance's scanner without a projection. Vector searches (`partitions.rs`) and look-ups
-//! (`key_index.rs`) that need no plan bypass the scanner.
+//! (`key_rows.rs`) that need no plan bypass the scanner.
 
 mod direct;
 mod filter;
 mod hit;
 mod key;
 mod key_index;
+mod key_rows;
 mod lookup;
 mod partitions;
+mod sole_segment;
 mod text;
 mod vector;
 

@@ -5,12 +5,13 @@
 //! mask of deleted rows, and a query only ranks the partitions and searches the nearest.
 //!
 //! The result is that of the scanner for a fixed number of partitions and no filter, so this module serves only tables
-//! for which those searches need nothing else (`direct.rs` decides which).
+//! for which those searches need nothing else (`sole_segment.rs` decides which).
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use futures::TryStreamExt;
+use lance::Dataset;
 use lance::index::DatasetIndexInternalExt;
 use lance::index::prefilter::DatasetPreFilter;
 use lance_core::Result;
@@ -20,8 +21,7 @@ use lance_index::vector::{ApproxMode, Query, VectorIndex};
 use lance_linalg::distance::DistanceType;
 use lance_linalg::kernels::normalize_arrow;
 
-use super::direct::sole_segment;
-use crate::table::Table;
+use super::sole_segment::sole_segment;
 
 /// An open vector index that covers the whole version.
 pub(crate) struct Partitions {
@@ -33,9 +33,8 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     /// Opens the index `name` of `column`. Returns `None` if a search needs more than its partitions.
-    pub async fn open(table: &Table, column: &str, name: &str) -> Result<Option<Self>> {
-        let Some(segment) = sole_segment(table, name).await? else { return Ok(None) };
-        let dataset = table.dataset();
+    pub async fn open(dataset: &Arc<Dataset>, column: &str, name: &str) -> Result<Option<Self>> {
+        let Some(segment) = sole_segment(dataset, name).await? else { return Ok(None) };
         let index = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
         let live = Arc::new(DatasetPreFilter::new(Arc::clone(dataset), &[segment], None));
         live.wait_for_ready().await?;

@@ -128,7 +128,9 @@ impl Table {
         let open = async {
             let indexes = self.indexes().await?;
             match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
-                Some(index) => self.caught(Partitions::open(self, column, &index.name)).await,
+                Some(index) => {
+                    self.caught(Partitions::open(self.dataset(), column, &index.name)).await
+                }
                 None => Ok(None),
             }
         };

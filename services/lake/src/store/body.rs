@@ -86,7 +86,7 @@ mod tests {
     use lance_io::object_reader::CloudObjectReader;
     use lance_io::traits::Reader;
     use object_store::{Error, ObjectStore, ObjectStoreExt};
-    use tables::StoreLimits;
+    use stores::StoreLimits;
     use tokio::time::{Instant, sleep};
 
     use super::*;

@@ -8,7 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use tables::StoreLimits;
+use stores::StoreLimits;
+
+use super::mark::Mark;
 
 /// A probe that makes no progress for this long is replaced by another. Its answer may be read slowly, and its client
 /// waits longer after each attempt, while the store may have recovered.
@@ -43,7 +45,8 @@ struct Probing {
 /// A request was not sent, because the store's circuit breaker is open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the store's circuit breaker is open after {failures} failures in a row; the store is tried again in {}",
+    "{}the store's circuit breaker is open after {failures} failures in a row; the store is tried again in {}",
+    Mark::Unanswered,
     wait(*.probe_in)
 )]
 pub struct BreakerOpen {

@@ -45,6 +45,8 @@ use object_store::{
     PutPayload, PutResult, RenameOptions, Result,
 };
 
+use super::mark::Mark;
+
 /// The last bytes of Lance's files.
 const MAGIC: &[u8] = b"LANC";
 
@@ -54,17 +56,10 @@ const TAIL_BYTES_MAX: u64 = 16 << 20;
 
 /// A file of a table has impossible metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path} is damaged: {why}")]
+#[error("{}{path} is damaged: {why}", Mark::Damaged)]
 pub struct Damaged {
     path: String,
     why: String,
-}
-
-impl Damaged {
-    /// Whether the text of an error, where Lance kept only that, contains the text of a [`Damaged`].
-    pub fn is_text(text: &str) -> bool {
-        text.contains(" is damaged: ")
-    }
 }
 
 /// The result of a check: an error says what is wrong with the file.
@@ -146,7 +141,7 @@ impl CheckedStore {
     }
 }
 
-fn damaged(location: &Path, why: String) -> StoreError {
+pub(crate) fn damaged(location: &Path, why: String) -> StoreError {
     let source = Box::new(Damaged { path: location.to_string(), why });
     StoreError::Generic { store: "checked", source }
 }

@@ -6,12 +6,14 @@ use std::time::Duration;
 use object_store::Error as StoreError;
 
 use super::breaker::BreakerOpen;
+use super::mark::{Mark, unmarked};
 
 /// A request was not sent, because all permits are held by requests that hang, or whose answers nobody reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{store} has {requests_max} requests in flight, the maximum, and none has ended for {waited:?}; check whether the \
-     store hangs, or raise store.requests_max or store.wait_max"
+    "{}{store} has {requests_max} requests in flight, the maximum, and none has ended for {waited:?}; check whether \
+     the store hangs, or raise store.requests_max or store.wait_max",
+    Mark::Unanswered
 )]
 pub struct NoPermit {
     pub store: String,
@@ -22,8 +24,9 @@ pub struct NoPermit {
 /// The body of an answer made no progress for `store.stall_max`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{store} has sent nothing more of {path} for {waited:?}, after {received} of {expected} bytes; check whether the \
-     store or the network to it hangs, or raise store.stall_max"
+    "{}{store} has sent nothing more of {path} for {waited:?}, after {received} of {expected} bytes; check whether \
+     the store or the network to it hangs, or raise store.stall_max",
+    Mark::Unanswered
 )]
 pub struct Stalled {
     pub store: String,
@@ -33,12 +36,12 @@ pub struct Stalled {
     pub waited: Duration,
 }
 
-/// The message of `error` if it is one of the guard's own.
+/// The message of `error`, without its mark, if it is one of the guard's own.
 pub fn guard_message(error: &(dyn StdError + 'static)) -> Option<String> {
     let breaker_open = error.downcast_ref::<BreakerOpen>().map(ToString::to_string);
     let no_permit = || error.downcast_ref::<NoPermit>().map(ToString::to_string);
     let stalled = || error.downcast_ref::<Stalled>().map(ToString::to_string);
-    breaker_open.or_else(no_permit).or_else(stalled)
+    breaker_open.or_else(no_permit).or_else(stalled).map(|text| unmarked(&text))
 }
 
 /// Whether a request failed without having been sent.

@@ -17,10 +17,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::body::watched;
+use super::bucket_fence::BucketFence;
 use super::limiter::StoreLimiter;
 use super::streams::guarded;
 use super::usage::count;
-use super::wrapper::BucketFence;
 
 /// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
 #[derive(Debug)]
@@ -46,8 +46,8 @@ impl GuardedStore {
 
     /// The limiter's counters, at list prices.
     #[cfg(test)]
-    pub fn used(&self) -> wire::fetch::StoreUse {
-        self.limiter.usage.at(&tables::StorePrices::default())
+    pub fn used(&self) -> tables::StoreUse {
+        self.limiter.usage.at(&stores::StorePrices::default())
     }
 
     async fn ask(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -251,13 +251,13 @@ mod tests {
     use std::time::Duration;
 
     use object_store::{Error, ObjectStoreExt};
-    use wire::fetch::StoreUse;
+    use tables::StoreUse;
 
     use super::*;
     use crate::store::breaker::BreakerOpen;
     use crate::store::scripted::{Act, BYTES, Scripted, store};
     use crate::store::usage::StoreUsage;
-    use tables::StoreLimits;
+    use stores::StoreLimits;
     use tokio::runtime::Builder;
 
     #[tokio::test]

@@ -14,8 +14,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::breaker::{Breaker, BreakerOpen, Probe};
 use super::guard_error::{NoPermit, is_not_sent};
 use super::hedge::Hedge;
+use super::mark::unmarked;
 use super::usage::{StoreUsage, count};
-use tables::StoreLimits;
+use stores::StoreLimits;
 
 /// A request that is dropped counts as failed if the store was waited for this long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -229,7 +230,7 @@ impl AdmittedRequest {
             count(&limiter.usage.open_breakers, 1);
             tracing::warn!(
                 store = limiter.store,
-                %why,
+                why = %unmarked(&why.to_string()),
                 "the store keeps failing; its circuit breaker is open"
             );
         }

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use object_store::Result;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 
+use super::bucket_fence::BucketFence;
 use super::limiter::StoreLimiter;
 use super::usage::count;
-use super::wrapper::BucketFence;
 
 /// Guards the paged listings of a store.
 pub struct CountedListing {

@@ -21,6 +21,7 @@
 
 mod body;
 mod breaker;
+mod bucket_fence;
 mod checked;
 mod fence;
 mod folder;
@@ -29,6 +30,7 @@ mod guarded;
 mod hedge;
 mod limiter;
 mod listing;
+mod mark;
 mod providers;
 #[cfg(test)]
 mod scripted;
@@ -39,8 +41,14 @@ mod wrapper;
 pub(crate) use checked::Damaged;
 pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::guard_message;
+pub(crate) use mark::{Mark, unmarked};
 pub(crate) use providers::{FENCE_OPTION, registry};
 pub(crate) use usage::StoreUsage;
 pub(crate) use wrapper::{Guard, TableGuard};
 #[cfg(test)]
-pub(crate) use {guard_error::Stalled, limiter::generic};
+pub(crate) use {
+    breaker::BreakerOpen,
+    checked::damaged,
+    guard_error::{NoPermit, Stalled},
+    limiter::generic,
+};

@@ -15,13 +15,13 @@ use object_store::{
     ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
-use tables::StoreLimits;
+use stores::StoreLimits;
 use tokio::runtime::{Handle, Id};
 
+use super::bucket_fence::BucketFence;
 use super::guarded::GuardedStore;
 use super::limiter::StoreLimiter;
 use super::usage::StoreUsage;
-use super::wrapper::BucketFence;
 
 /// A step of the script: the store's response to a request.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::fetch::StoreUse;
-
-use tables::StorePrices;
+use stores::StorePrices;
+use tables::StoreUse;
 
 /// Counters over all stores of a [`Lake`](crate::Lake) since its start.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lance_io::object_store::WrappingObjectStore;
 use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
-use object_store::path::Path;
 
+use super::bucket_fence::BucketFence;
 use super::checked::CheckedStore;
 use super::fence::Fence;
 use super::folder::FolderStore;
@@ -15,7 +15,7 @@ use super::guarded::GuardedStore;
 use super::limiter::StoreLimiter;
 use super::listing::CountedListing;
 use super::usage::StoreUsage;
-use tables::StoreLimits;
+use stores::StoreLimits;
 
 /// Guards all stores of a [`Lake`](crate::Lake).
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl WrappingObjectStore for TableGuard {
         let fenced: Arc<dyn ObjectStore> = match is_local(store) {
             true => Arc::new(FolderStore::new(original, fence)),
             false => {
-                let fence = BucketFence { fence, root: root(store).into() };
+                let fence = BucketFence::new(fence, &root(store));
                 Arc::new(GuardedStore::new(original, self.guard.limiter(store), fence))
             }
         };
@@ -87,34 +87,7 @@ impl WrappingObjectStore for TableGuard {
             // Paged listings would bypass the wrapped store.
             return None;
         }
-        let fence = BucketFence { fence: self.fence.clone(), root: root(store).into() };
+        let fence = BucketFence::new(self.fence.clone(), &root(store));
         Some(Arc::new(CountedListing::new(original, self.guard.limiter(store), fence)))
-    }
-}
-
-/// A table's fence, for one bucket: which of its objects the table may use.
-#[derive(Clone, Debug)]
-pub struct BucketFence {
-    fence: Fence,
-    /// `scheme://bucket`.
-    root: Arc<str>,
-}
-
-impl BucketFence {
-    /// Checks a request for an object, or for all objects below a path.
-    pub fn check(&self, location: &Path) -> object_store::Result<()> {
-        self.check_prefix(location.as_ref())
-    }
-
-    /// Checks the prefix of a listing.
-    pub fn check_prefix(&self, prefix: &str) -> object_store::Result<()> {
-        let place = format!("{}/{prefix}", self.root);
-        Ok(self.fence.check(place.trim_end_matches('/'))?)
-    }
-
-    /// A fence that allows every path.
-    #[cfg(test)]
-    pub fn unrestricted() -> Self {
-        Self { fence: Fence::of_option("x:"), root: "x:".into() }
     }
 }

@@ -1,67 +1,11 @@
-//! Assemble: joins rows from several nodes to one batch in the request's order, with the table's types. Pure.
+//! Assemble: gives rows the table's types, their addresses, and their distances or scores. Pure.
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow_schema::SchemaRef;
-use arrow_select::interleave::interleave_record_batch;
+use arrow_array::{Float32Array, RecordBatch, RecordBatchOptions, UInt64Array};
 
 use crate::error::Result;
 use crate::tables::{Measure, Projection};
-
-/// The rows fetched for one node's slice of a request.
-pub struct SliceRows {
-    /// Positions of the slice's rows in the request.
-    pub places: Vec<u32>,
-    /// The rows that were found, in the order of `places`.
-    pub rows: RecordBatch,
-    /// Positions in `places` of the rows that are missing, ascending.
-    pub missing: Vec<u32>,
-}
-
-/// Joins `slices`, whose places cover `0..rows`, to one batch. Also returns the places of missing rows.
-pub fn assemble(
-    slices: &[SliceRows],
-    rows: usize,
-    wire_schema: &SchemaRef,
-) -> Result<(RecordBatch, Vec<u32>)> {
-    if let [SliceRows { missing, rows: batch, .. }] = slices
-        && missing.is_empty()
-    {
-        return Ok((with_schema(batch, wire_schema)?, Vec::new()));
-    }
-    // For each place, the index of its slice and of its row in that slice; `None` if the row is missing.
-    let mut sources = vec![None; rows];
-    for (at, slice) in slices.iter().enumerate() {
-        let mut missing = slice.missing.iter().peekable();
-        let mut row = 0;
-        for (position, &place) in (0u32..).zip(&slice.places) {
-            if missing.next_if_eq(&&position).is_none() {
-                sources[place as usize] = Some((at, row));
-                row += 1;
-            }
-        }
-    }
-    let batches: Vec<RecordBatch> =
-        slices.iter().map(|slice| with_schema(&slice.rows, wire_schema)).collect::<Result<_>>()?;
-    let present: Vec<(usize, usize)> = sources.iter().copied().flatten().collect();
-    let gone = (0u32..).zip(&sources).filter(|(_, source)| source.is_none());
-    let missing = gone.map(|(place, _)| place).collect();
-    let batches: Vec<&RecordBatch> = batches.iter().collect();
-    let batch = match (present.is_empty(), wire_schema.fields().is_empty()) {
-        (true, _) => RecordBatch::new_empty(Arc::clone(wire_schema)),
-        (false, true) => with_columns(wire_schema, Vec::new(), present.len())?,
-        (false, false) => interleave_record_batch(&batches, &present)?,
-    };
-    Ok((batch, missing))
-}
-
-/// Returns the places of the rows that were found, out of `rows` requested ones. `missing` has the places of the
-/// others, ascending.
-pub fn present(rows: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
-    let mut missing = missing.iter().peekable();
-    (0..rows).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
-}
 
 /// Converts rows from wire types to the table's types, and appends a column with their addresses and, if `measure` has
 /// one, a column with their distances or scores.
@@ -81,63 +25,18 @@ pub fn finish(
     if measure != Measure::Nothing {
         columns.push(Arc::new(Float32Array::from(numbers)));
     }
-    with_columns(&form.schema, columns, rows.num_rows())
-}
-
-/// Replaces the schema of `batch`. Its types must be the same, but nodes may have other metadata.
-fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    with_columns(schema, batch.columns().to_vec(), batch.num_rows())
-}
-
-fn with_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(&form.schema), columns, &options)?)
 }
 
 #[cfg(test)]
 mod tests {
     use arrow_array::cast::AsArray;
-    use arrow_array::types::{Float32Type, Int32Type, UInt64Type};
-    use arrow_array::{Int32Array, StringArray};
+    use arrow_array::types::{Float32Type, UInt64Type};
+    use arrow_array::{ArrayRef, StringArray};
     use arrow_schema::{DataType, Field, Schema};
 
     use super::*;
-
-    fn schema() -> SchemaRef {
-        Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]))
-    }
-
-    fn slice(places: &[u32], values: &[i32], missing: &[u32]) -> SliceRows {
-        let column: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
-        let rows = RecordBatch::try_new(schema(), vec![column]).unwrap();
-        SliceRows { places: places.to_vec(), rows, missing: missing.to_vec() }
-    }
-
-    fn values(batch: &RecordBatch) -> Vec<i32> {
-        batch.column(0).as_primitive::<Int32Type>().values().to_vec()
-    }
-
-    #[test]
-    fn rows_of_several_nodes_are_in_the_requests_order() {
-        let slices = [slice(&[0, 2, 5], &[10, 15], &[1]), slice(&[1, 3, 4], &[11, 13, 14], &[])];
-        let (batch, missing) = assemble(&slices, 6, &schema()).unwrap();
-        assert_eq!((values(&batch), missing), (vec![10, 11, 13, 14, 15], vec![2]));
-    }
-
-    #[test]
-    fn present_rows_are_those_that_are_not_missing() {
-        let found = |missing: &[u32]| present(4, missing).collect::<Vec<_>>();
-        assert_eq!(found(&[]), [0, 1, 2, 3]);
-        assert_eq!(found(&[0, 2]), [1, 3]);
-        assert_eq!(found(&[1, 2, 3]), [0]);
-        assert!(found(&[0, 1, 2, 3]).is_empty());
-    }
-
-    #[test]
-    fn if_all_rows_are_missing_the_batch_is_empty() {
-        let (batch, missing) = assemble(&[slice(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
-        assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
-    }
 
     #[test]
     fn dictionaries_are_restored_and_addresses_and_distances_are_last() {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::FutureExt;
 
-use super::score::Vectors;
-use super::stream::{Cost, fetch_rows};
 use crate::error::{QueryError, Result};
+use crate::io_tier::{Cost, Vectors, fetch_rows};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;

@@ -7,11 +7,11 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{DistanceHit, Metric as IndexMetric, TextQuery, VectorQuery};
+use spelling::counted;
 
 use super::validate::{By, Question};
-use crate::counted::counted;
+use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
-use crate::metrics::{IndexKind, SearchBy, SearchVia};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};

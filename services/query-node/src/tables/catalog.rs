@@ -11,11 +11,10 @@ use arc_swap::{ArcSwap, Guard};
 use futures::{FutureExt, StreamExt, stream};
 use lake::{Lake, LakeError, fault_of, on_runtime};
 use moka::future::Cache;
-use tables::CacheUse;
+use tables::{CacheUse, StoreUse};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 use wire::Fault;
-use wire::fetch::StoreUse;
 
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};

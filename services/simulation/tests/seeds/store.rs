@@ -9,8 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{DeletedRows, FragmentInfo, Table, TableUri, Tables};
-use wire::fetch::StoreUse;
+use tables::{DeletedRows, FragmentInfo, StoreUse, Table, TableUri, Tables};
 use wire::{Fault, Reason};
 
 use crate::dice::Dice;

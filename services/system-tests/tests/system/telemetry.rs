@@ -472,7 +472,7 @@ async fn every_metric_is_documented() {
     let tables = [
         ("io", io_node::METRICS),
         ("query", query_node::METRICS),
-        ("store", lake::STORE_METRICS),
+        ("store", stores::STORE_METRICS),
         ("tls", telemetry::TLS_METRICS),
         ("process", telemetry::PROCESS_METRICS),
     ];

@@ -29,7 +29,7 @@ use super::format::{Format, wanted};
 use super::liveness::{Life, Liveness};
 use super::prometheus::{to_plain_text, to_protobuf, to_text};
 use super::samples::Samples;
-use super::serve::Source;
+use super::source::Source;
 use crate::resource::Identity;
 
 /// The maximum number of connections: enough for a few Prometheus servers, probes and curious people.

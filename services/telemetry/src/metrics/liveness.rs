@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::serve::Source;
+use super::source::Source;
 
 /// The time that a probe waits for the cores. Every prober waits longer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::histogram::{Buckets, SCALE};
 use super::samples::{Family, MetricKind, Point, Samples, Value};
-use super::serve::Source;
+use super::source::Source;
 use crate::receiver::Headers;
 use crate::resource::Identity;
 

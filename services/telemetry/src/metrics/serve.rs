@@ -1,4 +1,4 @@
-//! A node's metrics while it runs: the source that collects them, and the tasks that export them.
+//! The export of a node's metrics while it runs: the endpoint, and the task that sends them over OTLP.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -11,23 +11,11 @@ use tonic::transport::Channel;
 
 use super::endpoint::{self, Endpoint};
 use super::otlp;
-use super::samples::Samples;
+use super::source::Source;
 use crate::config::TelemetryConfig;
 use crate::error::TelemetryError;
 use crate::receiver::{Headers, tls, variable};
 use crate::resource::Identity;
-
-/// A node as the source of metrics and of answers to probes.
-pub trait Source: Send + Sync + 'static {
-    /// Collects the current metrics.
-    fn collect(&self) -> impl Future<Output = Samples> + Send;
-
-    /// Returns whether the node is ready for requests, as the gRPC health of its service says.
-    fn is_ready(&self) -> bool;
-
-    /// Waits for an answer of all cores. Returns whether each of them still runs.
-    fn is_alive(&self) -> impl Future<Output = bool> + Send;
-}
 
 /// The export of a node's metrics. It ends when this is dropped.
 pub struct Telemetry {

@@ -6,7 +6,9 @@
 
 mod allowance;
 mod recording;
+mod span;
 mod tracer;
 
-pub use recording::{Attribute, Recording, SPANS_MAX, Span};
-pub use tracer::{Tracer, child_of};
+pub use recording::{Recording, SPANS_MAX};
+pub use span::{Attribute, Span, child_of};
+pub use tracer::Tracer;

@@ -1,7 +1,7 @@
 //! Decides which requests are exported, and sends their spans.
 
 use std::fmt;
-use std::num::{NonZeroU64, NonZeroU128};
+use std::num::NonZeroU128;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,7 +18,8 @@ use tokio::runtime::Handle;
 use wire::ParentSpan;
 
 use super::allowance::Allowance;
-use super::recording::{Attribute, AttributeValue, Recording, Span};
+use super::recording::Recording;
+use super::span::{Attribute, AttributeValue, Span, new_span_id};
 use crate::config::TelemetryConfig;
 use crate::error::TelemetryError;
 use crate::receiver::tls;
@@ -133,13 +134,16 @@ impl Tracer {
         }
     }
 
-    pub(super) fn ended(
+    /// Ends a request that this tracer began, and exports its trace if it was sampled, slow or failed. Only then
+    /// `describe` is called, which adds spans and returns attributes of the request's span. `fault` is the error if the
+    /// request failed through no fault of the caller.
+    pub fn end(
         &self,
         mut recording: Recording,
-        ended: Instant,
         fault: Option<&str>,
         describe: impl FnOnce(&mut Recording) -> Vec<Attribute>,
     ) {
+        let ended = Instant::now();
         let Some(inner) = &self.0 else { return };
         let (is_sampled, took) = (recording.own.is_sampled, ended - recording.began);
         if !self.is_exported(is_sampled, took, fault.is_some()) {
@@ -163,16 +167,6 @@ impl Tracer {
             inner.send(own.trace, id, (within, false), kind, span, clocks);
         }
     }
-}
-
-/// Returns a new child span of `parent`.
-pub fn child_of(parent: ParentSpan) -> ParentSpan {
-    ParentSpan { span: new_span_id(), ..parent }
-}
-
-/// Returns a random span id; not 0.
-pub(super) fn new_span_id() -> u64 {
-    rand::rng().random::<NonZeroU64>().get()
 }
 
 /// One moment on both clocks, which converts earlier instants to system time.

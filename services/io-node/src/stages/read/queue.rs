@@ -1,15 +1,10 @@
 //! The queue of pieces that wait on a core, and an estimate of how long another piece would wait. Pure.
-//!
-//! There are two classes. While interactive work waits, batch work gets one turn in [`BATCH_TURN`], so that neither
-//! starves: a backfill slows searches by an eighth at most, and still ends.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+pub use scheduler::Priority;
+use scheduler::{BATCH_TURN, TwoClassQueue};
 use tokio::time::Instant;
-
-/// One turn in so many is for batch work, if any waits.
-const BATCH_TURN: usize = 8;
 
 /// The minimum time over which the speed is measured: a few rounds of a drive's queue.
 const MEASURED_MIN: Duration = Duration::from_millis(20);
@@ -23,20 +18,9 @@ const REMEMBERED: f64 = 0.9;
 /// The age at which a measured speed is forgotten, because the cause of a low speed may be over.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
-/// The class of a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
-    /// A caller waits for the answer.
-    Interactive,
-    /// Background work, such as a backfill.
-    Batch,
-}
-
 /// The waiting pieces.
 pub struct Queue<P> {
-    interactive: VecDeque<P>,
-    batch: VecDeque<P>,
-    turn: usize,
+    pieces: TwoClassQueue<P>,
     speed: Speed,
 }
 
@@ -55,42 +39,34 @@ struct Speed {
 
 impl<P> Default for Queue<P> {
     fn default() -> Self {
-        let (interactive, batch) = Default::default();
-        Self { interactive, batch, turn: 0, speed: Speed::default() }
+        Self { pieces: TwoClassQueue::default(), speed: Speed::default() }
     }
 }
 
 impl<P> Queue<P> {
     /// Adds a piece.
     pub fn push(&mut self, piece: P, priority: Priority) {
-        match priority {
-            Priority::Interactive => self.interactive.push_back(piece),
-            Priority::Batch => self.batch.push_back(piece),
-        }
+        self.pieces.push(piece, priority);
     }
 
     /// Removes the piece whose turn it is.
     pub fn pop(&mut self) -> Option<P> {
-        self.turn = (self.turn + 1) % BATCH_TURN;
-        match self.turn {
-            0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
-            _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
-        }
+        self.pieces.pop()
     }
 
     /// Returns all waiting pieces, in no particular order.
     pub fn into_pieces(self) -> impl Iterator<Item = P> {
-        self.interactive.into_iter().chain(self.batch)
+        self.pieces.into_iter()
     }
 
     /// Returns the number of waiting pieces.
     pub fn len(&self) -> usize {
-        self.interactive.len() + self.batch.len()
+        self.pieces.len()
     }
 
     /// Returns whether no piece waits.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.pieces.is_empty()
     }
 
     /// Notes that `left` pieces were submitted to the drives at `now`.
@@ -104,9 +80,10 @@ impl<P> Queue<P> {
         let Some(a_second) = self.speed.a_second else { return Duration::ZERO };
         let all = self.len() as f64;
         let turns = BATCH_TURN as f64;
+        let waiting = self.pieces.len_of(priority) as f64;
         let before = match priority {
-            Priority::Interactive => all.min(self.interactive.len() as f64 * turns / (turns - 1.0)),
-            Priority::Batch => all.min(self.batch.len() as f64 * turns),
+            Priority::Interactive => all.min(waiting * turns / (turns - 1.0)),
+            Priority::Batch => all.min(waiting * turns),
         };
         Duration::try_from_secs_f64(before / a_second).unwrap_or(Duration::MAX)
     }
@@ -146,16 +123,6 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn batch_work_has_one_turn_in_eight_and_all_when_it_is_alone() {
-        let mut queue = Queue::default();
-        (0..14).for_each(|n| queue.push(n, Priority::Interactive));
-        (100..104).for_each(|n| queue.push(n, Priority::Batch));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-        let first: Vec<_> = (0..7).chain([100]).chain(7..14).chain([101, 102, 103]).collect();
-        assert_eq!(order, first);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use arrow::error::ArrowError;
 
 use crate::error::LakeError;
-use crate::ingest::source::bad_file;
+use crate::ingest::file::bad_file;
 
 /// Converts an error; `names` are the columns of the header.
 pub(super) fn csv_fault(path: &Path, names: &[String], error: &ArrowError) -> LakeError {

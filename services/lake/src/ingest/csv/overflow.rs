@@ -12,8 +12,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use super::fault::csv_fault;
 use super::text;
 use crate::error::{LakeError, Result};
+use crate::ingest::file::bad_file;
 use crate::ingest::finite::infinite_rows;
-use crate::ingest::source::bad_file;
 
 /// Checks the batches of one file in order.
 pub(super) struct Overflow {

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::lines::Lines;
 use crate::error::{LakeError, Result};
+use crate::ingest::file::bad_file;
 use crate::ingest::finite::NotFinite;
-use crate::ingest::source::bad_file;
 
 /// The fault for `error`, which occurred after the first `rows_before` rows: it names the first line there that can't
 /// be read as `schema` on its own.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use crate::error::Result;
-use crate::ingest::source::{bad_file, open_file};
+use crate::ingest::file::{bad_file, open_file};
 
 /// A reader of lines.
 pub(super) struct Lines<'a> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::key_order::KeyOrder;
 use super::lines::Lines;
 use crate::error::Result;
-use crate::ingest::source::bad_file;
+use crate::ingest::file::bad_file;
 
 /// The number of rows from which types are inferred, if they have at most [`BYTES_SAMPLED`].
 const ROWS_SAMPLED: usize = 1_000;

@@ -1,7 +1,7 @@
 //! An open group of a filter's tokens, and the height of its expression. Pure.
 
+use super::example::EXAMPLE;
 use super::functions::Arguments;
-use super::tokens::EXAMPLE;
 
 /// The syntax that a group of tokens belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

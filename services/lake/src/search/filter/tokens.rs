@@ -15,6 +15,7 @@
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace, Word};
 
+use super::example::EXAMPLE;
 use super::functions::{Arguments, allowed_arguments, why_refused};
 use super::group::{Group, GroupKind};
 use super::limits::*;
@@ -40,9 +41,6 @@ const TYPES: [&str; 14] = [
 
 /// Maximum precision of Arrow's 128-bit decimals.
 const DECIMAL_DIGITS_MAX: u8 = 38;
-
-/// Advice at the end of error messages.
-pub(super) const EXAMPLE: &str = "write it like `price > 3 AND name = 'x'`";
 
 /// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how a filter is split into tokens.
 #[derive(Debug)]

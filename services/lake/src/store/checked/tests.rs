@@ -7,6 +7,7 @@ use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 
+use super::super::mark::unmarked;
 use super::*;
 
 fn varint(mut number: u64) -> Vec<u8> {
@@ -117,7 +118,8 @@ async fn read(path: &str, file: Vec<u8>, tail: u64) -> Result<(), String> {
             Ok(())
         }
         Err(StoreError::Generic { source, .. }) => {
-            Err(source.downcast_ref::<Damaged>().expect("its own error").to_string())
+            let damaged = source.downcast_ref::<Damaged>().expect("its own error");
+            Err(unmarked(&damaged.to_string()))
         }
         Err(error) => panic!("{error}"),
     }

@@ -1,4 +1,4 @@
-//! Formats counts with their nouns, for `explain`. Pure.
+//! Spells counts with their nouns.
 
 /// Formats a count with its noun: `1 row`, `2 rows`.
 pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {

@@ -1,4 +1,4 @@
-//! Assigns a table's chunks to the I/O nodes that own them, for Warm and Placement.
+//! Placement: which I/O nodes own a table's chunks now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,21 +6,17 @@ use std::sync::Arc;
 use address::ChunkId;
 use futures::FutureExt;
 use placement::ChunkRun;
-use tokio::task::yield_now;
 use wire::fetch::ChunkRange;
 use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Node, Routes};
+use crate::io_tier::{Node, Routes, add_chunk, all_runs, each_chunk};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
 /// Maximum number of chunks that an answer names: about 2 MB if none of them are consecutive.
 const CHUNKS_NAMED_MAX: u64 = 131_072;
-
-/// Number of chunks after which other tasks of the thread may run. With hundreds of nodes they take milliseconds.
-const CHUNKS_AT_ONCE: usize = 4096;
 
 /// The part of a table that an I/O node owns.
 #[derive(Clone, Default)]
@@ -71,31 +67,6 @@ pub async fn placement(
     Ok(PlacementResponse { version: open.version(), nodes })
 }
 
-/// Returns all chunks of a table.
-pub fn all_runs(open: &OpenTable) -> Vec<ChunkRun> {
-    let fragments = open.table.fragments().iter();
-    let runs = fragments.filter_map(|info| {
-        let chunks = open.chunk_rows_of(info.id)?.chunks_in(info.physical_rows);
-        Some(ChunkRun { fragment: info.id, chunks: 0..chunks })
-    });
-    runs.collect()
-}
-
-/// Returns the chunks of `runs` as ranges for each I/O node; empty if there are no nodes. Dropping the future stops
-/// the work.
-pub async fn ranges_by_owner(
-    open: Arc<OpenTable>,
-    routes: Arc<Routes>,
-    runs: Vec<ChunkRun>,
-) -> Vec<Vec<ChunkRange>> {
-    let mut ranges = vec![Vec::new(); routes.nodes().len()];
-    if !ranges.is_empty() {
-        each_chunk(runs, |chunk| add(&mut ranges[routes.owner_of_chunk(&open, chunk)], chunk))
-            .await;
-    }
-    ranges
-}
-
 /// Returns what each I/O node owns of `runs`.
 async fn owned(
     open: Arc<OpenTable>,
@@ -110,33 +81,12 @@ async fn owned(
             owned.chunks += 1;
             owned.rows += rows_in(&open, chunk);
             if are_named {
-                add(&mut owned.ranges, chunk);
+                add_chunk(&mut owned.ranges, chunk);
             }
         })
         .await;
     }
     owned
-}
-
-/// Calls `find` with each chunk of `runs`, in order, and yields to other tasks from time to time.
-async fn each_chunk(runs: Vec<ChunkRun>, mut find: impl FnMut(ChunkId)) {
-    for (at, chunk) in runs.into_iter().flat_map(ChunkRun::ids).enumerate() {
-        if at > 0 && at % CHUNKS_AT_ONCE == 0 {
-            yield_now().await;
-        }
-        find(chunk);
-    }
-}
-
-/// Adds the next chunk to `ranges`, which are in order.
-fn add(ranges: &mut Vec<ChunkRange>, chunk: ChunkId) {
-    let ChunkId { fragment, index } = chunk;
-    match ranges.last_mut() {
-        Some(last) if last.fragment == fragment && last.first + last.count == index => {
-            last.count += 1;
-        }
-        _ => ranges.push(ChunkRange { fragment, first: index, count: 1 }),
-    }
 }
 
 /// Returns the chunks of the named fragments, or of all fragments if none is named.
@@ -165,27 +115,4 @@ fn rows_in(open: &OpenTable, chunk: ChunkId) -> u64 {
     let rows = u64::from(rows.get());
     let before = u64::from(chunk.index) * rows;
     u64::from(fragments[at].physical_rows).saturating_sub(before).min(rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_pass_over_many_chunks_yields_within_a_fragment_too() {
-        let chunks = CHUNKS_AT_ONCE as u32;
-        let runs = [(3, 0..2 * chunks), (4, 7..9)];
-        let runs = runs.map(|(fragment, chunks)| ChunkRun { fragment, chunks }).to_vec();
-        let mut ranges = Vec::new();
-        let mut steps = 0;
-        {
-            let mut each = std::pin::pin!(each_chunk(runs, |chunk| add(&mut ranges, chunk)));
-            while futures::poll!(&mut each).is_pending() {
-                steps += 1;
-            }
-        }
-        assert_eq!(steps, 2);
-        let range = |fragment, first, count| ChunkRange { fragment, first, count };
-        assert_eq!(ranges, [range(3, 0, 2 * chunks), range(4, 7, 2)]);
-    }
 }

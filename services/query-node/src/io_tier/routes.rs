@@ -1,4 +1,4 @@
-//! One core's connections to the I/O nodes.
+//! One core's routes to the I/O nodes, which follow the list of members.
 //!
 //! [`Routes`] map chunks to their owners and owners to clients, for one list of members. A new list makes new routes,
 //! which reuse the clients of members whose endpoint has not changed. Requests in progress finish on the routes with
@@ -16,11 +16,11 @@ use membership::{MemberState, View, ViewMember};
 use placement::{Member, Members};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use wire::query;
 
+use super::node::Node;
+use super::nodes::IoNodes;
 use crate::config::QueryConfig;
 use crate::error::Result;
-use crate::io_nodes::{IoNodes, NodeHealth};
 use crate::tables::OpenTable;
 
 /// How long new routes wait for the connection to a new member before they are used.
@@ -39,20 +39,6 @@ pub struct Routes {
     members: Option<Members>,
     /// The nodes, in the order of the members.
     nodes: Vec<Arc<Node>>,
-}
-
-/// One I/O node, as one core uses it.
-pub struct Node {
-    /// The node's entry in the list of members.
-    pub member: ViewMember,
-    /// The node's name for traces. Each core has its own copy, so that cores do not share a reference count.
-    pub name: Arc<str>,
-    /// The node's address for traces, also this core's own copy.
-    pub address: Arc<str>,
-    /// This core's client of the node.
-    pub client: FetchClient,
-    /// The node's health, shared by all cores.
-    pub health: Arc<NodeHealth>,
 }
 
 impl IoTier {
@@ -160,34 +146,5 @@ impl Routes {
             node.member.name == member.name && node.member.endpoint == member.endpoint
         };
         self.nodes.iter().find(is_same)
-    }
-}
-
-impl Node {
-    /// Returns the node's state, as Status reports it.
-    pub fn state(&self) -> query::MemberState {
-        match self.member.state {
-            MemberState::Draining => query::MemberState::Draining,
-            MemberState::Away => query::MemberState::Away,
-            MemberState::Ready | MemberState::Joining
-                if self.health.ejection.is_ejected(Instant::now()) =>
-            {
-                query::MemberState::Ejected
-            }
-            MemberState::Ready => query::MemberState::Ready,
-            MemberState::Joining => query::MemberState::Joining,
-        }
-    }
-
-    /// Returns why the node should not be asked now, or `None` if it should. When an ejection is over, the caller that
-    /// gets `None` must ask the node: its request is the one that tries it.
-    pub fn reason_to_skip(&self) -> Option<&'static str> {
-        match self.member.state {
-            MemberState::Draining => return Some("it is draining"),
-            // The list may be wrong or late, but a node that is still connected can be asked.
-            MemberState::Away if !self.client.is_connected() => return Some("it is away"),
-            MemberState::Away | MemberState::Ready | MemberState::Joining => {}
-        }
-        (!self.health.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }
 }

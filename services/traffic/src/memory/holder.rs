@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::waiting::WaitingStreams;
+use super::waiting::WaitingStreams;
 
 /// A connection whose requests and replies have made no progress for this long is ended when others need its memory.
 /// This is shorter than the time for which a refused client retries, and longer than the pauses of a slow reader.

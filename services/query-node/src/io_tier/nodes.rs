@@ -10,8 +10,8 @@ use membership::{Membership, Policy, Report, Settings, View};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::ejection::{Ejection, EjectionPolicy};
 use crate::config::QueryConfig;
-use crate::ejection::{Ejection, EjectionPolicy};
 use crate::error::{QueryError, Result};
 
 /// Source name of a list that is in the configuration.

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tonic::Status;
 use wire::{Fault, Reason};
 
-use crate::holder::Holder;
-use crate::memory::HeldBytes;
+use super::HeldBytes;
+use super::holder::Holder;
 
 /// The number of waiting streams of one connection that are never ended for others. A query node has two streams to an
 /// I/O node from each core. An address with half of all connections can thus hold less than half of the memory for

@@ -2,14 +2,16 @@
 //!
 //! I/O nodes use the same code, so a row's distance does not depend on where it is computed.
 
+use address::RowAddr;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
-use arrow_array::{Array, ArrayRef, Float32Array};
+use arrow_array::{Array, ArrayRef, Float32Array, RecordBatch};
 use arrow_cast::cast;
 use arrow_schema::DataType;
 use distance::Query;
 use half::bf16;
 
+use super::join::present;
 use crate::error::{QueryError, Result};
 
 /// The vectors of a column, as f32.
@@ -59,6 +61,19 @@ impl Vectors {
     pub fn distances<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = Option<f32>> + 'a {
         (0..self.column.len()).map(|row| query.to(self.get(row)?, |x| x))
     }
+}
+
+/// Scores fetched rows on this node.
+pub fn score_here(
+    addrs: &[RowAddr],
+    missing: &[u32],
+    rows: &RecordBatch,
+    query: &Query,
+) -> Result<Vec<(RowAddr, f32)>> {
+    let vectors = Vectors::of(rows.column(0))?;
+    let there = present(addrs.len(), missing).map(|at| addrs[at]);
+    let pairs = there.zip(vectors.distances(query));
+    Ok(pairs.filter_map(|(addr, distance)| Some((addr, distance?))).collect())
 }
 
 #[cfg(test)]

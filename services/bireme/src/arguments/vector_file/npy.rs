@@ -5,7 +5,7 @@
 //! header: {'descr': '<f4', 'fortran_order': False, 'shape': (384,), }
 //! ```
 
-use super::vector_file::raw;
+use super::raw_floats::raw_floats;
 
 /// The bytes that a file begins with.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
@@ -40,7 +40,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let [size] = sizes.as_slice() else {
         return Err(format!("its shape is {shape}); give one vector, such as array[0]"));
     };
-    let vector = raw(&bytes[end..])?;
+    let vector = raw_floats(&bytes[end..])?;
     if size.parse() != Ok(vector.len()) {
         return Err(format!("its shape says {size} elements, and it holds {}", vector.len()));
     }

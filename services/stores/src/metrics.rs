@@ -1,7 +1,7 @@
 //! Metrics of the use of object stores, and of the caches of tables.
 
+use tables::{CacheUse, StoreUse};
 use telemetry::Samples;
-use wire::fetch::StoreUse;
 
 telemetry::metrics! {
     pub static STORE_METRICS;
@@ -31,21 +31,6 @@ pub fn store_samples(samples: &mut Samples, store: &StoreUse) {
     samples.add(&BREAKERS_OPEN, &[], store.breakers_open);
     samples.add(&UNDER_WAY, &[], store.under_way);
     samples.add(&COST, &[], store.cost_usd);
-}
-
-/// The use of one of the caches of tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheUse {
-    /// The cache's name: `index` or `metadata`.
-    pub name: &'static str,
-    /// The memory of its entries, in bytes.
-    pub bytes: u64,
-    /// The maximum memory, in bytes.
-    pub bytes_max: u64,
-    /// Requested entries that were in the cache.
-    pub hits: u64,
-    /// Requested entries that were not in the cache.
-    pub misses: u64,
 }
 
 /// Adds the metrics of the caches.

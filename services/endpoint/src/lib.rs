@@ -1,12 +1,11 @@
-//! The endpoint of a node.
+//! The endpoint of a node: its address, as people write it.
+//!
+//! Pure: a host name is not looked up, and nothing is connected to.
 
 use std::fmt;
 use std::str::FromStr;
 
-use connections::tls::NoTls;
-use tonic::transport::Uri;
-use tonic::{Code, Status};
-use wire::{Fault, Reason};
+use http::Uri;
 
 /// A node's address as people write it: `host:port`, `http://host:port`, or `https://host:port` with TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,70 +68,21 @@ impl Endpoint {
         self.uri.scheme_str() == Some("https")
     }
 
-    /// Returns the host (a name or an address) and the port.
-    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+    /// Returns the URI. It has a scheme, a host and a port, and no path.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// Returns the host (a name, or an address without brackets) and the port.
+    pub fn host_and_port(&self) -> (&str, u16) {
         host_and_port_of(&self.uri)
-    }
-
-    /// Returns the endpoint for tonic, without windows and timeouts. Its scheme is always `http`: [`Network`] adds TLS.
-    ///
-    /// [`Network`]: crate::Network
-    pub(crate) fn transport(&self) -> tonic::transport::Endpoint {
-        let mut parts = self.uri.clone().into_parts();
-        parts.scheme = Some(http::uri::Scheme::HTTP);
-        // A valid URI stays valid with another scheme.
-        let uri = Uri::from_parts(parts).unwrap_or_else(|_| self.uri.clone());
-        tonic::transport::Endpoint::from(uri).tcp_nodelay(true)
-    }
-}
-
-impl From<EndpointError> for Fault {
-    fn from(error: EndpointError) -> Self {
-        Fault::new(Reason::BadArgument, error.to_string()).with("endpoint", &error.text)
     }
 }
 
 /// Returns the host of `uri` (a name, or an address without brackets) and its port.
-pub(crate) fn host_and_port_of(uri: &Uri) -> (&str, u16) {
+pub fn host_and_port_of(uri: &Uri) -> (&str, u16) {
     let host = uri.host().unwrap_or_default();
     (host.trim_matches(['[', ']']), uri.port_u16().unwrap_or_default())
-}
-
-/// Iterates over an error and its causes.
-pub(crate) fn causes<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error), |cause| cause.source())
-}
-
-/// Returns the message of a transport error's innermost cause, which is the informative one.
-pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
-/// Returns whether connecting with TLS failed because the node does not speak TLS.
-pub(crate) fn lacks_tls(error: &(dyn std::error::Error + 'static)) -> bool {
-    causes(error).any(|cause| {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
-        inner.is_some_and(|inner| inner.is::<NoTls>())
-    })
-}
-
-/// Describes why a call got no answer from a node. Never empty.
-pub(crate) fn why(status: &Status) -> String {
-    let cause = std::error::Error::source(status);
-    match (status.code(), cause) {
-        // The connection could not be made, or was lost.
-        (Code::Unavailable | Code::Cancelled, Some(cause)) => root_cause(cause),
-        (Code::Unimplemented, _) => "it has no such service".into(),
-        (_, Some(cause)) => format!("it speaks no gRPC, or broke off: {}", root_cause(cause)),
-        (code, None) if status.message().is_empty() => code.description().into(),
-        (_, None) => status.message().into(),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,148 @@
+//! Opens Lance's datasets, all with one session, and each behind its table's fence.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryFutureExt;
+use lance::Dataset;
+use lance::dataset::builder::DatasetBuilder;
+use lance::session::Session;
+use lance_core::cache::CacheStats;
+use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
+use stores::StorePrices;
+use tables::{CacheUse, StoreUse, TableUri};
+
+use crate::canonical::{resolved, resolved_prefix};
+use crate::caught::caught;
+use crate::diagnose::diagnose_opening;
+use crate::error::{LakeError, Result};
+use crate::options::{AlsoReads, LakeOptions};
+use crate::store::{FENCE_OPTION, Fence, Guard, StoreUsage, TableGuard, registry};
+
+/// Opens the datasets of one [`Lake`](crate::Lake), which share caches and connections.
+pub(crate) struct Opener {
+    session: Arc<Session>,
+    store_options: HashMap<String, String>,
+    also_reads: Vec<AlsoReads>,
+    open_timeout: Duration,
+    guard: Arc<Guard>,
+    usage: Arc<StoreUsage>,
+    prices: StorePrices,
+    index_cache_bytes: u64,
+    metadata_cache_bytes: u64,
+}
+
+impl std::fmt::Debug for Opener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the store options: they hold secrets.
+        f.debug_struct("Opener").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl Opener {
+    /// Creates an opener. Uses neither disk nor network.
+    pub(crate) fn new(options: LakeOptions) -> Self {
+        let session =
+            Session::new(options.index_cache_bytes, options.metadata_cache_bytes, registry());
+        let usage = Arc::new(StoreUsage::default());
+        Self {
+            session: Arc::new(session),
+            store_options: options.store_options(),
+            also_reads: options.also_reads,
+            open_timeout: options.open_timeout,
+            guard: Arc::new(Guard::new(options.store, Arc::clone(&usage))),
+            usage,
+            prices: options.store.prices,
+            index_cache_bytes: options.index_cache_bytes as u64,
+            metadata_cache_bytes: options.metadata_cache_bytes as u64,
+        }
+    }
+
+    /// Opens the latest version, as Lance's type.
+    pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
+        let load = self.builder(uri).await?.load();
+        self.with_open_timeout(uri.as_str(), load).await
+    }
+
+    /// Awaits `work` on the table at `uri` for at most `open_timeout`.
+    pub(crate) async fn with_open_timeout<T>(
+        &self,
+        uri: &str,
+        work: impl Future<Output = lance::Result<T>>,
+    ) -> Result<T> {
+        let work = caught(uri, work.map_err(|error| diagnose_opening(uri, error)));
+        match tokio::time::timeout(self.open_timeout, work).await {
+            Ok(done) => done,
+            Err(_) => Err(LakeError::StoreUnreachable {
+                uri: uri.to_owned(),
+                why: format!("no answer within {:?}", self.open_timeout),
+            }),
+        }
+    }
+
+    /// The session that all datasets share.
+    pub(crate) fn session(&self) -> Arc<Session> {
+        self.session.clone()
+    }
+
+    /// The requests to object stores since the start.
+    pub(crate) fn store_use(&self) -> StoreUse {
+        self.usage.at(&self.prices)
+    }
+
+    /// The use of Lance's caches.
+    pub(crate) async fn cache_use(&self) -> Vec<CacheUse> {
+        let session = &self.session;
+        let (index, metadata) =
+            (session.index_cache_stats().await, session.metadata_cache_stats().await);
+        let named = |name, stats: CacheStats, bytes_max| CacheUse {
+            name,
+            bytes: stats.size_bytes as u64,
+            bytes_max,
+            hits: stats.hits,
+            misses: stats.misses,
+        };
+        vec![
+            named("index", index, self.index_cache_bytes),
+            named("metadata", metadata, self.metadata_cache_bytes),
+        ]
+    }
+
+    /// The parameters with which Lance makes the stores of one table.
+    pub(crate) async fn store_params(&self, uri: &TableUri) -> Result<ObjectStoreParams> {
+        let fence = self.fence(uri).await?;
+        let mut options = self.store_options.clone();
+        options.insert(FENCE_OPTION.to_owned(), fence.to_option());
+        let accessor = StorageOptionsAccessor::with_static_options(options);
+        let guard = TableGuard::new(Arc::clone(&self.guard), fence);
+        Ok(ObjectStoreParams {
+            storage_options_accessor: Some(Arc::new(accessor)),
+            object_store_wrapper: Some(Arc::new(guard)),
+            ..Default::default()
+        })
+    }
+
+    /// The fence of one table: its own folder, and what it may also read.
+    async fn fence(&self, uri: &TableUri) -> Result<Fence> {
+        let mut also = Vec::new();
+        for AlsoReads { table, prefixes } in &self.also_reads {
+            if table == uri || resolved(table).await? == *uri {
+                for prefix in prefixes {
+                    also.push(resolved_prefix(prefix).await?);
+                }
+            }
+        }
+        Ok(Fence::new(uri, also))
+    }
+
+    /// Lance's builder of the dataset at `uri`.
+    pub(crate) async fn builder(&self, uri: &TableUri) -> Result<DatasetBuilder> {
+        // Lance forgets the names of stores that are no longer used only when it lists those that are.
+        self.session.store_registry().active_stores();
+        Ok(DatasetBuilder::from_uri(uri.as_str())
+            .with_session(self.session.clone())
+            .with_store_params(self.store_params(uri).await?))
+    }
+}

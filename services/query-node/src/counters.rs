@@ -1,0 +1,277 @@
+//! One core's counters and histograms, and the names that divide them: rpcs, stages, kinds of searches.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use telemetry::{Histogram, Scale};
+use tonic::Code;
+use wire::Reason;
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $group:ident { $($variant:ident = $name:literal,)* })*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $group { $(#[doc = $name] $variant,)* }
+
+        impl $group {
+            pub const NAMES: &'static [&'static str] = &[$($name,)*];
+        })*
+    };
+}
+
+names! {
+    /// An rpc of `bireme.query.v1.QueryService`.
+    Rpc {
+        Search = "bireme.query.v1.QueryService/Search",
+        Get = "bireme.query.v1.QueryService/Get",
+        GetStream = "bireme.query.v1.QueryService/GetStream",
+        Take = "bireme.query.v1.QueryService/Take",
+        ListTables = "bireme.query.v1.QueryService/ListTables",
+        DescribeTable = "bireme.query.v1.QueryService/DescribeTable",
+        Warm = "bireme.query.v1.QueryService/Warm",
+        Placement = "bireme.query.v1.QueryService/Placement",
+        Status = "bireme.query.v1.QueryService/Status",
+    }
+    /// A stage of a request.
+    Stage {
+        Validate = "validate",
+        Lookup = "lookup",
+        Vector = "vector",
+        Search = "search",
+        Rerank = "rerank",
+        Rank = "rank",
+        Fetch = "fetch",
+        Assemble = "assemble",
+        Reply = "reply",
+    }
+    /// The criterion of a search.
+    SearchBy {
+        Vector = "vector",
+        Text = "text",
+        Filter = "filter",
+    }
+    /// How an index was searched.
+    SearchVia {
+        Partitions = "partitions",
+        Scanner = "scanner",
+    }
+    /// The kind of an index, by Lance's name. The set is closed, which bounds the number of label values.
+    IndexKind {
+        Unindexed = "none",
+        Planned = "planned",
+        Inverted = "Inverted",
+        IvfFlat = "IVF_FLAT",
+        IvfPq = "IVF_PQ",
+        IvfSq = "IVF_SQ",
+        IvfRq = "IVF_RQ",
+        IvfHnswFlat = "IVF_HNSW_FLAT",
+        IvfHnswPq = "IVF_HNSW_PQ",
+        IvfHnswSq = "IVF_HNSW_SQ",
+        Other = "other",
+    }
+}
+
+impl Rpc {
+    /// Returns the service and method.
+    pub fn path(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// Returns whether the rpc counts as work in progress. Streams last for as long as their callers read, and say
+    /// nothing of the node's load.
+    fn is_short(self) -> bool {
+        matches!(self, Self::Search | Self::Get | Self::GetStream)
+    }
+}
+
+impl Stage {
+    /// Returns the stage's name, as `explain` and traces show it.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl IndexKind {
+    const OF_VECTORS: [Self; 7] = [
+        Self::IvfFlat,
+        Self::IvfPq,
+        Self::IvfSq,
+        Self::IvfRq,
+        Self::IvfHnswFlat,
+        Self::IvfHnswPq,
+        Self::IvfHnswSq,
+    ];
+
+    /// Returns the kind of a vector index from Lance's name.
+    pub fn of_vectors(name: &str) -> Self {
+        let is_named = |kind: &Self| Self::NAMES[*kind as usize] == name;
+        Self::OF_VECTORS.into_iter().find(is_named).unwrap_or(Self::Other)
+    }
+}
+
+/// Names of gRPC's status codes, by number.
+pub const CODES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// Returns a code's name as gRPC writes it.
+pub fn code_name(code: Code) -> &'static str {
+    CODES[i32::from(code) as usize]
+}
+
+const RPCS: usize = Rpc::NAMES.len();
+const STAGES: usize = Stage::NAMES.len();
+const BYS: usize = SearchBy::NAMES.len();
+const VIAS: usize = SearchVia::NAMES.len();
+const KINDS: usize = IndexKind::NAMES.len();
+
+/// One core's counters and histograms. Only the core's own tasks write to them.
+pub struct ShardMetrics {
+    /// Durations by rpc and code. Created when first used: most combinations never occur.
+    pub calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
+    pub failures: Vec<AtomicU64>,
+    pub under_way: AtomicU64,
+    pub stages: [Histogram; STAGES],
+    pub searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
+    /// Created when first used, as is `nprobes`.
+    pub candidates: [OnceLock<Histogram>; KINDS],
+    pub nprobes: [OnceLock<Histogram>; KINDS],
+    pub fetch_times: Histogram,
+    pub fetch_rows: Histogram,
+}
+
+impl Default for ShardMetrics {
+    fn default() -> Self {
+        Self {
+            calls: Default::default(),
+            failures: Reason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            under_way: AtomicU64::new(0),
+            stages: std::array::from_fn(|_| Histogram::new(Scale::Seconds)),
+            searches: Default::default(),
+            candidates: Default::default(),
+            nprobes: Default::default(),
+            fetch_times: Histogram::new(Scale::Seconds),
+            fetch_rows: Histogram::new(Scale::Whole),
+        }
+    }
+}
+
+impl ShardMetrics {
+    fn ended(&self, rpc: Rpc, code: Code, took: Duration) {
+        let calls = &self.calls[rpc as usize][i32::from(code) as usize];
+        calls.get_or_init(|| Histogram::new(Scale::Seconds)).record_time(took);
+    }
+
+    /// Counts an rpc that has begun.
+    pub fn started(&self, rpc: Rpc) {
+        self.under_way.fetch_add(u64::from(rpc.is_short()), Ordering::Relaxed);
+    }
+
+    /// Counts an rpc that has ended, with or without an answer.
+    pub fn finished(&self, rpc: Rpc) {
+        self.under_way.fetch_sub(u64::from(rpc.is_short()), Ordering::Relaxed);
+    }
+
+    /// Records an rpc that its caller cancelled.
+    pub fn abandoned(&self, rpc: Rpc, took: Duration) {
+        self.ended(rpc, Code::Cancelled, took);
+    }
+
+    /// Records an rpc that was answered.
+    pub fn answered(&self, rpc: Rpc, fault: Option<Reason>, took: Duration) {
+        self.ended(rpc, fault.map_or(Code::Ok, Reason::code), took);
+        if let Some(at) = fault.and_then(|fault| Reason::ALL.iter().position(|&it| it == fault)) {
+            self.failures[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records the duration of a stage.
+    pub fn stage(&self, stage: Stage, took: Duration) {
+        self.stages[stage as usize].record_time(took);
+    }
+
+    /// Records a search of an index of kind `kind`, in `nprobes` partitions if it has any, that returned `rows` rows.
+    pub fn searched(
+        &self,
+        by: SearchBy,
+        via: SearchVia,
+        kind: IndexKind,
+        nprobes: Option<usize>,
+        rows: usize,
+    ) {
+        self.searches[by as usize][via as usize][kind as usize].fetch_add(1, Ordering::Relaxed);
+        let record = |of_kinds: &[OnceLock<Histogram>; KINDS], count: usize| {
+            let histogram = of_kinds[kind as usize].get_or_init(|| Histogram::new(Scale::Whole));
+            histogram.record(count as u64);
+        };
+        record(&self.candidates, rows);
+        nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
+    }
+
+    /// Records an I/O node's answer.
+    pub fn fetched(&self, rows: usize, took: Duration) {
+        self.fetch_times.record_time(took);
+        self.fetch_rows.record(rows as u64);
+    }
+
+    fn calls(&self) -> impl Iterator<Item = &Histogram> {
+        self.calls.iter().flatten().filter_map(OnceLock::get)
+    }
+
+    /// Returns the number of requests that have ended since the start.
+    pub fn requests(&self) -> u64 {
+        self.calls().map(|calls| calls.buckets().count()).sum()
+    }
+
+    /// Returns the number of requests answered with an error since the start.
+    pub fn errors(&self) -> u64 {
+        self.failures.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_the_names_that_grpc_gives_them() {
+        assert_eq!(code_name(Code::Ok), "OK");
+        assert_eq!(code_name(Code::ResourceExhausted), "RESOURCE_EXHAUSTED");
+        assert_eq!(code_name(Code::Unauthenticated), "UNAUTHENTICATED");
+    }
+
+    #[test]
+    fn unknown_kinds_of_indexes_are_other() {
+        assert_eq!(IndexKind::of_vectors("IVF_RQ"), IndexKind::IvfRq);
+        assert_eq!(IndexKind::of_vectors("IVF_HNSW_SQ"), IndexKind::IvfHnswSq);
+        for unknown in ["Vector", "IVF_HNSW_RQ", "planned", "none", ""] {
+            assert_eq!(IndexKind::of_vectors(unknown), IndexKind::Other, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn each_answer_counts_once() {
+        let metrics = ShardMetrics::default();
+        metrics.answered(Rpc::Get, None, Duration::from_millis(1));
+        metrics.answered(Rpc::Get, Some(Reason::KeyNotFound), Duration::from_millis(2));
+        metrics.answered(Rpc::Search, Some(Reason::Overloaded), Duration::from_millis(3));
+        assert_eq!((metrics.requests(), metrics.errors()), (3, 2));
+    }
+}

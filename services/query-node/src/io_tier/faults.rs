@@ -1,0 +1,70 @@
+//! What an I/O node's fault means: whether the node is to blame, and whether the table may answer instead. Pure.
+
+use std::time::Duration;
+
+use client::fetch::UNANSWERED;
+use wire::{Fault, Reason};
+
+/// A missed deadline counts as the node's failure only if the node had at least this long.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Returns whether a failure, which took `took`, counts towards the node's ejection.
+pub fn blames_node(fault: &Fault, took: Duration) -> bool {
+    match fault.reason {
+        // A node that reports a passed deadline itself was waiting for the table's store.
+        Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
+        Reason::Internal | Reason::BadProtocol => true,
+        // The client refuses requests to an unconnected node at once, so an ejection would gain nothing.
+        Reason::NodeUnavailable
+        // The node is healthy, but cannot do what is asked.
+        | Reason::Overloaded
+        | Reason::TooLarge
+        | Reason::Cancelled
+        // The table, the store or the request is at fault.
+        | Reason::StoreUnreachable
+        | Reason::StoreRefused
+        | Reason::TableDamaged
+        | Reason::UnsupportedType
+        | Reason::TableNotFound
+        | Reason::TableNotServed
+        | Reason::VersionNotFound
+        | Reason::ColumnNotFound
+        | Reason::RowNotFound
+        | Reason::KeyNotFound
+        | Reason::BadVector
+        | Reason::BadFilter
+        | Reason::BadArgument
+        | Reason::NoIndex => false,
+    }
+}
+
+/// Returns whether the node itself sent the fault.
+pub fn has_answered(fault: &Fault) -> bool {
+    fault.reason != Reason::NodeUnavailable && !fault.metadata.contains_key(UNANSWERED)
+}
+
+/// Returns whether the table is read instead when an I/O node fails for this reason.
+pub fn table_may_answer(reason: Reason) -> bool {
+    match reason {
+        // More work would not help, or the answer would be the same.
+        Reason::Overloaded | Reason::TooLarge | Reason::Cancelled => false,
+        Reason::NodeUnavailable
+        | Reason::DeadlineExceeded
+        | Reason::StoreUnreachable
+        | Reason::StoreRefused
+        | Reason::TableDamaged
+        | Reason::Internal
+        | Reason::BadProtocol
+        | Reason::UnsupportedType
+        | Reason::TableNotFound
+        | Reason::TableNotServed
+        | Reason::VersionNotFound
+        | Reason::ColumnNotFound
+        | Reason::RowNotFound
+        | Reason::KeyNotFound
+        | Reason::BadVector
+        | Reason::BadFilter
+        | Reason::BadArgument
+        | Reason::NoIndex => true,
+    }
+}

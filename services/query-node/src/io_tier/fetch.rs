@@ -1,0 +1,76 @@
+//! Fetch: fetches rows from the I/O nodes that own them, concurrently.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::Schema;
+use futures::FutureExt;
+use futures::future::try_join_all;
+
+use super::cost::{Cost, SliceSource};
+use super::join::{SliceRows, join};
+use super::plan::all_to_one;
+use super::slice_fetch::{SliceAnswer, SliceFetch};
+use super::slices::slices;
+use crate::error::Result;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
+use crate::tables::{OpenTable, Projection};
+
+/// Fetched rows, with wire types.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The rows that were found, in the request's order.
+    pub rows: RecordBatch,
+    /// Positions in the request of missing rows, ascending.
+    pub missing: Vec<u32>,
+    /// The cost of fetching them.
+    pub cost: Cost,
+}
+
+impl Fetched {
+    /// Returns `rows` rows without columns, none of them missing.
+    pub fn of_no_columns(rows: usize) -> Result<Self> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Arc::new(Schema::empty());
+        let rows = RecordBatch::try_new_with_options(schema, Vec::new(), &options)?;
+        Ok(Self { rows, missing: Vec::new(), cost: Cost::default() })
+    }
+}
+
+/// Fetches the rows at `addrs`.
+pub async fn fetch_rows(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    projection: &Projection,
+    context: RequestContext,
+) -> Result<Fetched> {
+    let Projection { columns, wire_schema, .. } = projection;
+    let mut cost = Cost::default();
+    if addrs.is_empty() {
+        let rows = RecordBatch::new_empty(Arc::clone(wire_schema));
+        return Ok(Fetched { rows, missing: vec![], cost });
+    }
+    let routes = &state.tier.routes();
+    let began = std::time::Instant::now();
+    let slices = match columns.as_slice() {
+        // Without columns it only matters which rows exist, and the table knows that.
+        [] => all_to_one(addrs, None),
+        _ => slices(state, routes, open, addrs, context),
+    };
+    cost.planned(state, began, slices.len());
+    let fetches = slices.into_iter().map(|slice| {
+        let (rerank, source) = (None, SliceSource::default());
+        SliceFetch { state, routes, open, columns, slice, rerank, context, source }.rows().boxed()
+    });
+    let mut fetched = Vec::new();
+    for answer in try_join_all(fetches).await? {
+        cost.account(routes, &answer.slice, answer.source);
+        let SliceAnswer { slice, rows, missing, .. } = answer;
+        fetched.push(SliceRows { places: slice.places, rows, missing });
+    }
+    let (rows, missing) = join(&fetched, addrs.len(), wire_schema)?;
+    Ok(Fetched { rows, missing, cost })
+}

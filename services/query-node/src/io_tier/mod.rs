@@ -1,0 +1,42 @@
+//! The I/O tier, as a query node uses it: which I/O node owns a row, whether it should be asked, and the fetch of rows.
+//!
+//! ```text
+//! nodes.rs   the list of I/O nodes and their health (ejection.rs), shared by all cores
+//!    └─► routes.rs   one core's routes: the owner of a chunk, and a client of each node (node.rs)
+//!
+//! fetch.rs, rerank.rs ─► slices.rs ─► plan.rs: the rows of each owner
+//!        │                  ▲ one slice per owner
+//!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
+//!        └─► join.rs, score.rs: rows in the request's order, distances; cost.rs: what it took
+//!
+//! owners.rs  the owners of a table's chunks, for Warm and Placement
+//! ```
+//!
+//! Invariants: a stage takes the routes once and finishes on them; the choice of a node changes who answers, never the
+//! answer.
+
+mod cost;
+mod ejection;
+mod faults;
+mod fetch;
+mod join;
+mod node;
+mod nodes;
+mod owners;
+mod plan;
+mod rerank;
+mod routes;
+mod score;
+mod slice_fetch;
+mod slices;
+mod table_rows;
+
+pub use cost::Cost;
+pub use fetch::{Fetched, fetch_rows};
+pub use join::present;
+pub use node::Node;
+pub use nodes::IoNodes;
+pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
+pub use rerank::{Scoring, score_rows};
+pub use routes::{IoTier, Routes};
+pub use score::Vectors;

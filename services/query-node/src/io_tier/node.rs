@@ -1,0 +1,53 @@
+//! One I/O node, as one core uses it: its client, its state, and whether it should be asked.
+
+use std::sync::Arc;
+
+use client::fetch::FetchClient;
+use membership::{MemberState, ViewMember};
+use tokio::time::Instant;
+use wire::query;
+
+use super::nodes::NodeHealth;
+
+/// One I/O node, as one core uses it.
+pub struct Node {
+    /// The node's entry in the list of members.
+    pub member: ViewMember,
+    /// The node's name for traces. Each core has its own copy, so that cores do not share a reference count.
+    pub name: Arc<str>,
+    /// The node's address for traces, also this core's own copy.
+    pub address: Arc<str>,
+    /// This core's client of the node.
+    pub client: FetchClient,
+    /// The node's health, shared by all cores.
+    pub health: Arc<NodeHealth>,
+}
+
+impl Node {
+    /// Returns the node's state, as Status reports it.
+    pub fn state(&self) -> query::MemberState {
+        match self.member.state {
+            MemberState::Draining => query::MemberState::Draining,
+            MemberState::Away => query::MemberState::Away,
+            MemberState::Ready | MemberState::Joining
+                if self.health.ejection.is_ejected(Instant::now()) =>
+            {
+                query::MemberState::Ejected
+            }
+            MemberState::Ready => query::MemberState::Ready,
+            MemberState::Joining => query::MemberState::Joining,
+        }
+    }
+
+    /// Returns why the node should not be asked now, or `None` if it should. When an ejection is over, the caller that
+    /// gets `None` must ask the node: its request is the one that tries it.
+    pub fn reason_to_skip(&self) -> Option<&'static str> {
+        match self.member.state {
+            MemberState::Draining => return Some("it is draining"),
+            // The list may be wrong or late, but a node that is still connected can be asked.
+            MemberState::Away if !self.client.is_connected() => return Some("it is away"),
+            MemberState::Away | MemberState::Ready | MemberState::Joining => {}
+        }
+        (!self.health.ejection.may_ask(Instant::now())).then_some("it failed lately")
+    }
+}

@@ -1,0 +1,61 @@
+//! Rerank: has rows scored exactly, by the I/O nodes that own them or else here (`score.rs`).
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use client::fetch::{Metric, Rerank};
+use distance::Query;
+use futures::FutureExt;
+use futures::future::try_join_all;
+
+use super::cost::{Cost, SliceSource};
+use super::slice_fetch::SliceFetch;
+use super::slices::slices;
+use crate::error::Result;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+
+/// The parameters of scoring.
+#[derive(Clone, Copy, Debug)]
+pub struct Scoring<'a> {
+    /// The vector column.
+    pub column: &'a str,
+    /// The query vector.
+    pub query: &'a [f32],
+    /// The distance metric.
+    pub metric: Metric,
+    /// Number of nearest rows wanted.
+    pub k: usize,
+}
+
+/// Returns exact distances of rows at `addrs`: at least the `k` nearest rows of each I/O node.
+pub async fn score_rows(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    scoring: Scoring<'_>,
+    context: RequestContext,
+) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
+    let Scoring { column, query, metric, k } = scoring;
+    let columns = [column.to_owned()];
+    let in_place = open.can_score_in_place(column);
+    let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
+    let query = &Query::new(query.to_vec(), metric);
+    let routes = &state.tier.routes();
+    let (mut cost, mut all) = (Cost::default(), Vec::new());
+    let began = std::time::Instant::now();
+    let slices = slices(state, routes, open, addrs, context);
+    cost.planned(state, began, slices.len());
+    let scores = slices.into_iter().map(|slice| {
+        let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
+        let source = SliceSource::default();
+        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
+        fetch.distances(query).boxed()
+    });
+    for (slice, source, scored) in try_join_all(scores).await? {
+        cost.account(routes, &slice, source);
+        all.extend(scored);
+    }
+    Ok((all, cost))
+}

@@ -1,0 +1,169 @@
+//! Fetches one slice: from its I/O node, or from the table.
+//!
+//! If the I/O node cannot answer, or should not be asked now, the table answers within the same deadline: correct is
+//! more important than fast. An overloaded I/O node is the exception: reading the table would not help it, so the
+//! caller gets the error.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use client::fetch::{Reply, Rerank, TableVersion};
+use distance::Query;
+use futures::FutureExt;
+use telemetry::child_of;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+use wire::{Fault, ParentSpan, Reason};
+
+use super::cost::SliceSource;
+use super::faults::{blames_node, has_answered, table_may_answer};
+use super::node::Node;
+use super::plan::NodeSlice;
+use super::routes::Routes;
+use super::score::score_here;
+use super::table_rows::table_rows;
+use crate::error::Result;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+use crate::trace::{NodeCall, TableRead};
+
+/// One slice with its rows and their source.
+pub struct SliceAnswer {
+    pub slice: NodeSlice,
+    pub source: SliceSource,
+    pub rows: RecordBatch,
+    pub missing: Vec<u32>,
+}
+
+/// The fetch of one slice, from its I/O node or from the table.
+pub struct SliceFetch<'a> {
+    pub state: &'a ShardState,
+    /// The routes of the whole stage, even if the list of I/O nodes changes in the meantime.
+    pub routes: &'a Routes,
+    pub open: &'a Arc<OpenTable>,
+    pub columns: &'a [String],
+    pub slice: NodeSlice,
+    pub rerank: Option<&'a Rerank>,
+    pub context: RequestContext,
+    pub source: SliceSource,
+}
+
+impl SliceFetch<'_> {
+    /// Fetches the slice's rows.
+    pub async fn rows(mut self) -> Result<SliceAnswer> {
+        let (rows, missing) = match self.ask_node().await? {
+            Some(reply) => {
+                let missing = reply.missing.clone();
+                (reply.into_rows()?, missing)
+            }
+            None => self.read_table().await?,
+        };
+        Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
+    }
+
+    /// Returns distances: of the `k` nearest rows if the I/O node scores them, else of all rows.
+    pub async fn distances(
+        mut self,
+        query: &Query,
+    ) -> Result<(NodeSlice, SliceSource, Vec<(RowAddr, f32)>)> {
+        let (rows, missing) = match self.ask_node().await? {
+            Some(reply) if self.rerank.is_some() => {
+                return Ok((self.slice, self.source, reply.into_neighbors()?));
+            }
+            Some(reply) => {
+                let missing = reply.missing.clone();
+                (reply.into_rows()?, missing)
+            }
+            None => self.read_table().await?,
+        };
+        let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
+        Ok((self.slice, self.source, scored))
+    }
+
+    /// Returns the I/O node's reply, or `None` if the table should answer instead.
+    async fn ask_node(&mut self) -> Result<Option<Reply>> {
+        self.context.check("fetch")?;
+        let Some(owner) = self.slice.owner else { return Ok(None) };
+        let node = &self.routes.nodes()[owner];
+        let endpoint = node.client.endpoint();
+        let began = Instant::now();
+        let is_traced = self.state.shared.tracer.is_on();
+        // The call gets its own span only if spans are exported.
+        let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
+        let answer = self.ask(node, span).await;
+        let took = began.elapsed();
+        self.state.metrics.fetched(self.slice.addrs.len(), took);
+        if let Some(span) = span.filter(|_| is_traced) {
+            let answer = match &answer {
+                Ok(reply) => Ok(reply.trips.clone()),
+                Err(fault) => Err(fault.message.clone()),
+            };
+            let (address, name) = (Arc::clone(&node.address), Arc::clone(&node.name));
+            let (id, rows, began) = (span.span, self.slice.addrs.len(), began.into_std());
+            let call = NodeCall { id, address, name, rows, began, ended: began + took, answer };
+            self.source.call = Some(call);
+        }
+        match answer {
+            Ok(reply) => {
+                node.health.ejection.succeeded();
+                self.source.node = Some((took, reply.times()));
+                Ok(Some(reply))
+            }
+            Err(fault) => {
+                if blames_node(&fault, took) {
+                    if node.health.ejection.failed(Instant::now(), &fault.message) {
+                        self.state.shared.io_nodes.count_ejection();
+                    }
+                } else if has_answered(&fault) {
+                    node.health.ejection.succeeded();
+                }
+                if !table_may_answer(fault.reason) {
+                    return Err(fault.into());
+                }
+                self.context.check("fetch")?;
+                let trace = self.context.trace_id();
+                match fault.reason {
+                    // The client has already logged the loss of the node.
+                    Reason::NodeUnavailable => {
+                        debug!(node = %endpoint, trace_id = trace, "the table answers: {fault}");
+                    }
+                    _ => warn!(node = %endpoint, trace_id = trace, "the table answers: {fault}"),
+                }
+                self.state.shared.count_fallback(self.slice.addrs.len());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends the slice to the I/O node.
+    async fn ask(
+        &self,
+        node: &Node,
+        span: Option<ParentSpan>,
+    ) -> std::result::Result<Reply, Fault> {
+        let client = &node.client;
+        let (table, context) = (&self.open.table, self.context.for_io_nodes(span));
+        let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
+        let table = TableVersion { uri, version, identity };
+        let projection = client.open(table, self.columns, context.deadline).await?;
+        let rerank = self.rerank.cloned();
+        client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
+    }
+
+    /// Reads the slice from the table.
+    async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
+        let began = std::time::Instant::now();
+        let (open, addrs) = (Arc::clone(self.open), self.slice.addrs.clone());
+        let columns = self.columns.to_vec();
+        let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
+        let admission = &self.state.shared.admission;
+        let rows = admission.run_in_background("fetch", self.context, read).await?;
+        if self.state.shared.tracer.is_on() {
+            let (rows, ended) = (self.slice.addrs.len(), std::time::Instant::now());
+            self.source.table = Some(TableRead { rows, began, ended });
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,39 @@
+//! Divides a request's rows into slices by the current routes and the state of the nodes.
+
+use address::RowAddr;
+use tracing::debug;
+
+use super::plan::{NodeSlice, all_to_one, plan};
+use super::routes::Routes;
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+
+/// Divides a request's rows into slices. Rows of nodes that should not be asked now form one slice, so that they cost
+/// one read of the table.
+pub fn slices(
+    state: &ShardState,
+    routes: &Routes,
+    open: &OpenTable,
+    addrs: &[RowAddr],
+    context: RequestContext,
+) -> Vec<NodeSlice> {
+    let may_ask = |owner: usize| {
+        let node = &routes.nodes()[owner];
+        let reason_to_skip = node.reason_to_skip();
+        if let Some(why) = reason_to_skip {
+            let trace = || context.trace_id();
+            debug!(node = %node.client.endpoint(), trace_id = trace(), "the table answers: {why}");
+        }
+        reason_to_skip.is_none()
+    };
+    let slices = match routes.nodes().len() {
+        0 => all_to_one(addrs, None),
+        1 => all_to_one(addrs, may_ask(0).then_some(0)),
+        nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), may_ask),
+    };
+    for slice in slices.iter().filter(|slice| slice.owner.is_none()) {
+        state.shared.count_fallback(slice.addrs.len());
+    }
+    slices
+}

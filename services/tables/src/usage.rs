@@ -1,0 +1,44 @@
+//! The use of object stores and caches that a source of tables reports.
+
+/// The use of object stores since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StoreUse {
+    /// Reads of objects and their metadata, including hedged reads.
+    pub reads: u64,
+    /// Writes, copies and listings.
+    pub writes: u64,
+    /// Bytes of objects read.
+    pub bytes_read: u64,
+    /// Bytes of objects written.
+    pub bytes_written: u64,
+    /// Requests that failed after the store client's retries.
+    pub failed: u64,
+    /// Requests that were not sent, because the store's circuit breaker was open, or because all requests that may run
+    /// at a time were stuck.
+    pub refused: u64,
+    /// Reads that were sent a second time, because they took longer than 99 % of the reads before.
+    pub hedged: u64,
+    /// The hedged reads whose second response arrived first.
+    pub hedges_won: u64,
+    /// Requests in progress.
+    pub under_way: u64,
+    /// Stores whose circuit breaker is open now.
+    pub breakers_open: u64,
+    /// The cost of the requests at the configured prices, in dollars.
+    pub cost_usd: f64,
+}
+
+/// The use of one of the caches of tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheUse {
+    /// The cache's name: `index` or `metadata`.
+    pub name: &'static str,
+    /// The memory of its entries, in bytes.
+    pub bytes: u64,
+    /// The maximum memory, in bytes.
+    pub bytes_max: u64,
+    /// Requested entries that were in the cache.
+    pub hits: u64,
+    /// Requested entries that were not in the cache.
+    pub misses: u64,
+}
