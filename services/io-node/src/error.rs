@@ -120,6 +120,11 @@ pub enum NodeError {
     },
 }
 
+/// Returns a function that wraps an I/O error of what was being done.
+pub fn os_error(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
+    move |source| NodeError::Os { doing, source }
+}
+
 /// Converts an error to the fault for clients. The reason depends on whose mistake it is: the caller's or the node's.
 pub fn fault_of(error: &NodeError) -> Fault {
     match error {

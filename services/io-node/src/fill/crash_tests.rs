@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
-use super::{DriveState, FillHandle, FillLimits, FillOutcome, FillThreads, Filler, Share, Shares};
+use super::handle::FillOutcome;
+use super::{DriveState, FillHandle, FillLimits, FillThreads, Filler, Share, Shares};
 use crate::config::Admission;
 use crate::directory::{Directory, Extent};
 use crate::error::NodeError;

@@ -13,11 +13,12 @@ use futures::future::BoxFuture;
 use pack::PackLayout;
 use ring::sim::{SimConfig, SimDisk, SimFaults};
 
+use super::DriveState;
 use super::chunk::Chunk;
 use super::crash_tests::{LIMITS, Life, SEGMENT_SECTORS, disk, live, name};
 use super::filler::FillLimits;
+use super::handle::FillOutcome;
 use super::steps::defect;
-use super::{DriveState, FillOutcome};
 use crate::error::NodeError;
 use crate::slab::HEAD_SECTORS;
 

@@ -35,14 +35,16 @@ mod transfer_bufs;
 mod transfers;
 mod unrecorded;
 mod waiting;
+mod warm_plan;
 
 pub use chunk::FillKey;
 pub use eviction::HEAT_MAX;
 pub use filler::{FillLimits, Filler};
-pub use handle::{FillHandle, FillOutcome};
+pub use handle::FillHandle;
 pub use health::{DriveState, ExtentError};
 pub use pace::Pace;
 pub use segments::{OTHERS_MIN, SegmentNo, held_max_sectors};
 pub use shares::{Holding, Share, Shares};
 pub use threads::{FillLane, FillThreads};
 pub use transfer_bufs::TRANSFERS_BYTES_MAX;
+pub use warm_plan::{ChunkSelection, WarmPlan};

@@ -10,9 +10,8 @@ use wire::fetch::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
 use crate::error::fault_of;
-use crate::fill::Pace;
-use crate::node::NodeState;
-use crate::warm::{ChunkSelection, WarmPlan};
+use crate::fetch::NodeState;
+use crate::fill::{ChunkSelection, Pace, WarmPlan};
 
 /// Starts to fill. The stream reports progress, and its last message is sent when all fills have ended.
 ///
