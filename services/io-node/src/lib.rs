@@ -8,30 +8,32 @@
 //!   │         │     core's state
 //!   ├─ fill/        what is on the drives, and the filler that writes it
 //!   ├─ shard/       one core's mailbox, grace periods, counters: knows no stage
-//!   ├─ slab/        superblocks and journals: what a drive keeps across restarts
-//!   ├─ directory    where each extent is
-//!   └─ config, table/, error
+//!   ├─ drive/       slabs, superblocks and journals: what a drive keeps across restarts; drives' health
+//!   ├─ config       the settings, checked
+//!   ├─ extent/      extents, and the directory that finds them     table/   opened versions, packs, projections
+//!   └─ error
 //! ```
 //!
 //! A batch is served entirely on the core whose connection it arrived on. Cores communicate only through
 //! mailboxes, and a fetch takes no lock.
 
 mod config;
-mod directory;
+mod drive;
 mod error;
+mod extent;
 mod fetch;
 mod fill;
 mod node;
 mod serve;
 mod shard;
-mod slab;
 mod table;
 
 pub use config::{
     Admission, AlsoReadsConfig, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig,
+    too_little,
 };
+pub use drive::{DriveState, LaidOut, Superblock, inspect, lay_out};
 pub use error::NodeError;
-pub use fill::{DriveState, simulate};
+pub use fill::simulate;
 pub use node::{IoNode, METRICS, Recovery, SteppedNode, SteppedState};
-pub use slab::{LaidOut, Superblock, inspect, lay_out, too_little};
 pub use table::label as table_label;

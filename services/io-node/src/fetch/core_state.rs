@@ -17,7 +17,7 @@ use super::ram_tier::RamTier;
 use super::reader::{ReadContext, Reader};
 use super::requests::Requests;
 use super::sessions::Sessions;
-use crate::directory::Directory;
+use crate::extent::Directory;
 use crate::shard::{CoreHistograms, CoreStats, Grace, ProjectionMemory, TrafficMemory};
 
 /// The state of one core.

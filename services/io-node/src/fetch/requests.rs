@@ -9,7 +9,7 @@ use wire::ParentSpan;
 
 use super::reader::Priority;
 use super::rerank::{RerankBy, Scorer};
-use crate::directory::ExtentNo;
+use crate::extent::ExtentNo;
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 use crate::table::Projection;
 

@@ -21,12 +21,12 @@ use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
 use super::handle::FillOutcome;
-use super::{DriveState, FillHandle, FillLimits, FillThreads, Filler, Share, Shares};
-use crate::config::Admission;
-use crate::directory::{Directory, Extent};
+use super::{FillHandle, FillLimits, FillThreads, Filler, Shares};
+use crate::config::{Admission, Share};
+use crate::drive::{Claim, DriveState, Superblock, take};
 use crate::error::NodeError;
+use crate::extent::{Directory, Extent, HEAD_SECTORS};
 use crate::shard::mailbox::{Mailbox, Message};
-use crate::slab::{Claim, HEAD_SECTORS, Superblock, take};
 
 pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;

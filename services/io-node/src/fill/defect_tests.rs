@@ -13,14 +13,14 @@ use futures::future::BoxFuture;
 use pack::PackLayout;
 use ring::sim::{SimConfig, SimDisk, SimFaults};
 
-use super::DriveState;
 use super::chunk::Chunk;
 use super::crash_tests::{LIMITS, Life, SEGMENT_SECTORS, disk, live, name};
 use super::filler::FillLimits;
 use super::handle::FillOutcome;
 use super::steps::defect;
+use crate::drive::DriveState;
 use crate::error::NodeError;
-use crate::slab::HEAD_SECTORS;
+use crate::extent::HEAD_SECTORS;
 
 /// Longer than a fill takes on any machine, so that a fill that hangs fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use std::hash::BuildHasherDefault;
 
 use address::ExtentKey;
 
-use crate::directory::KeyHasher;
+use crate::extent::KeyHasher;
 
 /// The log of a drive in which an extent is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,9 +45,6 @@ impl Log {
     }
 }
 
-/// The most batches counted as readers of an extent.
-pub const HEAT_MAX: u8 = 3;
-
 /// For every 100 sectors filled, this many may be rewritten to keep hot extents.
 const KEPT_PERCENT: u64 = 25;
 
@@ -61,7 +58,7 @@ pub struct Candidate {
     pub key: ExtentKey,
     /// The extent's length.
     pub sectors: u64,
-    /// Batches that have read it since it was placed, up to [`HEAT_MAX`] per core.
+    /// Batches that have read it since it was placed, up to [`HEAT_MAX`](crate::extent::HEAT_MAX) per core.
     pub heat: u32,
     /// Whether it must be kept for its table's guarantee ([`super::shares::Shares::mark_due`]).
     pub is_due: bool,

@@ -26,12 +26,11 @@ use super::eviction::Eviction;
 use super::handle::{
     DriveGauges, FillHandle, FillOutcome, FillRequest, FillStats, FillerMessage, Waiter,
 };
-use super::health::{DriveState, Health, is_drive_fault};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::restore;
 use super::scrub::Scrub;
-use super::segments::{SegmentNo, Segments};
+use super::segments::Segments;
 use super::shares::Shares;
 use super::steps::Steps;
 use super::task::{self, Purpose, Step, publish, scan};
@@ -41,9 +40,10 @@ use super::transfers::Transfers;
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
 use crate::config::Admission;
-use crate::directory::Extent;
+use crate::drive::{DriveState, Health, is_drive_fault};
+use crate::drive::{FoundJournal, Superblock};
+use crate::extent::{Extent, SegmentNo};
 use crate::shard::mailbox::Mailbox;
-use crate::slab::{FoundJournal, Superblock};
 
 /// The allowance for rewriting hot extents accumulates up to this many segments.
 pub const SEGMENTS_SAVED: u64 = 4;

@@ -7,9 +7,9 @@ use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::{Chunk, FillKey, TableChunk};
-use super::health::{DriveState, ExtentError};
 use super::shares::Holding;
-use crate::directory::Extent;
+use crate::drive::{DriveState, ExtentError};
+use crate::extent::Extent;
 use crate::table::OpenTable;
 
 /// A fill's outcome.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use address::{DriveNo, ExtentKey};
 
-use crate::directory::{ByKey, Extent, REPLICA_ENTRY_BYTES};
+use crate::extent::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 
 /// The filler's own maps and lists take this many bytes per extent.
 const OWN_ENTRY_BYTES: usize = 96;

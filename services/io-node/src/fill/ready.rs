@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::chunk::Chunk;
 use super::handle::{FillHandle, FillOutcome};
+use crate::drive::trial_extent;
 use crate::error::NodeError;
-use crate::slab::trial_extent;
 
 /// A chunk that was encoded before.
 struct Ready(Arc<pack::Extent>);

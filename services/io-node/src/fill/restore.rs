@@ -5,10 +5,10 @@ use std::sync::Arc;
 use address::DriveNo;
 
 use super::eviction::Log;
-use super::segments::{RestoredSegment, SegmentNo};
-use crate::directory::Extent;
-use crate::slab::journal::{Entry, Journal};
-use crate::slab::{FoundJournal, joined, segment_start};
+use super::segments::RestoredSegment;
+use crate::drive::journal::{Entry, Journal};
+use crate::drive::{FoundJournal, joined};
+use crate::extent::{Extent, SegmentNo, segment_start};
 
 /// Extents and segments found on the drives.
 pub struct Restored {
@@ -91,7 +91,7 @@ mod tests {
     use pack::PackLayout;
 
     use super::*;
-    use crate::slab::HEAD_SECTORS;
+    use crate::extent::HEAD_SECTORS;
 
     fn entry(chunk: u32, first: u32) -> Entry {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..600));

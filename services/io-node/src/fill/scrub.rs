@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::pace::Pace;
-use super::segments::SegmentNo;
+use crate::extent::SegmentNo;
 
 /// Passes begin at least this far apart, so that a small cache isn't read all the time.
 const PASS_MIN: Duration = Duration::from_secs(3600);

@@ -20,16 +20,7 @@ use std::collections::VecDeque;
 use address::{DriveNo, SectorNo};
 
 use super::eviction::{LOGS, Log};
-use crate::slab;
-
-/// One segment of one drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SegmentNo {
-    /// The drive.
-    pub drive: DriveNo,
-    /// The segment's number on the drive, from 0.
-    pub index: u32,
-}
+use crate::extent::{self, SegmentNo};
 
 /// Space for one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +145,7 @@ impl Segments {
         let drives = drive_sectors
             .iter()
             .map(|&sectors| {
-                let count = slab::segments(sectors, segment_sectors);
+                let count = extent::segments(sectors, segment_sectors);
                 DriveSegments {
                     free: (0..count).collect(),
                     open: [None; LOGS],
@@ -242,7 +233,7 @@ impl Segments {
                     self.next_epoch += 1;
                 }
                 self.next_drive = (at + 1) % count;
-                let start = slab::segment_start(index, self.segment_sectors);
+                let start = extent::segment_start(index, self.segment_sectors);
                 let segment = SegmentNo { drive: DriveNo(at as u16), index };
                 return Allocation::Room(Room { segment, first: start.plus(first) });
             }
@@ -338,7 +329,7 @@ impl Segments {
     /// Allocates a block of `sectors` in a segment with extents under way, out of the space reserved for their records.
     pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
         let end =
-            slab::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
+            extent::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
         self.drive(segment).used_sectors += sectors;
         let place = self.segment(segment);
         place.journal_sectors += sectors;
@@ -418,7 +409,7 @@ pub const OTHERS_MIN: usize = 4;
 /// may have, so that it always has a segment worth reclaiming.
 pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
     let segments = drive_sectors.iter().map(|&sectors| {
-        u64::from(slab::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)
+        u64::from(extent::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)
     });
     segments.sum::<u64>() * segment_sectors * 2 / 3
 }

@@ -4,7 +4,7 @@ use address::{DriveNo, SectorNo};
 
 use super::eviction::Log;
 use super::segments::*;
-use crate::slab::HEAD_SECTORS;
+use crate::extent::{HEAD_SECTORS, SegmentNo};
 
 /// Slabs with that many sectors behind the head.
 fn segments(segment_sectors: u64, lens: &[u64]) -> Segments {

@@ -18,19 +18,8 @@ use std::collections::{HashMap, VecDeque};
 use address::{ExtentKey, TableTag};
 
 use super::eviction::Candidate;
-use super::segments::SegmentNo;
-use crate::directory::ByKey;
-
-/// A table's share of the drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Sectors of the table that other tables' fills do not evict.
-    pub guarantee: u64,
-    /// The most sectors that the table may have; at least those of the longest extent.
-    pub quota: u64,
-    /// Whether nothing of the table is evicted. Its guarantee is then its quota.
-    pub is_pinned: bool,
-}
+use crate::config::Share;
+use crate::extent::{ByKey, SegmentNo};
 
 /// Whether a chunk gets space, as its table's share decides.
 #[derive(Clone, Debug, PartialEq, Eq)]

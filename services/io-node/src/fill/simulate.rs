@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 
-use super::eviction::{Candidate, Eviction, HEAT_MAX, Log};
+use super::eviction::{Candidate, Eviction, Log};
 use super::filler::SEGMENTS_SAVED;
-use super::segments::{Allocation, SegmentNo, Segments, Use};
+use super::segments::{Allocation, Segments, Use};
 use super::shares::{Shares, SpaceDecision, Unheld};
-use crate::slab::HEAD_SECTORS;
+use crate::extent::{HEAD_SECTORS, HEAT_MAX, SegmentNo};
 
 /// The outcome of one policy over a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -297,7 +297,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     use super::super::segments::held_max_sectors;
-    use super::super::shares::Share;
+    use crate::config::Share;
 
     use super::*;
 

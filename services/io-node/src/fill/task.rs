@@ -10,11 +10,11 @@ use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::Chunk;
-use super::health::{ExtentError, JournalError};
-use super::segments::SegmentNo;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
-use crate::directory::Extent;
+use crate::drive::{ExtentError, JournalError};
+use crate::extent::Extent;
+use crate::extent::SegmentNo;
 use crate::shard::mailbox::{Mailbox, Message};
 
 /// A step's report.

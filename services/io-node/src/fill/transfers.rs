@@ -10,8 +10,8 @@ use ring::{AlignedBuf, DriveFault, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{DriveGauges, FillerMessage};
-use super::health::DriveState;
 use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
+use crate::drive::DriveState;
 use crate::shard::mailbox::{Mailbox, Message};
 
 /// The delay before a transfer is tried again that a core's ring had no space for.

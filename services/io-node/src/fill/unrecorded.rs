@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use address::SECTOR_BYTES;
 
-use super::segments::SegmentNo;
-use crate::directory::Extent;
-use crate::slab::journal::{BLOCK_SECTORS_MAX, block_sectors, record_bytes};
+use crate::drive::journal::{BLOCK_SECTORS_MAX, block_sectors, record_bytes};
+use crate::extent::Extent;
+use crate::extent::SegmentNo;
 
 /// Sectors to reserve for an extent's record, as if it were alone in its block.
 pub fn record_sectors(index: &pack::ExtentIndex) -> u64 {
@@ -59,7 +59,7 @@ impl Unrecorded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::tests::extent;
+    use crate::extent::extent;
 
     #[test]
     fn a_block_is_of_one_segment_and_of_what_fits_in_order() {

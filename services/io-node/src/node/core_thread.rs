@@ -10,8 +10,8 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use ring::{Ring, RingConfig};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::directory::ExtentNo;
 use crate::error::NodeError;
+use crate::extent::ExtentNo;
 use crate::fetch::{self, Core, NodeState, RamTier, Reader, here, set_here};
 use crate::serve::{self, ServiceState};
 use crate::shard::mailbox::Message;

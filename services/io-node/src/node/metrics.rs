@@ -14,11 +14,10 @@ use wire::BATCH_STAGES;
 
 use super::memory::MemoryPlan;
 use crate::config;
+use crate::drive::{DriveState, drive_name};
 use crate::fetch::NodeState;
-use crate::fill::DriveState;
 use crate::serve::ServiceState;
 use crate::shard::{CoreSnapshot, batch_times, directory_bytes, sum, together};
-use crate::slab::drive_name;
 
 telemetry::metrics! {
     pub static METRICS;

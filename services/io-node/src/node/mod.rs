@@ -30,12 +30,12 @@ use self::parts::{NodeParts, Threads};
 use self::readiness::become_ready;
 use self::start_warm::run_at_start;
 use crate::config::{self, IoConfig};
+use crate::drive::{self, Drives};
 use crate::error::{NodeError, os_error};
 use crate::fill::{FillLane, FillThreads};
 use crate::serve::ServiceState;
 use crate::shard::Accepted;
 use crate::shard::mailbox::{Mailbox, Message};
-use crate::slab::{self, Drives};
 use crate::table::ServedTables;
 
 pub use metrics::METRICS;
@@ -171,7 +171,7 @@ impl IoNode {
         running.mailboxes = Arc::clone(&node.mailboxes);
         let (cores, engine) = start_cores(&shared, &core, &cpus, mails)?;
         let began = Instant::now();
-        let found = slab::take(&node.slabs, &claims)?;
+        let found = drive::take(&node.slabs, &claims)?;
         let reading = began.elapsed();
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };

@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 
 use super::core_thread::CorePlan;
 use super::memory::MemoryPlan;
-use crate::config::{IoConfig, check_promised, shares};
+use crate::config::{IoConfig, shares};
+use crate::drive::{Claim, Drives};
 use crate::error::NodeError;
 use crate::fetch::{NodeState, TableReader};
-use crate::fill::{FillLimits, FillThreads, Filler, Shares};
+use crate::fill::{FillLimits, FillThreads, Filler, Shares, check_promised};
 use crate::serve::{Readiness, ServiceState, StartWarms};
 use crate::shard::mailbox::{Mailbox, Message};
-use crate::slab::{Claim, Drives};
 use crate::table::{Registry, ServedTables};
 
 /// Threads for work that is not on the read path.

@@ -34,14 +34,14 @@ use super::parts::{NodeParts, Threads};
 use super::readiness::become_ready;
 use super::start_warm::run_at_start;
 use crate::config::IoConfig;
-use crate::directory::Extent;
+use crate::drive::{self, DriveState, Drives};
 use crate::error::{NodeError, os_error};
+use crate::extent::Extent;
 use crate::fetch::{Core, set_here};
-use crate::fill::{DriveState, FillThreads};
+use crate::fill::FillThreads;
 use crate::serve::ServiceState;
 use crate::shard::mailbox::Message;
 use crate::shard::{Accepted, CoreSnapshot};
-use crate::slab::{self, Drives};
 use crate::table::ServedTables;
 
 /// The duration of a step on the node's own clocks.
@@ -159,7 +159,7 @@ impl SteppedNode {
             stepped.event_loop = Some(stepped.local().spawn_local(event_loop));
             cores.push(stepped);
         }
-        let found = slab::take(&shared.node.slabs, &claims)?;
+        let found = drive::take(&shared.node.slabs, &claims)?;
         let (done, restored) = oneshot::channel();
         let starting = Arc::clone(&shared);
         background.run(async move {

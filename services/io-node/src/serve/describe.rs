@@ -8,10 +8,10 @@ use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 
 use super::service_state::ServiceState;
 use crate::config::shares;
+use crate::drive::{DriveState, drive_name};
 use crate::fetch::{NodeState, here};
-use crate::fill::{DriveState, Holding};
+use crate::fill::Holding;
 use crate::shard::{CoreSnapshot, batch_times, directory_bytes, read_times};
-use crate::slab::drive_name;
 
 /// Collects the description from all cores and the filler.
 pub async fn describe(shared: &ServiceState) -> DescribeResponse {

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use wire::Fault;
 
 use super::{Accepted, CoreSnapshot, HeldBytes, HeldProjection, RequestNo, SessionNo};
-use crate::directory::Extent;
+use crate::extent::Extent;
 use crate::table::Projection;
 
 /// A core's address for other threads. The channel is unbounded, but each sender is bounded: connections by their

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use address::SECTOR_BYTES;
 
 use super::{Piece, ReadContext};
-use crate::directory::Extent;
+use crate::drive::ExtentError;
+use crate::extent::Extent;
 use crate::fetch::ram_tier::{Admitted, SectorName};
-use crate::fill::ExtentError;
 
 /// The sectors of a read that were checked, and those found wrong: one bit per sector (a read has at most 64).
 #[derive(Default)]

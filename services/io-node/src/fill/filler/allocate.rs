@@ -7,7 +7,7 @@ use ring::WriteError;
 use tokio::time::Instant;
 
 use super::{FULL, Filler, NO_DRIVE};
-use crate::directory::Extent;
+use crate::extent::Extent;
 use crate::fill::eviction::Log;
 use crate::fill::handle::FillOutcome;
 use crate::fill::segments::{Allocation, Room, Use};

@@ -9,8 +9,8 @@ use ring::ReadError;
 use tokio::time::Instant;
 
 use super::Filler;
-use crate::directory::Extent;
-use crate::fill::health::{DriveState, ExtentError, Health};
+use crate::drive::{DriveState, ExtentError, Health};
+use crate::extent::Extent;
 use crate::fill::task::{self, Step, forget};
 use crate::fill::unrecorded::Unrecorded;
 

@@ -3,12 +3,12 @@
 use address::DriveNo;
 
 use super::Filler;
-use crate::fill::health::JournalError;
-use crate::fill::segments::{BlockRoom, SegmentNo};
+use crate::drive::JournalError;
+use crate::drive::journal::{BlockId, Record, block_sectors, record_bytes, sum_of, to_block};
+use crate::extent::{SegmentNo, segment_start};
+use crate::fill::segments::BlockRoom;
 use crate::fill::task::{self, Step};
 use crate::fill::unrecorded::record_sectors;
-use crate::slab::journal::{BlockId, Record, block_sectors, record_bytes, sum_of, to_block};
-use crate::slab::segment_start;
 
 impl Filler {
     /// Starts a journal write on each drive that has unrecorded extents, one block per drive at a time.

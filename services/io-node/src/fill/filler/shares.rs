@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use address::ExtentKey;
 
 use super::Filler;
-use crate::directory::Extent;
+use crate::extent::Extent;
+use crate::extent::SegmentNo;
 use crate::fill::eviction::Log;
-use crate::fill::segments::SegmentNo;
 use crate::fill::shares::Unheld;
 use crate::fill::task::{Purpose, forget};
 

@@ -9,7 +9,8 @@ use address::{ByteOffset, SECTOR_BYTES};
 use ring::{AlignedBuf, SlabFile};
 
 use super::journal::{Journal, Reading, read};
-use super::{Superblock, segment_start, segments};
+use super::superblock::Superblock;
+use crate::extent::{segment_start, segments};
 
 /// Threads that read one drive.
 const READERS: u32 = 8;

@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use super::inspect::Inspection;
 use super::journal::{BlockId, Entry, Journal, Reading, Record, read, sum_of, to_block};
-use super::{HEAD_SECTORS, Superblock, lay_out};
+use super::{Superblock, lay_out};
+use crate::extent::HEAD_SECTORS;
 
 const UUID: Uuid = Uuid::from_u128(7);
 const SEGMENT: u32 = 3;

@@ -1,37 +1,18 @@
-//! The drives' slabs: whether they belong to this node, and which of their contents survive a restart.
-//!
-//! ```text
-//! slab   | superblock · zeros | segment 0 | segment 1 | ...
-//!          HEAD_SECTORS         extents ──►   ◄── journal
-//! ```
-
-mod drives;
-#[cfg(test)]
-mod fuzz_tests;
-pub mod inspect;
-pub mod journal;
-mod lay_out;
-mod recover;
-mod superblock;
+//! Slabs: whether a drive's slab belongs to this node, and taking it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use address::{SECTOR_BYTES, SectorNo};
+use address::SECTOR_BYTES;
 use ring::{AlignedBuf, SlabFile};
 use uuid::Uuid;
 
-use crate::error::NodeError;
-
-pub use drives::{Drives, check_size, drive_name, too_little};
-pub use lay_out::{LaidOut, lay_out, trial_extent};
-pub use recover::{FoundJournal, joined};
-pub use superblock::{NotOurs, Superblock};
-
-/// Sectors before the first segment: 1 MiB, in which every filesystem and partition table has its signature.
-pub const HEAD_SECTORS: u64 = 256;
+use super::recover::{FoundJournal, recover_all};
+use super::superblock::Superblock;
+use crate::error::{NodeError, NotOurs};
+use crate::extent::HEAD_SECTORS;
 
 /// The errno of a sector that can't be read.
 const EIO: i32 = 5;
@@ -118,17 +99,7 @@ impl Claim {
 pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
     slabs.iter().zip(claims).try_for_each(|(slab, claim)| claim.mark(slab))?;
     let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
-    Ok(recover::recover_all(slabs, &superblocks))
-}
-
-/// The number of segments of a slab of `sectors`.
-pub fn segments(sectors: u64, segment_sectors: u64) -> u32 {
-    u32::try_from(sectors.saturating_sub(HEAD_SECTORS) / segment_sectors).unwrap_or(u32::MAX)
-}
-
-/// The first sector of a segment.
-pub fn segment_start(index: u32, segment_sectors: u64) -> SectorNo {
-    SectorNo(HEAD_SECTORS + u64::from(index) * segment_sectors)
+    Ok(recover_all(slabs, &superblocks))
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use uuid::Uuid;
 use super::journal::{
     BLOCK_SECTORS_MAX, BlockId, Record, block_sectors, record_bytes, sum_of, to_block,
 };
-use super::{HEAD_SECTORS, Superblock, segment_start};
+use super::superblock::Superblock;
 use crate::error::NodeError;
+use crate::extent::{HEAD_SECTORS, segment_start};
 
 /// The sizes of a slab that was laid out.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,10 @@ use ring::{AlignedBuf, Direct, OpenOptions, SlabError, SlabFile};
 
 use super::journal::{Entry, Journal};
 use super::recover::{FoundJournal, in_parallel, recover};
-use super::{Superblock, owner, segment_start, segments};
+use super::slab::owner;
+use super::superblock::Superblock;
 use crate::error::NodeError;
+use crate::extent::{segment_start, segments};
 
 /// Sectors per read of [`Inspection::verify`].
 const READ_SECTORS: u32 = 256;
@@ -217,8 +219,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::slab::journal::{BlockId, Record, sum_of, to_block};
-    use crate::slab::trial_extent;
+    use crate::drive::journal::{BlockId, Record, sum_of, to_block};
+    use crate::drive::trial_extent;
 
     const SEGMENT_SECTORS: u64 = 16;
 

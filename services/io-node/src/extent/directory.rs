@@ -6,41 +6,24 @@
 //! `shard/grace.rs`), so an index never refers to another extent than the one it was taken for.
 
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::sync::Arc;
 
-use address::{DriveNo, ExtentKey, SectorNo};
+use address::ExtentKey;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use pack::ExtentIndex;
 
-use crate::fill::{HEAT_MAX, SegmentNo};
-
-/// A chunk of a pack, on a drive.
-#[derive(Debug)]
-pub struct Extent {
-    /// The extent's name.
-    pub key: ExtentKey,
-    /// Where each row starts, and each sector's checksum.
-    pub index: ExtentIndex,
-    /// The drive on which it is.
-    pub drive: DriveNo,
-    /// Its first sector on the drive.
-    pub first: SectorNo,
-    /// The segment in which it is.
-    pub segment: SegmentNo,
-}
+use super::{Extent, KeyHasher};
 
 /// The index of an extent's entry in one core's replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
+/// The most batches counted as readers of an extent.
+pub const HEAT_MAX: u8 = 3;
+
 /// The number of heats: an extent was read by 0 to [`HEAT_MAX`] batches.
 pub const HEATS: usize = HEAT_MAX as usize + 1;
-
-/// A map by extents' names.
-pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
 /// The most bytes that an extent takes in one replica: its entry, and its index in the hash table. Either vector may
 /// have just doubled.
@@ -212,45 +195,15 @@ fn hash(key: ExtentKey) -> u64 {
     BuildHasherDefault::<KeyHasher>::default().hash_one(key)
 }
 
-/// Hashes names. A pack's key is a hash already, so combining it with the chunk's number spreads well enough.
-#[derive(Default)]
-pub struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u32(&mut self, chunk: u32) {
-        self.write_u64(u64::from(chunk));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // An odd constant with well mixed bits: 2^64 divided by the golden ratio.
-        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_u128(&mut self, pack: u128) {
-        self.write_u64(pack as u64);
-    }
-}
-
 #[cfg(test)]
 pub mod tests {
-    use address::PackKey;
+    use address::{DriveNo, PackKey, SectorNo};
     use arrow_array::{ArrayRef, BinaryArray};
     use arrow_schema::{DataType, Field};
     use pack::PackLayout;
 
     use super::*;
+    use crate::extent::SegmentNo;
 
     /// An extent with rows of one byte, which take two bytes of index each.
     pub fn extent(chunk: u32, segment: u32, rows: usize) -> Arc<Extent> {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use address::{DriveNo, SECTOR_BYTES};
-use bytesize::ByteSize;
 use ring::sim::SimDisk;
 use ring::{Direct, Engine, OpenOptions, SlabFile};
 
-use super::{Claim, HEAD_SECTORS, Superblock, owner};
-use crate::config::{DriveConfig, EngineChoice, IoConfig};
+use super::slab::{Claim, owner};
+use super::superblock::Superblock;
+use crate::config::{DriveConfig, EngineChoice, IoConfig, check_size};
 use crate::error::NodeError;
 
 /// The length of a slab file that does not exist yet and has no `size`.
@@ -79,29 +79,6 @@ pub fn drive_name(number: DriveNo, path: &Path) -> String {
     format!("{}:{file}", number.0)
 }
 
-/// Checks that a slab of that many bytes has space for a segment.
-///
-/// # Errors
-/// [`NodeError::Config`] with the number of bytes needed.
-pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), NodeError> {
-    let least = HEAD_SECTORS * SECTOR_BYTES as u64 + segment.as_u64();
-    if bytes >= least {
-        return Ok(());
-    }
-    let (path, too_little) = (path.display(), too_little(bytes, least));
-    let problem = format!("{path} has {too_little}: a segment of {segment}, and a MiB before it");
-    Err(NodeError::Config { field: "drives", problem })
-}
-
-/// States that there are fewer bytes than wanted; rounded, unless both would read the same.
-pub fn too_little(there: u64, wanted: u64) -> String {
-    let [has, needs] = [there, wanted].map(|bytes| ByteSize::b(bytes).to_string());
-    match has == needs {
-        true => format!("{there} bytes, less than {wanted}"),
-        false => format!("{has}, less than {needs}"),
-    }
-}
-
 /// Opens all drives or none: if one can't be used, the files created for those before it are removed.
 fn open_all(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
     let mut slabs: Vec<SlabFile> = Vec::with_capacity(config.drives.len());
@@ -137,19 +114,9 @@ fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytesize::ByteSize;
 
-    #[test]
-    fn sizes_that_differ_are_written_differently() {
-        assert_eq!(too_little(1 << 20, 64 << 20), "1.0 MiB, less than 64.0 MiB");
-        let nearly = (3 << 40) + (1 << 30);
-        let expected = "3299608625151 bytes, less than 3299608625152";
-        assert_eq!(too_little(nearly - 1, nearly), expected);
-        let error = check_size(Path::new("/x"), nearly, ByteSize::b(nearly)).unwrap_err();
-        let expected =
-            "/x has 3299608625152 bytes, less than 3299609673728: a segment of 3.0 TiB, and";
-        assert!(error.to_string().contains(expected), "{error}");
-    }
+    use super::*;
 
     #[test]
     fn a_drive_that_is_refused_leaves_no_file_of_the_others() {

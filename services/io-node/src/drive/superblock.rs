@@ -15,6 +15,8 @@ use address::{ByteOffset, SECTOR_BYTES};
 use ring::{AlignedBuf, SlabFile};
 use uuid::Uuid;
 
+use crate::error::NotOurs;
+
 const MAGIC: [u8; 8] = *b"BIREMESB";
 const VERSION: u32 = 1;
 
@@ -30,23 +32,6 @@ pub struct Superblock {
     pub segment_sectors: u64,
     /// The length of the slab.
     pub sectors: u64,
-}
-
-/// Why a sector is no valid superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotOurs {
-    /// The bytes were written by another program.
-    #[error("it holds something that Bireme did not write")]
-    Foreign,
-    /// The sector can't be read.
-    #[error("its beginning can't be read")]
-    Unreadable,
-    /// The sector was a superblock.
-    #[error("its superblock is damaged")]
-    Damaged,
-    /// The superblock was written by a newer version of Bireme.
-    #[error("its format is {0}, and this version of Bireme reads format {VERSION}")]
-    Version(u32),
 }
 
 impl Superblock {
@@ -82,7 +67,7 @@ impl Superblock {
         let mut words = sector[8..].as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
         let version = words.next().unwrap_or(0);
         if version > VERSION {
-            return Err(NotOurs::Version(version));
+            return Err(NotOurs::Version { found: version, known: VERSION });
         }
         let sum = words.nth((CHECKED_BYTES - 12) / 4);
         if version == 0 || sum != Some(pack::crc32c(&sector[..CHECKED_BYTES])) {
@@ -130,7 +115,7 @@ mod tests {
             Superblock::from_sector(&sector)
         };
         assert_eq!(changed(0, b'X'), Err(NotOurs::Foreign));
-        assert_eq!(changed(8, 2), Err(NotOurs::Version(2)));
+        assert_eq!(changed(8, 2), Err(NotOurs::Version { found: 2, known: 1 }));
         assert_eq!(changed(8, 0), Err(NotOurs::Damaged));
         assert_eq!(Superblock::from_sector(&[0; SECTOR_BYTES]), Err(NotOurs::Foreign));
     }
