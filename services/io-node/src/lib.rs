@@ -6,7 +6,7 @@
 //!   ├─ serve/       the gRPC edge: streams, bodies, calls, health
 //!   │    └─ fetch/  one fetch: decode, admit, locate, RAM tier, coalesce, read, assemble, rerank, reply, and the
 //!   │         │     core's state
-//!   ├─ fill/        what is on the drives, and the filler that writes it
+//!   ├─ cache/       what is on the drives: books/ keeps the records and decides, io/ carries out
 //!   ├─ shard/       one core's mailbox, grace periods, counters: knows no stage
 //!   ├─ drive/       slabs, superblocks and journals: what a drive keeps across restarts; drives' health
 //!   ├─ config       the settings, checked
@@ -17,23 +17,23 @@
 //! A batch is served entirely on the core whose connection it arrived on. Cores communicate only through
 //! mailboxes, and a fetch takes no lock.
 
+mod cache;
 mod config;
 mod drive;
 mod error;
 mod extent;
 mod fetch;
-mod fill;
 mod node;
 mod serve;
 mod shard;
 mod table;
 
+pub use cache::simulate;
 pub use config::{
     Admission, AlsoReadsConfig, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig,
     too_little,
 };
 pub use drive::{DriveState, LaidOut, Superblock, inspect, lay_out};
 pub use error::NodeError;
-pub use fill::simulate;
 pub use node::{IoNode, METRICS, Recovery, SteppedNode, SteppedState};
 pub use table::label as table_label;

@@ -6,7 +6,7 @@ use address::RowAddr;
 
 use super::Core;
 use super::requests::{Request, RowSource};
-use crate::fill::FillKey;
+use crate::cache::FillKey;
 
 /// Finds the source of every row. Rows of chunks that no drive has come from the table, and fills of these chunks are
 /// requested.

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::table_reader::TableReader;
+use crate::cache::FillHandle;
 use crate::config::IoConfig;
-use crate::fill::FillHandle;
 use crate::shard::CoreSnapshot;
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::table::Registry;

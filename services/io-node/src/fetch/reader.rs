@@ -30,10 +30,10 @@ use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::ram_tier::{RamTier, SectorName};
 use super::requests::{Gather, Request, Requests, RowSource};
+use crate::cache::FillHandle;
 use crate::drive::ExtentError;
 use crate::error::{NodeError, fault_of};
 use crate::extent::{Directory, ExtentNo};
-use crate::fill::FillHandle;
 use crate::shard::{CoreHistograms, CoreStats, DriveCounts, RequestNo};
 
 /// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory

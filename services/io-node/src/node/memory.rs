@@ -9,9 +9,9 @@
 
 use bytesize::ByteSize;
 
+use crate::cache::TRANSFERS_BYTES_MAX;
 use crate::config::IoConfig;
 use crate::error::NodeError;
-use crate::fill::TRANSFERS_BYTES_MAX;
 
 /// The program, its threads, and memory that the allocator retains.
 const BASE_BYTES: u64 = 192 << 20;

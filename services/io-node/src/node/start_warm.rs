@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use wire::Fault;
 use wire::fetch::WarmProgress;
 
+use crate::cache::{ChunkSelection, Pace, WarmPlan};
 use crate::config::StartWarmConfig;
 use crate::error::fault_of;
 use crate::fetch::NodeState;
-use crate::fill::{ChunkSelection, Pace, WarmPlan};
 use crate::serve::{ServiceState, StartWarms};
 
 /// The time between log lines about the progress.

@@ -7,10 +7,10 @@ use address::{DriveNo, SECTOR_BYTES, TableTag};
 use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 
 use super::service_state::ServiceState;
+use crate::cache::Holding;
 use crate::config::shares;
 use crate::drive::{DriveState, drive_name};
 use crate::fetch::{NodeState, here};
-use crate::fill::Holding;
 use crate::shard::{CoreSnapshot, batch_times, directory_bytes, read_times};
 
 /// Collects the description from all cores and the filler.

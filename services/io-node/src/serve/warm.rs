@@ -9,9 +9,9 @@ use tonic::Status;
 use wire::fetch::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
+use crate::cache::{ChunkSelection, Pace, WarmPlan};
 use crate::error::fault_of;
 use crate::fetch::NodeState;
-use crate::fill::{ChunkSelection, Pace, WarmPlan};
 
 /// Starts to fill. The stream reports progress, and its last message is sent when all fills have ended.
 ///

@@ -6,11 +6,10 @@ use std::sync::atomic::Ordering;
 use address::ExtentKey;
 
 use super::Filler;
+use crate::cache::books::{Log, Unheld};
+use crate::cache::io::task::{Purpose, forget};
 use crate::extent::Extent;
 use crate::extent::SegmentNo;
-use crate::fill::eviction::Log;
-use crate::fill::shares::Unheld;
-use crate::fill::task::{Purpose, forget};
 
 impl Filler {
     /// Counts a chunk that was allocated space. `held_in` is its segment if that is in the held log.

@@ -7,13 +7,10 @@ use ring::WriteError;
 use tokio::time::Instant;
 
 use super::{FULL, Filler, NO_DRIVE};
+use crate::cache::books::{Allocation, Log, Room, SpaceDecision, Use, record_sectors};
+use crate::cache::io::handle::FillOutcome;
+use crate::cache::io::task::{Purpose, Step, write};
 use crate::extent::Extent;
-use crate::fill::eviction::Log;
-use crate::fill::handle::FillOutcome;
-use crate::fill::segments::{Allocation, Room, Use};
-use crate::fill::shares::SpaceDecision;
-use crate::fill::task::{Purpose, Step, write};
-use crate::fill::unrecorded::record_sectors;
 
 /// Why a chunk of a pinned table is not filled when the held log is full. Tables' guarantees sum to at most two thirds
 /// of that log, so drives were lost since, or chunks are nearly as long as segments.

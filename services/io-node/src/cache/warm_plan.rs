@@ -11,9 +11,8 @@ use tokio::time::Instant;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress};
 use wire::{Fault, Reason};
 
-use super::chunk::FillKey;
-use super::handle::{FillHandle, FillOutcome};
-use super::pace::Pace;
+use super::books::Pace;
+use super::io::{FillHandle, FillKey, FillOutcome};
 use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 
-use super::eviction::{Candidate, Eviction, Log};
-use super::filler::SEGMENTS_SAVED;
+use super::eviction::{Candidate, Eviction, Log, SEGMENTS_SAVED};
 use super::segments::{Allocation, Segments, Use};
 use super::shares::{Shares, SpaceDecision, Unheld};
 use crate::extent::{HEAD_SECTORS, HEAT_MAX, SegmentNo};
@@ -296,10 +295,9 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
-    use super::super::segments::held_max_sectors;
-    use crate::config::Share;
-
     use super::*;
+    use crate::cache::books::segments::held_max_sectors;
+    use crate::config::Share;
 
     const CAPACITY: Capacity = Capacity { segments: 20, extents_per_segment: 5 };
 

@@ -7,7 +7,7 @@ use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::{Chunk, FillKey, TableChunk};
-use super::shares::Holding;
+use crate::cache::books::Holding;
 use crate::drive::{DriveState, ExtentError};
 use crate::extent::Extent;
 use crate::table::OpenTable;

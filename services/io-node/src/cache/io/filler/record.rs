@@ -3,12 +3,11 @@
 use address::DriveNo;
 
 use super::Filler;
+use crate::cache::books::{BlockRoom, record_sectors};
+use crate::cache::io::task::{self, Step};
 use crate::drive::JournalError;
 use crate::drive::journal::{BlockId, Record, block_sectors, record_bytes, sum_of, to_block};
 use crate::extent::{SegmentNo, segment_start};
-use crate::fill::segments::BlockRoom;
-use crate::fill::task::{self, Step};
-use crate::fill::unrecorded::record_sectors;
 
 impl Filler {
     /// Starts a journal write on each drive that has unrecorded extents, one block per drive at a time.

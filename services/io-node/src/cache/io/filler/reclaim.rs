@@ -8,13 +8,11 @@ use address::ExtentKey;
 use ring::ReadError;
 
 use super::Filler;
+use crate::cache::books::{Allocation, Candidate, Log, Use, record_sectors};
+use crate::cache::io::task::{self, Purpose, Step, forget};
 use crate::drive::JournalError;
 use crate::drive::journal::{sum_of, to_block};
 use crate::extent::{Extent, SegmentNo};
-use crate::fill::eviction::{Candidate, Log};
-use crate::fill::segments::{Allocation, Use};
-use crate::fill::task::{self, Purpose, Step, forget};
-use crate::fill::unrecorded::record_sectors;
 
 /// Extents of a segment that are moved at the same time.
 const MOVING_MAX: usize = 4;

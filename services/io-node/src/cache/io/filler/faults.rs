@@ -9,10 +9,10 @@ use ring::ReadError;
 use tokio::time::Instant;
 
 use super::Filler;
+use crate::cache::books::Unrecorded;
+use crate::cache::io::task::{self, Step, forget};
 use crate::drive::{DriveState, ExtentError, Health};
 use crate::extent::Extent;
-use crate::fill::task::{self, Step, forget};
-use crate::fill::unrecorded::Unrecorded;
 
 impl Filler {
     /// Starts to scrub the next extent, if one is due.

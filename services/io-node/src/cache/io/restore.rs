@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use address::DriveNo;
 
-use super::eviction::Log;
-use super::segments::RestoredSegment;
+use crate::cache::books::{Log, RestoredSegment};
 use crate::drive::journal::{Entry, Journal};
 use crate::drive::{FoundJournal, joined};
 use crate::extent::{Extent, SegmentNo, segment_start};

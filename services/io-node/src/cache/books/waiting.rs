@@ -7,27 +7,30 @@ use std::collections::VecDeque;
 
 use address::ExtentKey;
 
-use super::chunk::Chunk;
-
 /// A fill that waits.
-type Waiting = (ExtentKey, Box<dyn Chunk>);
+struct Waiting<C> {
+    name: ExtentKey,
+    /// Bytes of its scan, if it may be scanned together with its neighbours.
+    scan_bytes: Option<u64>,
+    chunk: C,
+}
 
-/// The queue.
-pub struct WaitingFills {
-    queue: VecDeque<Waiting>,
+/// The queue, of whatever chunks are.
+pub struct WaitingFills<C> {
+    queue: VecDeque<Waiting<C>>,
     /// The most bytes of one scan of several chunks.
     scan_bytes_max: u64,
 }
 
-impl WaitingFills {
+impl<C> WaitingFills<C> {
     /// Creates an empty queue. Chunks are scanned together as long as they have at most that many bytes.
     pub fn new(scan_bytes_max: u64) -> Self {
         Self { queue: VecDeque::new(), scan_bytes_max }
     }
 
-    /// Adds a fill.
-    pub fn push(&mut self, name: ExtentKey, chunk: Box<dyn Chunk>) {
-        self.queue.push_back((name, chunk));
+    /// Adds a fill. `scan_bytes` has the bytes of its scan, if it may be scanned together with its neighbours.
+    pub fn push(&mut self, name: ExtentKey, scan_bytes: Option<u64>, chunk: C) {
+        self.queue.push_back(Waiting { name, scan_bytes, chunk });
     }
 
     /// The number of fills that wait.
@@ -36,13 +39,13 @@ impl WaitingFills {
     }
 
     /// Takes the first fill and its neighbours: consecutive chunks of one pack, in order.
-    pub fn pop(&mut self) -> Option<Vec<Waiting>> {
-        let (name, chunk) = self.queue.pop_front()?;
-        let Some(bytes) = chunk.scan_bytes() else { return Some(vec![(name, chunk)]) };
+    pub fn pop(&mut self) -> Option<Vec<(ExtentKey, C)>> {
+        let Waiting { name, scan_bytes, chunk } = self.queue.pop_front()?;
+        let Some(bytes) = scan_bytes else { return Some(vec![(name, chunk)]) };
         let mut others: Vec<(u32, usize, u64)> = Vec::new();
-        for (at, (other, chunk)) in self.queue.iter().enumerate() {
-            if other.pack == name.pack {
-                others.extend(chunk.scan_bytes().map(|bytes| (other.chunk, at, bytes)));
+        for (at, other) in self.queue.iter().enumerate() {
+            if other.name.pack == name.pack {
+                others.extend(other.scan_bytes.map(|bytes| (other.name.chunk, at, bytes)));
             }
         }
         others.sort_unstable();
@@ -65,7 +68,8 @@ impl WaitingFills {
         }
         // From the back, so that the other indexes stay valid.
         places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
-        let mut run: Vec<_> = places.into_iter().filter_map(|at| self.queue.remove(at)).collect();
+        let taken = places.into_iter().filter_map(|at| self.queue.remove(at));
+        let mut run: Vec<_> = taken.map(|it| (it.name, it.chunk)).collect();
         run.push((name, chunk));
         run.sort_by_key(|(name, _)| name.chunk);
         Some(run)
@@ -75,33 +79,18 @@ impl WaitingFills {
 #[cfg(test)]
 mod tests {
     use address::PackKey;
-    use futures::FutureExt;
-    use futures::future::BoxFuture;
 
     use super::*;
-    use crate::error::NodeError;
 
-    struct Sized(Option<u64>);
-
-    impl Chunk for Sized {
-        fn encoded(self: Box<Self>, _: u64) -> BoxFuture<'static, Result<pack::Extent, NodeError>> {
-            async { unreachable!("it is not scanned") }.boxed()
-        }
-
-        fn scan_bytes(&self) -> Option<u64> {
-            self.0
-        }
-    }
-
-    fn waiting(asked: &[(u128, u32, Option<u64>)]) -> WaitingFills {
+    fn waiting(asked: &[(u128, u32, Option<u64>)]) -> WaitingFills<()> {
         let mut fills = WaitingFills::new(40);
         for &(pack, chunk, bytes) in asked {
-            fills.push(ExtentKey { pack: PackKey(pack), chunk }, Box::new(Sized(bytes)));
+            fills.push(ExtentKey { pack: PackKey(pack), chunk }, bytes, ());
         }
         fills
     }
 
-    fn runs(mut fills: WaitingFills) -> Vec<(u128, Vec<u32>)> {
+    fn runs(mut fills: WaitingFills<()>) -> Vec<(u128, Vec<u32>)> {
         let mut runs = Vec::new();
         while let Some(run) = fills.pop() {
             runs.push((run[0].0.pack.0, run.iter().map(|(name, _)| name.chunk).collect()));

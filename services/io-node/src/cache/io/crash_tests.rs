@@ -21,7 +21,8 @@ use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
 use super::handle::FillOutcome;
-use super::{FillHandle, FillLimits, FillThreads, Filler, Shares};
+use super::{FillHandle, FillLimits, FillThreads, Filler};
+use crate::cache::books::Shares;
 use crate::config::{Admission, Share};
 use crate::drive::{Claim, DriveState, Superblock, take};
 use crate::error::NodeError;

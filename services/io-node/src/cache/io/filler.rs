@@ -22,31 +22,24 @@ use tokio::time::Instant;
 
 use self::reclaim::Reclaim;
 use super::chunk::Chunk;
-use super::eviction::Eviction;
 use super::handle::{
     DriveGauges, FillHandle, FillOutcome, FillRequest, FillStats, FillerMessage, Waiter,
 };
-use super::pace::Pace;
-use super::placed::Placed;
 use super::restore;
-use super::scrub::Scrub;
-use super::segments::Segments;
-use super::shares::Shares;
 use super::steps::Steps;
 use super::task::{self, Purpose, Step, publish, scan};
 use super::threads::FillThreads;
 use super::transfer_bufs::TransferBufs;
 use super::transfers::Transfers;
-use super::unrecorded::{Unrecorded, record_sectors};
-use super::waiting::WaitingFills;
+use crate::cache::books::{
+    Eviction, Pace, Placed, SEGMENTS_SAVED, Scrub, Segments, Shares, Unrecorded, WaitingFills,
+    record_sectors,
+};
 use crate::config::Admission;
 use crate::drive::{DriveState, Health, is_drive_fault};
 use crate::drive::{FoundJournal, Superblock};
 use crate::extent::{Extent, SegmentNo};
 use crate::shard::mailbox::Mailbox;
-
-/// The allowance for rewriting hot extents accumulates up to this many segments.
-pub const SEGMENTS_SAVED: u64 = 4;
 
 /// Chunks scanned together have at most a segment's bytes divided by this: a fill may hold a segment in memory, and the
 /// table's columns take more space in memory than in the table.
@@ -104,7 +97,7 @@ pub struct Filler {
     gauges: Arc<[DriveGauges]>,
     steps: Steps,
     /// Fills that wait to be scanned.
-    queued: WaitingFills,
+    queued: WaitingFills<Box<dyn Chunk>>,
     /// Fills from request to end, and who waits for each.
     under_way: HashMap<ExtentKey, Vec<Waiter>>,
     /// Threads for steps that take long.
@@ -327,7 +320,7 @@ impl Filler {
             // The first touch only counts; the second one fills the chunk.
         } else {
             self.under_way.insert(name, waiter.into_iter().collect());
-            self.queued.push(name, chunk);
+            self.queued.push(name, chunk.scan_bytes(), chunk);
         }
     }
 

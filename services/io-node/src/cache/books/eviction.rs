@@ -45,6 +45,9 @@ impl Log {
     }
 }
 
+/// The allowance for rewriting hot extents accumulates up to this many segments.
+pub const SEGMENTS_SAVED: u64 = 4;
+
 /// For every 100 sectors filled, this many may be rewritten to keep hot extents.
 const KEPT_PERCENT: u64 = 25;
 
