@@ -1,18 +1,22 @@
 //! The I/O tier: serves rows by address from local NVMe drives, with one ring per core.
 //!
 //! ```text
-//! node/       IoNode, SteppedNode, the threads and event loop of a core, readiness, the warm at the start, memory,
-//!   │         metrics: composition only
-//!   ├─ serve/       the gRPC edge: streams, bodies, calls, health
-//!   │    └─ fetch/  one fetch: decode, admit, locate, RAM tier, coalesce, read, assemble, rerank, reply, and the
-//!   │         │     core's state
-//!   ├─ cache/       what is on the drives: books/ keeps the records and decides, io/ carries out
-//!   ├─ shard/       one core's mailbox, grace periods, counters: knows no stage
-//!   ├─ drive/       slabs, superblocks and journals: what a drive keeps across restarts; drives' health
-//!   ├─ config       the settings, checked
-//!   ├─ extent/      extents, and the directory that finds them     table/   opened versions, packs, projections
-//!   └─ error
+//! node/         IoNode, SteppedNode, the thread and event loop of a core, readiness, the warm at the start, the
+//!  │            division of memory, metrics: composition only
+//!  ├─ serve/    the gRPC edge: streams and their bodies, the other calls, health
+//!  ├─ fetch/    one fetch: its stages from decode to reply, and the state of a core that they work on
+//!  ├─ cache/    what is on the drives
+//!  │   ├─ io/      the filler and its steps: scans, writes, reads, records; carries out what the books decide
+//!  │   └─ books/   space, extents, shares, eviction, queues: pure
+//!  ├─ shard/    one core's mailbox and messages, grace periods, memory for projections, counters: knows no stage
+//!  ├─ drive/    slabs, superblocks, journals and recovery; drives' health
+//!  ├─ config    the settings, checked
+//!  ├─ extent/   extents, segments, and the directory that finds extents by name
+//!  ├─ table/    opened versions of tables, packs, projections
+//!  └─ error     errors, and their form on the wire
 //! ```
+//!
+//! Modules import only from folders further down in this drawing. `.ci/imports` checks that there are no circles.
 //!
 //! A batch is served entirely on the core whose connection it arrived on. Cores communicate only through
 //! mailboxes, and a fetch takes no lock.

@@ -18,7 +18,9 @@ use super::reader::{ReadContext, Reader};
 use super::requests::Requests;
 use super::sessions::Sessions;
 use crate::extent::Directory;
-use crate::shard::{CoreHistograms, CoreStats, Grace, ProjectionMemory, TrafficMemory};
+use crate::shard::{
+    CoreHistograms, CoreSnapshot, CoreStats, Grace, ProjectionMemory, TrafficMemory,
+};
 
 /// The state of one core.
 pub struct Core {
@@ -33,7 +35,7 @@ pub struct Core {
     /// Places in the directory that are freed once older requests have ended.
     pub grace: RefCell<Grace>,
     /// Cached sectors.
-    pub ram: RamTier,
+    pub(super) ram: RamTier,
     /// Fetch streams that are open on this core.
     pub sessions: RefCell<Sessions>,
     /// Batches under way.
@@ -45,20 +47,43 @@ pub struct Core {
     /// Large buffers of sent replies, kept for reuse.
     pub buffers: Arc<BufferPool>,
     /// Pieces that wait for a read, and the reads in flight.
-    pub reader: Reader,
+    pub(super) reader: Reader,
     /// Counters.
     pub stats: CoreStats,
     /// Histograms of durations and sizes.
-    pub histograms: CoreHistograms,
+    pub(super) histograms: CoreHistograms,
     /// The CPU that the thread is pinned to.
-    pub cpu: Option<usize>,
+    pub(super) cpu: Option<usize>,
     /// Counts batches that arrive or are answered, so that an idle thread knows how long to poll.
     pub activity: Arc<ActivityCounter>,
 }
 
 impl Core {
+    /// Returns the core's counters and gauges.
+    pub fn snapshot(&self) -> CoreSnapshot {
+        let directory = self.directory.borrow();
+        let counted = self.stats.snapshot();
+        CoreSnapshot {
+            cpu: self.cpu,
+            ring: self.ring.stats(),
+            engine: self.ring.describe().engine.name(),
+            queued: self.reader.waiting(),
+            reply_bytes: self.traffic_memory.used(),
+            replica_bytes: directory.replica_bytes(),
+            directory_shared_bytes: directory.shared_bytes(),
+            heats: directory.heats(),
+            ram_sectors: self.ram.sectors(),
+            streams: self.sessions.borrow().len(),
+            batches_under_way: self.requests.borrow().len(),
+            drives: self.reader.drives(),
+            histograms: self.histograms.snapshot(),
+            shed: counted.shed + self.traffic_memory.refused(),
+            ..counted
+        }
+    }
+
     /// Returns the parts of the core that its reader works on.
-    pub fn read_context(&self) -> ReadContext<'_> {
+    pub(super) fn read_context(&self) -> ReadContext<'_> {
         ReadContext {
             requests: &self.requests,
             directory: &self.directory,

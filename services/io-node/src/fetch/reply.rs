@@ -7,6 +7,7 @@ use wire::fetch::{Error, Neighbors, Reply};
 use wire::{ArrowBatch, Fault, Reason};
 
 use super::assemble::{Assembled, finish};
+use super::replica::end_graces;
 use super::requests::Request;
 use super::timeline::BatchTimeline;
 use super::{Core, trace};
@@ -20,7 +21,7 @@ pub const BATCH_BYTES: u64 = 1 << 10;
 const ROW_BYTES: u64 = 16;
 
 /// Answers a request whose rows have all arrived.
-pub fn reply(core: &Core, no: RequestNo) {
+pub(super) fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
     let outcome = outcome(&mut request);
@@ -100,15 +101,6 @@ fn end(core: &Core, no: RequestNo) -> Option<Box<Request>> {
     let request = core.requests.borrow_mut().remove(no);
     end_graces(core);
     request
-}
-
-/// Frees places in the directory that only ended requests could have held.
-fn end_graces(core: &Core) {
-    let mut grace = core.grace.borrow_mut();
-    if !grace.is_empty() {
-        let places = grace.over(core.requests.borrow().oldest());
-        core.directory.borrow_mut().vacate(&places);
-    }
 }
 
 /// Returns the credits that a batch takes and its reply returns. An empty batch, which is always refused, takes one

@@ -1,32 +1,16 @@
 //! A core's thread: it starts the core, serves, handles messages, and drains at the end.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use connections::idle;
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use ring::{Ring, RingConfig};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::NodeError;
-use crate::extent::ExtentNo;
-use crate::fetch::{self, Core, NodeState, RamTier, Reader, here, set_here};
+use crate::fetch::{self, Core, CorePlan, here, replica, set_here};
 use crate::serve::{self, ServiceState};
 use crate::shard::mailbox::Message;
-use crate::shard::{CoreHistograms, CoreSnapshot, CoreStats, ProjectionMemory, TrafficMemory};
-
-/// What each core of a node is built with.
-#[derive(Clone, Debug)]
-pub struct CorePlan {
-    /// The configuration of its ring.
-    pub ring: RingConfig,
-    /// Bytes of its RAM tier.
-    pub ram_tier_bytes: u64,
-    /// Bytes of its memory for traffic.
-    pub traffic_bytes: u64,
-}
 
 /// The arguments of a core's thread.
 pub struct CoreStart {
@@ -52,7 +36,7 @@ pub fn run(start: CoreStart) {
         Err(error) => return drop(started.send(Err(error))),
     };
     runtime.block_on(async move {
-        match build_core(number, cpu, &plan, Arc::clone(&shared.node)) {
+        match plan.build(number, cpu, Arc::clone(&shared.node)) {
             Ok(core) => {
                 let _ = started.send(Ok(core.ring.describe().to_string()));
                 set_here(Some(core));
@@ -64,43 +48,6 @@ pub fn run(start: CoreStart) {
     // Dropping the remaining tasks may still call `here`.
     drop(runtime);
     set_here(None);
-}
-
-/// Creates a core and starts its ring. Must be called within the core's runtime.
-///
-/// # Errors
-/// [`NodeError::Ring`].
-pub fn build_core(
-    number: usize,
-    cpu: Option<usize>,
-    plan: &CorePlan,
-    shared: Arc<NodeState>,
-) -> Result<Rc<Core>, NodeError> {
-    let ring = Ring::start(&plan.ring, &shared.slabs)
-        .map_err(|source| NodeError::Ring { core: number, source })?;
-    let slots = ring.describe().slots;
-    let read_max = plan.ring.slot_bytes;
-    let ram = RamTier::new(plan.ram_tier_bytes)
-        .map_err(|source| NodeError::Os { doing: "reserving memory for `ram_tier`", source })?;
-    let traffic_memory = TrafficMemory::new(plan.traffic_bytes);
-    Ok(Rc::new(Core {
-        number,
-        ring,
-        directory: RefCell::default(),
-        grace: RefCell::default(),
-        ram,
-        sessions: RefCell::default(),
-        requests: RefCell::default(),
-        projection_memory: ProjectionMemory::of(&traffic_memory),
-        traffic_memory,
-        buffers: Arc::default(),
-        reader: Reader::new(slots, read_max, shared.slabs.len(), fetch::completions()),
-        stats: CoreStats::default(),
-        histograms: CoreHistograms::new(shared.slabs.len()),
-        cpu,
-        activity: Arc::default(),
-        shared,
-    }))
 }
 
 fn prepare(cpu: Option<usize>) -> Result<tokio::runtime::Runtime, NodeError> {
@@ -181,63 +128,18 @@ fn handle_message(core: &Core, message: Message) {
         }
         Message::Held(held) => drop(held),
         Message::Filled { extent, done } => {
-            let replaced = core.directory.borrow_mut().insert(extent);
-            hold_places(core, replaced.into_iter().collect(), None);
+            replica::add(core, extent);
             drop(done);
         }
-        Message::Forget { keys, done } => {
-            let mut directory = core.directory.borrow_mut();
-            let places = keys.iter().filter_map(|&key| directory.forget(key)).collect();
-            drop(directory);
-            hold_places(core, places, Some(done));
-        }
-        Message::Describe(to) => drop(to.send(snapshot(core))),
-        Message::Restored { extents, done } => {
-            let mut directory = core.directory.borrow_mut();
-            directory.restore(&extents);
-            let _ = done.send(directory.len());
-        }
-        Message::Heat { keys, heats } => {
-            let directory = core.directory.borrow();
-            let _ = heats.send(keys.iter().map(|&key| directory.heat(key)).collect());
-        }
+        Message::Forget { keys, done } => replica::forget(core, &keys, done),
+        Message::Describe(to) => drop(to.send(core.snapshot())),
+        Message::Restored { extents, done } => drop(done.send(replica::restore(core, &extents))),
+        Message::Heat { keys, heats } => drop(heats.send(replica::heats(core, &keys))),
         Message::Connection(_)
         | Message::Write { .. }
         | Message::Read { .. }
         | Message::Sync { .. }
         | Message::Stop
         | Message::End => {}
-    }
-}
-
-/// Frees places once no request can hold them, which is at once if no request is under way.
-fn hold_places(core: &Core, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
-    let requests = core.requests.borrow();
-    let mut grace = core.grace.borrow_mut();
-    grace.hold(requests.next_serial(), places, done);
-    let over = grace.over(requests.oldest());
-    core.directory.borrow_mut().vacate(&over);
-}
-
-/// Returns the core's counters and gauges.
-pub fn snapshot(core: &Core) -> CoreSnapshot {
-    let directory = core.directory.borrow();
-    let counted = core.stats.snapshot();
-    CoreSnapshot {
-        cpu: core.cpu,
-        ring: core.ring.stats(),
-        engine: core.ring.describe().engine.name(),
-        queued: core.reader.waiting(),
-        reply_bytes: core.traffic_memory.used(),
-        replica_bytes: directory.replica_bytes(),
-        directory_shared_bytes: directory.shared_bytes(),
-        heats: directory.heats(),
-        ram_sectors: core.ram.sectors(),
-        streams: core.sessions.borrow().len(),
-        batches_under_way: core.requests.borrow().len(),
-        drives: core.reader.drives(),
-        histograms: core.histograms.snapshot(),
-        shed: counted.shed + core.traffic_memory.refused(),
-        ..counted
     }
 }

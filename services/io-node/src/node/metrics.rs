@@ -17,7 +17,8 @@ use crate::config;
 use crate::drive::{DriveState, drive_name};
 use crate::fetch::NodeState;
 use crate::serve::ServiceState;
-use crate::shard::{CoreSnapshot, batch_times, directory_bytes, sum, together};
+use crate::shard::CoreSnapshot;
+use crate::shard::totals::{batch_times, directory_bytes, sum, together};
 
 telemetry::metrics! {
     pub static METRICS;

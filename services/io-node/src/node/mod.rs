@@ -24,7 +24,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use self::core_thread::{CorePlan, CoreStart, run};
+use self::core_thread::{CoreStart, run};
 use self::metrics::NodeMetrics;
 use self::parts::{NodeParts, Threads};
 use self::readiness::become_ready;
@@ -33,6 +33,7 @@ use crate::cache::{FillLane, FillThreads};
 use crate::config::{self, IoConfig};
 use crate::drive::{self, Drives};
 use crate::error::{NodeError, os_error};
+use crate::fetch::CorePlan;
 use crate::serve::ServiceState;
 use crate::shard::Accepted;
 use crate::shard::mailbox::{Mailbox, Message};

@@ -10,13 +10,12 @@ use telemetry::Tracer;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::core_thread::CorePlan;
 use super::memory::MemoryPlan;
 use crate::cache::{FillLimits, FillThreads, Filler, Shares, check_promised};
 use crate::config::{IoConfig, shares};
 use crate::drive::{Claim, Drives};
 use crate::error::NodeError;
-use crate::fetch::{NodeState, TableReader};
+use crate::fetch::{CorePlan, NodeState, TableReader};
 use crate::serve::{Readiness, ServiceState, StartWarms};
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::table::{Registry, ServedTables};

@@ -29,7 +29,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
-use super::core_thread::{build_core, event_loop, snapshot};
+use super::core_thread::event_loop;
 use super::parts::{NodeParts, Threads};
 use super::readiness::become_ready;
 use super::start_warm::run_at_start;
@@ -153,7 +153,7 @@ impl SteppedNode {
         let mut cores = Vec::with_capacity(count);
         for ((number, mail), mut stepped) in mails.into_iter().enumerate().zip(runtimes) {
             let (node, plan) = (Arc::clone(&shared.node), &plan);
-            let core = stepped.run(async move { build_core(number, None, plan, node) })?;
+            let core = stepped.run(async move { plan.build(number, None, node) })?;
             stepped.core = Some(core);
             let event_loop = event_loop(Arc::clone(&shared), mail);
             stepped.event_loop = Some(stepped.local().spawn_local(event_loop));
@@ -268,7 +268,7 @@ impl SteppedNode {
         let drives = 0..self.shared.node.slabs.len() as u16;
         let drive = |number| self.shared.node.fills.drive_state(DriveNo(number));
         SteppedState {
-            cores: cores().map(snapshot).collect(),
+            cores: cores().map(Core::snapshot).collect(),
             credit_rows: cores().map(credit_rows).collect(),
             requests: cores().map(|core| core.requests.borrow().len()).collect(),
             graces: cores().map(|core| !core.grace.borrow().is_empty()).collect(),

@@ -11,7 +11,8 @@ use crate::cache::Holding;
 use crate::config::shares;
 use crate::drive::{DriveState, drive_name};
 use crate::fetch::{NodeState, here};
-use crate::shard::{CoreSnapshot, batch_times, directory_bytes, read_times};
+use crate::shard::CoreSnapshot;
+use crate::shard::totals::{batch_times, directory_bytes, read_times};
 
 /// Collects the description from all cores and the filler.
 pub async fn describe(shared: &ServiceState) -> DescribeResponse {

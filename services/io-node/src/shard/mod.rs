@@ -9,13 +9,11 @@ mod ids;
 pub mod mailbox;
 mod projection_memory;
 mod stats;
+pub mod totals;
 
 pub use connection::Accepted;
 pub use grace::Grace;
 pub use ids::{RequestNo, SessionNo};
 pub use projection_memory::{HeldProjection, ProjectionMemory};
-pub use stats::{
-    CoreHistograms, CoreSnapshot, CoreStats, DriveCounts, batch_times, directory_bytes, read_times,
-    sum, together,
-};
+pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts};
 pub use traffic::{HeldBytes, TrafficMemory};
