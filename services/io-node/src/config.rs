@@ -1,5 +1,6 @@
 //! The configuration of an I/O node: one typed form, checked before anything starts.
 
+mod drive_size;
 mod serve;
 mod share;
 mod start_warm;
@@ -19,10 +20,10 @@ use tables::UriPrefix;
 use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
-use crate::slab::check_size;
 
+pub use drive_size::{check_size, too_little};
 pub use serve::{AlsoReadsConfig, resolve};
-pub use share::{ShareConfig, check_promised, shares};
+pub use share::{Share, ShareConfig, shares};
 pub use start_warm::StartWarmConfig;
 
 /// An I/O node's configuration. Sizes and durations are written as people write them: `64GiB`, `500ms`.

@@ -9,8 +9,6 @@ use ring::{SlabError, StartError};
 use telemetry::TelemetryError;
 use wire::{Fault, Reason};
 
-use crate::slab::NotOurs;
-
 /// The reason why an I/O node cannot start, or a request cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -118,6 +116,33 @@ pub enum NodeError {
         /// The reason.
         source: std::io::Error,
     },
+}
+
+/// Why a drive's beginning is no valid superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotOurs {
+    /// The bytes were written by another program.
+    #[error("it holds something that Bireme did not write")]
+    Foreign,
+    /// The sector can't be read.
+    #[error("its beginning can't be read")]
+    Unreadable,
+    /// The sector was a superblock.
+    #[error("its superblock is damaged")]
+    Damaged,
+    /// The superblock was written by a newer version of Bireme.
+    #[error("its format is {found}, and this version of Bireme reads format {known}")]
+    Version {
+        /// The format.
+        found: u32,
+        /// The newest format that this version reads.
+        known: u32,
+    },
+}
+
+/// Returns a function that wraps an I/O error of what was being done.
+pub fn os_error(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
+    move |source| NodeError::Os { doing, source }
 }
 
 /// Converts an error to the fault for clients. The reason depends on whose mistake it is: the caller's or the node's.

@@ -6,31 +6,33 @@ use std::sync::atomic::Ordering;
 use address::{DriveNo, SECTOR_BYTES, TableTag};
 use wire::fetch::{Core as CoreState, DescribeResponse, Drive, TableUse};
 
+use super::service_state::ServiceState;
+use crate::cache::Holding;
 use crate::config::shares;
-use crate::fill::{DriveState, Holding};
-use crate::metrics::{batch_times, directory_bytes, read_times};
-use crate::node::NodeState;
+use crate::drive::{DriveState, drive_name};
+use crate::fetch::{NodeState, here};
 use crate::serve::store_use::store_use;
 use crate::shard::CoreSnapshot;
-use crate::slab::drive_name;
+use crate::shard::totals::{batch_times, directory_bytes, read_times};
 
 /// Collects the description from all cores and the filler.
-pub async fn describe(shared: &NodeState) -> DescribeResponse {
-    let cores = shared.snapshots().await;
+pub async fn describe(shared: &ServiceState) -> DescribeResponse {
+    let node = &shared.node;
+    let cores = node.snapshots().await;
     // Read before the state of drives and fills, so that the reason for a loss that tables show is included.
-    let tables = tables(shared).await;
-    let fills = shared.fills.stats();
+    let tables = tables(node).await;
+    let fills = node.fills.stats();
     let process = (shared.usage)();
     let (engine, engine_reason) = engine();
     DescribeResponse {
-        node: shared.config.name.clone(),
+        node: node.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         engine,
         engine_reason,
-        drives: drives(shared),
+        drives: drives(node),
         extents: fills.extents.load(Ordering::Relaxed),
         directory_bytes: directory_bytes(&cores),
-        ram_tier_bytes: shared.config.ram_tier.as_u64(),
+        ram_tier_bytes: node.config.ram_tier.as_u64(),
         fills_running: fills.running.load(Ordering::Relaxed),
         fills_done: fills.done.load(Ordering::Relaxed),
         fills_failed: fills.failed.load(Ordering::Relaxed),
@@ -44,7 +46,7 @@ pub async fn describe(shared: &NodeState) -> DescribeResponse {
         batch_seconds: Some((&batch_times(&cores)).into()),
         read_seconds: Some((&read_times(&cores)).into()),
         cores: cores.into_iter().map(core).collect(),
-        store: Some(store_use(shared.tables.store_use())),
+        store: Some(store_use(node.tables.store_use())),
         tables,
         start_warms: shared.start_warms.warms(),
         ready: shared.readiness.is_ready(),
@@ -52,12 +54,12 @@ pub async fn describe(shared: &NodeState) -> DescribeResponse {
 }
 
 /// Returns the tables that have extents or a share, the largest first.
-async fn tables(shared: &NodeState) -> Vec<TableUse> {
-    let mut holdings: HashMap<_, _> = shared.fills.tables().await.into_iter().collect();
+async fn tables(node: &NodeState) -> Vec<TableUse> {
+    let mut holdings: HashMap<_, _> = node.fills.tables().await.into_iter().collect();
     let mut tables = Vec::with_capacity(holdings.len());
     // The shares were checked when the node started.
     for (config, (tag, _)) in
-        shared.config.shares.iter().zip(shares(&shared.config).unwrap_or_default())
+        node.config.shares.iter().zip(shares(&node.config).unwrap_or_default())
     {
         let holding = holdings.remove(&tag).unwrap_or_default();
         tables.push(TableUse {
@@ -69,7 +71,7 @@ async fn tables(shared: &NodeState) -> Vec<TableUse> {
         });
     }
     for (tag, holding) in holdings {
-        let label = shared.tables.label(tag).await;
+        let label = node.tables.label(tag).await;
         let label = label.map(|label| label.to_string()).unwrap_or_default();
         tables.push(TableUse { table: label, ..table(tag, holding) });
     }
@@ -89,7 +91,7 @@ fn table(tag: TableTag, holding: Holding) -> TableUse {
 
 /// Returns the engine in use, and the reason if it is not io_uring.
 fn engine() -> (String, String) {
-    let core = crate::shard::here();
+    let core = here();
     let engine = &core.ring.describe().engine;
     let why = match engine {
         ring::EngineInUse::Pread { instead_of_io_uring: Some(why), .. } => why.to_string(),
@@ -100,24 +102,24 @@ fn engine() -> (String, String) {
     (engine.name().into(), why)
 }
 
-fn drives(shared: &NodeState) -> Vec<Drive> {
-    let core = crate::shard::here();
+fn drives(node: &NodeState) -> Vec<Drive> {
+    let core = here();
     let transfers = &core.ring.describe().transfers_in_flight_max;
     let drive = |(at, slab): (usize, &ring::SlabFile)| Drive {
         path: drive_name(DriveNo(at as u16), slab.path()),
         capacity_bytes: slab.len(),
-        used_bytes: shared.fills.used_bytes(DriveNo(at as u16)),
+        used_bytes: node.fills.used_bytes(DriveNo(at as u16)),
         direct: slab.is_direct(),
         queue_depth: slab.queue_depth().reported().unwrap_or(0),
         transfers_in_flight_max: transfers[at],
-        state: match shared.fills.drive_state(DriveNo(at as u16)) {
+        state: match node.fills.drive_state(DriveNo(at as u16)) {
             DriveState::Serving => wire::fetch::DriveState::Serving,
             DriveState::ReadOnly => wire::fetch::DriveState::ReadOnly,
             DriveState::Retired => wire::fetch::DriveState::Retired,
         }
         .into(),
     };
-    shared.slabs.iter().enumerate().map(drive).collect()
+    node.slabs.iter().enumerate().map(drive).collect()
 }
 
 fn core(core: CoreSnapshot) -> CoreState {

@@ -1,10 +1,12 @@
 //! Serves `bireme.fetch.v1` over gRPC, with one server per core.
 
-mod connection;
 mod describe;
+mod health;
 mod other_calls;
 mod reply_body;
 mod server;
+mod service_state;
+mod start_warms;
 mod store_use;
 mod stream;
 mod warm;
@@ -15,14 +17,14 @@ use connections::{ServeOptions, Served};
 use tokio::sync::{mpsc, watch};
 use tonic::service::Routes;
 
-use crate::readiness::ReadinessState;
-use crate::shard::here;
+use self::health::ReadinessState;
+use self::server::{FetchServer, call_rule};
+use crate::fetch::here;
 
-pub use stream::{Opening, opened};
-
-pub use connection::Accepted;
-
-use server::{FetchServer, call_rule};
+pub use health::Readiness;
+pub use service_state::ServiceState;
+pub use start_warms::StartWarms;
+pub use stream::opened;
 
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
@@ -35,10 +37,10 @@ const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
 /// Serves the connections dealt to this core. Returns after `stopping` became true and all streams have ended.
 pub async fn serve(
+    shared: Arc<ServiceState>,
     connections: mpsc::UnboundedReceiver<Served>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let shared = Arc::clone(&here().shared);
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut states = shared.readiness.states();
     match shared.readiness.is_ready() {

@@ -11,13 +11,13 @@ use wire::fetch::{
     DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, WarmProgress, WarmRequest,
 };
 
+use super::service_state::ServiceState;
 use super::{describe, warm};
-use crate::node::NodeState;
 
 /// The service without Fetch.
 pub struct OtherCalls {
-    /// The state that all cores share.
-    pub shared: Arc<NodeState>,
+    /// The state that the services of all cores share.
+    pub shared: Arc<ServiceState>,
     /// Becomes true when the node stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -38,7 +38,7 @@ impl FetchService for OtherCalls {
         &self,
         request: Request<WarmRequest>,
     ) -> Result<Response<Self::WarmStream>, Status> {
-        warm::begin(&self.shared, request.into_inner(), self.stopping.clone())
+        warm::begin(&self.shared.node, request.into_inner(), self.stopping.clone())
             .await
             .map(Response::new)
     }

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tonic::Status;
 use wire::grpc_pieces;
 
-use super::stream::has_left;
-use crate::shard::{HeldBytes, Outgoing, SessionNo, here};
+use crate::fetch::{Outgoing, here};
+use crate::shard::{HeldBytes, SessionNo};
 
 /// The messages of one stream, each in pieces, and then its status.
 pub struct ReplyBody {
@@ -78,8 +78,11 @@ impl Body for ReplyBody {
         }
         match ready!(self.messages.poll_recv(cx)) {
             Some(Outgoing { response, credit_rows, held }) => {
-                has_left(self.session, credit_rows, held.is_some());
-                let buffers = Arc::clone(&here().buffers);
+                let core = here();
+                if let Some(session) = core.sessions.borrow_mut().get_mut(self.session) {
+                    session.has_left(credit_rows, held.is_some());
+                }
+                let buffers = Arc::clone(&core.buffers);
                 self.pieces = grpc_pieces(response, |buffer| buffers.lend(buffer)).into();
                 self.held = held;
                 Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))

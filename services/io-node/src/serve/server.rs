@@ -25,8 +25,8 @@ use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX};
 
 use super::other_calls::OtherCalls;
 use super::reply_body::ReplyBody;
+use super::service_state::ServiceState;
 use super::stream;
-use crate::node::NodeState;
 
 /// The largest Warm request, in bytes: it may list very many chunks or rows.
 const WARM_BYTES_MAX: usize = 1 << 20;
@@ -46,14 +46,14 @@ const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 /// `bireme.fetch.v1.FetchService`.
 #[derive(Clone)]
 pub struct FetchServer {
-    shared: Arc<NodeState>,
+    shared: Arc<ServiceState>,
     stopping: watch::Receiver<bool>,
     other_calls: FetchServiceServer<OtherCalls>,
 }
 
 impl FetchServer {
     /// Creates the server. Its streams end after `stopping` becomes true.
-    pub fn new(shared: Arc<NodeState>, stopping: watch::Receiver<bool>) -> Self {
+    pub fn new(shared: Arc<ServiceState>, stopping: watch::Receiver<bool>) -> Self {
         let calls = OtherCalls { shared: Arc::clone(&shared), stopping: stopping.clone() };
         let other_calls = FetchServiceServer::new(calls)
             .max_decoding_message_size(WARM_BYTES_MAX)
@@ -76,7 +76,7 @@ impl FetchServer {
         let asked = Streaming::new_request(decoder, body, None, Some(REQUEST_BYTES_MAX));
         let stopping = self.stopping.clone();
         let replies: ReplyBody =
-            stream::begin(&self.shared, asked, arriving, &connection, stopping);
+            stream::begin(&self.shared.node, asked, arriving, &connection, stopping);
         let mut response = http::Response::new(Body::new(replies));
         let grpc: HeaderValue = GRPC_CONTENT_TYPE;
         response.headers_mut().insert(CONTENT_TYPE, grpc);

@@ -16,14 +16,10 @@ use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
 use crate::error::fault_of;
-use crate::fetch::fetch;
-use crate::node::NodeState;
-use crate::shard::mailbox::Message;
-use crate::shard::{
-    Core, HeldBytes, HeldProjection, Outgoing, ProjectionHandle, Session, SessionNo, here,
-};
-use crate::stages::reply;
-use crate::table::Projection;
+use crate::fetch::{Core, NodeState, Outgoing, ProjectionHandle, Session, fetch, here, reply};
+use crate::shard::mailbox::{Message, Opening};
+use crate::shard::{HeldBytes, SessionNo};
+use crate::table::{Projection, Registry};
 
 /// The revision of the protocol within v1.
 const REVISION: u32 = 1;
@@ -38,16 +34,6 @@ const OPENED_BYTES: u64 = 1 << 10;
 /// fault is the answer to each of the projection's batches.
 const FAULT_BYTES_MAX: usize = 512;
 const VALUE_BYTES_MAX: usize = 256;
-
-/// The outcome of opening a projection.
-pub struct Opening {
-    /// The projection.
-    pub projection: Result<Arc<Projection>, Fault>,
-    /// The memory that the handle holds while it is open.
-    pub held: HeldProjection,
-    /// The memory that the answer holds until it is handed to the connection.
-    pub answer_held: HeldBytes,
-}
 
 /// Opens a stream on this core. Returns the body of its response.
 pub fn begin(
@@ -73,11 +59,6 @@ pub fn begin(
     let (ending, ended) = mpsc::channel(1);
     tokio::spawn(listen(no, asked, arriving, ending, [stopping, connection.retires()]));
     ReplyBody::new(no, answers, ended)
-}
-
-/// Notes that a message of the stream was handed to the connection, which returns its credits.
-pub fn has_left(no: SessionNo, credit_rows: u32, is_counted: bool) {
-    with_session(&here(), no, |session| session.has_left(credit_rows, is_counted));
 }
 
 /// Handles the client's messages until it closes the stream, and then removes everything that belongs to the stream.
@@ -290,7 +271,7 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn project(tables: &crate::table::Registry, open: &Open) -> Result<Arc<Projection>, Fault> {
+async fn project(tables: &Registry, open: &Open) -> Result<Arc<Projection>, Fault> {
     if open.version == 0 {
         let what = "version 0 is no version; name one, from 1";
         return Err(Fault::new(Reason::BadArgument, what));

@@ -9,10 +9,9 @@ use tonic::Status;
 use wire::fetch::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
+use crate::cache::{ChunkSelection, Pace, WarmPlan};
 use crate::error::fault_of;
-use crate::fill::Pace;
-use crate::node::NodeState;
-use crate::warm::{ChunkSelection, WarmPlan};
+use crate::fetch::NodeState;
 
 /// Starts to fill. The stream reports progress, and its last message is sent when all fills have ended.
 ///

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
 
-use crate::directory::ExtentNo;
+use crate::extent::ExtentNo;
 
 /// Places that wait for older requests to end.
 #[derive(Default)]

@@ -7,9 +7,9 @@ use ring::{AlignedBuf, ReadError, Returned, WriteError};
 use tokio::sync::{mpsc, oneshot};
 use wire::Fault;
 
-use super::{CoreSnapshot, HeldBytes, RequestNo, SessionNo};
-use crate::directory::Extent;
-use crate::serve::{Accepted, Opening};
+use super::{Accepted, CoreSnapshot, HeldBytes, HeldProjection, RequestNo, SessionNo};
+use crate::extent::Extent;
+use crate::table::Projection;
 
 /// A core's address for other threads. The channel is unbounded, but each sender is bounded: connections by their
 /// maximum number, images by the table queue, writes by the fills.
@@ -106,4 +106,14 @@ pub enum Message {
     Stop,
     /// Abandon what is under way and end: the background threads that it may wait for are gone.
     End,
+}
+
+/// The outcome of opening a projection.
+pub struct Opening {
+    /// The projection.
+    pub projection: Result<Arc<Projection>, Fault>,
+    /// The memory that the handle holds while it is open.
+    pub held: HeldProjection,
+    /// The memory that the answer holds until it is handed to the connection.
+    pub answer_held: HeldBytes,
 }

@@ -1,90 +1,19 @@
-//! A shard: one core's share of the node, with its ring, its replica of the directory, its RAM tier, and its
-//! requests.
+//! A shard: one core's share of the node. This room has the parts of a shard that know no stage of a fetch: the core's
+//! mailbox and its messages, the numbers of requests and streams, grace periods, memory for projections, and counters.
 //!
-//! A request stays on the core whose connection it arrived on. Everything here belongs to the core's thread and
-//! is reached through [`here`]; other threads send messages to its [`mailbox`]. Tasks call [`here`] instead of
-//! holding a [`Core`], because a spawned task must be `Send` and a core is not.
+//! Everything that belongs to a core stays on the core's thread; other threads send messages to its [`mailbox`].
 
-pub mod grace;
+mod connection;
+mod grace;
+mod ids;
 pub mod mailbox;
 mod projection_memory;
-mod requests;
-mod run;
-mod sessions;
 mod stats;
+pub mod totals;
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-use std::sync::Arc;
-
-use connections::idle::ActivityCounter;
-use ring::Ring;
-use wire::BufferPool;
-
-use crate::directory::Directory;
-use crate::node::NodeState;
-use crate::stages::ram_tier::RamTier;
-use crate::stages::read::Reader;
-
+pub use connection::Accepted;
+pub use grace::Grace;
+pub use ids::{RequestNo, SessionNo};
 pub use projection_memory::{HeldProjection, ProjectionMemory};
-pub use requests::{Gather, Request, RequestNo, RequestTimes, Requests, RowSource};
-pub use run::{CoreStart, build_core, event_loop, run, snapshot};
-pub use sessions::{Outgoing, ProjectionHandle, Session, SessionNo, Sessions};
 pub use stats::{CoreHistograms, CoreSnapshot, CoreStats, DriveCounts};
 pub use traffic::{HeldBytes, TrafficMemory};
-
-/// The state of one core.
-pub struct Core {
-    /// The core's number in the node, from 0.
-    pub number: usize,
-    /// The state that all cores share.
-    pub shared: Arc<NodeState>,
-    /// The core's ring.
-    pub ring: Ring,
-    /// Its replica of the directory.
-    pub directory: RefCell<Directory>,
-    /// Places in the directory that are freed once older requests have ended.
-    pub grace: RefCell<grace::Grace>,
-    /// Cached sectors.
-    pub ram: RamTier,
-    /// Fetch streams that are open on this core.
-    pub sessions: RefCell<Sessions>,
-    /// Batches under way.
-    pub requests: RefCell<Requests>,
-    /// The core's memory for traffic.
-    pub traffic_memory: Arc<TrafficMemory>,
-    /// The part of `traffic_memory` that projections may use.
-    pub projection_memory: ProjectionMemory,
-    /// Large buffers of sent replies, kept for reuse.
-    pub buffers: Arc<BufferPool>,
-    /// The number of connections accepted over a simulated network.
-    pub simulated: Cell<u64>,
-    /// Pieces that wait for a read, and the reads in flight.
-    pub reader: Rc<Reader>,
-    /// Counters.
-    pub stats: CoreStats,
-    /// Histograms of durations and sizes.
-    pub histograms: CoreHistograms,
-    /// The CPU that the thread is pinned to.
-    pub cpu: Option<usize>,
-    /// Counts batches that arrive or are answered, so that an idle thread knows how long to poll.
-    pub activity: Arc<ActivityCounter>,
-}
-
-thread_local! {
-    static CORE: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
-}
-
-/// Sets the core of this thread. A thread that runs several cores in turn (a simulation) calls it before each.
-pub fn set_here(core: Option<Rc<Core>>) {
-    // The previous core is dropped only after `CORE` is no longer borrowed, as its drop may call `here`.
-    drop(CORE.replace(core));
-}
-
-/// Returns the core of this thread.
-///
-/// # Panics
-/// If the thread has no core, which is a defect.
-pub fn here() -> Rc<Core> {
-    CORE.with_borrow(Option::clone).expect("called on a core's thread")
-}

@@ -7,7 +7,7 @@ use telemetry::{Buckets, Histogram, Scale};
 use tokio::time::Instant;
 use wire::BATCH_STAGES;
 
-use crate::directory::HEATS;
+use crate::extent::HEATS;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

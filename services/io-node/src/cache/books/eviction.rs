@@ -1,0 +1,216 @@
+//! The eviction policy: which extents of a reclaimed segment are kept. S3-FIFO (Yang and others, SOSP 2023) over
+//! segments.
+//!
+//! ```text
+//! a fill ─► small log ─┬─ read since ─► main log ─┬─ read since ─► main log again
+//!                      └─ not: evicted, its name a ghost └─ not: evicted
+//! a fill of a ghost ─► main log
+//! ```
+//!
+//! Most chunks that are filled once are not read again soon, above all those of a scan or a warm: they pass through the
+//! small log, and hot extents stay. Keeping an extent means writing it once more, so the kept bytes are bounded by a
+//! share of the bytes filled; the hottest are kept first. Pure; `simulate.rs` compares the policy with others.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use address::ExtentKey;
+
+use crate::extent::KeyHasher;
+
+/// The log of a drive in which an extent is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Log {
+    /// New extents: a tenth of a full drive.
+    #[default]
+    Small = 0,
+    /// Extents that were read again.
+    Main = 1,
+    /// Extents that count towards a table's guarantee ([`super::shares`]). A segment of this log is reclaimed only for
+    /// the space in it that is not held.
+    Held = 2,
+}
+
+/// The number of logs on a drive.
+pub const LOGS: usize = 3;
+
+impl Log {
+    /// All logs.
+    pub const ALL: [Self; LOGS] = [Self::Small, Self::Main, Self::Held];
+
+    /// The log with that number in a journal; an unknown number is taken for the small log.
+    pub fn of_number(number: u32) -> Self {
+        Self::ALL.into_iter().find(|&log| log as u32 == number).unwrap_or_default()
+    }
+}
+
+/// The allowance for rewriting hot extents accumulates up to this many segments.
+pub const SEGMENTS_SAVED: u64 = 4;
+
+/// For every 100 sectors filled, this many may be rewritten to keep hot extents.
+const KEPT_PERCENT: u64 = 25;
+
+/// Ghosts are remembered up to the number of extents, but at least this many.
+const GHOSTS_MIN: usize = 1024;
+
+/// An extent of a segment that is to be reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// The extent's name.
+    pub key: ExtentKey,
+    /// The extent's length.
+    pub sectors: u64,
+    /// Batches that have read it since it was placed, up to [`HEAT_MAX`](crate::extent::HEAT_MAX) per core.
+    pub heat: u32,
+    /// Whether it must be kept for its table's guarantee ([`super::shares::Shares::mark_due`]).
+    pub is_due: bool,
+}
+
+/// The policy's state.
+#[derive(Debug, Default)]
+pub struct Eviction {
+    ghosts: Ghosts,
+    /// Chunks that were missed, but not filled.
+    touched: Ghosts,
+    /// The allowance for rewriting, in hundredths of sectors.
+    allowance: u64,
+    allowance_max: u64,
+}
+
+impl Eviction {
+    /// Creates a policy whose allowance accumulates up to `burst_sectors`.
+    pub fn new(burst_sectors: u64) -> Self {
+        let allowance_max = burst_sectors * 100;
+        let (ghosts, touched) = Default::default();
+        Self { ghosts, touched, allowance: allowance_max, allowance_max }
+    }
+
+    /// The log into which a chunk is to be filled.
+    pub fn log_for(&self, key: ExtentKey) -> Log {
+        if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
+    }
+
+    /// Whether a chunk was missed before, recently; notes this miss.
+    pub fn is_second_touch(&mut self, key: ExtentKey, extents: usize) -> bool {
+        // An evicted chunk had been on a drive, and so was missed before.
+        let seen = [&self.ghosts, &self.touched].iter().any(|names| names.names.contains(&key));
+        self.touched.add(key, extents);
+        seen
+    }
+
+    /// Counts an extent that was filled.
+    pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
+        self.ghosts.names.remove(&key);
+        self.touched.names.remove(&key);
+        self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
+    }
+
+    /// Gives back the allowance of an extent that was to be kept but could not be.
+    pub fn refund(&mut self, sectors: u64) {
+        self.allowance = (self.allowance + sectors * 100).min(self.allowance_max);
+    }
+
+    /// Chooses which of a segment's extents to keep, as indexes: first the due ones, then the hottest as far as the
+    /// allowance goes. The others become ghosts if they were in the small log. As many ghosts are remembered as there
+    /// are `extents`.
+    pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));
+        let mut kept = Vec::new();
+        for at in order {
+            let Candidate { key, sectors, heat, is_due } = candidates[at];
+            if is_due {
+                kept.push(at);
+            } else if heat > 0 && sectors * 100 <= self.allowance {
+                self.allowance -= sectors * 100;
+                kept.push(at);
+            } else if log == Log::Small {
+                self.ghosts.add(key, extents);
+            }
+        }
+        kept
+    }
+}
+
+/// Names of extents that were evicted recently.
+#[derive(Debug, Default)]
+struct Ghosts {
+    names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,
+    /// Oldest first; some may have been filled again since.
+    order: VecDeque<ExtentKey>,
+}
+
+impl Ghosts {
+    fn add(&mut self, key: ExtentKey, extents: usize) {
+        if self.names.insert(key) {
+            self.order.push_back(key);
+        }
+        while self.order.len() > extents.max(GHOSTS_MIN) {
+            if let Some(oldest) = self.order.pop_front() {
+                self.names.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::PackKey;
+
+    use super::*;
+
+    fn key(chunk: u32) -> ExtentKey {
+        ExtentKey { pack: PackKey(0), chunk }
+    }
+
+    fn candidates(heats: &[u32]) -> Vec<Candidate> {
+        (0..)
+            .zip(heats)
+            .map(|(chunk, &heat)| Candidate { key: key(chunk), sectors: 10, heat, is_due: false })
+            .collect()
+    }
+
+    #[test]
+    fn due_extents_are_kept_first_and_cost_no_allowance() {
+        let mut eviction = Eviction::new(10);
+        let mut candidates = candidates(&[1, 0, 3, 0]);
+        candidates[1].is_due = true;
+        assert_eq!(eviction.keep(Log::Small, &candidates, 0), [1, 2]);
+        assert_eq!(eviction.keep(Log::Held, &candidates, 0), [1]);
+        assert_eq!(Log::ALL.map(|log| Log::of_number(log as u32)), Log::ALL);
+        assert_eq!(Log::of_number(77), Log::Small);
+    }
+
+    #[test]
+    fn the_hottest_are_kept_as_far_as_the_allowance_goes() {
+        let mut eviction = Eviction::new(25);
+        assert_eq!(eviction.keep(Log::Small, &candidates(&[1, 0, 3, 2]), 0), [2, 3]);
+        assert_eq!(eviction.log_for(key(0)), Log::Main);
+        assert_eq!(eviction.log_for(key(2)), Log::Small);
+        // 5 are left; a quarter of 20 adds 5.
+        assert!(eviction.keep(Log::Main, &candidates(&[1]), 0).is_empty());
+        eviction.filled(key(0), 20);
+        assert_eq!(eviction.log_for(key(0)), Log::Small);
+        assert_eq!(eviction.keep(Log::Main, &candidates(&[1]), 0), [0]);
+        // An extent that leaves the main log was hot once, and becomes no ghost.
+        eviction.keep(Log::Main, &candidates(&[0]), 0);
+        assert_eq!(eviction.log_for(key(0)), Log::Small);
+    }
+
+    #[test]
+    fn ghosts_are_as_many_as_extents() {
+        let mut eviction = Eviction::new(0);
+        let count = 2 * GHOSTS_MIN as u32;
+        for chunk in 0..count {
+            assert!(!eviction.is_second_touch(key(chunk), GHOSTS_MIN));
+        }
+        assert!(
+            (GHOSTS_MIN as u32..count)
+                .all(|chunk| eviction.is_second_touch(key(chunk), GHOSTS_MIN))
+        );
+        assert!(!eviction.is_second_touch(key(0), GHOSTS_MIN));
+        // A chunk that was touched once is no ghost.
+        assert_eq!(eviction.log_for(key(count - 1)), Log::Small);
+    }
+}

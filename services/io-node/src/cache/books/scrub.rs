@@ -1,0 +1,121 @@
+//! The scrubber's schedule: reads every extent in turn, at a limited rate, again and again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pace::Pace;
+use crate::extent::SegmentNo;
+
+/// Passes begin at least this far apart, so that a small cache isn't read all the time.
+const PASS_MIN: Duration = Duration::from_secs(3600);
+
+/// The state of the current pass.
+#[derive(Debug)]
+pub struct Scrub {
+    is_on: bool,
+    pace: Pace,
+    began: Instant,
+    /// Segments still to come in this pass, the next one last.
+    segments: Vec<SegmentNo>,
+    /// The index of the next extent in the last of them.
+    extent: usize,
+    is_reading: bool,
+}
+
+impl Scrub {
+    /// Creates a scrubber that reads that many bytes per second; 0 turns it off.
+    pub fn new(bytes_per_s: u64, now: Instant) -> Self {
+        Self {
+            is_on: bytes_per_s > 0,
+            pace: Pace::new(bytes_per_s, now),
+            began: now,
+            segments: Vec::new(),
+            extent: 0,
+            is_reading: false,
+        }
+    }
+
+    /// Begins a pass over these segments.
+    pub fn begin(&mut self, mut segments: Vec<SegmentNo>, now: Instant) {
+        segments.sort_unstable_by_key(|segment| (segment.drive, segment.index));
+        segments.reverse();
+        (self.segments, self.extent, self.began) = (segments, 0, now);
+    }
+
+    /// When the next extent or pass is due; `None` if the scrubber is off or an extent is being read.
+    pub fn wait(&self) -> Option<Instant> {
+        let next = match self.segments.is_empty() {
+            true => self.began + PASS_MIN,
+            false => self.pace.wait(self.began).unwrap_or(self.began),
+        };
+        (self.is_on && !self.is_reading).then_some(next)
+    }
+
+    /// The extent to read now, as a segment and an index; `len` returns how many extents a segment has. `None` when the
+    /// pass is over or the rate does not allow a read yet.
+    pub fn next(
+        &mut self,
+        now: Instant,
+        len: impl Fn(SegmentNo) -> usize,
+    ) -> Option<(SegmentNo, usize)> {
+        if !self.is_on || self.is_reading || self.pace.wait(now).is_some() {
+            return None;
+        }
+        while let Some(&segment) = self.segments.last() {
+            let at = self.extent;
+            if at < len(segment) {
+                self.extent += 1;
+                return Some((segment, at));
+            }
+            self.segments.pop();
+            self.extent = 0;
+        }
+        None
+    }
+
+    /// Whether a new pass is due.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.is_on && self.segments.is_empty() && now >= self.began + PASS_MIN
+    }
+
+    /// Notes that an extent of that many bytes is being read.
+    pub fn reading(&mut self, bytes: u64, now: Instant) {
+        self.is_reading = true;
+        self.pace.spend(bytes, now);
+    }
+
+    /// Notes that the extent was read.
+    pub fn read(&mut self) {
+        self.is_reading = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::DriveNo;
+
+    use super::*;
+
+    #[test]
+    fn every_extent_comes_once_a_pass_and_one_at_a_time() {
+        let start = Instant::now();
+        let segment = |index| SegmentNo { drive: DriveNo(0), index };
+        let len = |segment: SegmentNo| [2, 0, 1][segment.index as usize];
+        let mut scrub = Scrub::new(1000, start);
+        scrub.begin(vec![segment(2), segment(0), segment(1)], start);
+        let mut now = start;
+        for expected in [(segment(0), 0), (segment(0), 1), (segment(2), 0)] {
+            assert_eq!(scrub.wait(), Some(now));
+            assert_eq!(scrub.next(now, len), Some(expected));
+            scrub.reading(500, now);
+            assert_eq!((scrub.wait(), scrub.next(now, len)), (None, None));
+            scrub.read();
+            now += Duration::from_millis(500);
+        }
+        assert_eq!(scrub.next(now, len), None);
+        assert_eq!(scrub.wait(), Some(start + PASS_MIN));
+        assert!(!scrub.is_due(now) && scrub.is_due(start + PASS_MIN));
+        assert_eq!(Scrub::new(0, start).wait(), None);
+    }
+}

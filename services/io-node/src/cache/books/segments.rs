@@ -1,0 +1,532 @@
+//! Allocates space on drives: a log of segments, which are reclaimed whole.
+//!
+//! ```text
+//! slab   | head | segment 0 | segment 1 | segment 2 | ... each `segment_sectors` long
+//! segment| extent | extent |  free  | journal           extents front to back, the journal back to front
+//! ```
+//!
+//! Pure bookkeeping with one owner. A segment is free, open (one per log and drive, being filled) or sealed. When a
+//! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that is longer than
+//! its share. The caller moves the extents worth keeping ([`super::eviction`]), makes every core forget the others,
+//! empties the segment's journal on the drive ([`Segments::empty`]), and then gives the segment back with
+//! [`Segments::release`].
+//!
+//! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
+//! drive but [`OTHERS_MIN`]; when it has them, a segment of which at most three quarters are held is reclaimed. There
+//! is such a segment as long as tables' guarantees sum to at most two thirds of the held log ([`held_max_sectors`]).
+
+use std::collections::VecDeque;
+
+use address::{DriveNo, SectorNo};
+
+use super::eviction::{LOGS, Log};
+use crate::extent::{self, SegmentNo};
+
+/// Space for one extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The segment it lies in.
+    pub segment: SegmentNo,
+    /// Its first sector on the drive.
+    pub first: SectorNo,
+}
+
+/// Space for a block of a segment's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRoom {
+    /// The epoch of the segment's current use.
+    pub epoch: u64,
+    /// The segment's log.
+    pub log: Log,
+    /// The block's number in the journal.
+    pub number: u32,
+    /// The checksum of the block before.
+    pub previous: u32,
+    /// The block's first sector on the drive.
+    pub first: SectorNo,
+}
+
+/// The purpose of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A fill, which leaves one segment of a drive free for the others.
+    Fill,
+    /// An extent that is kept from a reclaimed segment; it may take that free segment.
+    Kept,
+    /// An extent that is kept for its table's guarantee: for a while, the held log may be one segment longer.
+    Due,
+}
+
+/// The outcome of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Space. Its extent counts as under way in its segment until [`Segments::settle`].
+    Room(Room),
+    /// There is no space until this segment is emptied and released.
+    Reclaim(SegmentNo),
+    /// There is no space, and every segment has extents under way: try again after one has ended.
+    Busy,
+    /// The extent and its record are longer than a segment.
+    TooLong,
+    /// The held log has all the segments it may have, and too much of them is held to reclaim any.
+    AllHeld,
+    /// No drive takes extents any more.
+    NoDrive,
+}
+
+/// The segments of all drives.
+#[derive(Debug)]
+pub struct Segments {
+    segment_sectors: u64,
+    drives: Vec<DriveSegments>,
+    next_drive: usize,
+    /// Higher than the epoch of every segment in use.
+    next_epoch: u64,
+}
+
+#[derive(Debug)]
+struct DriveSegments {
+    free: VecDeque<u32>,
+    /// The open segment of each log.
+    open: [Option<u32>; LOGS],
+    /// The sealed segments of each log, oldest first.
+    sealed: [VecDeque<u32>; LOGS],
+    segments: Vec<Segment>,
+    /// Sectors used in all segments, including journals.
+    used_sectors: u64,
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    /// 0 before its first use.
+    epoch: u64,
+    /// The segment's log, unless it is free.
+    log: Log,
+    /// Sectors of extents, from the segment's front.
+    used_sectors: u64,
+    /// Sectors of the journal's blocks, from the segment's end.
+    journal_sectors: u64,
+    blocks: u32,
+    /// The checksum of the last block.
+    sum: u32,
+    /// Sectors reserved for the records of extents under way.
+    reserved_sectors: u64,
+    /// Sectors of extents that are served.
+    live_sectors: u64,
+    /// Sectors of extents that are held.
+    held_sectors: u64,
+    under_way: u32,
+}
+
+/// A segment as its journal describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct RestoredSegment {
+    /// The segment.
+    pub segment: SegmentNo,
+    /// The epoch of its use.
+    pub epoch: u64,
+    /// The segment's log.
+    pub log: Log,
+    /// Sectors from its front to the end of its last extent.
+    pub used_sectors: u64,
+    /// Sectors of its journal.
+    pub journal_sectors: u64,
+    /// The number of blocks in its journal.
+    pub blocks: u32,
+    /// The checksum of the last block.
+    pub sum: u32,
+}
+
+impl Segments {
+    /// Creates the bookkeeping for slabs of that many sectors, with all segments free. A tail shorter than a segment is
+    /// unused. Epochs begin at `first_epoch`.
+    pub fn new(segment_sectors: u64, drive_sectors: &[u64], first_epoch: u64) -> Self {
+        let drives = drive_sectors
+            .iter()
+            .map(|&sectors| {
+                let count = extent::segments(sectors, segment_sectors);
+                DriveSegments {
+                    free: (0..count).collect(),
+                    open: [None; LOGS],
+                    sealed: Default::default(),
+                    segments: vec![Segment::default(); count as usize],
+                    used_sectors: 0,
+                    is_closed: false,
+                }
+            })
+            .collect();
+        Self { segment_sectors, drives, next_drive: 0, next_epoch: first_epoch.max(1) }
+    }
+
+    /// Takes over segments that were filled before, in any order. Call it once, first. The newest segment of each log
+    /// and drive is filled further.
+    pub fn restore(&mut self, mut restored: Vec<RestoredSegment>) {
+        restored.sort_by_key(|segment| segment.epoch);
+        for &RestoredSegment { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in
+            &restored
+        {
+            self.next_epoch = self.next_epoch.max(epoch + 1);
+            let drive = self.drive(segment);
+            let place = &mut drive.segments[segment.index as usize];
+            *place = Segment {
+                epoch,
+                log,
+                used_sectors,
+                journal_sectors,
+                blocks,
+                sum,
+                ..Segment::default()
+            };
+            drive.used_sectors += used_sectors + journal_sectors;
+            if used_sectors > 0 {
+                drive.sealed[log as usize].push_back(segment.index);
+            }
+        }
+        for drive in &mut self.drives {
+            let segments = &drive.segments;
+            drive.free.retain(|&free| segments[free as usize].used_sectors == 0);
+            for log in Log::ALL {
+                drive.open[log as usize] = drive.sealed[log as usize].pop_back();
+            }
+        }
+    }
+
+    /// Keeps a segment unused until it is reclaimed, since its journal can't be read.
+    pub fn distrust(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        drive.free.retain(|&free| free != segment.index);
+        drive.sealed[Log::Small as usize].push_front(segment.index);
+    }
+
+    /// Allocates nothing on a drive any more, and reclaims none of its segments.
+    pub fn close(&mut self, drive: DriveNo) {
+        self.drives[usize::from(drive.0)].is_closed = true;
+    }
+
+    /// Allocates space in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
+    /// turn. A drive without space is passed over while another one has some.
+    pub fn allocate(
+        &mut self,
+        log: Log,
+        sectors: u64,
+        record_sectors: u64,
+        for_use: Use,
+    ) -> Allocation {
+        // The last term is the block with which an emptied segment's journal begins.
+        if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
+            return Allocation::TooLong;
+        }
+        if self.is_closed() {
+            return Allocation::NoDrive;
+        }
+        let count = self.drives.len();
+        for turn in 0..count {
+            let at = (self.next_drive + turn) % count;
+            let drive = &mut self.drives[at];
+            if let Some((index, first)) =
+                drive.append(log, sectors, record_sectors, for_use, self.segment_sectors)
+            {
+                let segment = &mut self.drives[at].segments[index as usize];
+                if segment.epoch == 0 {
+                    segment.epoch = self.next_epoch;
+                    self.next_epoch += 1;
+                }
+                self.next_drive = (at + 1) % count;
+                let start = extent::segment_start(index, self.segment_sectors);
+                let segment = SegmentNo { drive: DriveNo(at as u16), index };
+                return Allocation::Room(Room { segment, first: start.plus(first) });
+            }
+        }
+        let drives = self.drives.iter().filter(|drive| !drive.is_closed);
+        match log {
+            Log::Held if drives.clone().all(|drive| drive.is_held(self.segment_sectors)) => {
+                Allocation::AllHeld
+            }
+            Log::Held => self.reclaim_of(|drive| match drive.has_held_max() {
+                true => drive.least_held(self.segment_sectors),
+                false => drive.next_reclaimed(self.segment_sectors),
+            }),
+            Log::Small | Log::Main => self.reclaim(),
+        }
+    }
+
+    /// Returns the segment to reclaim next, on the drives in turn, even if there is space.
+    pub fn reclaim(&self) -> Allocation {
+        self.reclaim_of(|drive| drive.next_reclaimed(self.segment_sectors))
+    }
+
+    fn reclaim_of(&self, next: impl Fn(&DriveSegments) -> Option<u32>) -> Allocation {
+        if self.is_closed() {
+            return Allocation::NoDrive;
+        }
+        let count = self.drives.len();
+        for turn in 0..count {
+            let at = (self.next_drive + turn) % count;
+            let drive = &self.drives[at];
+            if let Some(index) = (!drive.is_closed).then(|| next(drive)).flatten() {
+                return Allocation::Reclaim(SegmentNo { drive: DriveNo(at as u16), index });
+            }
+        }
+        Allocation::Busy
+    }
+
+    /// Counts an extent of this segment that is served.
+    pub fn live(&mut self, segment: SegmentNo, sectors: u64) {
+        self.segment(segment).live_sectors += sectors;
+    }
+
+    /// Stops counting an extent that was forgotten, or is served from elsewhere.
+    pub fn gone(&mut self, segment: SegmentNo, sectors: u64) {
+        let place = self.segment(segment);
+        place.live_sectors = place.live_sectors.saturating_sub(sectors);
+    }
+
+    /// Counts an extent of this segment that is held.
+    pub fn hold(&mut self, segment: SegmentNo, sectors: u64) {
+        self.segment(segment).held_sectors += sectors;
+    }
+
+    /// Stops counting an extent that is not held any more.
+    pub fn release_held(&mut self, segment: SegmentNo, sectors: u64) {
+        let place = self.segment(segment);
+        place.held_sectors = place.held_sectors.saturating_sub(sectors);
+    }
+
+    /// Gives a sealed segment to the held log as it is. Only later blocks of its journal say so: if none is written
+    /// before a restart, the segment returns to the log in which it was filled.
+    pub fn make_held(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
+        drive.sealed[Log::Held as usize].push_back(segment.index);
+        self.segment(segment).log = Log::Held;
+    }
+
+    /// Whether a segment with that many due sectors should be given to the held log instead of being reclaimed. Not if
+    /// it is in the held log already, which reclaims it because the other segments have less to gain, nor if that log
+    /// is full.
+    pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
+        let has_room = !self.drives[usize::from(segment.drive.0)].has_held_max();
+        2 * due_sectors > self.segment_sectors && self.log_of(segment) != Log::Held && has_room
+    }
+
+    /// Whether no drive takes extents any more.
+    pub fn is_closed(&self) -> bool {
+        self.drives.iter().all(|drive| drive.is_closed)
+    }
+
+    /// Stops filling a segment, since it is going to be reclaimed.
+    pub fn seal(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        for log in Log::ALL {
+            if drive.open[log as usize] == Some(segment.index) {
+                drive.open[log as usize] = None;
+                drive.sealed[log as usize].push_back(segment.index);
+            }
+        }
+    }
+
+    /// Allocates a block of `sectors` in a segment with extents under way, out of the space reserved for their records.
+    pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
+        let end =
+            extent::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
+        self.drive(segment).used_sectors += sectors;
+        let place = self.segment(segment);
+        place.journal_sectors += sectors;
+        place.blocks += 1;
+        let first = SectorNo(end.0 - place.journal_sectors);
+        let (number, previous) = (place.blocks - 1, place.sum);
+        BlockRoom { epoch: place.epoch, log: place.log, number, previous, first }
+    }
+
+    /// Notes the checksum of the last allocated block.
+    pub fn chain(&mut self, segment: SegmentNo, sum: u32) {
+        self.segment(segment).sum = sum;
+    }
+
+    /// Ends `extents` extents under way in `segment`, recorded or given up, and the reservation of `record_sectors` for
+    /// them.
+    pub fn settle(&mut self, segment: SegmentNo, extents: u32, record_sectors: u64) {
+        let place = self.segment(segment);
+        place.under_way = place.under_way.saturating_sub(extents);
+        place.reserved_sectors = place.reserved_sectors.saturating_sub(record_sectors);
+    }
+
+    /// Forgets a segment's contents, and gives it the next epoch. Returns the space for the block of
+    /// [`EMPTY_BLOCK_SECTORS`] that must be written before the segment is released.
+    pub fn empty(&mut self, segment: SegmentNo) -> BlockRoom {
+        let epoch = self.next_epoch;
+        self.next_epoch += 1;
+        let was = std::mem::take(self.segment(segment));
+        self.drive(segment).used_sectors -= was.used_sectors + was.journal_sectors;
+        self.segment(segment).epoch = epoch;
+        self.next_block(segment, EMPTY_BLOCK_SECTORS)
+    }
+
+    /// Makes an emptied segment free.
+    pub fn release(&mut self, segment: SegmentNo) {
+        let drive = self.drive(segment);
+        drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
+        drive.free.push_back(segment.index);
+    }
+
+    /// Returns the log of a segment in use.
+    pub fn log_of(&self, segment: SegmentNo) -> Log {
+        self.drives[usize::from(segment.drive.0)].segments[segment.index as usize].log
+    }
+
+    /// Sectors of `drive` that extents and journals use, without reclaimed segments.
+    pub fn used_sectors(&self, drive: DriveNo) -> u64 {
+        self.drives[usize::from(drive.0)].used_sectors
+    }
+
+    fn drive(&mut self, segment: SegmentNo) -> &mut DriveSegments {
+        &mut self.drives[usize::from(segment.drive.0)]
+    }
+
+    fn segment(&mut self, segment: SegmentNo) -> &mut Segment {
+        &mut self.drive(segment).segments[segment.index as usize]
+    }
+}
+
+/// Sectors of a block without records.
+pub const EMPTY_BLOCK_SECTORS: u64 = 1;
+
+/// A full drive's small log has one in so many segments.
+const SMALL_SHARE: usize = 10;
+
+/// A segment of which at most one in so many sectors is still served is reclaimed before others, so that a table that
+/// evicts for its quota takes nothing from other tables.
+const NEARLY_EMPTY_SHARE: u64 = 8;
+
+/// Drives with fewer segments keep nothing of what they reclaim: they have no segment to spare.
+const SEGMENTS_TO_KEEP: usize = 4;
+
+/// Segments of a drive that the held log leaves to the others: an open one for each, and spare ones.
+pub const OTHERS_MIN: usize = 4;
+
+/// The most sectors that tables' guarantees may sum to, on slabs of that many sectors: two thirds of what the held log
+/// may have, so that it always has a segment worth reclaiming.
+pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
+    let segments = drive_sectors.iter().map(|&sectors| {
+        u64::from(extent::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)
+    });
+    segments.sum::<u64>() * segment_sectors * 2 / 3
+}
+
+impl DriveSegments {
+    /// Allocates in the log's open segment, or in a free one that becomes it. Returns the segment and the sector in it.
+    fn append(
+        &mut self,
+        log: Log,
+        sectors: u64,
+        record_sectors: u64,
+        for_use: Use,
+        segment_sectors: u64,
+    ) -> Option<(u32, u64)> {
+        if self.is_closed {
+            return None;
+        }
+        let spare = if for_use == Use::Fill { self.spare() } else { 0 };
+        let fits = |open: &u32| {
+            self.segments[*open as usize].taken() + sectors + record_sectors <= segment_sectors
+        };
+        let index = match self.open[log as usize].filter(fits) {
+            Some(open) => open,
+            None => {
+                let held_max = self.held_max() + usize::from(for_use == Use::Due);
+                let is_held_full = log == Log::Held && self.held_segments() >= held_max;
+                if self.free.len() <= spare || is_held_full {
+                    return None;
+                }
+                let next = self.free.pop_front()?;
+                self.sealed[log as usize].extend(self.open[log as usize]);
+                self.open[log as usize] = Some(next);
+                self.segments[next as usize].log = log;
+                next
+            }
+        };
+        let segment = &mut self.segments[index as usize];
+        let first = segment.used_sectors;
+        self.used_sectors += sectors;
+        segment.used_sectors += sectors;
+        segment.reserved_sectors += record_sectors;
+        segment.under_way += 1;
+        Some((index, first))
+    }
+
+    fn spare(&self) -> usize {
+        usize::from(self.segments.len() >= SEGMENTS_TO_KEEP)
+    }
+
+    /// Returns the segment to reclaim: one that is nearly empty, or one of the held log that is mostly not held.
+    /// Otherwise the oldest one without extents under way of the log whose turn it is, or else of the other log. An
+    /// open one if there is no sealed one.
+    fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
+        let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
+        let is_nearly_empty = |index: &u32| {
+            self.segments[*index as usize].live_sectors * NEARLY_EMPTY_SHARE <= segment_sectors
+        };
+        let mut sealed = self.sealed.iter().flatten().copied();
+        if let Some(nearly_empty) = sealed.find(|index| is_idle(index) && is_nearly_empty(index)) {
+            return Some(nearly_empty);
+        }
+        let held = self.sealed[Log::Held as usize].iter().copied().filter(is_idle);
+        let held = held.min_by_key(|&index| self.segments[index as usize].held_sectors);
+        let mostly_free =
+            held.filter(|&it| 2 * self.segments[it as usize].held_sectors <= segment_sectors);
+        if mostly_free.is_some() {
+            return mostly_free;
+        }
+        let small = self.sealed[Log::Small as usize].len();
+        let others = self.segments.len() - self.held_segments();
+        let turn = match small >= (others / SMALL_SHARE).max(1) {
+            true => [Log::Small, Log::Main],
+            false => [Log::Main, Log::Small],
+        };
+        let sealed =
+            turn.iter().find_map(|&log| self.sealed[log as usize].iter().copied().find(is_idle));
+        sealed.or_else(|| turn.iter().find_map(|&log| self.open[log as usize].filter(is_idle)))
+    }
+
+    fn held_segments(&self) -> usize {
+        let log = Log::Held as usize;
+        self.sealed[log].len() + usize::from(self.open[log].is_some())
+    }
+
+    fn held_max(&self) -> usize {
+        self.segments.len().saturating_sub(OTHERS_MIN)
+    }
+
+    fn has_held_max(&self) -> bool {
+        self.held_segments() >= self.held_max()
+    }
+
+    /// Segments of the held log that are worth reclaiming for the space in them that is not held.
+    fn worth_reclaiming(&self, segment_sectors: u64) -> impl Iterator<Item = u32> {
+        let log = Log::Held as usize;
+        let all = self.sealed[log].iter().copied().chain(self.open[log]);
+        all.filter(move |&index| {
+            4 * self.segments[index as usize].held_sectors <= 3 * segment_sectors
+        })
+    }
+
+    /// The one among them with the fewest held sectors.
+    fn least_held(&self, segment_sectors: u64) -> Option<u32> {
+        let idle = self.worth_reclaiming(segment_sectors);
+        let idle = idle.filter(|&index| self.segments[index as usize].under_way == 0);
+        idle.min_by_key(|&index| self.segments[index as usize].held_sectors)
+    }
+
+    /// Whether the held log can get no more of this drive.
+    fn is_held(&self, segment_sectors: u64) -> bool {
+        self.has_held_max() && self.worth_reclaiming(segment_sectors).next().is_none()
+    }
+}
+
+impl Segment {
+    /// Sectors in use or reserved.
+    fn taken(&self) -> u64 {
+        self.used_sectors + self.journal_sectors + self.reserved_sectors
+    }
+}

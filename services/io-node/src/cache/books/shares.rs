@@ -1,0 +1,417 @@
+//! Each table's extents on the drives, and its share: a guarantee, a quota and a pin.
+//!
+//! ```text
+//! a fill of a table ─┬─ below its guarantee ─► held log: its extents are not evicted for other tables
+//!                    ├─ at its quota ─► the table's oldest extents are evicted, or the fill is refused if it is pinned
+//!                    └─ otherwise ─► small log, as for tables without a share
+//! ```
+//!
+//! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. Only its own
+//! table's quota evicts a held extent, and a table holds up to its guarantee plus one extent, so other tables' fills
+//! never take it below the guarantee. Which extents are held follows the reads: an extent that is read again and kept
+//! becomes held, in place of the one that was held first.
+//!
+//! Pure bookkeeping, in sectors of extents, without journals.
+
+use std::collections::{HashMap, VecDeque};
+
+use address::{ExtentKey, TableTag};
+
+use super::eviction::Candidate;
+use crate::config::Share;
+use crate::extent::{ByKey, SegmentNo};
+
+/// Whether a chunk gets space, as its table's share decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpaceDecision {
+    /// The chunk gets space.
+    Room {
+        /// Whether in the held log.
+        is_held: bool,
+    },
+    /// The chunk gets space after these extents of its table have been evicted.
+    Evict(Vec<ExtentKey>),
+    /// The chunk waits until an extent of its table that is being written can be evicted.
+    Wait,
+    /// The chunk is refused: its table is at its quota, and no extent of the table can be evicted.
+    Full,
+}
+
+/// The segment and sectors of an extent that is not held any more, but still there.
+pub type Unheld = (SegmentNo, u64);
+
+/// A table's extents on the drives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Extents, including those that are being written.
+    pub extents: u64,
+    /// Their sectors.
+    pub sectors: u64,
+    /// Sectors of extents that are held.
+    pub held_sectors: u64,
+}
+
+/// The shares and extents of all tables.
+#[derive(Debug, Default)]
+pub struct Shares {
+    shares: HashMap<TableTag, Share>,
+    tables: HashMap<TableTag, Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    holding: Holding,
+    /// A fill was refused, and nothing was evicted since.
+    is_full: bool,
+    /// This and the following fields are used only for tables with a share.
+    extents: ByKey<TableExtent>,
+    /// Names in the order in which the extents came; some may be stale.
+    order: VecDeque<ExtentKey>,
+    /// Names in the order in which the extents became held; some may be stale.
+    held: VecDeque<ExtentKey>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TableExtent {
+    sectors: u64,
+    is_written: bool,
+    held_in: Option<SegmentNo>,
+}
+
+/// A list is compacted when it has more than twice as many names as there are extents, and these.
+const STALE_NAMES_MAX: usize = 64;
+
+impl Shares {
+    /// Creates the bookkeeping for these shares; the other tables have none.
+    pub fn new(shares: impl IntoIterator<Item = (TableTag, Share)>) -> Self {
+        Self { shares: shares.into_iter().collect(), tables: HashMap::new() }
+    }
+
+    /// Whether any table has a share.
+    pub fn is_empty(&self) -> bool {
+        self.shares.is_empty()
+    }
+
+    /// Each table's holding, in no order.
+    pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
+        self.tables.iter().map(|(&tag, table)| (tag, table.holding))
+    }
+
+    /// One table's holding.
+    #[cfg(test)]
+    pub fn holding(&self, table: TableTag) -> Holding {
+        self.tables.get(&table).map_or(Holding::default(), |table| table.holding)
+    }
+
+    /// Whether a fill of this extent's table was refused, and nothing has changed since.
+    pub fn is_full(&self, key: ExtentKey) -> bool {
+        self.tables.get(&key.pack.table()).is_some_and(|table| table.is_full)
+    }
+
+    /// Whether kept extents of this extent's table are to be held.
+    pub fn holds(&self, key: ExtentKey) -> bool {
+        self.shares.get(&key.pack.table()).is_some_and(|share| share.guarantee > 0)
+    }
+
+    /// Whether nothing of this extent's table is evicted.
+    pub fn is_pinned(&self, key: ExtentKey) -> bool {
+        self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
+    }
+
+    /// Decides whether a chunk of that many sectors gets space.
+    pub fn decide(&mut self, key: ExtentKey, sectors: u64) -> SpaceDecision {
+        let Some(&share) = self.shares.get(&key.pack.table()) else {
+            return SpaceDecision::Room { is_held: false };
+        };
+        let table = self.tables.entry(key.pack.table()).or_default();
+        let over = (table.holding.sectors + sectors).saturating_sub(share.quota);
+        if over == 0 {
+            return SpaceDecision::Room { is_held: table.holding.held_sectors < share.guarantee };
+        }
+        if share.is_pinned || sectors > share.quota {
+            table.is_full = true;
+            return SpaceDecision::Full;
+        }
+        let (first, freed) = table.first_written(over);
+        if freed < over { SpaceDecision::Wait } else { SpaceDecision::Evict(first) }
+    }
+
+    /// The extents to evict because their tables exceed their quotas: after a restart with other shares.
+    pub fn over(&self) -> Vec<ExtentKey> {
+        let over = |(tag, table): (&TableTag, &Table)| {
+            let quota = self.shares.get(tag).map_or(u64::MAX, |share| share.quota);
+            let over = table.holding.sectors.saturating_sub(quota);
+            if over > 0 { table.first_written(over).0 } else { Vec::new() }
+        };
+        self.tables.iter().flat_map(over).collect()
+    }
+
+    /// Counts a chunk that was allocated space and is being written. `held_in` is its segment if that is in the held
+    /// log.
+    pub fn add(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
+        let table = self.tables.entry(key.pack.table()).or_default();
+        table.holding.extents += 1;
+        table.holding.sectors += sectors;
+        if self.shares.contains_key(&key.pack.table()) {
+            table.extents.insert(key, TableExtent { sectors, is_written: false, held_in: None });
+            push(&mut table.order, key, &table.extents);
+            if let Some(segment) = held_in {
+                table.hold(key, segment);
+            }
+        }
+    }
+
+    /// Notes that an extent is written.
+    pub fn written(&mut self, key: ExtentKey) {
+        let table = self.tables.get_mut(&key.pack.table());
+        if let Some(extent) = table.and_then(|table| table.extents.get_mut(&key)) {
+            extent.is_written = true;
+        }
+    }
+
+    /// Counts an extent that was found when the node started; `held_in` as in [`add`](Self::add).
+    pub fn restore(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
+        let held_in = held_in.filter(|_| self.holds(key));
+        self.add(key, sectors, held_in);
+        self.written(key);
+    }
+
+    /// Records that an extent was moved, or its segment was given to another log: it is held in `held_in`, or not held.
+    /// Returns where it was held before, and the extents that are not held any more in its place.
+    pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
+        let Some(table) = self.tables.get_mut(&key.pack.table()) else { return Vec::new() };
+        let mut unheld: Vec<_> = table.release(key).into_iter().collect();
+        if let Some(segment) = held_in {
+            table.hold(key, segment);
+        }
+        unheld.extend(self.trim(key.pack.table()));
+        unheld
+    }
+
+    /// Releases the extents that were held first while the table still holds its guarantee without them.
+    pub fn trim(&mut self, table: TableTag) -> Vec<Unheld> {
+        let guarantee = self.shares.get(&table).map_or(0, |share| share.guarantee);
+        let Some(table) = self.tables.get_mut(&table) else { return Vec::new() };
+        let mut unheld = Vec::new();
+        while let Some(&first) = table.held.front() {
+            let extent = table.extents.get(&first).filter(|extent| extent.held_in.is_some());
+            let Some(extent) = extent else {
+                table.held.pop_front();
+                continue;
+            };
+            if table.holding.held_sectors - extent.sectors < guarantee {
+                break;
+            }
+            table.held.pop_front();
+            unheld.extend(table.release(first));
+        }
+        unheld
+    }
+
+    /// Removes an extent that is gone or was not written. Returns where it was held.
+    pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
+        let table = self.tables.get_mut(&key.pack.table())?;
+        let was_held = table.release(key);
+        table.extents.remove(&key);
+        table.is_full = false;
+        table.holding.extents -= 1;
+        table.holding.sectors -= sectors;
+        if table.holding.extents == 0 {
+            self.tables.remove(&key.pack.table());
+        }
+        was_held
+    }
+
+    /// Marks the due extents among a segment's extents, and returns their sectors.
+    pub fn mark_due(&self, candidates: &mut [Candidate]) -> u64 {
+        let due = self.due(candidates);
+        for (candidate, is_due) in candidates.iter_mut().zip(due) {
+            candidate.is_due = is_due;
+        }
+        let due = candidates.iter().filter(|candidate| candidate.is_due);
+        due.map(|candidate| candidate.sectors).sum()
+    }
+
+    /// Which of a segment's extents must be kept: those that are held in it, and, the hottest first, as many as their
+    /// tables need to hold their guarantees.
+    fn due(&self, candidates: &[Candidate]) -> Vec<bool> {
+        let mut due = vec![false; candidates.len()];
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(candidates[at].heat));
+        let mut coming: HashMap<TableTag, u64> = HashMap::new();
+        for at in order {
+            let Candidate { key, sectors, .. } = candidates[at];
+            let tag = key.pack.table();
+            let share = self.shares.get(&tag).filter(|share| share.guarantee > 0);
+            let Some((share, table)) = share.zip(self.tables.get(&tag)) else { continue };
+            if table.extents.get(&key).is_some_and(|extent| extent.held_in.is_some()) {
+                due[at] = true;
+                continue;
+            }
+            let coming = coming.entry(tag).or_default();
+            if table.holding.held_sectors + *coming < share.guarantee {
+                due[at] = true;
+                *coming += sectors;
+            }
+        }
+        due
+    }
+}
+
+impl Table {
+    /// The table's oldest written extents that together have at least that many sectors, and their sectors.
+    fn first_written(&self, sectors: u64) -> (Vec<ExtentKey>, u64) {
+        let (mut first, mut freed) = (Vec::new(), 0);
+        for &key in &self.order {
+            if freed >= sectors {
+                break;
+            }
+            if let Some(extent) = self.extents.get(&key).filter(|extent| extent.is_written) {
+                // A name that was removed and added again occurs twice.
+                if !first.contains(&key) {
+                    freed += extent.sectors;
+                    first.push(key);
+                }
+            }
+        }
+        (first, freed)
+    }
+
+    fn hold(&mut self, key: ExtentKey, segment: SegmentNo) {
+        let Some(extent) = self.extents.get_mut(&key) else { return };
+        extent.held_in = Some(segment);
+        self.holding.held_sectors += extent.sectors;
+        push(&mut self.held, key, &self.extents);
+    }
+
+    fn release(&mut self, key: ExtentKey) -> Option<Unheld> {
+        let extent = self.extents.get_mut(&key)?;
+        let segment = extent.held_in.take()?;
+        self.holding.held_sectors -= extent.sectors;
+        Some((segment, extent.sectors))
+    }
+}
+
+/// Adds a name to a list, and compacts the list once it has many stale names.
+fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<TableExtent>) {
+    list.push_back(key);
+    if list.len() > 2 * extents.len() + STALE_NAMES_MAX {
+        // Of a name that occurs several times, the last one counts.
+        let mut seen: ByKey<()> = ByKey::default();
+        let kept = list.iter().rev().filter(|key| extents.contains_key(key));
+        let mut kept: VecDeque<_> =
+            kept.filter(|key| seen.insert(**key, ()).is_none()).copied().collect();
+        kept.make_contiguous().reverse();
+        *list = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use address::{DriveNo, PackKey};
+
+    use super::*;
+
+    fn key(table: u32, chunk: u32) -> ExtentKey {
+        ExtentKey { pack: PackKey::new(TableTag(table), 0), chunk }
+    }
+
+    fn segment(index: u32) -> Option<SegmentNo> {
+        Some(SegmentNo { drive: DriveNo(0), index })
+    }
+
+    fn shares(guarantee: u64, quota: u64, is_pinned: bool) -> Shares {
+        Shares::new([(TableTag(1), Share { guarantee, quota, is_pinned })])
+    }
+
+    fn candidate(table: u32, chunk: u32, heat: u32) -> Candidate {
+        Candidate { key: key(table, chunk), sectors: 10, heat, is_due: false }
+    }
+
+    #[test]
+    fn extents_are_held_up_to_the_guarantee_and_not_above() {
+        let mut shares = shares(15, u64::MAX, false);
+        for chunk in 0..2 {
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
+            shares.add(key(1, chunk), 10, segment(5));
+            shares.written(key(1, chunk));
+        }
+        // One extent more than the guarantee, so that the table is never below it.
+        assert_eq!(shares.holding(TableTag(1)).held_sectors, 20);
+        assert_eq!(shares.decide(key(1, 2), 10), SpaceDecision::Room { is_held: false });
+        assert_eq!(shares.decide(key(2, 0), 10), SpaceDecision::Room { is_held: false });
+        // An extent that is read again takes the place of the one that was held first.
+        shares.add(key(1, 2), 10, None);
+        assert_eq!(shares.moved(key(1, 2), segment(6)), [(segment(5).unwrap(), 10)]);
+        let due = shares.due(&[candidate(1, 0, 3), candidate(1, 1, 0), candidate(1, 2, 0)]);
+        assert_eq!(due, [false, true, true]);
+        // The hottest other extent is due in place of one that is gone.
+        assert_eq!(shares.remove(key(1, 1), 10), Some((segment(5).unwrap(), 10)));
+        assert_eq!(
+            shares.due(&[candidate(2, 9, 3), candidate(1, 9, 1), candidate(1, 0, 2)]),
+            [false, false, true]
+        );
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: true });
+    }
+
+    #[test]
+    fn a_table_at_its_quota_evicts_its_own_extents() {
+        let mut shares = shares(0, 35, false);
+        for chunk in 0..3 {
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: false });
+            shares.add(key(1, chunk), 10, None);
+        }
+        // None of them is written yet.
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Wait);
+        (0..3).for_each(|chunk| shares.written(key(1, chunk)));
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Evict(vec![key(1, 0)]));
+        assert_eq!(
+            shares.decide(key(1, 3), 30),
+            SpaceDecision::Evict(vec![key(1, 0), key(1, 1), key(1, 2)])
+        );
+        assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::Full);
+        shares.remove(key(1, 0), 10);
+        assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: false });
+        // With a lower quota after a restart.
+        shares.shares.insert(TableTag(1), Share { guarantee: 0, quota: 15, is_pinned: false });
+        assert_eq!(shares.over(), [key(1, 1)]);
+    }
+
+    #[test]
+    fn a_pinned_table_evicts_nothing_and_is_refused_at_its_quota() {
+        let mut shares = shares(20, 20, true);
+        for chunk in 0..2 {
+            assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
+            shares.restore(key(1, chunk), 10, segment(chunk));
+        }
+        assert_eq!(shares.decide(key(1, 2), 1), SpaceDecision::Full);
+        assert!(shares.is_full(key(1, 9)) && !shares.is_full(key(2, 9)));
+        assert_eq!(shares.due(&[candidate(1, 0, 0), candidate(1, 1, 0)]), [true, true]);
+        assert!(shares.trim(TableTag(1)).is_empty());
+        shares.remove(key(1, 1), 10);
+        assert!(!shares.is_full(key(1, 9)));
+        // An extent in another log, from before the table was pinned, is due as well.
+        shares.restore(key(1, 1), 10, None);
+        assert_eq!(shares.due(&[candidate(1, 1, 0)]), [true]);
+    }
+
+    #[test]
+    fn stale_names_are_bounded() {
+        let mut shares = shares(5, 1000, false);
+        for round in 0..10_000 {
+            shares.restore(key(1, round % 3), 10, segment(0));
+            shares.remove(key(1, round % 3), 10);
+        }
+        assert_eq!(shares.holdings().count(), 0);
+        shares.restore(key(1, 0), 1, None);
+        for round in 0..10_000 {
+            shares.restore(key(1, 1 + round % 3), 10, segment(0));
+            shares.remove(key(1, 1 + round % 3), 10);
+        }
+        let table = &shares.tables[&TableTag(1)];
+        assert!(
+            table.order.len() <= STALE_NAMES_MAX + 8 && table.held.len() <= STALE_NAMES_MAX + 8
+        );
+        assert_eq!(table.holding, Holding { extents: 1, sectors: 1, held_sectors: 0 });
+    }
+}

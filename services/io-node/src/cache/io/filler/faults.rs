@@ -1,0 +1,108 @@
+//! Drops extents that can't be served, and stops using drives that fail.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use address::{DriveNo, SECTOR_BYTES};
+use ring::ReadError;
+use tokio::time::Instant;
+
+use super::Filler;
+use crate::cache::books::Unrecorded;
+use crate::cache::io::task::{self, Step, forget};
+use crate::drive::{DriveState, ExtentError, Health};
+use crate::extent::Extent;
+
+impl Filler {
+    /// Starts to scrub the next extent, if one is due.
+    pub(super) fn scrub(&mut self) {
+        let now = Instant::now();
+        if self.scrub.is_due(now) {
+            self.scrub.begin(self.by_segment.keys().copied().collect(), now);
+        }
+        let len = |segment| self.by_segment.get(&segment).map_or(0, Vec::len);
+        while let Some((segment, at)) = self.scrub.next(now, len) {
+            let extent = Arc::clone(&self.by_segment[&segment][at]);
+            // Skips extents that were dropped or placed elsewhere since.
+            if self.placed.has(&extent) {
+                self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
+                let scrub = task::scrub(self.transfers(extent.drive), Arc::clone(&extent));
+                let outcome = Err(ReadError::Closed.into());
+                let instead = move || Step::Scrubbed { extent, outcome };
+                self.steps.spawn_on(self.threads.next(), "scrub", scrub, instead);
+                return;
+            }
+        }
+    }
+
+    /// Drops an extent that can't be served, and counts the failure against its drive.
+    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, error: ExtentError) {
+        let drive = extent.drive;
+        // A late report may be about bytes that were replaced since.
+        if self.placed.has(extent) {
+            tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %error, "an extent is dropped; its rows come from the table until it is filled again");
+            self.unplace(extent.key);
+            self.stats.dropped.fetch_add(1, Ordering::Relaxed);
+            // The space becomes free with its segment, so nothing waits for this. The journal still has the extent:
+            // after a restart it is found again, and its checksum fails again.
+            drop(forget(&self.cores, vec![extent.key]));
+            if self.health[usize::from(drive.0)].read_failed(error, Instant::now()) {
+                self.degrade(drive, &error);
+            }
+        }
+    }
+
+    /// Counts a late answer against a drive.
+    pub(super) fn late(&mut self, drive: DriveNo) {
+        if self.health[usize::from(drive.0)].was_late(Instant::now()) {
+            self.degrade(drive, &"it does not answer in time");
+        }
+    }
+
+    /// Counts a second of slow reads against a drive.
+    pub(super) fn slow(&mut self, drive: DriveNo) {
+        if !self.health[usize::from(drive.0)].was_slow(Instant::now()) {
+            return;
+        }
+        let serves =
+            |(at, health): (u16, &Health)| at != drive.0 && health.state() == DriveState::Serving;
+        if (0..).zip(&self.health).any(serves) {
+            self.health[usize::from(drive.0)].retire();
+            self.degrade(drive, &"its reads take many times longer than usual");
+        } else {
+            // The drive is still faster than the table, and its extents could be filled nowhere else.
+            tracing::error!(
+                drive = drive.0,
+                "the drive's reads take many times longer than usual; it stays in use, because no other drive serves"
+            );
+        }
+    }
+
+    /// Applies a drive's new state: it takes no more writes, or is not used at all.
+    pub(super) fn degrade(&mut self, drive: DriveNo, why: &dyn Display) {
+        let state = self.health[usize::from(drive.0)].state();
+        self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
+        self.segments.close(drive);
+        // Extents that are not in its journal yet stay unrecorded.
+        self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
+        // The freed space could not be used, and the extents in it can still be served.
+        self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
+        if state != DriveState::Retired {
+            tracing::error!(drive = drive.0, %why, "the drive takes no more writes; the extents on it are served");
+            return;
+        }
+        // A drive that hangs never finishes its operations; nothing may wait for them.
+        self.writing[usize::from(drive.0)] = 0;
+        self.unrecorded[usize::from(drive.0)].1 = false;
+        self.scrub.read();
+        let keys = self.placed.on_drive(drive);
+        for &key in &keys {
+            self.unplace(key);
+        }
+        self.by_segment.retain(|segment, _| segment.drive != drive);
+        let extents = keys.len();
+        tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");
+        drop(forget(&self.cores, keys));
+    }
+}

@@ -1,0 +1,195 @@
+//! Reclaiming a segment: hot extents are rewritten elsewhere, the others are evicted, and the journal is ended.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use address::ExtentKey;
+use ring::ReadError;
+
+use super::Filler;
+use crate::cache::books::{Allocation, Candidate, Log, Use, record_sectors};
+use crate::cache::io::task::{self, Purpose, Step, forget};
+use crate::drive::JournalError;
+use crate::drive::journal::{sum_of, to_block};
+use crate::extent::{Extent, SegmentNo};
+
+/// Extents of a segment that are moved at the same time.
+const MOVING_MAX: usize = 4;
+
+/// A segment that is being reclaimed.
+pub struct Reclaim {
+    /// The segment.
+    pub segment: SegmentNo,
+    /// Extents to be moved that have not been read yet. They are taken from the end: first the due ones, then the
+    /// hottest.
+    waiting: Vec<Arc<Extent>>,
+    /// The number of extents that are being read or written.
+    moving: usize,
+    /// The due extents among those that wait or move. They go before the others, which might take the space they need.
+    due: HashSet<ExtentKey>,
+    /// Due extents that were read and found no space. They are tried again once the current block is recorded.
+    out_of_space: Vec<(ExtentKey, pack::Extent)>,
+}
+
+impl Reclaim {
+    fn new(segment: SegmentNo) -> Self {
+        let (due, out_of_space) = Default::default();
+        Self { segment, waiting: Vec::new(), moving: 0, due, out_of_space }
+    }
+}
+
+impl Filler {
+    /// Starts to reclaim a segment: asks the cores how hot its extents are.
+    pub(super) fn reclaim(&mut self, segment: SegmentNo) {
+        self.segments.seal(segment);
+        self.reclaiming = Some(Reclaim::new(segment));
+        let extents = self.by_segment.get(&segment).into_iter().flatten();
+        let extents: Vec<_> = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
+        let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
+        // If that fails, all extents count as cold. Due extents are kept all the same.
+        let cold = |extent| (extent, 0);
+        let instead =
+            move || Step::Heated { segment, heats: extents.into_iter().map(cold).collect() };
+        self.steps.spawn("heat", heat, instead);
+    }
+
+    /// Decides which extents to move, and starts to read them.
+    pub(super) fn heated(&mut self, segment: SegmentNo, mut heats: Vec<(Arc<Extent>, u32)>) {
+        // The reclaim was given up meanwhile, because the drive takes no more writes.
+        if self.reclaiming.as_ref().is_none_or(|it| it.segment != segment) {
+            return;
+        }
+        let candidate = |(extent, heat): &(Arc<Extent>, u32)| Candidate {
+            key: extent.key,
+            sectors: extent.index.sectors().into(),
+            heat: *heat,
+            is_due: false,
+        };
+        // Some were evicted or dropped meanwhile.
+        heats.retain(|(extent, _)| self.placed.has(extent));
+        let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
+        let due_sectors = self.shares.mark_due(&mut candidates);
+        if self.segments.is_to_be_held(segment, due_sectors) {
+            // Marking the segment as held costs nothing; moving its extents would cost a segment of writes.
+            self.segments.make_held(segment);
+            let held = candidates.iter().zip(&heats).filter(|(candidate, _)| candidate.is_due);
+            held.for_each(|(_, (extent, _))| self.hold(extent, Some(segment)));
+            self.reclaiming = None;
+            return;
+        }
+        let log = self.segments.log_of(segment);
+        let kept = self.eviction.keep(log, &candidates, self.placed.len());
+        let due = kept.iter().filter(|&&at| candidates[at].is_due);
+        let due = due.map(|&at| candidates[at].key).collect();
+        let waiting = kept.iter().rev().map(|&at| Arc::clone(&heats[at].0)).collect();
+        // The count of 1 is this step, which `moved` ends.
+        self.reclaiming = Some(Reclaim { waiting, moving: 1, due, ..Reclaim::new(segment) });
+        self.moved(segment);
+    }
+
+    /// Writes an extent that is kept into the main log, or the held log if its table has a guarantee.
+    pub(super) fn keep(&mut self, from: SegmentNo, name: ExtentKey, copy: pack::Extent) {
+        let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
+        let will_settle = self.is_busy();
+        let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
+        let is_due = reclaim.as_ref().is_some_and(|it| it.due.contains(&name));
+        let log = if self.shares.holds(name) { Log::Held } else { Log::Main };
+        let for_use = if is_due { Use::Due } else { Use::Kept };
+        match (self.segments.allocate(log, sectors, record, for_use), reclaim) {
+            (Allocation::Room(room), _) => {
+                self.not_due(from, name);
+                return self.place(name, copy, room, Purpose::Keep { from, is_due });
+            }
+            (_, Some(reclaim)) if is_due && will_settle => {
+                return reclaim.out_of_space.push((name, copy));
+            }
+            _ if is_due => {
+                tracing::warn!(extent = ?name, "an extent of a table's guaranteed share is evicted: there is no space to move it to");
+                self.not_due(from, name);
+            }
+            _ => self.eviction.refund(sectors),
+        }
+        self.moved(from);
+    }
+
+    /// Records that an extent has its new place, or will have none. Returns whether it was due.
+    pub(super) fn not_due(&mut self, from: SegmentNo, name: ExtentKey) -> bool {
+        let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
+        reclaim.is_some_and(|reclaim| reclaim.due.remove(&name))
+    }
+
+    /// Has a due extent read and written again after a drive failed the write. That drive is closed after a few such
+    /// failures, and the extent's old place is still intact.
+    pub(super) fn keep_once_more(&mut self, from: SegmentNo, name: ExtentKey) {
+        let Some(old) = self.placed.get(name).filter(|old| old.segment == from).cloned() else {
+            return;
+        };
+        if let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) {
+            reclaim.due.insert(name);
+            reclaim.waiting.push(old);
+        }
+    }
+
+    /// Tries again to allocate for extents that found no space: a recorded block takes less than was reserved for it.
+    pub(super) fn retry_out_of_space(&mut self) {
+        let Some(reclaim) = &mut self.reclaiming else { return };
+        let from = reclaim.segment;
+        for (name, copy) in std::mem::take(&mut reclaim.out_of_space) {
+            self.keep(from, name, copy);
+        }
+    }
+
+    /// Ends one extent's move out of `from`, and starts the next. After the last one, the rest of the segment is
+    /// evicted.
+    pub(super) fn moved(&mut self, from: SegmentNo) {
+        // The reclaim was given up meanwhile.
+        let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) else {
+            return;
+        };
+        reclaim.moving -= 1;
+        let mut next = Vec::new();
+        while reclaim.moving < MOVING_MAX
+            && let Some(extent) = reclaim
+                .waiting
+                .pop_if(|extent| reclaim.due.is_empty() || reclaim.due.contains(&extent.key))
+        {
+            reclaim.moving += 1;
+            next.push(extent);
+        }
+        let is_over = reclaim.moving == 0;
+        for extent in next {
+            let reread = task::reread(self.transfers(extent.drive), Arc::clone(&extent));
+            let copy = Err(ReadError::Closed.into());
+            let instead = move || Step::Reread { extent, copy };
+            self.steps.spawn_on(self.threads.next(), "reread", reread, instead);
+        }
+        if is_over {
+            self.empty_segment(from);
+        }
+    }
+
+    /// Evicts what is left in a segment, and ends its journal.
+    fn empty_segment(&mut self, segment: SegmentNo) {
+        let extents = self.by_segment.remove(&segment).unwrap_or_default();
+        let keys: Vec<_> =
+            extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
+        for &key in &keys {
+            self.unplace(key);
+        }
+        self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        // Also waits for requests that hold the old place of an extent that was moved: they began earlier.
+        let forgotten = forget(&self.cores, keys);
+        let room = self.segments.empty(segment);
+        let block = to_block(&self.block_id(segment, &room), &[]);
+        self.segments.chain(segment, sum_of(&block));
+        let drive = self.transfers(segment.drive);
+        let empty = async move {
+            forgotten.wait().await;
+            let outcome = task::empty(&drive, room.first, block).await;
+            Step::Emptied { segment, outcome: outcome.map_err(JournalError::from) }
+        };
+        let instead = move || Step::Emptied { segment, outcome: Err(JournalError::Panicked) };
+        self.steps.spawn("empty", empty, instead);
+    }
+}

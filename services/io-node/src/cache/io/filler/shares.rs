@@ -1,0 +1,99 @@
+//! Keeps each table's share in step with the extents that are placed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use address::ExtentKey;
+
+use super::Filler;
+use crate::cache::books::{Log, Unheld};
+use crate::cache::io::task::{Purpose, forget};
+use crate::extent::Extent;
+use crate::extent::SegmentNo;
+
+impl Filler {
+    /// Counts a chunk that was allocated space. `held_in` is its segment if that is in the held log.
+    pub(super) fn count(&mut self, name: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
+        self.shares.add(name, sectors, held_in);
+        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
+    }
+
+    /// Stops counting an extent that was not written, or is gone.
+    pub(super) fn uncount(&mut self, name: ExtentKey, sectors: u64) {
+        let unheld = self.shares.remove(name, sectors);
+        self.release_held(unheld);
+    }
+
+    /// Counts an extent that was found on a drive at the start.
+    pub(super) fn count_restored(&mut self, extent: &Extent) {
+        let (key, sectors) = (extent.key, extent.index.sectors().into());
+        let held_in = self.held_in(extent);
+        self.shares.restore(key, sectors, held_in);
+        self.segments.live(extent.segment, sectors);
+        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
+    }
+
+    /// Applies the shares to the restored extents: the shares may have changed since these were placed.
+    pub(super) fn keep_to_shares(&mut self) {
+        let tables: Vec<_> = self.shares.holdings().map(|(table, _)| table).collect();
+        for table in tables {
+            let unheld = self.shares.trim(table);
+            self.release_held(unheld);
+        }
+        let over = self.shares.over();
+        if !over.is_empty() {
+            tracing::info!(
+                extents = over.len(),
+                "tables exceed their `maximum`: their oldest extents are evicted"
+            );
+            self.evict(over);
+        }
+    }
+
+    /// Counts an extent as written or moved, once it is published.
+    pub(super) fn count_published(&mut self, extent: &Arc<Extent>, purpose: Purpose) {
+        match purpose {
+            Purpose::Fill => self.shares.written(extent.key),
+            Purpose::Keep { .. } => self.hold(extent, self.held_in(extent)),
+        }
+    }
+
+    /// The segment in which an extent is held; `None` if it is not held.
+    fn held_in(&self, extent: &Extent) -> Option<SegmentNo> {
+        let is_held = self.segments.log_of(extent.segment) == Log::Held;
+        (is_held && self.shares.holds(extent.key)).then_some(extent.segment)
+    }
+
+    /// Records that an extent is held in `held_in`, or is not held any more.
+    pub(super) fn hold(&mut self, extent: &Extent, held_in: Option<SegmentNo>) {
+        let sectors = extent.index.sectors().into();
+        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
+        let unheld = self.shares.moved(extent.key, held_in);
+        self.release_held(unheld);
+    }
+
+    fn release_held(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
+        for (segment, sectors) in unheld {
+            self.segments.release_held(segment, sectors);
+        }
+    }
+
+    /// Removes an extent from the filler's records. Returns whether it was there.
+    pub(super) fn unplace(&mut self, key: ExtentKey) -> bool {
+        match self.placed.remove(key) {
+            Some(extent) => {
+                self.segments.gone(extent.segment, extent.index.sectors().into());
+                self.uncount(key, extent.index.sectors().into());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Evicts extents. Their space becomes free when their segments are reclaimed.
+    pub(super) fn evict(&mut self, mut keys: Vec<ExtentKey>) {
+        keys.retain(|&key| self.unplace(key));
+        self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        drop(forget(&self.cores, keys));
+    }
+}

@@ -1,0 +1,195 @@
+//! The filler's interface for other threads: requests, counters, and the drives' states.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use address::{DriveNo, ExtentKey, TableTag};
+use tokio::sync::{mpsc, oneshot};
+
+use super::chunk::{Chunk, FillKey, TableChunk};
+use crate::cache::books::Holding;
+use crate::drive::{DriveState, ExtentError};
+use crate::extent::Extent;
+use crate::table::OpenTable;
+
+/// A fill's outcome.
+#[derive(Clone, Debug)]
+pub enum FillOutcome {
+    /// The extent was on a drive already.
+    Found,
+    /// The extent was filled; bytes written.
+    Filled(u64),
+    /// The extent can't be filled; the reason.
+    Failed(Arc<str>),
+}
+
+/// The filler's counters, for other threads to read.
+#[derive(Debug, Default)]
+pub struct FillStats {
+    /// Extents on the drives.
+    pub extents: AtomicU64,
+    /// Fills waiting or under way.
+    pub running: AtomicU64,
+    /// Fills of them that wait to be scanned.
+    pub waiting: AtomicU64,
+    /// Scans of tables since the start; neighbours share one.
+    pub scans: AtomicU64,
+    /// Fills done since the start.
+    pub done: AtomicU64,
+    /// Fills failed since the start.
+    pub failed: AtomicU64,
+    /// Bytes of extents filled since the start.
+    pub bytes_filled: AtomicU64,
+    /// Bytes of extents rewritten since the start to keep them.
+    pub bytes_kept: AtomicU64,
+    /// Extents evicted since the start.
+    pub evicted: AtomicU64,
+    /// Extents read by the scrubber since the start.
+    pub scrubbed: AtomicU64,
+    /// Extents dropped since the start because their bytes could not be served.
+    pub dropped: AtomicU64,
+}
+
+/// One drive's figures, for other threads to read.
+#[derive(Debug, Default)]
+pub struct DriveGauges {
+    /// Bytes of extents and journals.
+    pub used_bytes: AtomicU64,
+    /// A [`DriveState`].
+    pub state: AtomicU8,
+}
+
+/// Sends requests to the filler, from any thread.
+#[derive(Clone)]
+pub struct FillHandle {
+    requests: mpsc::Sender<FillRequest>,
+    messages: mpsc::Sender<FillerMessage>,
+    stats: Arc<FillStats>,
+    drives: Arc<[DriveGauges]>,
+}
+
+/// Receives a fill's outcome.
+pub type Waiter = oneshot::Sender<FillOutcome>;
+
+/// A request to fill a chunk.
+pub struct FillRequest {
+    /// The extent's name.
+    pub name: ExtentKey,
+    /// The chunk's data.
+    pub chunk: Box<dyn Chunk>,
+    /// Receives the outcome; `None` for a miss.
+    pub waiter: Option<Waiter>,
+}
+
+/// Other messages to the filler.
+pub enum FillerMessage {
+    /// An extent can't be served.
+    BadExtent(Arc<Extent>, ExtentError),
+    /// A drive did not answer in time.
+    Late(DriveNo),
+    /// All reads of a drive in one second took many times longer than usual.
+    Slow(DriveNo),
+    /// Asks for each table's extents on the drives.
+    Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
+    /// Asks to record what is written, and to start nothing more. The sender is dropped when that is done.
+    Stop(oneshot::Sender<()>),
+}
+
+/// Messages that wait at most. A message beyond that is dropped; whoever sent it will send another.
+const MESSAGES_MAX: usize = 1024;
+
+impl FillHandle {
+    /// Creates a handle and the receivers of its requests, of which `queue_max` may wait, and of its messages.
+    pub fn new(
+        queue_max: usize,
+        stats: Arc<FillStats>,
+        drives: Arc<[DriveGauges]>,
+    ) -> (Self, mpsc::Receiver<FillRequest>, mpsc::Receiver<FillerMessage>) {
+        let (requests, requested) = mpsc::channel(queue_max);
+        let (messages, received) = mpsc::channel(MESSAGES_MAX);
+        (Self { requests, messages, stats, drives }, requested, received)
+    }
+
+    /// Requests a fill without waiting. If too many requests wait, it is dropped; the next miss requests it again.
+    pub fn request(&self, table: &Arc<OpenTable>, key: FillKey) {
+        if let Some((name, chunk)) = TableChunk::new(table, key) {
+            let _ =
+                self.requests.try_send(FillRequest { name, chunk: Box::new(chunk), waiter: None });
+        }
+    }
+
+    /// Fills a chunk and returns the outcome. Waits for space in the queue.
+    pub async fn fill(&self, table: &Arc<OpenTable>, key: FillKey) -> FillOutcome {
+        match TableChunk::new(table, key) {
+            Some((name, chunk)) => self.fill_with(name, Box::new(chunk)).await,
+            None => FillOutcome::Failed("the table has no such fragment".into()),
+        }
+    }
+
+    /// Fills an extent with a chunk's data.
+    pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
+        let (waiter, outcome) = oneshot::channel();
+        let request = FillRequest { name, chunk, waiter: Some(waiter) };
+        let stopped = || FillOutcome::Failed("the node is shutting down".into());
+        if self.requests.send(request).await.is_err() {
+            return stopped();
+        }
+        outcome.await.unwrap_or_else(|_| stopped())
+    }
+
+    /// Reports an extent whose bytes can't be served. It is dropped, and the next miss fills it again, elsewhere. If
+    /// too many messages wait, the next read of the extent reports it again.
+    pub fn bad_extent(&self, extent: &Arc<Extent>, error: ExtentError) {
+        let _ = self.messages.try_send(FillerMessage::BadExtent(Arc::clone(extent), error));
+    }
+
+    /// A sender for the filler's own steps. It is weak, so that the filler ends when all handles are dropped.
+    pub(super) fn own_messages(&self) -> mpsc::WeakSender<FillerMessage> {
+        self.messages.downgrade()
+    }
+
+    /// Reports that all reads of a drive in one second took many times longer than before.
+    pub fn slow(&self, drive: DriveNo) {
+        let _ = self.messages.try_send(FillerMessage::Slow(drive));
+    }
+
+    /// Reports that a drive did not answer reads in time.
+    pub fn late(&self, drive: DriveNo) {
+        let _ = self.messages.try_send(FillerMessage::Late(drive));
+    }
+
+    /// Asks the filler to record what is written already, and to start nothing more. The receiver completes when that
+    /// is done.
+    pub fn stop(&self) -> oneshot::Receiver<()> {
+        let (stopped, done) = oneshot::channel();
+        // If too many messages wait, this one is lost and nothing is recorded: there would be no time for it.
+        let _ = self.messages.try_send(FillerMessage::Stop(stopped));
+        done
+    }
+
+    /// Each table's extents on the drives, in no order; empty while the filler is too busy to answer.
+    pub async fn tables(&self) -> Vec<(TableTag, Holding)> {
+        let (to, tables) = oneshot::channel();
+        let _ = self.messages.try_send(FillerMessage::Tables(to));
+        tables.await.unwrap_or_default()
+    }
+
+    /// The filler's counters.
+    pub fn stats(&self) -> &FillStats {
+        &self.stats
+    }
+
+    /// Bytes of a drive that extents and journals use.
+    pub fn used_bytes(&self, drive: DriveNo) -> u64 {
+        self.drives[usize::from(drive.0)].used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A drive's state.
+    pub fn drive_state(&self, drive: DriveNo) -> DriveState {
+        match self.drives[usize::from(drive.0)].state.load(Ordering::Relaxed) {
+            0 => DriveState::Serving,
+            1 => DriveState::ReadOnly,
+            _ => DriveState::Retired,
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Carries out what the records (`books/`) decide: scans tables, writes, reads and checks extents, records them in the
+//! journals, and keeps every core's directory current. The filler owns the records; all its steps report to it.
+
+mod chunk;
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod defect_tests;
+mod filler;
+mod handle;
+mod ready;
+mod restore;
+mod steps;
+mod task;
+mod threads;
+mod transfer_bufs;
+mod transfers;
+
+pub use chunk::FillKey;
+pub use filler::{FillLimits, Filler};
+pub use handle::{FillHandle, FillOutcome};
+pub use threads::{FillLane, FillThreads};
+pub use transfer_bufs::TRANSFERS_BYTES_MAX;

@@ -1,0 +1,254 @@
+//! The steps of a fill that take time. Each ends in a report to the filler.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use address::{ByteOffset, ExtentKey, SECTOR_BYTES, SectorNo};
+use futures::FutureExt;
+use futures::future::join_all;
+use ring::{AlignedBuf, WriteError};
+use tokio::sync::{mpsc, oneshot};
+
+use super::chunk::Chunk;
+use super::transfer_bufs::TRANSFER_BYTES;
+use super::transfers::Transfers;
+use crate::drive::{ExtentError, JournalError};
+use crate::extent::Extent;
+use crate::extent::SegmentNo;
+use crate::shard::mailbox::{Mailbox, Message};
+
+/// A step's report.
+pub enum Step {
+    /// Chunks of the table were read and encoded.
+    Scanned {
+        /// The extents' names, and what to write for each.
+        extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
+    },
+    /// The heat of the extents of a segment that is to be reclaimed.
+    Heated {
+        /// The segment.
+        segment: SegmentNo,
+        /// Its extents, and the sum of all cores' counts for each.
+        heats: Vec<(Arc<Extent>, u32)>,
+    },
+    /// An extent that is to be kept was read.
+    Reread {
+        /// The extent as it is placed now.
+        extent: Arc<Extent>,
+        /// The bytes to write elsewhere.
+        copy: Result<pack::Extent, ExtentError>,
+    },
+    /// An extent was read to check it.
+    Scrubbed {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Whether it is intact.
+        outcome: Result<(), ExtentError>,
+    },
+    /// A write of an extent has ended.
+    Written {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Why it is written.
+        purpose: Purpose,
+        /// Its length.
+        bytes: u64,
+        /// The outcome.
+        outcome: Result<(), WriteError>,
+    },
+    /// Every core's directory has the extent.
+    Published {
+        /// The extent.
+        key: ExtentKey,
+        /// Why it was written.
+        purpose: Purpose,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A block of a segment's journal was written, or failed.
+    Recorded {
+        /// The segment.
+        segment: SegmentNo,
+        /// The number of extents in it.
+        extents: u32,
+        /// Sectors that were reserved for their records.
+        record_sectors: u64,
+        /// The outcome.
+        outcome: Result<(), JournalError>,
+    },
+    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or failed.
+    Emptied {
+        /// The segment.
+        segment: SegmentNo,
+        /// The outcome.
+        outcome: Result<(), JournalError>,
+    },
+}
+
+/// Why an extent is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The chunk was missed or warmed.
+    Fill,
+    /// The extent is kept while its segment is reclaimed.
+    Keep {
+        /// The segment that is reclaimed.
+        from: SegmentNo,
+        /// Whether it must be kept for its table's guarantee.
+        is_due: bool,
+    },
+}
+
+/// Asks the cores for the heat of extents.
+pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Extent>>) -> Step {
+    let keys = Arc::new(extents.iter().map(|extent| extent.key).collect::<Vec<_>>());
+    let mut heats: Vec<_> = extents.into_iter().map(|extent| (extent, 0)).collect();
+    for core in cores.iter() {
+        let (counted, answer) = oneshot::channel();
+        let _ = core.send(Message::Heat { keys: Arc::clone(&keys), heats: counted });
+        for (sum, heat) in heats.iter_mut().zip(answer.await.unwrap_or_default()) {
+            sum.1 += u32::from(heat);
+        }
+    }
+    Step::Heated { segment, heats }
+}
+
+/// Reads an extent that is to be written elsewhere, and checks its sectors.
+pub async fn reread(drive: Transfers, extent: Arc<Extent>) -> Step {
+    let mut bytes = Vec::with_capacity(extent.index.sectors() as usize * SECTOR_BYTES);
+    let read = read_checked(&drive, &extent, |piece| bytes.extend_from_slice(piece)).await;
+    let copy = read.map(|()| pack::Extent { index: extent.index.clone(), bytes });
+    Step::Reread { extent, copy }
+}
+
+/// Reads an extent and checks its sectors.
+pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Step {
+    let outcome = read_checked(&drive, &extent, |_| {}).await;
+    Step::Scrubbed { extent, outcome }
+}
+
+/// Passes the extent's bytes to `piece`, in order, in whole sectors that match their checksums.
+async fn read_checked(
+    drive: &Transfers,
+    extent: &Extent,
+    mut piece: impl FnMut(&[u8]),
+) -> Result<(), ExtentError> {
+    let len = extent.index.sectors() as usize * SECTOR_BYTES;
+    let mut sectors = 0..;
+    for from in (0..len).step_by(TRANSFER_BYTES) {
+        let offset = ByteOffset(extent.first.byte_offset().0 + from as u64);
+        let look = |bytes: &[u8]| {
+            for (sector, number) in bytes.chunks(SECTOR_BYTES).zip(&mut sectors) {
+                extent.index.check(number, sector).map_err(|_| ExtentError::Checksum)?;
+            }
+            piece(bytes);
+            Ok::<_, ExtentError>(())
+        };
+        drive.read(offset, TRANSFER_BYTES.min(len - from), look).await??;
+    }
+    Ok(())
+}
+
+/// Reads neighbouring chunks in one scan and encodes them. If that fails, each is read by itself, so that an error in
+/// one does not fail the others.
+pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step {
+    if let [(_, first), _, ..] = run.as_slice() {
+        let together = AssertUnwindSafe(first.encoded_together(run.len() as u32)).catch_unwind();
+        match together.await {
+            Ok(Ok(extents)) if extents.len() == run.len() => {
+                let names = run.into_iter().map(|(name, _)| name);
+                return Step::Scanned { extents: names.zip(extents.into_iter().map(Ok)).collect() };
+            }
+            Ok(Ok(_)) => tracing::error!("a scan returned another number of chunks than requested"),
+            Ok(Err(error)) => tracing::debug!(%error, "neighbours are scanned one by one"),
+            Err(_) => tracing::error!("reading neighbours together panicked"),
+        }
+    }
+    let mut extents = Vec::with_capacity(run.len());
+    for (name, chunk) in run {
+        // A panic in a library fails only this fill, and is still reported to the filler.
+        let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
+            Ok(extent) => extent.map_err(|error| error.to_string()),
+            Err(_) => Err("reading the table panicked".into()),
+        };
+        extents.push((name, extent));
+    }
+    Step::Scanned { extents }
+}
+
+/// Writes an extent.
+pub async fn write(
+    drive: Transfers,
+    extent: Arc<Extent>,
+    purpose: Purpose,
+    bytes: Vec<u8>,
+) -> Step {
+    let outcome = drive.write(extent.first.byte_offset(), &bytes).await;
+    Step::Written { bytes: bytes.len() as u64, extent, purpose, outcome }
+}
+
+/// Flushes the extents that a block of a journal describes, and then writes the block.
+pub async fn record(
+    drive: &Transfers,
+    first: SectorNo,
+    block: AlignedBuf,
+) -> Result<(), WriteError> {
+    drive.sync().await?;
+    drive.write_block(first, block).await
+}
+
+/// Writes the block that ends a segment's old journal, and flushes it, before the segment is overwritten.
+pub async fn empty(
+    drive: &Transfers,
+    first: SectorNo,
+    block: AlignedBuf,
+) -> Result<(), WriteError> {
+    drive.write_block(first, block).await?;
+    drive.sync().await
+}
+
+/// Adds an extent to every core's directory.
+pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Broadcast {
+    broadcast(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
+}
+
+/// Adds the extents found on the drives at the start to every core's directory. Returns how many a core has then.
+pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
+    let send = |core: &Mailbox| {
+        let (done, found) = oneshot::channel();
+        // A core that has stopped has no directory.
+        let _ = core.send(Message::Restored { extents: Arc::clone(extents), done });
+        found
+    };
+    let answers: Vec<_> = cores.iter().map(send).collect();
+    join_all(answers).await.into_iter().flatten().max().unwrap_or(0)
+}
+
+/// Makes every core forget extents. The messages are sent when this returns; the result waits until all cores have
+/// handled them. A later message to a core, such as the same extent filled again, is handled after this one.
+pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Broadcast {
+    let keys = Arc::new(keys);
+    broadcast(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
+}
+
+/// A message that was sent to all cores.
+pub struct Broadcast(mpsc::Receiver<()>);
+
+impl Broadcast {
+    /// Waits until all cores have handled the message.
+    pub async fn wait(mut self) {
+        self.0.recv().await;
+    }
+}
+
+/// Sends each core a message. A core has handled it when it drops its `done`.
+fn broadcast(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Broadcast {
+    let (done, all_done) = mpsc::channel(1);
+    for core in cores {
+        // A core that has stopped has no directory and no requests.
+        let _ = core.send(message(done.clone()));
+    }
+    Broadcast(all_done)
+}
+
+const _: () = assert!(TRANSFER_BYTES.is_multiple_of(SECTOR_BYTES));

@@ -1,0 +1,197 @@
+//! A warm's chunks, and filling them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use address::ChunkId;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
+use placement::ChunkRun;
+use tables::{FragmentRows, RANGES_MAX, rows_of};
+use tokio::time::Instant;
+use wire::fetch::{ChunkRange, RowRange, WarmProgress};
+use wire::{Fault, Reason};
+
+use super::books::Pace;
+use super::io::{FillHandle, FillKey, FillOutcome};
+use crate::error::fault_of;
+use crate::table::{OpenFragment, OpenTable, Projection};
+
+/// Fills that a warm requests at a time, per fill slot: enough that no slot is idle, and that neighbours wait together
+/// and are scanned together.
+const REQUESTS_PER_SLOT: usize = 8;
+
+/// The same limit where there is a rate to keep: fills that are requested before the first one ends exceed the rate.
+const REQUESTS_PER_SLOT_LIMITED: usize = 2;
+
+/// Neighbouring chunks of a pack that are requested before those of the next pack.
+const NEIGHBOURS: u32 = 4;
+
+/// The chunks that a warm selects.
+pub enum ChunkSelection {
+    /// All chunks of the version.
+    All,
+    /// These chunks.
+    Chunks(Vec<ChunkRange>),
+    /// The chunks that hold rows at these positions.
+    Rows(Vec<RowRange>),
+}
+
+/// Chunks of some packs of a table, as runs: the memory does not grow with the number of chunks.
+pub struct WarmPlan {
+    table: Arc<OpenTable>,
+    packs: Vec<usize>,
+    runs: Vec<ChunkRun>,
+}
+
+impl WarmPlan {
+    /// Finds the packs of `columns` (all packs if there are no columns) and the chunks.
+    ///
+    /// # Errors
+    /// The version lacks a column, chunk or row; there are too many ranges; the store fails.
+    pub async fn new(
+        table: Arc<OpenTable>,
+        columns: &[String],
+        which: ChunkSelection,
+    ) -> Result<Self, Fault> {
+        let packs: Vec<usize> = match columns {
+            [] => (0..table.packs().len()).collect(),
+            columns => {
+                let projection = Projection::new(Arc::clone(&table), columns);
+                let projection = projection.map_err(|error| fault_of(&error))?;
+                projection.parts.iter().map(|part| part.pack).collect()
+            }
+        };
+        let runs = match which {
+            ChunkSelection::All => table.fragments().iter().map(all_of).collect(),
+            ChunkSelection::Chunks(ranges) => {
+                ranges.iter().map(|range| run_of(&table, range)).collect::<Result<_, _>>()?
+            }
+            ChunkSelection::Rows(ranges) => runs_holding(&table, &ranges).await?,
+        };
+        Ok(Self { table, packs, runs: ChunkRun::merged(runs) })
+    }
+
+    /// Leaves out the chunks that aren't wanted.
+    pub fn only(mut self, is_wanted: impl Fn(ChunkId) -> bool) -> Self {
+        let runs = std::mem::take(&mut self.runs);
+        let one = |id: ChunkId| ChunkRun { fragment: id.fragment, chunks: id.index..id.index + 1 };
+        for id in runs.into_iter().flat_map(ChunkRun::ids).filter(|&id| is_wanted(id)) {
+            match self.runs.last_mut() {
+                Some(run) if run.fragment == id.fragment && run.chunks.end == id.index => {
+                    run.chunks.end += 1;
+                }
+                _ => self.runs.push(one(id)),
+            }
+        }
+        self
+    }
+
+    /// The number of extents to fill.
+    pub fn extents(&self) -> u64 {
+        let chunks = self.runs.iter().map(|run| run.chunks.len() as u64);
+        chunks.sum::<u64>() * self.packs.len() as u64
+    }
+
+    /// The extents in the order in which they are filled: a few neighbours of one pack, then the same chunks of the
+    /// next pack, so that a warm that is cancelled leaves whole rows.
+    fn keys(&self) -> impl Iterator<Item = FillKey> {
+        let windows = self.runs.iter().flat_map(|run| {
+            let firsts = run.chunks.clone().step_by(NEIGHBOURS as usize);
+            firsts.map(|first| {
+                (run.fragment, first..run.chunks.end.min(first.saturating_add(NEIGHBOURS)))
+            })
+        });
+        windows.flat_map(|(fragment, window)| {
+            self.packs.iter().flat_map(move |&pack| {
+                let key = move |index| FillKey { pack, chunk: ChunkId { fragment, index } };
+                window.clone().map(key)
+            })
+        })
+    }
+
+    /// Fills all extents in order, as fast as `pace` and `slots` fills at a time allow. `report` gets the progress
+    /// after each one, and returns whether to continue.
+    pub async fn fill(
+        &self,
+        fills: &FillHandle,
+        slots: usize,
+        pace: Pace,
+        mut report: impl FnMut(&WarmProgress) -> bool,
+    ) -> WarmProgress {
+        let mut now = WarmProgress { extents_total: self.extents(), ..Default::default() };
+        let requests_per_slot =
+            if pace.is_limited() { REQUESTS_PER_SLOT_LIMITED } else { REQUESTS_PER_SLOT };
+        let pace = &Mutex::new(pace);
+        let requests = stream::iter(self.keys()).then(|key| in_its_time(pace, key));
+        let requests = requests.map(|key| fills.fill(&self.table, key).boxed());
+        let mut outcomes = requests.buffer_unordered(slots * requests_per_slot).boxed();
+        while let Some(outcome) = outcomes.next().await {
+            match outcome {
+                FillOutcome::Found => {
+                    now.extents_done += 1;
+                    now.extents_found += 1;
+                }
+                FillOutcome::Filled(bytes) => {
+                    now.extents_done += 1;
+                    now.bytes_written += bytes;
+                    locked(pace).spend(bytes, Instant::now());
+                }
+                FillOutcome::Failed(why) => {
+                    now.extents_failed += 1;
+                    now.last_error = why.to_string();
+                }
+            }
+            if !report(&now) {
+                break;
+            }
+        }
+        now
+    }
+}
+
+fn all_of(fragment: &OpenFragment) -> ChunkRun {
+    ChunkRun { fragment: fragment.id, chunks: 0..fragment.chunks() }
+}
+
+fn run_of(table: &OpenTable, range: &ChunkRange) -> Result<ChunkRun, Fault> {
+    let known = table.fragment(range.fragment).map_or(0, |fragment| fragment.chunks());
+    match range.first.checked_add(range.count).filter(|&end| end <= known) {
+        Some(end) => Ok(ChunkRun { fragment: range.fragment, chunks: range.first..end }),
+        None => {
+            let what = format!(
+                "chunks {} to {} of fragment {}, which has {known}",
+                range.first,
+                u64::from(range.first) + u64::from(range.count),
+                range.fragment
+            );
+            Err(Fault::new(Reason::BadArgument, what))
+        }
+    }
+}
+
+async fn runs_holding(table: &OpenTable, ranges: &[RowRange]) -> Result<Vec<ChunkRun>, Fault> {
+    if ranges.len() > RANGES_MAX {
+        let what = format!("{} row ranges; give at most {RANGES_MAX}", ranges.len());
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
+    let rows = rows_of(table.table(), ranges).await?;
+    let run = |rows: FragmentRows| {
+        let chunk_rows = table.fragment(rows.fragment)?.chunk_rows;
+        Some(ChunkRun::holding(rows.fragment, rows.offsets, chunk_rows))
+    };
+    Ok(rows.into_iter().filter_map(run).collect())
+}
+
+/// Returns the key once the pace allows the next fill.
+async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
+    let wait = locked(pace).wait(Instant::now());
+    if let Some(until) = wait {
+        tokio::time::sleep_until(until).await;
+    }
+    key
+}
+
+/// Only one task uses it, so this never waits.
+fn locked(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
+    pace.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! Reads a slab's journals, when a node starts or to inspect it.
+
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use address::{ByteOffset, SECTOR_BYTES};
+use ring::{AlignedBuf, SlabFile};
+
+use super::journal::{Journal, Reading, read};
+use super::superblock::Superblock;
+use crate::extent::{segment_start, segments};
+
+/// Threads that read one drive.
+const READERS: u32 = 8;
+
+/// The first read of a segment is one in so many of its sectors: more than the journal of a segment of large extents
+/// has.
+const FIRST_READ_SHARE: u64 = 512;
+
+/// The least and most sectors of the first read.
+const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
+
+/// A segment and its journal.
+#[derive(Debug)]
+pub struct FoundJournal {
+    /// The segment's number.
+    pub segment: u32,
+    /// The journal, or why it can't be read.
+    pub journal: io::Result<Journal>,
+}
+
+/// Reads the journals of all slabs in parallel.
+pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<FoundJournal>> {
+    std::thread::scope(|scope| {
+        let drives = slabs.iter().zip(superblocks);
+        let readers: Vec<_> =
+            drives.map(|(slab, superblock)| scope.spawn(|| recover(slab, superblock))).collect();
+        readers.into_iter().map(joined).collect()
+    })
+}
+
+/// Reads the journals of a slab's segments, several at a time. Leaves out segments that were never used.
+pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
+    let count = segments(superblock.sectors, superblock.segment_sectors);
+    in_parallel(count, || {
+        let mut buf = AlignedBuf::for_sectors(0);
+        move |segment| {
+            let journal = segment_journal(slab, superblock, segment, &mut buf);
+            let is_unused =
+                matches!(&journal, Ok(journal) if journal.blocks == 0 && !journal.is_cut_short);
+            (!is_unused).then_some(FoundJournal { segment, journal }).into_iter().collect()
+        }
+    })
+}
+
+/// Passes the numbers below `count` to workers, one per thread, and collects their results in any order.
+pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
+    count: u32,
+    worker: impl Fn() -> W + Sync,
+) -> Vec<T> {
+    let next = AtomicU32::new(0);
+    let work = || {
+        let mut work = worker();
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        numbers.take_while(|&number| number < count).flat_map(&mut work).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..READERS.min(count)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(joined).collect()
+    })
+}
+
+/// Waits for a thread's result. Its panic becomes the caller's.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Reads one segment's journal into a buffer that is reused.
+fn segment_journal(
+    slab: &SlabFile,
+    superblock: &Superblock,
+    segment: u32,
+    buf: &mut AlignedBuf,
+) -> io::Result<Journal> {
+    let segment_sectors = superblock.segment_sectors;
+    let (least, most) = FIRST_READ_SECTORS;
+    let first = (segment_sectors / FIRST_READ_SHARE).clamp(least, most).min(segment_sectors);
+    let end = segment_start(segment, segment_sectors).plus(segment_sectors).byte_offset().0;
+    let mut wanted = first as usize * SECTOR_BYTES;
+    loop {
+        if buf.len() != wanted {
+            *buf = AlignedBuf::zeroed(wanted);
+        }
+        slab.read_at(ByteOffset(end - wanted as u64), buf)?;
+        match read(superblock.uuid, segment, segment_sectors, buf) {
+            Reading::Whole(journal) => return Ok(journal),
+            // Reads at least twice as much as before, so that a long journal takes few reads.
+            Reading::More(more) => {
+                let doubled = more.max(wanted * 2);
+                wanted = doubled.min(segment_sectors as usize * SECTOR_BYTES);
+            }
+        }
+    }
+}

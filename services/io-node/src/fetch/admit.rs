@@ -1,0 +1,48 @@
+//! Admit: decides whether a batch can be answered in time, before it costs anything.
+//!
+//! If the queue is longer than the deadlines, every batch is started and then misses its deadline. A batch that
+//! would spend most of its time in the queue is therefore shed on arrival, with a hint to try again, so that the
+//! admitted batches are answered.
+
+use tokio::time::Instant;
+use wire::{Fault, Reason};
+
+use super::Core;
+use super::reader::Priority;
+
+/// The share of a batch's time that it may spend in the queue, in tenths. The rest is for its reads, its reply, and a
+/// drive that becomes slower: reads for a batch that misses its deadline delay the others for nothing.
+const WAIT_TENTHS: u32 = 6;
+
+/// Admits a batch of `rows` rows, or sheds it.
+///
+/// # Errors
+/// `OVERLOADED` if too many rows wait, or the batch would wait too long.
+pub fn admit(
+    core: &Core,
+    rows: usize,
+    priority: Priority,
+    arrived: Instant,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let waiting = core.reader.waiting();
+    let wait = core.reader.wait(priority);
+    // Batch work may use only half of the queue, or one backfill would shut out interactive work.
+    let rows_max = match priority {
+        Priority::Interactive => core.shared.config.queue_rows_max,
+        Priority::Batch => core.shared.config.queue_rows_max / 2,
+    };
+    let overloaded = if waiting + rows > rows_max {
+        format!("{waiting} rows wait for a read already; try again later")
+    } else if wait > (deadline - arrived) * WAIT_TENTHS / 10 {
+        let ms = wait.as_millis();
+        format!(
+            "{waiting} rows wait for a read already, for about {ms} ms: too long for this batch's \
+             deadline; try again later, or allow more time"
+        )
+    } else {
+        return Ok(());
+    };
+    core.stats.shed.add(1);
+    Err(Fault::new(Reason::Overloaded, overloaded))
+}

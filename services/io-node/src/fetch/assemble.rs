@@ -1,0 +1,159 @@
+//! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
+//!
+//! Bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of variable width a second
+//! time, once the row before them is known). Scored rows are not copied.
+
+use address::SECTOR_BYTES;
+use arrow_data::ArrayData;
+use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
+use wire::{Fault, Reason};
+
+use super::Core;
+use super::requests::{Gather, Request, RowSource};
+use super::rerank::{Scorer, score_columns};
+use crate::error::{NodeError, fault_of};
+use crate::shard::{HeldBytes, RequestNo};
+
+/// Allocates memory for a request's rows, whose sources are known.
+///
+/// # Errors
+/// The rows do not fit a reply, or the node has no memory for them.
+pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
+    let mut requests = core.requests.borrow_mut();
+    let Some(request) = requests.get_mut(no) else { return Ok(()) };
+    let directory = core.directory.borrow();
+    let index = |part: usize, source: RowSource| -> Option<(&ExtentIndex, u32)> {
+        match source {
+            RowSource::Extent(extent, row) => Some((&directory.extent(extent)?.index, row)),
+            RowSource::Table(row) => Some((&request.images[part].as_ref()?.index, row)),
+        }
+    };
+    let rows = |part: usize| request.sources[part].iter().filter_map(move |&s| index(part, s));
+    let bytes: u64 = (0..request.sources.len())
+        .flat_map(&rows)
+        .filter_map(|(index, row)| index.len_of(row))
+        .map(u64::from)
+        .sum();
+    let longest = core.shared.config.read_max.as_u64() as usize;
+    let in_one_read = |sectors: SectorSpan| sectors.count as usize * SECTOR_BYTES <= longest;
+    let in_place = |(index, row): (&ExtentIndex, u32)| {
+        index.form() == Form::Plain && index.sectors_of(row).is_some_and(in_one_read)
+    };
+    let scored = request.rerank.as_ref().filter(|_| rows(0).all(in_place));
+    let held = match scored {
+        Some(_) => None,
+        None => Some(hold(core, bytes, request.held_bytes())?),
+    };
+    let gather = match scored {
+        Some(by) => Gather::Score(Scorer::new(by, request.rows())),
+        None => {
+            let parts = request.projection.parts.iter().enumerate();
+            let assembler = |(at, part): (usize, &crate::table::PackProjection)| {
+                let layout = &request.projection.pack(part).layout;
+                let mut used = |len| core.buffers.take(len);
+                Assembler::in_memory(layout, &part.columns, rows(at), &mut used)
+            };
+            let assemblers = parts.map(assembler).collect::<Result<_, PackError>>();
+            Gather::Rows(assemblers.map_err(|e| fault_of(&NodeError::from(e)))?)
+        }
+    };
+    drop(directory);
+    request.gather = Some(gather);
+    request.reply_held = held;
+    Ok(())
+}
+
+/// Reserves memory for a reply with `bytes` of rows, for a batch that holds `own` bytes already.
+fn hold(core: &Core, bytes: u64, own: u64) -> Result<HeldBytes, Fault> {
+    if bytes > REPLY_BYTES_MAX {
+        let what = format!(
+            "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
+        );
+        return Err(Fault::new(Reason::TooLarge, what));
+    }
+    core.traffic_memory.hold(bytes, own).ok_or_else(|| {
+        core.stats.shed.add(1);
+        let used = core.traffic_memory.used();
+        let what = format!(
+            "{used} bytes are held by others' batches; read your replies, or try again later"
+        );
+        Fault::new(Reason::Overloaded, what)
+    })
+}
+
+/// The maximum bytes of rows in one reply: half of a message, to leave room for the other fields.
+pub const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
+
+impl Gather {
+    /// Puts bytes of a row, which begin at `offset` of the row at `position` of a part.
+    ///
+    /// # Errors
+    /// The bytes are not a valid row.
+    pub fn put(
+        &mut self,
+        part: usize,
+        position: usize,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), PackError> {
+        match self {
+            Gather::Rows(assemblers) => assemblers[part].put_piece(position, offset, bytes),
+            Gather::Score(scorer) => {
+                scorer.score(position, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the rows of an image, which came from the table.
+    pub fn put_image(
+        &mut self,
+        part: usize,
+        image: &Extent,
+        sources: &[RowSource],
+    ) -> Result<(), PackError> {
+        for (position, source) in sources.iter().enumerate() {
+            let RowSource::Table(row) = *source else { continue };
+            if image.index.is_null(row) {
+                continue;
+            }
+            let Some(span) = image.index.span(row) else { continue };
+            let start = span.offset as usize;
+            self.put(part, position, 0, &image.bytes[start..start + span.len as usize])?;
+        }
+        Ok(())
+    }
+}
+
+/// The content of a reply.
+pub enum Assembled {
+    /// Columns, in the projection's order.
+    Columns(Vec<ArrayData>),
+    /// Positions and distances, nearest first.
+    Nearest(Vec<(usize, f32)>),
+}
+
+/// Returns the content of the reply to a request whose rows have all arrived.
+///
+/// # Errors
+/// A row cannot be decoded.
+pub fn finish(request: &mut Request) -> Result<Assembled, NodeError> {
+    let columns = match request.gather.take() {
+        Some(Gather::Score(scorer)) => return Ok(Assembled::Nearest(scorer.nearest())),
+        Some(Gather::Rows(assemblers)) => {
+            let mut columns: Vec<Option<ArrayData>> =
+                vec![None; request.projection.schema.fields().len()];
+            for (part, assembler) in request.projection.parts.iter().zip(assemblers) {
+                for (&output, column) in part.outputs.iter().zip(assembler.finish()?) {
+                    columns[output] = Some(column);
+                }
+            }
+            columns.into_iter().flatten().collect()
+        }
+        None => Vec::new(),
+    };
+    Ok(match &request.rerank {
+        Some(by) => Assembled::Nearest(score_columns(by, &columns)),
+        None => Assembled::Columns(columns),
+    })
+}

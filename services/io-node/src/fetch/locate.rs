@@ -1,0 +1,65 @@
+//! Locate: finds where each row of a request is, in the core's replica of the directory.
+
+use std::collections::BTreeSet;
+
+use address::RowAddr;
+
+use super::Core;
+use super::requests::{Request, RowSource};
+use crate::cache::FillKey;
+
+/// Finds the source of every row. Rows of chunks that no drive has come from the table, and fills of these chunks are
+/// requested.
+pub fn locate(core: &Core, request: &mut Request) {
+    let directory = core.directory.borrow();
+    let table = &request.projection.table;
+    let mut unfilled: Vec<FillKey> = Vec::new();
+    // A request that is located again after a drive failed has been counted already.
+    let is_first = request.refused.iter().all(BTreeSet::is_empty);
+    for (at, part) in request.projection.parts.iter().enumerate() {
+        let mut from_table = 0;
+        let mut sources = Vec::with_capacity(request.rows());
+        for position in 0..request.rows() {
+            let addr = RowAddr::from_u64(request.addr(position));
+            // `decode` has checked that the fragment exists.
+            let Some(fragment) = table.fragment(addr.fragment()) else { continue };
+            let found = directory.find(fragment.extent_of(part.pack, addr));
+            let refused = request.refused[at].contains(&(position as u32));
+            sources.push(match found {
+                Some(no) if !refused => {
+                    RowSource::Extent(no, fragment.chunk_rows.row_in_chunk(addr))
+                }
+                _ => {
+                    let chunk = fragment.chunk_rows.chunk_of(addr);
+                    let key = FillKey { pack: part.pack, chunk };
+                    if found.is_none() && unfilled.last() != Some(&key) {
+                        unfilled.push(key);
+                    }
+                    from_table += 1;
+                    RowSource::Table(from_table - 1)
+                }
+            });
+        }
+        if is_first {
+            core.stats.extent_hits.add(sources.len() as u64 - u64::from(from_table));
+            core.stats.extent_misses.add(from_table.into());
+        }
+        request.sources[at] = sources;
+        request.images[at] = None;
+    }
+    request.gather = None;
+    request.reply_held = None;
+    drop(directory);
+    unfilled.sort_unstable();
+    unfilled.dedup();
+    for key in unfilled {
+        core.shared.fills.request(table, key);
+    }
+}
+
+/// Returns whether a drive failed to deliver a row whose source is still that drive.
+pub fn is_refused(request: &Request) -> bool {
+    request.refused.iter().zip(&request.sources).any(|(refused, sources)| {
+        refused.iter().any(|&p| matches!(sources[p as usize], RowSource::Extent(..)))
+    })
+}

@@ -1,0 +1,133 @@
+//! A fetch on one core, from a batch of row addresses to its reply.
+//!
+//! ```text
+//! decode ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
+//!                   └─ some not: from the table ─► (image) ─┘                             │
+//!                                                  reply ◄─ assemble or score ◄───────────┘
+//! ```
+//!
+//! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch
+//! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
+//!
+//! Each stage is a file named after what it does. The stages work on the core of this thread (`core_state.rs`), which
+//! has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. What the cores
+//! share is in `node_state.rs`.
+
+mod admit;
+mod assemble;
+mod coalesce;
+mod core_plan;
+mod core_state;
+mod decode;
+mod locate;
+mod node_state;
+mod ram_tier;
+mod read_events;
+mod reader;
+pub mod replica;
+pub mod reply;
+mod requests;
+mod rerank;
+mod sessions;
+mod slow_drives;
+mod table_reader;
+mod table_rows;
+mod timeline;
+mod trace;
+
+use std::sync::Arc;
+
+use wire::Fault;
+use wire::fetch::Batch;
+
+use crate::shard::{HeldBytes, RequestNo, SessionNo};
+use crate::table::Projection;
+
+pub use core_plan::CorePlan;
+pub use core_state::{Core, here, set_here};
+pub use node_state::NodeState;
+pub use read_events::{submit_loop, watch_timeouts};
+pub use sessions::{Outgoing, ProjectionHandle, Session};
+pub use slow_drives::watch_slow_drives;
+pub use table_reader::TableReader;
+
+/// Starts a batch that has arrived.
+pub fn fetch(
+    core: &Core,
+    session: SessionNo,
+    projection: Arc<Projection>,
+    batch: Batch,
+    held: HeldBytes,
+) {
+    let (id, rows) = (batch.id, batch.row_addrs.len());
+    core.stats.received.add(1);
+    core.activity.add();
+    match decode::decode(core, session, projection, batch) {
+        Ok(mut request) => {
+            request.held = held;
+            locate::locate(core, &mut request);
+            let no = core.requests.borrow_mut().add(request);
+            if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
+                session.batches.insert(id, no);
+            }
+            proceed(core, no);
+        }
+        Err(fault) => reply::refuse(core, session, id, rows, fault, Some(held)),
+    }
+}
+
+/// Continues a request whose rows arrived from the table.
+pub fn image(
+    core: &Core,
+    no: RequestNo,
+    part: usize,
+    image: Result<pack::Extent, Fault>,
+    held: HeldBytes,
+) {
+    match image {
+        Ok(image) => {
+            if table_rows::arrived(core, no, part, image, held) {
+                proceed(core, no);
+            }
+        }
+        Err(fault) => reply::fail(core, no, fault),
+    }
+}
+
+/// Continues a request whose sources are known: requests the rows that only the table has, or else reads the others.
+fn proceed(core: &Core, no: RequestNo) {
+    let started = table_rows::request_rows(core, no).and_then(|waits| {
+        if !waits {
+            assemble::prepare(core, no)?;
+            core.reader.enqueue(&core.read_context(), no)?;
+        }
+        Ok(waits)
+    });
+    match started {
+        Ok(true) => {}
+        Ok(false) => settle(core, no),
+        Err(fault) => reply::fail(core, no, fault),
+    }
+}
+
+/// Answers a request whose pieces have all arrived. If drives failed to deliver some of its rows, the request starts
+/// again with these rows from the table.
+fn settle(core: &Core, no: RequestNo) {
+    let refused = {
+        let mut requests = core.requests.borrow_mut();
+        match requests.get_mut(no) {
+            Some(request) if request.pieces_left == 0 => {
+                let refused = locate::is_refused(request);
+                if refused {
+                    locate::locate(core, request);
+                }
+                refused
+            }
+            _ => return,
+        }
+    };
+    match refused {
+        true => proceed(core, no),
+        false => reply::reply(core, no),
+    }
+}

@@ -1,0 +1,54 @@
+//! The state that all cores of a node share.
+
+use std::sync::Arc;
+
+use ring::SlabFile;
+use telemetry::Tracer;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::table_reader::TableReader;
+use crate::cache::FillHandle;
+use crate::config::IoConfig;
+use crate::shard::CoreSnapshot;
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::table::Registry;
+
+/// State that all cores of a node share. A fetch locks none of it.
+pub struct NodeState {
+    /// The configuration, validated.
+    pub config: IoConfig,
+    /// Threads for short work that is not on the read path: opening tables, and reading rows from them.
+    pub background: Handle,
+    /// Open versions of tables.
+    pub tables: Registry,
+    /// The filler.
+    pub fills: FillHandle,
+    /// Reads rows from tables.
+    pub table_reader: TableReader,
+    /// Each core's mailbox.
+    pub mailboxes: Arc<[Mailbox]>,
+    /// The drives.
+    pub slabs: Vec<SlabFile>,
+    /// Exports the spans of batches.
+    pub tracer: Tracer,
+}
+
+impl NodeState {
+    /// Returns the number of cores.
+    pub fn cores(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// Collects a snapshot from each core.
+    pub async fn snapshots(&self) -> Vec<CoreSnapshot> {
+        let mut cores = Vec::with_capacity(self.cores());
+        for mailbox in self.mailboxes.iter() {
+            let (ask, snapshot) = oneshot::channel();
+            let _ = mailbox.send(Message::Describe(ask));
+            // A core that has stopped does not answer.
+            cores.extend(snapshot.await.ok());
+        }
+        cores
+    }
+}

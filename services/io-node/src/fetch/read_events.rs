@@ -1,0 +1,73 @@
+//! The events of reads: free slots, completions and timeouts. Each drives the core's reader, and settles or fails the
+//! requests that the reader returns.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ring::{ReadError, ReadSink};
+use tokio::time::{Instant, MissedTickBehavior};
+use wire::{Fault, Reason};
+
+use super::reader::Submission;
+use super::{Core, here, reply, settle};
+use crate::shard::RequestNo;
+
+/// The sink of all reads of a core.
+struct Completions {
+    /// Kept to reuse its allocation.
+    ended: RefCell<Vec<RequestNo>>,
+}
+
+/// Returns the sink for the reads of a core.
+pub fn completions() -> Rc<dyn ReadSink> {
+    Rc::new(Completions { ended: RefCell::default() })
+}
+
+impl ReadSink for Completions {
+    fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, at: Instant) {
+        let core = here();
+        let mut ended = self.ended.take();
+        core.reader.done(&core.read_context(), tag as usize, outcome, at, &mut ended);
+        for no in ended.drain(..) {
+            settle(&core, no);
+        }
+        self.ended.replace(ended);
+    }
+}
+
+/// Submits the waiting pieces of this core, for as long as the core runs. After each wake it runs behind the tasks that
+/// are ready, so that their pieces are included, and behind a whole batch of completions.
+pub async fn submit_loop() {
+    let work = here().reader.work();
+    loop {
+        submit(&here());
+        work.notified().await;
+        here().reader.woke_up();
+    }
+}
+
+/// Hands waiting pieces to the ring while slots are free.
+fn submit(core: &Core) {
+    while let Some(Submission { late, ended }) = core.reader.submit(&core.read_context()) {
+        for no in late {
+            core.stats.dropped.add(1);
+            let what = "the deadline passed before the rows were read";
+            reply::fail(core, no, Fault::new(Reason::DeadlineExceeded, what));
+        }
+        ended.into_iter().for_each(|no| settle(core, no));
+    }
+    core.ring.submit();
+}
+
+/// Abandons reads that a drive does not answer in time, for as long as the core runs.
+pub async fn watch_timeouts(limit: Duration) {
+    let mut looks = tokio::time::interval(limit / 2);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let core = here();
+        let ended = core.reader.give_up(&core.read_context(), limit);
+        ended.into_iter().for_each(|no| settle(&core, no));
+    }
+}

@@ -1,0 +1,62 @@
+//! Checks each sector of a read once, however many pieces lie in it.
+
+use std::sync::Arc;
+
+use address::SECTOR_BYTES;
+
+use super::{Piece, ReadContext};
+use crate::drive::ExtentError;
+use crate::extent::Extent;
+use crate::fetch::ram_tier::{Admitted, SectorName};
+
+/// The sectors of a read that were checked, and those found wrong: one bit per sector (a read has at most 64).
+#[derive(Default)]
+pub struct Checks {
+    checked: u64,
+    bad: u64,
+}
+
+impl Checks {
+    /// Returns whether all of a piece's sectors are right; the first is sector number `skipped` of the read. Each
+    /// sector is checked once, and admitted to RAM if it is right.
+    pub fn verify(
+        &mut self,
+        core: &ReadContext<'_>,
+        extent: &Arc<Extent>,
+        piece: &Piece,
+        skipped: usize,
+        bytes: &[u8],
+    ) -> bool {
+        let mut all = true;
+        for at in 0..piece.sectors() {
+            let place = skipped + at as usize;
+            let bit = 1u64 << place;
+            let sector = piece.first_sector() + at;
+            if self.checked & bit == 0 {
+                self.checked |= bit;
+                let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
+                match extent.index.check(sector, sector_bytes) {
+                    Ok(()) => admit(core, SectorName::new(extent.key, sector), sector_bytes),
+                    Err(_) => {
+                        self.bad |= bit;
+                        core.stats.bad_sectors.add(1);
+                        core.fills.bad_extent(extent, ExtentError::Checksum);
+                    }
+                }
+            }
+            all &= self.bad & bit == 0;
+        }
+        all
+    }
+}
+
+fn admit(core: &ReadContext<'_>, name: SectorName, bytes: &[u8]) {
+    match core.ram.admit(name, bytes) {
+        Admitted::No => {}
+        Admitted::Added => core.stats.ram_admitted.add(1),
+        Admitted::Replaced => {
+            core.stats.ram_admitted.add(1);
+            core.stats.ram_evicted.add(1);
+        }
+    }
+}

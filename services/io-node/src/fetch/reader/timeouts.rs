@@ -1,0 +1,69 @@
+//! Reads that a drive does not answer in time, and drives that hang.
+
+use std::time::Duration;
+
+use address::DriveNo;
+use tokio::time::Instant;
+
+use super::{ReadContext, Reader, refuse, refuse_piece};
+use crate::shard::RequestNo;
+
+/// A drive gets no more reads once abandoned reads occupy more than one slot in so many.
+const STUCK_SHARE: u32 = 8;
+
+impl Reader {
+    /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the drive's late answer
+    /// is discarded. The slot stays occupied until the drive answers. Returns the requests that have no pieces left.
+    ///
+    /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken
+    /// for one of the drive.
+    pub fn give_up(&self, core: &ReadContext<'_>, limit: Duration) -> Vec<RequestNo> {
+        let mut ended = Vec::new();
+        if self.busy.get() == 0 {
+            return ended;
+        }
+        let now = Instant::now();
+        let (mut late, mut drives) = (Vec::new(), Vec::new());
+        for entry in &mut self.in_flight.borrow_mut().places {
+            if !entry.wants.is_empty()
+                && now - entry.since >= limit
+                && std::mem::replace(&mut entry.is_suspect, true)
+            {
+                late.push(std::mem::take(&mut entry.wants));
+                drives.push(entry.drive);
+            }
+        }
+        core.stats.late_reads.add(late.len() as u64);
+        let all_stuck = {
+            let mut stuck = self.stuck.borrow_mut();
+            for drive in &drives {
+                let at = usize::from(drive.0);
+                let len = stuck.len().max(at + 1);
+                stuck.resize(len, 0);
+                stuck[at] += 1;
+            }
+            stuck.iter().sum::<u32>() >= self.slots
+        };
+        // Reported for as long as a read hangs, also if its drive gets no more reads.
+        for (drive, &reads) in (0..).zip(self.stuck.borrow().iter()) {
+            if reads > 0 {
+                core.fills.late(DriveNo(drive));
+            }
+        }
+        for wants in late {
+            refuse(core, &wants, None, &mut ended);
+        }
+        if all_stuck {
+            // No slot becomes free before a drive answers.
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            waiting.into_pieces().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+        }
+        ended
+    }
+
+    /// Returns whether a drive has so many abandoned reads in flight that it gets no more.
+    pub(super) fn is_stuck(&self, drive: DriveNo) -> bool {
+        let stuck = self.stuck.borrow();
+        stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)
+    }
+}

@@ -1,0 +1,119 @@
+//! Reply: sends the outcome of a request to its stream.
+
+use tokio::time::Instant;
+use wire::fetch::fetch_response::Kind;
+use wire::fetch::reply::Outcome;
+use wire::fetch::{Error, Neighbors, Reply};
+use wire::{ArrowBatch, Fault, Reason};
+
+use super::assemble::{Assembled, finish};
+use super::replica::end_graces;
+use super::requests::Request;
+use super::timeline::BatchTimeline;
+use super::{Core, trace};
+use crate::error::fault_of;
+use crate::shard::{HeldBytes, RequestNo, SessionNo};
+
+/// Bytes of a batch or its reply without rows: their structures, and a fault's text.
+pub const BATCH_BYTES: u64 = 1 << 10;
+
+/// Bytes of a row in a reply without its columns: an index among the missing rows, an address and a distance.
+const ROW_BYTES: u64 = 16;
+
+/// Answers a request whose rows have all arrived.
+pub(super) fn reply(core: &Core, no: RequestNo) {
+    let Some(mut request) = end(core, no) else { return };
+    let began = Instant::now();
+    let outcome = outcome(&mut request);
+    core.stats.rows.add(request.rows() as u64);
+    core.stats.batches.add(1);
+    let timeline = BatchTimeline::new(&request.times, began, Instant::now());
+    timeline.record(&core.histograms);
+    let exported = trace::answered(core, &request, &timeline, outcome.as_ref().err());
+    let reply = Reply {
+        id: request.batch_id,
+        outcome: Some(outcome.unwrap_or_else(|fault| Outcome::Error(fault.into()))),
+        missing: std::mem::take(&mut request.missing),
+        times: Some(timeline.to_wire(&request.times, exported)),
+    };
+    let rows = request.addrs.len();
+    let own = shrunk(std::mem::take(&mut request.held), BATCH_BYTES + rows as u64 * ROW_BYTES);
+    let held = own.and(request.reply_held.take().unwrap_or_default());
+    send(core, request.session, rows, reply, Some(held));
+}
+
+/// Ends a request with a fault.
+pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
+    let Some(mut request) = end(core, no) else { return };
+    trace::failed(core, &request, &fault);
+    let (id, rows) = (request.batch_id, request.addrs.len());
+    let held = std::mem::take(&mut request.held);
+    refuse(core, request.session, id, rows, fault, Some(held));
+}
+
+/// Answers a batch that has no request, or whose request has ended, with a fault. The reply keeps as much of the
+/// batch's memory as it needs.
+pub fn refuse(
+    core: &Core,
+    session: SessionNo,
+    id: u64,
+    rows: usize,
+    fault: Fault,
+    held: Option<HeldBytes>,
+) {
+    let outcome = Some(Outcome::Error(Error::from(fault)));
+    let held = held.map(|held| shrunk(held, BATCH_BYTES));
+    send(core, session, rows, Reply { id, outcome, missing: Vec::new(), times: None }, held);
+}
+
+/// Releases the memory beyond `bytes_max`.
+fn shrunk(mut held: HeldBytes, bytes_max: u64) -> HeldBytes {
+    held.shrink(held.bytes().saturating_sub(bytes_max));
+    held
+}
+
+/// Ends the requests of a closed stream without a reply.
+pub fn abandon(core: &Core, session: SessionNo) {
+    let dropped = core.requests.borrow_mut().drop_session(session);
+    core.stats.dropped.add(dropped as u64);
+    end_graces(core);
+}
+
+fn outcome(request: &mut Request) -> Result<Outcome, Fault> {
+    match finish(request).map_err(|error| fault_of(&error))? {
+        Assembled::Columns(columns) => {
+            let batch = ArrowBatch::from_columns(request.rows(), &columns);
+            let batch = batch.map_err(|e| Fault::new(Reason::Internal, e.to_string()))?;
+            if batch.bytes() > wire::MESSAGE_BYTES_MAX / 4 * 3 {
+                let what = "the reply is larger than a message may be: ask for fewer rows a batch";
+                return Err(Fault::new(Reason::TooLarge, what));
+            }
+            Ok(Outcome::Rows(batch))
+        }
+        Assembled::Nearest(nearest) => Ok(Outcome::Neighbors(Neighbors {
+            row_addrs: nearest.iter().map(|&(position, _)| request.addr(position)).collect(),
+            distances: nearest.iter().map(|&(_, distance)| distance).collect(),
+        })),
+    }
+}
+
+fn end(core: &Core, no: RequestNo) -> Option<Box<Request>> {
+    let request = core.requests.borrow_mut().remove(no);
+    end_graces(core);
+    request
+}
+
+/// Returns the credits that a batch takes and its reply returns. An empty batch, which is always refused, takes one
+/// too, so that credits bound their number.
+pub fn credits_for(rows: usize) -> u32 {
+    u32::try_from(rows.max(1)).unwrap_or(u32::MAX)
+}
+
+/// Sends a reply. The batch's credits are returned when it is handed to the connection.
+fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
+    core.activity.add();
+    if let Some(session) = core.sessions.borrow_mut().get_mut(session) {
+        session.batches.remove(&reply.id);
+        session.send(Kind::Reply(reply), credits_for(rows), held);
+    }
+}

@@ -1,0 +1,204 @@
+//! Batches under way on a core.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pack::Assembler;
+use tokio::time::Instant;
+use wire::ParentSpan;
+
+use super::reader::Priority;
+use super::rerank::{RerankBy, Scorer};
+use crate::extent::ExtentNo;
+use crate::shard::{HeldBytes, RequestNo, SessionNo};
+use crate::table::Projection;
+
+/// The source of a row of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowSource {
+    /// A row of an extent on a drive.
+    Extent(ExtentNo, u32),
+    /// The table itself: a row of the part's image, once that has arrived.
+    Table(u32),
+}
+
+/// What a batch's rows are gathered into.
+pub enum Gather {
+    /// Columns, by part.
+    Rows(Vec<Assembler>),
+    /// Distances.
+    Score(Scorer),
+}
+
+/// A batch under way.
+pub struct Request {
+    /// The stream it came over.
+    pub session: SessionNo,
+    /// The client's id for it.
+    pub batch_id: u64,
+    /// The requested columns.
+    pub projection: Arc<Projection>,
+    /// The requested rows. Credits are returned for all of them.
+    pub addrs: Vec<u64>,
+    /// If some rows do not exist: the index in `addrs` of each row that does, by position.
+    pub present: Option<Vec<u32>>,
+    /// Indexes in `addrs` of rows that do not exist.
+    pub missing: Vec<u32>,
+    /// The query to score the rows by, if distances are requested instead of rows.
+    pub rerank: Option<RerankBy>,
+    /// The priority of its waiting pieces.
+    pub priority: Priority,
+    /// The caller's span, if the call is traced.
+    pub span: Option<ParentSpan>,
+    /// When the answer stops being useful.
+    pub deadline: Instant,
+    /// The source of each row, by part and position.
+    pub sources: Vec<Vec<RowSource>>,
+    /// Rows from the table, by part, in the order of their `RowSource::Table` numbers.
+    pub images: Vec<Option<pack::Extent>>,
+    /// Positions that drives failed to deliver, by part. They are read from the table.
+    pub refused: Vec<BTreeSet<u32>>,
+    /// The rows that have arrived so far; `None` until all sources are known.
+    pub gather: Option<Gather>,
+    /// The memory that the batch itself holds. It passes to the reply.
+    pub held: HeldBytes,
+    /// The memory that its rows from the table hold.
+    pub images_held: HeldBytes,
+    /// The memory that its reply holds.
+    pub reply_held: Option<HeldBytes>,
+    /// The number of pieces that have not arrived yet.
+    pub pieces_left: u32,
+    /// The number of images that have not arrived yet.
+    pub images_left: u32,
+    /// Durations and costs.
+    pub times: RequestTimes,
+}
+
+/// When a request's stages began, and what the request cost.
+#[derive(Clone, Debug)]
+pub struct RequestTimes {
+    /// When it arrived.
+    pub arrived: Instant,
+    /// When its rows were located, and its pieces began to wait.
+    pub located: Option<Instant>,
+    /// When its first read was submitted to a drive.
+    pub reading: Option<Instant>,
+    /// The number of physical reads that it caused.
+    pub drive_reads: u32,
+    /// The bytes of these reads.
+    pub drive_bytes: u64,
+    /// The number of sectors found in RAM.
+    pub ram_hits: u32,
+    /// The number of rows read from the table.
+    pub table_rows: u32,
+}
+
+impl RequestTimes {
+    /// Creates the times of a request that arrived at `arrived`.
+    pub fn new(arrived: Instant) -> Self {
+        let (located, reading) = (None, None);
+        Self {
+            arrived,
+            located,
+            reading,
+            drive_reads: 0,
+            drive_bytes: 0,
+            ram_hits: 0,
+            table_rows: 0,
+        }
+    }
+}
+
+impl Request {
+    /// Returns the bytes of the core's traffic memory that the request holds.
+    pub fn held_bytes(&self) -> u64 {
+        let reply = self.reply_held.as_ref().map_or(0, HeldBytes::bytes);
+        self.held.bytes() + self.images_held.bytes() + reply
+    }
+
+    /// Returns the number of rows that exist, and so are answered.
+    pub fn rows(&self) -> usize {
+        self.present.as_ref().map_or(self.addrs.len(), Vec::len)
+    }
+
+    /// Returns the address of the row at `position`.
+    pub fn addr(&self, position: usize) -> u64 {
+        match &self.present {
+            Some(present) => self.addrs[present[position] as usize],
+            None => self.addrs[position],
+        }
+    }
+}
+
+/// The batches under way, by place.
+#[derive(Default)]
+pub struct Requests {
+    places: Vec<Option<(u64, Box<Request>)>>,
+    free: Vec<u32>,
+    under_way: BTreeSet<u64>,
+    next_serial: u64,
+}
+
+impl Requests {
+    /// Adds a request.
+    pub fn add(&mut self, request: Request) -> RequestNo {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.under_way.insert(serial);
+        let entry = Some((serial, Box::new(request)));
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = entry;
+                place
+            }
+            None => {
+                self.places.push(entry);
+                self.places.len() as u32 - 1
+            }
+        };
+        RequestNo { place, serial }
+    }
+
+    /// Returns the request if it is still under way.
+    pub fn get_mut(&mut self, no: RequestNo) -> Option<&mut Request> {
+        match self.places.get_mut(no.place as usize)? {
+            Some((serial, request)) if *serial == no.serial => Some(request),
+            _ => None,
+        }
+    }
+
+    /// Removes a request that has ended.
+    pub fn remove(&mut self, no: RequestNo) -> Option<Box<Request>> {
+        self.get_mut(no)?;
+        self.under_way.remove(&no.serial);
+        self.free.push(no.place);
+        self.places[no.place as usize].take().map(|(_, request)| request)
+    }
+
+    /// Returns the number of requests under way.
+    pub fn len(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Returns the serial number of the oldest request under way, or the next serial number if there is none.
+    pub fn oldest(&self) -> u64 {
+        self.under_way.first().copied().unwrap_or(self.next_serial)
+    }
+
+    /// Returns the serial number of the next request.
+    pub fn next_serial(&self) -> u64 {
+        self.next_serial
+    }
+
+    /// Removes all requests of a closed stream. Returns their number.
+    pub fn drop_session(&mut self, session: SessionNo) -> usize {
+        let of_session = |(place, entry): (usize, &Option<(u64, Box<Request>)>)| {
+            let (serial, request) = entry.as_ref()?;
+            let no = RequestNo { place: place as u32, serial: *serial };
+            (request.session == session).then_some(no)
+        };
+        let gone: Vec<_> = self.places.iter().enumerate().filter_map(of_session).collect();
+        gone.iter().for_each(|&no| drop(self.remove(no)));
+        gone.len()
+    }
+}

@@ -1,0 +1,193 @@
+//! Reads rows of tables for the batches of all cores, a bounded number of batches at a time.
+//!
+//! The rows are encoded like a chunk, so that the same code assembles rows from drives and tables.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use address::RowAddr;
+use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use pack::Extent;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+use tokio::time::Instant;
+use wire::{Fault, Reason};
+
+use crate::error::{NodeError, fault_of};
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::shard::{HeldBytes, RequestNo};
+use crate::table::{BoundedRows, Pack, Projection};
+
+/// Reads rows from tables for all cores, for a bounded number of batches at a time.
+pub struct TableReader {
+    runtime: Handle,
+    running: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+    waiting_max: usize,
+}
+
+/// The rows of one part of a request.
+pub struct PartRows {
+    /// The request's projection.
+    pub projection: Arc<Projection>,
+    /// The number of the part.
+    pub part: usize,
+    /// The rows.
+    pub addrs: Vec<RowAddr>,
+    /// The maximum bytes of rows of a blob column.
+    pub bytes_max: u64,
+}
+
+/// A read of rows, with its deadline and memory.
+pub struct TableRead {
+    /// The rows.
+    pub rows: PartRows,
+    /// The request's deadline.
+    pub deadline: Instant,
+    /// Sent back to the core that reserved it, which releases it even if the request has ended.
+    pub held: HeldBytes,
+}
+
+impl TableReader {
+    /// Creates a reader that serves at most `running` batches at a time, with at most `waiting_max` waiting.
+    pub fn new(runtime: Handle, running: usize, waiting_max: usize) -> Self {
+        let running = Arc::new(Semaphore::new(running));
+        Self { runtime, running, waiting: Arc::default(), waiting_max }
+    }
+
+    /// Returns the number of waiting batches.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Starts to read rows, and sends their image to a core.
+    ///
+    /// # Errors
+    /// Too many batches wait.
+    pub fn take(&self, wanted: TableRead, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            let what = format!(
+                "{} batches wait for the table already; try again later, or warm the table first",
+                self.waiting_max
+            );
+            return Err(Fault::new(Reason::Overloaded, what));
+        }
+        let (running, waiting) = (Arc::clone(&self.running), Arc::clone(&self.waiting));
+        self.runtime.spawn(async move {
+            let permit = running.acquire().await;
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            let TableRead { rows, held, deadline } = wanted;
+            let part = rows.part;
+            let send = |image, held| {
+                // Fails if the core has stopped.
+                let _ = to.send(Message::Image { request, part, image, held });
+            };
+            let late =
+                || Err(Fault::new(Reason::DeadlineExceeded, "the deadline passed in the table"));
+            if deadline <= Instant::now() {
+                return send(late(), held);
+            }
+            let mut held = Some(held);
+            run_to_end(rows.take(), deadline, |image| match image {
+                Some(image) => {
+                    // A panic in a library fails this batch, instead of leaving it unanswered.
+                    let panicked =
+                        |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
+                    send(image.unwrap_or_else(panicked), held.take().unwrap_or_default());
+                }
+                None => send(late(), HeldBytes::default()),
+            })
+            .await;
+            drop(permit);
+            if let Some(held) = held {
+                let _ = to.send(Message::Held(held));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Runs `work` on its own task, because a long computation would delay a timer on the same task. Calls `answer` with
+/// the outcome, or with `None` at `deadline`. Returns once the work has ended; after the deadline it is aborted, which
+/// takes effect when it next waits. The memory that it uses stays reserved until then.
+async fn run_to_end<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+    deadline: Instant,
+    answer: impl FnOnce(Option<Result<T, JoinError>>),
+) {
+    let mut task = tokio::spawn(work);
+    let done = tokio::time::timeout_at(deadline, &mut task).await.ok();
+    let is_late = done.is_none();
+    answer(done);
+    if is_late {
+        task.abort();
+        // The result is only that it was aborted.
+        let _ = task.await;
+    }
+}
+
+impl PartRows {
+    async fn take(self) -> Result<Extent, Fault> {
+        self.read().await.map_err(|error| fault_of(&error))
+    }
+
+    async fn read(&self) -> Result<Extent, NodeError> {
+        let part = &self.projection.parts[self.part];
+        let pack = self.projection.pack(part);
+        let columns: Vec<_> = part.columns.iter().map(|&c| pack.columns[c].clone()).collect();
+        let table = self.projection.table.table();
+        let rows = if pack.is_blob {
+            let mut read = BoundedRows::new(self.addrs.len(), self.bytes_max);
+            for piece in read.pieces() {
+                read.push(table.take(&self.addrs[piece], &columns).await?)?;
+            }
+            read.joined()?
+        } else {
+            table.take(&self.addrs, &columns).await?
+        };
+        Ok(pack.layout.encode(&widened(part.columns.as_slice(), &rows, pack))?)
+    }
+}
+
+/// Returns all of a pack's columns, with nulls for those that were not requested.
+fn widened(taken: &[usize], rows: &RecordBatch, pack: &Pack) -> Vec<ArrayRef> {
+    let fields = pack.layout.fields().iter().enumerate();
+    let column =
+        |(at, field): (usize, &arrow_schema::FieldRef)| match taken.iter().position(|&c| c == at) {
+            Some(place) => Arc::clone(rows.column(place)),
+            None => new_null_array(field.data_type(), rows.num_rows()),
+        };
+    fields.map(column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn late_work_is_answered_at_the_deadline_and_then_awaited() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
+        let computing = async move { held.recv().is_ok() };
+        let deadline = Instant::now() + Duration::from_millis(50);
+        let work = tokio::spawn(run_to_end(computing, deadline, move |done| {
+            let _ = answers.send(done.map(Result::unwrap));
+        }));
+        assert_eq!(answered.recv().await, Some(None));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!work.is_finished(), "it still computes");
+        hold.send(()).unwrap();
+        work.await.unwrap();
+        // Work that ends in time is answered with its result; work that waits is dropped at the deadline.
+        let mut done = None;
+        let later = Instant::now() + Duration::from_secs(60);
+        run_to_end(async { 7 }, later, |it| done = it.map(Result::unwrap)).await;
+        assert_eq!(done, Some(7));
+        let soon = Instant::now() + Duration::from_millis(1);
+        run_to_end(std::future::pending::<()>(), soon, |done| assert!(done.is_none())).await;
+    }
+}

@@ -1,0 +1,171 @@
+//! Divides a node's memory: one bound, and the part of it that each consumer may use.
+//!
+//! ```text
+//! memory = base + rings + traffic + buffer pools + fills + writes + lake_cache + RAM tier + directory
+//! ```
+//!
+//! All parts but the directory have their own sizes; the directory may use the rest. When the directory is full,
+//! segments are reclaimed although the drives have room.
+
+use bytesize::ByteSize;
+
+use crate::cache::TRANSFERS_BYTES_MAX;
+use crate::config::IoConfig;
+use crate::error::NodeError;
+
+/// The program, its threads, and memory that the allocator retains.
+const BASE_BYTES: u64 = 192 << 20;
+
+/// Buffers of sent replies that a core keeps for reuse (`wire::BufferPool`).
+const SPARE_BYTES: u64 = 32 << 20;
+
+/// A fill holds its chunk twice: as the table's columns, and encoded.
+const COPIES_A_FILL: u64 = 2;
+
+/// The extents that are kept when a segment is reclaimed, which may be all of it, are read before they are written.
+const RECLAIMED: u64 = 1;
+
+/// The default of `memory`, in percent of what this process may use.
+const DEFAULT_PERCENT: u64 = 80;
+
+/// The directory's memory in thousandths of the drives' capacity: three times what rows of 4 KiB need.
+const DIRECTORY_THOUSANDTHS: u64 = 3;
+
+/// The bounds of the default of `traffic_memory`, per core.
+const TRAFFIC_DEFAULT_MAX: u64 = 512 << 20;
+const TRAFFIC_DEFAULT_MIN: u64 = 32 << 20;
+
+/// The minimum with which a core can serve: a few connections, streams and batches.
+const TRAFFIC_MIN: u64 = 4 << 20;
+
+/// The sizes, in bytes, of the parts that have no setting or fixed size of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Memory for connections, requests and replies, over all cores.
+    pub traffic: u64,
+    /// The directory.
+    pub directory: u64,
+}
+
+impl MemoryPlan {
+    /// Divides the memory of a node with `cores` cores and drives of `capacity` bytes, on a machine or in a control
+    /// group with `available` bytes, if that is known.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if a configured bound is less than the sum of the parts.
+    pub fn new(
+        config: &IoConfig,
+        cores: usize,
+        capacity: u64,
+        available: Option<u64>,
+    ) -> Result<Self, NodeError> {
+        let cores = cores as u64;
+        let bound = match (config.memory.as_u64(), available) {
+            (0, None) => u64::MAX,
+            (0, Some(available)) => available / 100 * DEFAULT_PERCENT,
+            (bound, _) => bound,
+        };
+        let segments = config.fills as u64 * COPIES_A_FILL + RECLAIMED;
+        let drives = config.drives.len() as u64;
+        let mut parts = vec![
+            ("the program itself", BASE_BYTES),
+            ("`slots` of `read_max`", cores * u64::from(config.slots) * config.read_max.as_u64()),
+            ("replies' buffers", cores * SPARE_BYTES),
+            ("`drives`' writes", drives * TRANSFERS_BYTES_MAX as u64),
+            ("`fills` of a `segment`, and one reclaimed", segments * config.segment.as_u64()),
+            ("`lake_cache`", config.lake_cache.as_u64()),
+            ("`ram_tier`", config.ram_tier.as_u64()),
+        ];
+        let sum = |parts: &[(&str, u64)]| parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let wanted = capacity / 1000 * DIRECTORY_THOUSANDTHS;
+        let traffic = match config.traffic_memory.as_u64() {
+            0 => (bound.saturating_sub(sum(&parts) + wanted) / 2)
+                .clamp(cores * TRAFFIC_DEFAULT_MIN, cores * TRAFFIC_DEFAULT_MAX),
+            configured => configured,
+        };
+        if traffic < cores * TRAFFIC_MIN {
+            let least = ByteSize::b(cores * TRAFFIC_MIN);
+            let problem = format!("must be at least {least} for {cores} cores");
+            return Err(NodeError::Config { field: "traffic_memory", problem });
+        }
+        parts.push(("`traffic_memory`", traffic));
+        let others = sum(&parts);
+        let directory = bound.saturating_sub(others);
+        if directory >= wanted {
+            return Ok(Self { traffic, directory });
+        }
+        let is_configured = config.memory.as_u64() > 0;
+        if is_configured && directory == 0 {
+            let parts = parts.iter().map(|(name, bytes)| format!("{name} {}", ByteSize::b(*bytes)));
+            let problem = format!(
+                "is {}, but the other parts need {} ({}): lower them, or give at least {}",
+                config.memory,
+                ByteSize::b(others),
+                parts.collect::<Vec<_>>().join(", "),
+                ByteSize::b(others + wanted),
+            );
+            return Err(NodeError::Config { field: "memory", problem });
+        }
+        // A small machine does not prevent a start if the operator has configured no bound.
+        let directory = if is_configured { directory } else { directory.max(wanted) };
+        tracing::warn!(
+            memory = %ByteSize::b(bound),
+            other_parts = %ByteSize::b(others),
+            directory = %ByteSize::b(directory),
+            wanted = %ByteSize::b(wanted),
+            "memory is short: the directory may not have room for all that the drives can hold"
+        );
+        Ok(Self { traffic, directory })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DriveConfig;
+
+    const GIB: u64 = 1 << 30;
+    const MIB: u64 = 1 << 20;
+
+    fn plan(memory: u64, capacity: u64, available: Option<u64>) -> Result<MemoryPlan, NodeError> {
+        let drive = DriveConfig { path: "drive".into(), size: None };
+        let memory = ByteSize::b(memory);
+        let config = IoConfig { memory, drives: vec![drive], ..IoConfig::default() };
+        MemoryPlan::new(&config, 2, capacity, available)
+    }
+
+    /// 192 MiB + 2 × 256 × 32 KiB + 2 × 32 MiB + (2 × 2 + 1) × 64 MiB + 256 MiB + 256 MiB, and the writes of one drive.
+    const FIXED: u64 = 1104 * MIB + TRANSFERS_BYTES_MAX as u64;
+
+    #[test]
+    fn the_directory_gets_what_the_other_parts_leave() {
+        let large = plan(8 * GIB, 100 * GIB, None).unwrap();
+        assert_eq!(large, MemoryPlan { traffic: GIB, directory: 7 * GIB - FIXED });
+        let available = plan(0, 100 * GIB, Some(10 * GIB)).unwrap();
+        assert_eq!(available.directory, 10 * GIB / 100 * 80 - GIB - FIXED);
+        let unknown = plan(0, 100 * GIB, None).unwrap();
+        assert_eq!(unknown.traffic, GIB);
+        assert!(unknown.directory > u64::MAX / 2);
+    }
+
+    #[test]
+    fn a_bound_below_the_sum_of_the_parts_is_refused_with_a_list_of_them() {
+        let error = plan(GIB, 100 * GIB, None).unwrap_err().to_string();
+        assert!(error.contains("`traffic_memory` 64.0 MiB"), "{error}");
+        assert!(error.contains("`lake_cache` 256.0 MiB"), "{error}");
+        assert!(error.contains("give at least 1.4 GiB"), "{error}");
+    }
+
+    #[test]
+    fn a_small_machine_has_less_traffic_and_starts() {
+        // Half of what the other parts leave.
+        let small = plan(0, GIB, Some(2 * GIB)).unwrap();
+        assert_eq!(small.traffic / MIB, (2 * 1024 * 80 / 100 - FIXED.div_ceil(MIB) - 3) / 2);
+        let wanted = 100 * GIB / 1000 * 3;
+        let tiny = plan(0, 100 * GIB, Some(GIB)).unwrap();
+        assert_eq!(tiny, MemoryPlan { traffic: 64 * MIB, directory: wanted });
+        // A configured bound is not exceeded.
+        let short = plan(FIXED + 64 * MIB + 1000, 100 * GIB, None).unwrap();
+        assert_eq!(short, MemoryPlan { traffic: 64 * MIB, directory: 1000 });
+    }
+}

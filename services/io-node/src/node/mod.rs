@@ -1,0 +1,367 @@
+//! An I/O node: its cores, the listener that deals connections to them, and everything that runs beside them. Only
+//! composition: all mechanisms are in the rooms below.
+
+mod core_thread;
+mod memory;
+mod metrics;
+mod parts;
+mod readiness;
+mod start_warm;
+mod stepped;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use connections::{AcceptOptions, Acceptor, Lifetimes};
+use ring::sim::SimDisk;
+use tables::Tables;
+use telemetry::{Identity, Telemetry, Tracer};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::mpsc;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use self::core_thread::{CoreStart, run};
+use self::metrics::NodeMetrics;
+use self::parts::{NodeParts, Threads};
+use self::readiness::become_ready;
+use self::start_warm::run_at_start;
+use crate::cache::{FillLane, FillThreads};
+use crate::config::{self, IoConfig};
+use crate::drive::{self, Drives};
+use crate::error::{NodeError, os_error};
+use crate::fetch::CorePlan;
+use crate::serve::ServiceState;
+use crate::shard::Accepted;
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::table::ServedTables;
+
+pub use metrics::METRICS;
+pub use stepped::{SteppedNode, SteppedState};
+
+/// A running node.
+pub struct IoNode {
+    local_addr: SocketAddr,
+    engine: String,
+    shared: Arc<ServiceState>,
+    cores: Vec<JoinHandle<()>>,
+    acceptor: Option<Acceptor>,
+    running: RunningTasks,
+    recovery: Recovery,
+    telemetry: Telemetry,
+}
+
+/// The running cores and background threads of a node. Dropping this ends them, also if the node fails to start.
+struct RunningTasks {
+    fills: Vec<FillLane>,
+    /// `None` after it was shut down.
+    background: Option<Runtime>,
+    /// The mailboxes of the cores that were started.
+    mailboxes: Arc<[Mailbox]>,
+}
+
+impl RunningTasks {
+    fn send_to_cores(&self, message: fn() -> Message) {
+        self.mailboxes.iter().for_each(|mailbox| drop(mailbox.send(message())));
+    }
+}
+
+impl Drop for RunningTasks {
+    fn drop(&mut self) {
+        // Work under way may wait for the background threads, which end now, so the cores must not drain.
+        self.send_to_cores(|| Message::End);
+        self.fills.clear();
+        // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.
+        if let Some(background) = self.background.take() {
+            background.shutdown_background();
+        }
+    }
+}
+
+/// What a node found on its drives when it started.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovery {
+    /// The number of extents.
+    pub extents: usize,
+    /// The time to read and decode the journals.
+    pub reading: Duration,
+    /// The time to add the extents to the directory.
+    pub placing: Duration,
+}
+
+impl IoNode {
+    /// Opens the drives, starts one ring per core, recovers the extents on the drives, and listens. Returns once the
+    /// node serves rows of `tables`.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself, a drive cannot be used, a ring cannot start, or the port is taken. Nothing
+    /// is left running.
+    pub fn start(config: IoConfig, tables: Arc<dyn Tables>) -> Result<Self, NodeError> {
+        config.validate()?;
+        let drives = Drives::open(&config)?;
+        Self::start_on(config, drives, tables, Lifetimes::default())
+    }
+
+    /// Starts a node whose connections have the lifetimes that a test needs.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_with_lifetimes(
+        config: IoConfig,
+        tables: Arc<dyn Tables>,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, NodeError> {
+        config.validate()?;
+        let drives = Drives::open(&config)?;
+        Self::start_on(config, drives, tables, lifetimes)
+    }
+
+    /// Starts a node on simulated drives, which fail as a test needs.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_simulated(
+        mut config: IoConfig,
+        disk: &SimDisk,
+        tables: Arc<dyn Tables>,
+    ) -> Result<Self, NodeError> {
+        let drives = Drives::simulated(&config, disk)?;
+        config.drives = drives.configured();
+        config.validate()?;
+        Self::start_on(config, drives, tables, Lifetimes::default())
+    }
+
+    fn start_on(
+        config: IoConfig,
+        drives: Drives,
+        tables: Arc<dyn Tables>,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, NodeError> {
+        let started = Instant::now();
+        let listener = bind(config.listen)?;
+        let cpus = cpus(&config)?;
+        let count = config.background_threads;
+        let background = background(count)?;
+        // Half as many, because the kernel does not take the CPU from a thread within a long system call.
+        let fills: std::io::Result<Vec<_>> =
+            (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
+        let fills = fills.map_err(os_error("starting the threads of fills"))?;
+        let identity = Identity {
+            service: "bireme-io",
+            node: config.name.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let handle = background.handle().clone();
+        let threads =
+            Threads { background: handle.clone(), fills: FillThreads::from_lanes(&fills) };
+        let background = Some(background);
+        let mut running = RunningTasks { fills, background, mailboxes: Arc::new([]) };
+        let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
+        // Derived from the clock, so that no epoch repeats.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_min = since.as_micros() as u64;
+        let (config, served) = resolved(config, Arc::clone(&tables), &handle)?;
+        let tables = (tables, served);
+        let parts = NodeParts::new(config, drives, tables, cpus.len(), threads, tracer, epoch_min)?;
+        let NodeParts { shared, core, memory, tls, connection_slots, mails, mut filler, claims } =
+            parts;
+        let node = &shared.node;
+        running.mailboxes = Arc::clone(&node.mailboxes);
+        let (cores, engine) = start_cores(&shared, &core, &cpus, mails)?;
+        let began = Instant::now();
+        let found = drive::take(&node.slabs, &claims)?;
+        let reading = began.elapsed();
+        let extents = handle.block_on(filler.restore(found));
+        let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
+        tracing::info!(extents, took = ?started.elapsed(), "extents on the drives are found again");
+        handle.spawn(filler.run());
+        handle.spawn(run_at_start(Arc::clone(&shared)));
+        handle.spawn(become_ready(Arc::clone(&shared)));
+        let local_addr = listener.local_addr().map_err(os_error("listening"))?;
+        let options =
+            AcceptOptions { tls: tls.clone(), slots: Arc::clone(&connection_slots), lifetimes };
+        let acceptor = accept(&node.mailboxes, listener, options).map_err(os_error("listening"))?;
+        tracing::info!(%local_addr, %engine, name = node.config.name, "I/O node serves");
+        let metrics = NodeMetrics { shared: Arc::clone(&shared), memory, tls, connection_slots };
+        let telemetry = Telemetry::start(&node.config.telemetry, &identity, metrics, &handle)?;
+        let acceptor = Some(acceptor);
+        Ok(Self { local_addr, engine, shared, cores, acceptor, running, recovery, telemetry })
+    }
+
+    /// Returns the address that it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Describes how its rings work.
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    /// Returns its configuration.
+    pub fn config(&self) -> &IoConfig {
+        &self.shared.node.config
+    }
+
+    /// Returns the path of each drive's slab, and its size in bytes.
+    pub fn drives(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.shared.node.slabs.iter().map(|slab| (slab.path(), slab.len()))
+    }
+
+    /// Returns the address at which Prometheus can read its metrics, if there is one.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.telemetry.metrics_addr()
+    }
+
+    /// Returns what was found on its drives at the start.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Returns whether its health reports serving: the start warm has ended or timed out, and the hit ratio is high
+    /// enough or its wait timed out.
+    pub fn is_ready(&self) -> bool {
+        self.shared.readiness.is_ready()
+    }
+
+    /// Returns the number of extents on its drives.
+    pub fn extents(&self) -> u64 {
+        self.shared.node.fills.stats().extents.load(Ordering::Relaxed)
+    }
+
+    /// Fills its drives with extents that are encoded already, to measure writing alone. Returns how long that took.
+    ///
+    /// # Errors
+    /// The reason why an extent could not be filled.
+    pub fn fill_ready(
+        &self,
+        extents: u32,
+        sectors: u32,
+        at_once: usize,
+    ) -> Result<Duration, NodeError> {
+        let name = uuid::Uuid::new_v4().as_u128();
+        let filled = self.shared.node.fills.fill_ready(name, extents, sectors, at_once);
+        self.shared.node.background.block_on(filled)
+    }
+
+    /// Stops the node: it accepts no more connections, records what is cached, ends the streams once their batches are
+    /// answered, and drains the rings. Whatever is not done within `limit` is abandoned.
+    pub fn stop(mut self, limit: Duration) {
+        drop(self.acceptor.take());
+        self.shared.readiness.end();
+        let deadline = Instant::now() + limit;
+        let mut stopped = self.shared.node.fills.stop();
+        // The rings still run. Recording may use half of the time; the other half is for the streams.
+        let until = Instant::now() + limit / 2;
+        while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
+            std::thread::sleep(POLL);
+        }
+        self.running.send_to_cores(|| Message::Stop);
+        for thread in self.cores.drain(..) {
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(POLL);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        self.shared.node.tracer.flush(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// How often [`IoNode::stop`] checks whether something has stopped.
+const POLL: Duration = Duration::from_millis(2);
+
+fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
+    let refused = |source| NodeError::Listen { address: address.to_string(), source };
+    let listener = std::net::TcpListener::bind(address).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    Ok(listener)
+}
+
+fn background(threads: usize) -> Result<Runtime, NodeError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("bireme-io-background")
+        .enable_all()
+        .build()
+        .map_err(os_error("starting the background's threads"))
+}
+
+/// Returns the configuration with resolved table URIs, and the tables that are served. The work runs on `background`,
+/// because callers may be within a runtime of their own, as tests are.
+fn resolved(
+    mut config: IoConfig,
+    tables: Arc<dyn Tables>,
+    background: &Handle,
+) -> Result<(IoConfig, ServedTables), NodeError> {
+    let (done, resolved) = std::sync::mpsc::channel();
+    background.spawn(async move {
+        let served = config::resolve(&mut config, tables.as_ref()).await;
+        let _ = done.send((config, served));
+    });
+    let ended =
+        |_| os_error("resolving the URIs of tables")(std::io::Error::other("its task ended"));
+    resolved.recv().map_err(ended)
+}
+
+fn accept(
+    cores: &Arc<[Mailbox]>,
+    listener: std::net::TcpListener,
+    options: AcceptOptions,
+) -> std::io::Result<Acceptor> {
+    let cores = Arc::clone(cores);
+    connections::accept(listener, options, move |core, accepted| {
+        let accepted = Accepted::Socket(Box::new(accepted));
+        drop(cores[core].send(Message::Connection(accepted)));
+    })
+}
+
+/// Returns a CPU for each core's thread, or `None` for each if threads are not pinned.
+fn cpus(config: &IoConfig) -> Result<Vec<Option<usize>>, NodeError> {
+    let allowed =
+        ring::affinity::allowed_cores().map_err(os_error("asking for the affinity mask"))?;
+    let count = if config.cores == 0 { allowed.len() } else { config.cores };
+    if config.pin && count > allowed.len() {
+        let problem = format!(
+            "is {count}, and the affinity mask allows {}; ask for fewer or set pin = false",
+            allowed.len()
+        );
+        return Err(NodeError::Config { field: "cores", problem });
+    }
+    Ok((0..count).map(|at| config.pin.then(|| allowed[at])).collect())
+}
+
+type Started = (Vec<JoinHandle<()>>, String);
+
+fn start_cores(
+    shared: &Arc<ServiceState>,
+    plan: &CorePlan,
+    cpus: &[Option<usize>],
+    mails: Vec<mpsc::UnboundedReceiver<Message>>,
+) -> Result<Started, NodeError> {
+    let mut threads = Vec::new();
+    let mut engine = String::new();
+    for (number, (&cpu, mail)) in cpus.iter().zip(mails).enumerate() {
+        let (started, outcome) = std::sync::mpsc::channel();
+        let (shared, plan) = (Arc::clone(shared), plan.clone());
+        let start = CoreStart { number, cpu, shared, plan, mail, started };
+        let thread = std::thread::Builder::new()
+            .name(format!("bireme-io-{number}"))
+            .spawn(move || run(start))
+            .map_err(os_error("starting a core's thread"))?;
+        threads.push(thread);
+        // A thread that panics drops its sender.
+        engine = match outcome.recv() {
+            Ok(outcome) => outcome?,
+            Err(_) => {
+                let source = std::io::Error::other("its thread ended");
+                return Err(NodeError::Os { doing: "starting a core", source });
+            }
+        };
+    }
+    Ok((threads, engine))
+}

@@ -1,0 +1,139 @@
+//! Puts a node together, up to the moment at which its parts begin to run.
+
+use std::sync::Arc;
+
+use connections::tls::ServerTls;
+use connections::{Caps, ConnectionSlots, connections_by_memory};
+use ring::{Engine, RingConfig, SlabFile};
+use tables::Tables;
+use telemetry::Tracer;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::memory::MemoryPlan;
+use crate::cache::{FillLimits, FillThreads, Filler, Shares, check_promised};
+use crate::config::{IoConfig, shares};
+use crate::drive::{Claim, Drives};
+use crate::error::NodeError;
+use crate::fetch::{CorePlan, NodeState, TableReader};
+use crate::serve::{Readiness, ServiceState, StartWarms};
+use crate::shard::mailbox::{Mailbox, Message};
+use crate::table::{Registry, ServedTables};
+
+/// Threads for work that is not on the read path.
+pub struct Threads {
+    /// Short work that callers may wait for: opening tables, reading rows from them, and the filler's bookkeeping.
+    pub background: Handle,
+    /// Long work that no caller waits for: scans, encoding, writes, and the scrubber.
+    pub fills: FillThreads,
+}
+
+/// The parts of a node before any of them runs.
+pub struct NodeParts {
+    /// The state that the services of all cores share.
+    pub shared: Arc<ServiceState>,
+    /// What each core is built with.
+    pub core: CorePlan,
+    /// How memory is divided.
+    pub memory: MemoryPlan,
+    /// TLS for clients; without it they connect in plain text.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Bounds the number of connections.
+    pub connection_slots: Arc<ConnectionSlots>,
+    /// The receiving end of each core's mailbox.
+    pub mails: Vec<mpsc::UnboundedReceiver<Message>>,
+    /// The filler.
+    pub filler: Filler,
+    /// The claim on each slab.
+    pub claims: Vec<Claim>,
+}
+
+impl NodeParts {
+    /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work off the read path runs on
+    /// `threads`, and spans go to `tracer`; [`Filler::new`] explains `epoch_min`.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;
+    /// [`NodeError::Tls`] if the certificates are invalid.
+    pub fn new(
+        config: IoConfig,
+        drives: Drives,
+        (tables, served): (Arc<dyn Tables>, ServedTables),
+        cores: usize,
+        threads: Threads,
+        tracer: Tracer,
+        epoch_min: u64,
+    ) -> Result<Self, NodeError> {
+        let Drives { slabs, claims, engine } = drives;
+        let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
+        let shares = shares(&config)?;
+        let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
+        check_promised(&shares, config.segment, &sectors)?;
+        let capacity = slabs.iter().map(SlabFile::len).sum();
+        let memory = MemoryPlan::new(&config, cores, capacity, process::memory_bytes())?;
+        let (mailboxes, mails): (Vec<_>, _) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
+        let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+        let (filler, fills) = Filler::new(
+            Arc::clone(&mailboxes),
+            superblocks,
+            FillLimits {
+                fills_max: config.fills,
+                queue_max: config.fill_queue_max,
+                admission: config.admission,
+                fill_rate: config.fill_rate.as_u64(),
+                scrub_rate: config.scrub_rate.as_u64(),
+                directory_bytes_max: memory.directory,
+            },
+            Shares::new(shares),
+            threads.fills,
+            epoch_min,
+        );
+        let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
+        let per_core = |bytes: u64| bytes / cores.max(1) as u64;
+        let connections = connections_by_memory(cores, per_core(memory.traffic));
+        let caps = Caps::new(connections, process::descriptors());
+        let connection_slots = ConnectionSlots::new(caps, cores);
+        let ring = RingConfig {
+            slots: config.slots,
+            slot_bytes: config.read_max.as_u64() as usize,
+            engine: engine.clone(),
+            rings: cores as u32,
+            ..RingConfig::default()
+        };
+        let core = CorePlan {
+            ring,
+            ram_tier_bytes: per_core(config.ram_tier.as_u64()),
+            traffic_bytes: per_core(memory.traffic),
+        };
+        let start_warms = StartWarms::new(&config.warm_at_start);
+        let readiness = Readiness::new(&config);
+        let node = Arc::new(NodeState {
+            tables: Registry::new(tables, served, config.tables_max),
+            table_reader: TableReader::new(
+                threads.background.clone(),
+                config.table_reads,
+                config.table_queue_max,
+            ),
+            background: threads.background,
+            fills,
+            mailboxes,
+            slabs,
+            tracer,
+            config,
+        });
+        let shared = Arc::new(ServiceState {
+            node,
+            readiness,
+            start_warms,
+            usage: match &engine {
+                Engine::Simulated(_) => process::Usage::default,
+                _ => process::Usage::now,
+            },
+            give_back: match &engine {
+                Engine::Simulated(_) => None,
+                _ => Some(process::give_back_memory),
+            },
+        });
+        Ok(Self { shared, core, memory, tls, connection_slots, mails, filler, claims })
+    }
+}

@@ -1,0 +1,195 @@
+//! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
+//!
+//! Whatever updates or drains nodes one after another (a StatefulSet, a disruption budget) waits for readiness before
+//! the next one, so a node that came back without enough of its cache delays the others. It answers requests in the
+//! meantime, and query nodes do ask a member that is away but can be reached. A node does not know its hit ratio before
+//! the restart, so the operator sets the ratio to wait for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::fetch::NodeState;
+use crate::serve::ServiceState;
+
+/// The interval at which the counters are sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The number of intervals over which the ratio is computed.
+const RATIO_SAMPLES: usize = 10;
+
+/// After this many intervals without a batch the node counts as idle, with no ratio to wait for.
+const IDLE_SAMPLES: usize = 30;
+
+/// Waits for the start warm, then for the hit ratio, and makes the node ready.
+pub async fn become_ready(shared: Arc<ServiceState>) {
+    let mut warm = shared.start_warms.ready();
+    if warm.wait_for(|&warm| warm).await.is_err() {
+        return;
+    }
+    if shared.node.config.hit_ratio_at_start > 0.0 {
+        wait_for_hits(&shared.node).await;
+    }
+    shared.readiness.begin();
+}
+
+async fn wait_for_hits(node: &NodeState) {
+    let (wanted, limit) = (node.config.hit_ratio_at_start, node.config.hit_ratio_at_start_max);
+    tracing::info!(wanted, "waiting for the hit ratio before the node is ready");
+    let began = Instant::now();
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hits = HitRatio::new(wanted);
+    loop {
+        ticks.tick().await;
+        let cores = node.snapshots().await;
+        let count = Counts {
+            rows: cores.iter().map(|core| core.rows).sum(),
+            table_rows: cores.iter().map(|core| core.table_rows).sum(),
+            batches: cores.iter().map(|core| core.received).sum(),
+        };
+        let took = began.elapsed();
+        match hits.observe(count) {
+            Verdict::Enough(ratio) => {
+                let ratio = format_args!("{ratio:.3}");
+                tracing::info!(%ratio, ?took, "the hit ratio is reached: the node is ready");
+                return;
+            }
+            Verdict::Idle => {
+                tracing::info!(?took, "no rows are requested: the node is ready");
+                return;
+            }
+            Verdict::Wait(ratio) if took >= limit => {
+                let ratio = format_args!("{ratio:.3}");
+                tracing::warn!(
+                    ?limit,
+                    %ratio,
+                    wanted,
+                    "the hit ratio was not reached within `hit_ratio_at_start_max`: the node is ready nevertheless"
+                );
+                return;
+            }
+            Verdict::Wait(_) => {}
+        }
+    }
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    rows: u64,
+    /// Of these, the rows that came from the table.
+    table_rows: u64,
+    /// Batches received, whatever their outcome.
+    batches: u64,
+}
+
+/// The result of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    /// The ratio is reached.
+    Enough(f64),
+    /// No batch arrived for [`IDLE_SAMPLES`] intervals.
+    Idle,
+    /// Neither; with the current ratio, or 0 if no rows were requested.
+    Wait(f64),
+}
+
+/// The latest samples, the newest last. Pure.
+struct HitRatio {
+    wanted: f64,
+    samples: VecDeque<Counts>,
+}
+
+impl HitRatio {
+    fn new(wanted: f64) -> Self {
+        Self { wanted, samples: VecDeque::new() }
+    }
+
+    fn observe(&mut self, now: Counts) -> Verdict {
+        self.samples.push_back(now);
+        if self.samples.len() > IDLE_SAMPLES + 1 {
+            self.samples.pop_front();
+        }
+        let last = self.samples.len() - 1;
+        let since = self.samples[last.saturating_sub(RATIO_SAMPLES)];
+        let rows = now.rows.saturating_sub(since.rows);
+        let table_rows = now.table_rows.saturating_sub(since.table_rows);
+        let ratio = match rows {
+            0 => 0.0,
+            rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
+        };
+        if last >= IDLE_SAMPLES && self.samples[0].batches == now.batches {
+            Verdict::Idle
+        } else if last >= RATIO_SAMPLES && rows > 0 && ratio >= self.wanted {
+            Verdict::Enough(ratio)
+        } else {
+            Verdict::Wait(ratio)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the verdict after each interval, given its rows and how many of them came from the table.
+    fn verdicts(wanted: f64, looks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Verdict> {
+        let mut hits = HitRatio::new(wanted);
+        let mut count = Counts { rows: 0, table_rows: 0, batches: 0 };
+        let look = |(rows, table_rows)| {
+            count.rows += rows;
+            count.table_rows += table_rows;
+            count.batches += u64::from(rows > 0);
+            hits.observe(count)
+        };
+        looks.into_iter().map(look).collect()
+    }
+
+    /// Returns the first verdict other than `Wait`, and its index.
+    fn first(verdicts: &[Verdict]) -> Option<(usize, Verdict)> {
+        let at = verdicts.iter().position(|verdict| !matches!(verdict, Verdict::Wait(_)))?;
+        Some((at, verdicts[at]))
+    }
+
+    #[test]
+    fn a_node_that_kept_its_cache_is_ready_after_ten_seconds() {
+        let all = verdicts(0.9, [(100, 0); 20]);
+        assert_eq!(first(&all), Some((RATIO_SAMPLES, Verdict::Enough(1.0))));
+    }
+
+    #[test]
+    fn an_empty_node_waits_until_the_last_ten_seconds_are_good_enough() {
+        // Half from the table for a minute, then none: 9 of 10 intervals must be without table rows.
+        let looks = [(100, 50)].repeat(60).into_iter().chain([(100, 0)].repeat(20));
+        let all = verdicts(0.95, looks);
+        assert_eq!(first(&all), Some((60 + 8, Verdict::Enough(0.95))));
+        assert_eq!(all[59], Verdict::Wait(0.5));
+    }
+
+    #[test]
+    fn a_node_below_the_ratio_keeps_waiting() {
+        assert_eq!(first(&verdicts(0.9, [(10, 2); 500])), None);
+    }
+
+    #[test]
+    fn an_idle_node_is_ready_after_half_a_minute() {
+        let all = verdicts(0.9, [(0, 0); 40]);
+        assert_eq!(first(&all), Some((IDLE_SAMPLES, Verdict::Idle)));
+        // A row within the first half minute restarts it.
+        let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
+        let all = verdicts(0.9, looks);
+        assert_eq!(first(&all), Some((25 + IDLE_SAMPLES, Verdict::Idle)));
+    }
+
+    #[test]
+    fn a_node_that_fails_all_batches_is_not_idle() {
+        let mut hits = HitRatio::new(0.9);
+        for batches in 0..200 {
+            let verdict = hits.observe(Counts { rows: 0, table_rows: 0, batches });
+            assert_eq!(verdict, Verdict::Wait(0.0));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The state that the services of all cores share.
+
+use std::sync::Arc;
+
+use super::health::Readiness;
+use super::start_warms::StartWarms;
+use crate::fetch::NodeState;
+
+/// State that the gRPC services of all cores share.
+pub struct ServiceState {
+    /// The state that the cores share for fetches.
+    pub node: Arc<NodeState>,
+    /// Whether the node reports ready.
+    pub readiness: Readiness,
+    /// The fills that must end before the node reports ready.
+    pub start_warms: StartWarms,
+    /// Returns the CPU time and memory of the process. For a simulated node, zeros: its process runs several nodes, and
+    /// its runs must repeat exactly.
+    pub usage: fn() -> process::Usage,
+    /// Returns freed memory to the operating system. `None` for a simulated node, whose process runs others.
+    pub give_back: Option<fn()>,
+}

@@ -1,0 +1,55 @@
+//! The progress of the warms at the start, which Describe and metrics report.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use wire::fetch::StartWarm;
+
+use crate::config::StartWarmConfig;
+
+/// The progress of the start's warms, for other threads.
+pub struct StartWarms {
+    /// In the configuration's order. Only Describe reads it.
+    warms: Mutex<Vec<StartWarm>>,
+    ready: watch::Sender<bool>,
+}
+
+impl StartWarms {
+    /// Creates the progress of the configured warms; the node is ready at once if there are none.
+    pub fn new(configs: &[StartWarmConfig]) -> Self {
+        let warm = |config: &StartWarmConfig| StartWarm {
+            table: config.label(),
+            version: config.version,
+            ..Default::default()
+        };
+        let warms = configs.iter().map(warm).collect();
+        Self { warms: Mutex::new(warms), ready: watch::Sender::new(configs.is_empty()) }
+    }
+
+    /// Becomes true when the node may report that it is ready.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// Lets the node report that it is ready.
+    pub fn end(&self) {
+        let _ = self.ready.send(true);
+    }
+
+    /// The progress of each warm.
+    pub fn warms(&self) -> Vec<StartWarm> {
+        self.locked().clone()
+    }
+
+    /// Locks the progress, to change it.
+    pub fn locked(&self) -> MutexGuard<'_, Vec<StartWarm>> {
+        self.warms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Extents that are not filled yet, of tables that were opened.
+    pub fn extents_left(&self) -> u64 {
+        let warms = self.locked();
+        let progress = warms.iter().filter_map(|warm| warm.progress.as_ref());
+        progress.map(|it| it.extents_total - it.extents_done).sum()
+    }
+}
