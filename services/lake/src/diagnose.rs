@@ -301,8 +301,8 @@ mod tests {
             ("after 8 failures in a row", Mark::Unanswered, &|| {
                 generic(BreakerOpen { failures: 8, probe_in: waited })
             }),
-            ("store.wait_max", Mark::Unanswered, &|| generic(no_permit.clone())),
-            ("store.stall_max", Mark::Unanswered, &|| generic(stalled.clone())),
+            ("store.requests_max", Mark::Unanswered, &|| generic(no_permit.clone())),
+            ("the network to it hangs", Mark::Unanswered, &|| generic(stalled.clone())),
         ];
         for (said, mark, error) in own {
             let kept = LanceError::from(error());

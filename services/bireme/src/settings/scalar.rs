@@ -80,14 +80,7 @@ pub fn query_scalars() -> Vec<Scalar> {
 }
 
 /// Settings of both tiers for object stores.
-const STORE: &[Scalar] = &[
-    integer("store.requests_max"),
-    text("store.wait_max"),
-    text("store.stall_max"),
-    flag("store.hedge"),
-    integer("store.breaker_failures"),
-    text("store.breaker_pause"),
-];
+const STORE: &[Scalar] = &[integer("store.requests_max"), flag("store.hedge")];
 
 /// Settings of both tiers for connections of clients.
 const TLS: &[Scalar] = &[text("tls.cert"), text("tls.key"), text("tls.client_ca")];

@@ -11,7 +11,7 @@ use super::limiter::{AdmittedRequest, generic};
 use super::usage::count;
 
 /// Wraps an answer so that its bytes are counted, and its request's permit is held until the last byte, or until none
-/// arrives for `store.stall_max`. A body that its reader drops before the end does not count for or against the store,
+/// arrives for `stall_max`. A body that its reader drops before the end does not count for or against the store,
 /// unless the reader has waited for long.
 pub fn watched(answer: GetResult, mut request: AdmittedRequest) -> GetResult {
     let GetResult { payload, meta, range, attributes, extensions } = answer;
@@ -178,7 +178,10 @@ mod tests {
             };
             let text = error.to_string();
             assert_eq!(source_as::<Stalled>(&error), Some(expected));
-            assert!(text.contains("s3://bucket") && text.contains("store.stall_max"), "{text}");
+            assert!(
+                text.contains("s3://bucket") && text.contains("the network to it hangs"),
+                "{text}"
+            );
         }
         let error = read(&store, &path).await.unwrap_err();
         assert!(source_as::<BreakerOpen>(&error).is_some(), "{error}");
@@ -254,7 +257,7 @@ mod tests {
         };
         let text = error.to_string();
         assert_eq!(source_as::<NoPermit>(&error), Some(expected));
-        assert!(text.contains("s3://bucket") && text.contains("store.wait_max"), "{text}");
+        assert!(text.contains("s3://bucket") && text.contains("store.requests_max"), "{text}");
         // The next request fails at once.
         let error = store.get(&path).await.unwrap_err();
         assert!(

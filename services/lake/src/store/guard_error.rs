@@ -12,7 +12,7 @@ use super::mark::{Mark, unmarked};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}{store} has {requests_max} requests in flight, the maximum, and none has ended for {waited:?}; check whether \
-     the store hangs, or raise store.requests_max or store.wait_max",
+     the store hangs, or raise store.requests_max",
     Mark::Unanswered
 )]
 pub struct NoPermit {
@@ -21,11 +21,11 @@ pub struct NoPermit {
     pub waited: Duration,
 }
 
-/// The body of an answer made no progress for `store.stall_max`.
+/// The body of an answer made no progress for `stall_max`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}{store} has sent nothing more of {path} for {waited:?}, after {received} of {expected} bytes; check whether \
-     the store or the network to it hangs, or raise store.stall_max",
+     the store or the network to it hangs",
     Mark::Unanswered
 )]
 pub struct Stalled {

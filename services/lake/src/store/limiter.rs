@@ -78,7 +78,7 @@ impl StoreLimiter {
     /// Waits for a permit, and for the outcome of a probe that began just now.
     ///
     /// # Errors
-    /// [`BreakerOpen`]; [`NoPermit`] if no permit was taken or released for `store.wait_max`, at once if that time has
+    /// [`BreakerOpen`]; [`NoPermit`] if no permit was taken or released for `wait_max`, at once if that time has
     /// passed already.
     pub async fn acquire(self: &Arc<Self>) -> object_store::Result<AdmittedRequest> {
         loop {
