@@ -1,4 +1,4 @@
-//! Builds a core.
+//! Builds a core of a node.
 
 use std::cell::RefCell;
 use std::rc::Rc;

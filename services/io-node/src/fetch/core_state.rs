@@ -1,4 +1,5 @@
-//! The state of a fetch's core: its ring, its replica of the directory, its RAM tier, its streams and its requests.
+//! One core's state, on which the stages of a fetch work: its ring, its replica of the directory, its RAM tier, its
+//! streams and its requests.
 //!
 //! A request stays on the core whose connection it arrived on. The state belongs to the core's thread and is reached
 //! through [`here`]. Tasks call [`here`] instead of holding a [`Core`], because a spawned task must be `Send` and a core

@@ -75,7 +75,7 @@ pub struct Reader {
     sink: Rc<dyn ReadSink>,
     /// Notified when pieces wait and slots may be free.
     work: Arc<Notify>,
-    /// Whether it was woken and has not run yet.
+    /// Whether it was notified, and the task that waits for it has not run since.
     woken: Cell<bool>,
     /// The number of abandoned reads in flight, by drive.
     stuck: RefCell<Vec<u32>>,
@@ -88,7 +88,6 @@ pub struct Reader {
 }
 
 /// The parts of a core that the reader works on.
-#[derive(Clone, Copy)]
 pub struct ReadContext<'a> {
     /// Batches under way.
     pub requests: &'a RefCell<Requests>,
@@ -107,7 +106,6 @@ pub struct ReadContext<'a> {
 }
 
 /// Requests that a submission has found to be over.
-#[derive(Default)]
 pub struct Submission {
     /// Requests whose deadline has passed before their rows were read, each once.
     pub late: Vec<RequestNo>,
@@ -124,6 +122,7 @@ struct Popped {
     stuck: Vec<Piece>,
 }
 
+/// The reads in flight. A read's tag is its place.
 #[derive(Default)]
 struct InFlightTable {
     places: Vec<InFlight>,

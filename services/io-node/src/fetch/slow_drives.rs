@@ -1,8 +1,8 @@
 //! Detects slow drives: those for which all reads of a second take many times as long as usual.
 //!
-//! Such a drive misses no deadline (`reader/timeouts.rs` handles those), but answers, say, in ten milliseconds instead of a
-//! tenth of one. It is judged by the fastest read of a second, so that neither a core without CPU time nor a long queue
-//! counts against the drive.
+//! Such a drive misses no deadline (`reader/timeouts.rs` handles those), but answers, say, in ten milliseconds instead of
+//! a tenth of one. It is judged by the fastest read of a second, so that neither a core without CPU time nor a long
+//! queue counts against the drive.
 
 use std::time::Duration;
 

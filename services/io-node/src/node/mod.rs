@@ -1,5 +1,5 @@
 //! An I/O node: its cores, the listener that deals connections to them, and everything that runs beside them. Only
-//! composition: all mechanisms are in the rooms below.
+//! composition: the mechanisms are in the other folders.
 
 mod core_thread;
 mod memory;

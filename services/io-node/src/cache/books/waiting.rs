@@ -15,7 +15,7 @@ struct Waiting<C> {
     chunk: C,
 }
 
-/// The queue, of whatever chunks are.
+/// The queue. `C` is a chunk's data, which only passes through.
 pub struct WaitingFills<C> {
     queue: VecDeque<Waiting<C>>,
     /// The most bytes of one scan of several chunks.
