@@ -95,7 +95,7 @@ pub async fn event_loop(shared: Arc<ServiceState>, mut mail: mpsc::UnboundedRece
                 let read = core.ring.read_owned(drive, offset, buf);
                 transfers.push(answer(read, done).boxed_local());
             }
-            Some(Message::Sync { drive, done }) => {
+            Some(Message::Fsync { drive, done }) => {
                 transfers.push(answer(core.ring.fsync(drive), done).boxed_local());
             }
             Some(Message::Stop) | None => {
@@ -138,7 +138,7 @@ fn handle_message(core: &Core, message: Message) {
         Message::Connection(_)
         | Message::Write { .. }
         | Message::Read { .. }
-        | Message::Sync { .. }
+        | Message::Fsync { .. }
         | Message::Stop
         | Message::End => {}
     }

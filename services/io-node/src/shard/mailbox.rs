@@ -83,7 +83,7 @@ pub enum Message {
         done: oneshot::Sender<Result<AlignedBuf, Returned<ReadError>>>,
     },
     /// Flush a drive, so that everything written to it is durable.
-    Sync {
+    Fsync {
         /// The drive.
         drive: DriveNo,
         /// Receives the outcome.

@@ -90,7 +90,7 @@ async fn core(
                     drop(done.send(write.await));
                 });
             }
-            Message::Sync { drive, done } => {
+            Message::Fsync { drive, done } => {
                 let sync = ring.fsync(drive);
                 tokio::task::spawn_local(async move { done.send(sync.await).unwrap_or_default() });
             }

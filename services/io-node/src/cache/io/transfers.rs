@@ -66,7 +66,7 @@ impl Transfers {
     pub async fn sync(&self) -> Result<(), WriteError> {
         loop {
             let (done, outcome) = oneshot::channel();
-            let _ = self.core.send(Message::Sync { drive: self.drive, done });
+            let _ = self.core.send(Message::Fsync { drive: self.drive, done });
             match self.answer(outcome).await.unwrap_or(Err(WriteError::Closed)) {
                 Err(error) if error.is_transient() && self.tries_again().await => {}
                 outcome => return outcome,
