@@ -21,6 +21,8 @@
 //! A batch is served entirely on the core whose connection it arrived on. Cores communicate only through
 //! mailboxes, and a fetch takes no lock.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod cache;
 mod config;
 mod drive;

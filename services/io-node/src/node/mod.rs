@@ -92,6 +92,10 @@ pub struct Recovery {
     pub placing: Duration,
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a node that serves has the real clock; a SteppedNode is simulated"
+)]
 impl IoNode {
     /// Opens the drives, starts one ring per core, recovers the extents on the drives, and listens. Returns once the
     /// node serves rows of `tables`.

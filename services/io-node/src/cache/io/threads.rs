@@ -139,6 +139,10 @@ struct Insisting {
     ended: Arc<Ended>,
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these threads follow the real load of CPUs; a SteppedNode has none"
+)]
 impl Insisting {
     fn run(self) {
         let mut taken_for = TAKEN_FIRST;
