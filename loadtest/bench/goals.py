@@ -30,7 +30,7 @@ def _attack_goals(results: dict) -> list[dict]:
             continue
         health, slowdown = attacks.health_p99_ms(results, name), attacks.slowdown(results, name)
         goals.append(_goal(f"{title}: p99 of health checks, ms", health, attacks.HEALTH_P99_GOAL_MS, False))
-        goals.append(_goal(f"{title}: good callers' p99, relative to no attack", slowdown, attacks.GOOD_CALLERS_GOAL, False))
+        goals.append(_goal(f"{title}: good callers' p99, relative to the same attack on other nodes of the machine", slowdown, attacks.GOOD_CALLERS_GOAL, False))
     return goals
 
 

@@ -70,20 +70,27 @@ def _attacks(results: dict) -> str:
         "",
         f"{attacks.GETS_PER_S} gets of one key per second and {attacks.PROBES_PER_S} probes per second (gRPC health of both nodes",
         "over new connections, `/live` of both) during an attack. Nodes are started anew for each attack and round. Latency counts",
-        "from the time at which a request was due. The attacker runs on the same cores.",
+        "from the time at which a request was due. The attacker, the load and all nodes share the machine's cores. The control is",
+        "the same attack on a second pair of nodes, which the gets do not use: beyond it, callers lose time because they share",
+        "a node with the attacker.",
         "",
-        "| attack | health p99 by round, ms | gets p50, µs | gets p99, µs | p99 relative to no attack, by round | errors |",
-        "|---|---|---|---|---|---|",
+        "| attack | health p99 by round, ms | gets p50, µs | gets p99, µs | control's p99, µs | p99 relative to the control, by round "
+        "| p99 relative to no attack, by round | errors |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, (title, _) in attacks.ATTACKS.items():
         rounds = results["attacks"][name]
         health = ", ".join(f"{it['health_p99_ms']:.1f}" for it in rounds)
         ratios = [it["gets"]["p99"] / none["gets"]["p99"] for it, none in zip(rounds, results["attacks"]["none"])]
         p50, p99 = (median(it["gets"][at] for it in rounds) for at in ("p50", "p99"))
+        controls = [it["control"]["p99"] for it in rounds if "control" in it]
+        control = _number(median(controls)) if controls else "–"
+        beyond = ", ".join(f"{it['gets']['p99'] / c:.2f}" for it, c in zip(rounds, controls)) or "–"
         errors = sum(it["errors"] for it in rounds)
-        cells = [title, health, _number(p50), _number(p99), ", ".join(f"{it:.2f}" for it in ratios), str(errors)]
+        to_none = ", ".join(f"{it:.2f}" for it in ratios)
+        cells = [title, health, _number(p50), _number(p99), control, beyond, to_none, str(errors)]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"Measured on: {_machine(results['machine'])}", ""])
 
 
 def _without_samples(results: dict) -> dict:
