@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::connection::Connection;
 
-/// One address may have one in so many slots.
+/// One address may hold at most the number of slots divided by this.
 const PEER_PART: usize = 2;
 
 /// One in so many file descriptors is reserved for other uses than clients' connections: drives, tables, object stores,

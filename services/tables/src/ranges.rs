@@ -11,7 +11,7 @@ pub const RANGES_MAX: usize = 1024;
 /// Returns the rows of all `ranges`, by fragment.
 ///
 /// # Errors
-/// Those of [`Table::rows_at`](crate::Table::rows_at).
+/// The errors of [`Table::rows_at`](crate::Table::rows_at).
 pub async fn rows_of(table: &dyn Table, ranges: &[RowRange]) -> Result<Vec<FragmentRows>, Fault> {
     let mut rows = Vec::new();
     for &RowRange { first, end } in ranges {

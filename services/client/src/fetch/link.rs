@@ -22,7 +22,7 @@ const OUTGOING_MESSAGES_MAX: usize = 2;
 /// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call.
 const FRAME_BYTES: u32 = 256 << 10;
 
-/// A connected and welcomed stream.
+/// A stream that is connected and whose I/O node has sent its `Welcome`.
 pub(super) struct Link {
     pub outgoing: mpsc::Sender<FetchRequest>,
     pub incoming: Incoming,

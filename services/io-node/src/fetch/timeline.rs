@@ -12,15 +12,15 @@ use crate::shard::CoreHistograms;
 /// The moments between a batch's stages, in order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchTimeline {
-    /// The batch arrived.
+    /// When the batch arrived.
     pub arrived: Instant,
-    /// Its rows were located.
+    /// When its rows were located.
     pub located: Instant,
-    /// Its first read was submitted to a drive; equal to `located` if it needed none.
+    /// When its first read was submitted to a drive; equal to `located` if it needed none.
     pub reading: Instant,
-    /// Its last row arrived.
+    /// When its last row arrived.
     pub assembling: Instant,
-    /// Its reply was made.
+    /// When its reply was made.
     pub replied: Instant,
 }
 

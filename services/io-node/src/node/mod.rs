@@ -112,7 +112,7 @@ impl IoNode {
     /// Starts a node whose connections have the lifetimes that a test needs.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_with_lifetimes(
         config: IoConfig,
         tables: Arc<dyn Tables>,
@@ -126,7 +126,7 @@ impl IoNode {
     /// Starts a node on simulated drives, which fail as a test needs.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_simulated(
         mut config: IoConfig,
         disk: &SimDisk,

@@ -291,11 +291,11 @@ mod tests {
         let (good, path) = store(limits(), |_| Act::Dawdle(Duration::from_secs(1))).await;
         for _ in 0..10 {
             read_half(&good, &path).await;
-            // Not even while its reader waits, unless that takes long.
+            // Nor is it if the reader was waiting for the next bytes.
             let mut body = good.get(&path).await.unwrap().into_stream();
             body.next().await.unwrap().unwrap();
             assert!(poll!(body.next()).is_pending());
-            // Nor however long its reader does not poll.
+            // Nor if the reader does not poll for a long time.
             let unread = good.get(&path).await.unwrap();
             sleep(Duration::from_secs(2)).await;
             drop((body, unread));
