@@ -31,40 +31,10 @@ pub async fn status(state: &ShardState) -> StatusResponse {
         requests: cores.iter().map(|core| core.metrics.requests()).sum(),
         errors: cores.iter().map(|core| core.metrics.errors()).sum(),
         tables: summaries(state),
-        store: Some(store_use(state.shared.catalog.store_use())),
+        store: Some(stores::store_use_message(state.shared.catalog.store_use())),
         membership: Some(membership(&state.shared.io_nodes)),
         fallback_rows: state.shared.fallback_rows(),
         calls: calls(&cores),
-    }
-}
-
-/// Converts the use of object stores to its message.
-fn store_use(used: tables::StoreUse) -> wire::fetch::StoreUse {
-    let tables::StoreUse {
-        reads,
-        writes,
-        bytes_read,
-        bytes_written,
-        failed,
-        refused,
-        hedged,
-        hedges_won,
-        under_way,
-        breakers_open,
-        cost_usd,
-    } = used;
-    wire::fetch::StoreUse {
-        reads,
-        writes,
-        bytes_read,
-        bytes_written,
-        failed,
-        refused,
-        hedged,
-        hedges_won,
-        under_way,
-        cost_usd,
-        breakers_open,
     }
 }
 

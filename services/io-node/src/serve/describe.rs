@@ -11,7 +11,6 @@ use crate::cache::Holding;
 use crate::config::shares;
 use crate::drive::{DriveState, drive_name};
 use crate::fetch::{NodeState, here};
-use crate::serve::store_use::store_use;
 use crate::shard::CoreSnapshot;
 use crate::shard::totals::{batch_times, directory_bytes, read_times};
 
@@ -46,7 +45,7 @@ pub async fn describe(shared: &ServiceState) -> DescribeResponse {
         batch_seconds: Some((&batch_times(&cores)).into()),
         read_seconds: Some((&read_times(&cores)).into()),
         cores: cores.into_iter().map(core).collect(),
-        store: Some(store_use(node.tables.store_use())),
+        store: Some(stores::store_use_message(node.tables.store_use())),
         tables,
         start_warms: shared.start_warms.warms(),
         ready: shared.readiness.is_ready(),

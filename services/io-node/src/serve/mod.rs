@@ -7,7 +7,6 @@ mod reply_body;
 mod server;
 mod service_state;
 mod start_warms;
-mod store_use;
 mod stream;
 mod warm;
 

@@ -1,7 +1,7 @@
-//! The message about the use of object stores.
+//! The message about the use of object stores, which both tiers send.
 
 /// Converts the use of object stores to its message.
-pub fn store_use(used: tables::StoreUse) -> wire::fetch::StoreUse {
+pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
     let tables::StoreUse {
         reads,
         writes,
