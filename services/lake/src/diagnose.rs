@@ -12,7 +12,7 @@ use lance::Error as LanceError;
 use object_store::Error as StoreError;
 
 use crate::error::LakeError;
-use crate::store::{Damaged, ForbiddenPath, Mark, guard_message, unmarked};
+use crate::store::{Damaged, ForbiddenPath, Mark, causes, guard_message, unmarked};
 
 /// Lance's messages for a URI whose scheme has no store. A table's own URI was checked before, so it is that of a base
 /// path or a blob.
@@ -71,32 +71,20 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     if credentials_missing(uri, &text) {
         return Some(LakeError::CredentialsMissing { uri: uri.to_owned() });
     }
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(this) = cause {
-        if let Some(why) = guard_message(this) {
+    let fault_of = |cause: &(dyn StdError + 'static)| {
+        if let Some(why) = guard_message(cause) {
             return Some(LakeError::StoreUnreachable { uri: uri.to_owned(), why });
         }
-        if let Some(found) =
-            this.downcast_ref::<StoreError>().and_then(|e| object_store_fault(uri, e))
-        {
-            return Some(found);
-        }
-        if let Some(found) = this.downcast_ref::<std::io::Error>().and_then(|e| io_fault(uri, e)) {
-            return Some(found);
-        }
-        cause = this.source();
-    }
-    text_fault(uri, &text)
+        let of_store = cause.downcast_ref().and_then(|error| object_store_fault(uri, error));
+        of_store.or_else(|| cause.downcast_ref().and_then(|error| io_fault(uri, error)))
+    };
+    causes(error).find_map(fault_of).or_else(|| text_fault(uri, &text))
 }
 
 /// The message of a check that found a file damaged before Lance read it.
 fn damaged(error: &LanceError, text: &str) -> Option<String> {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(this) = cause {
-        if let Some(damaged) = this.downcast_ref::<Damaged>() {
-            return Some(one_line(&damaged.to_string()));
-        }
-        cause = this.source();
+    if let Some(damaged) = causes(error).find_map(|cause| cause.downcast_ref::<Damaged>()) {
+        return Some(one_line(&damaged.to_string()));
     }
     Mark::Damaged.is_in(text).then(|| one_line(text))
 }
@@ -143,12 +131,8 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
 
 /// The message about a file that the table names and may not read.
 fn outside(error: &LanceError, text: &str) -> Option<String> {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(this) = cause {
-        if let Some(outside) = this.downcast_ref::<ForbiddenPath>() {
-            return Some(unmarked(&outside.to_string()));
-        }
-        cause = this.source();
+    if let Some(outside) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenPath>()) {
+        return Some(unmarked(&outside.to_string()));
     }
     if NO_SUCH_SCHEME.iter().any(|phrase| text.contains(phrase)) {
         return Some("the scheme of its URI is not file, s3, gs or az".to_owned());

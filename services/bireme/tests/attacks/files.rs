@@ -77,13 +77,9 @@ fn lengthen(folder: &Path) {
     }
 }
 
-fn varint(mut number: u64) -> Vec<u8> {
+fn varint(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    while number > 0x7f {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
+    prost::encoding::encode_varint(number, &mut bytes);
     bytes
 }
 

@@ -36,6 +36,13 @@ pub struct Stalled {
     pub waited: Duration,
 }
 
+/// Iterates over an error and its causes.
+pub fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |cause| (*cause).source())
+}
+
 /// The message of `error`, without its mark, if it is one of the guard's own.
 pub fn guard_message(error: &(dyn StdError + 'static)) -> Option<String> {
     let breaker_open = error.downcast_ref::<BreakerOpen>().map(ToString::to_string);

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::breaker::{Breaker, BreakerOpen, Probe};
-use super::guard_error::{NoPermit, is_not_sent};
+use super::guard_error::{NoPermit, causes, is_not_sent};
 use super::hedge::Hedge;
 use super::mark::unmarked;
 use super::usage::{StoreUsage, count};
@@ -289,9 +289,7 @@ fn is_store_failure(error: &StoreError) -> bool {
 /// these statuses; the others are only in the error's text.
 fn is_bad_request(error: &(dyn StdError + 'static)) -> bool {
     const STATUS: &str = "status code: ";
-    let causes =
-        std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
-    let mut texts = causes.map(ToString::to_string);
+    let mut texts = causes(error).map(ToString::to_string);
     texts.any(|text| {
         let status = text.split_once(STATUS).and_then(|(_, rest)| rest.get(..3)?.parse().ok());
         status.is_some_and(|status: u16| {

@@ -40,7 +40,7 @@ mod wrapper;
 
 pub(crate) use checked::Damaged;
 pub(crate) use fence::{Fence, ForbiddenPath};
-pub(crate) use guard_error::guard_message;
+pub(crate) use guard_error::{causes, guard_message};
 pub(crate) use mark::{Mark, unmarked};
 pub(crate) use providers::{FENCE_OPTION, registry};
 pub(crate) use usage::StoreUsage;

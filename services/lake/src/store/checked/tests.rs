@@ -6,17 +6,14 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
+use prost::encoding::encode_varint;
 
 use super::super::mark::unmarked;
 use super::*;
 
-fn varint(mut number: u64) -> Vec<u8> {
+fn varint(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    while number > 0x7f {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
+    encode_varint(number, &mut bytes);
     bytes
 }
 
