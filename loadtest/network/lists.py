@@ -16,7 +16,7 @@ from .table import NAME
 IO = 2
 RATE = 40
 PATIENCE_SECONDS = 10
-# How long a member that is not an I/O node is listed under load.
+# The time for which a member that is not an I/O node is listed under load.
 STRANGER_SECONDS = 8
 STRANGER = "stranger-0"
 # An address that no interface has.

@@ -45,7 +45,7 @@ pub enum NetworkError {
     Contradiction {
         /// The endpoint.
         endpoint: String,
-        /// What is wrong, and what to do.
+        /// The problem, and how to fix it.
         problem: String,
     },
     /// The TLS files are invalid.
@@ -53,7 +53,7 @@ pub enum NetworkError {
     Tls {
         /// The endpoint.
         endpoint: String,
-        /// What is wrong with the files.
+        /// The problem with the files.
         source: TlsError,
     },
 }

@@ -1,6 +1,6 @@
 //! Accepts connections on a thread of its own, and deals established connections to a node's cores.
 //!
-//! Of the work that clients cause, this thread does only handshakes. So a busy core does not delay new connections, and
+//! Handshakes are the only work of clients that this thread does. So a busy core does not delay new connections, and
 //! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
 //! sent HTTP/2's preface. Until then it holds a descriptor and a task. The number of such connections is bounded
 //! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest one of the address that has most of them is

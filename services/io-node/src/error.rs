@@ -55,7 +55,7 @@ pub enum NodeError {
     Config {
         /// The field, as written in the file.
         field: &'static str,
-        /// What is wrong with it and how to fix it.
+        /// The problem, and how to fix it.
         problem: String,
     },
     /// A drive's slab cannot be used.
@@ -69,7 +69,7 @@ pub enum NodeError {
     NotOurs {
         /// The drive.
         path: PathBuf,
-        /// What the drive holds.
+        /// The contents of the drive.
         why: NotOurs,
     },
     /// A drive to be inspected has no slab.
@@ -77,7 +77,7 @@ pub enum NodeError {
     NoSlab {
         /// The drive.
         path: PathBuf,
-        /// What the drive holds instead.
+        /// The contents of the drive.
         why: String,
     },
     /// A ring cannot start.

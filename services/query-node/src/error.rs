@@ -20,7 +20,7 @@ pub enum QueryError {
     Config {
         /// The field, as it is written in the file.
         field: String,
-        /// What is wrong with it, and what to do.
+        /// The problem, and how to fix it.
         problem: String,
     },
     /// The list of I/O nodes is refused.
@@ -28,7 +28,7 @@ pub enum QueryError {
     Members {
         /// The field that contains the list or names its source.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         error: MembershipError,
     },
     /// Placement refuses a list that was already validated: a defect.
@@ -75,13 +75,13 @@ pub enum QueryError {
     BadRequest {
         /// The field, as in the proto file.
         field: &'static str,
-        /// What is wrong with it, and what to do.
+        /// The problem, and how to fix it.
         problem: String,
     },
     /// The query vector is unusable.
     #[error("the query vector {problem}")]
     BadVector {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A search by `vector` or `like` on a table without vectors.

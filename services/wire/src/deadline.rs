@@ -1,15 +1,15 @@
-//! How long callers may have a node work for them.
+//! The time for which a caller may have a node work.
 
 use std::time::Duration;
 
 use tonic::codegen::http::HeaderMap;
 
-/// The longest deadline of a call, and of a batch. Work whose caller asks for more ends then; who has more to do asks
-/// in parts, or over a stream, whose messages have a deadline each.
+/// The longest deadline of a call, and of a batch. A longer one is cut to this. A caller with more work divides it into
+/// several calls, or uses a stream, whose messages have a deadline each.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(300);
 
-/// How long the caller of a request with `headers` waits, by `grpc-timeout`: up to eight digits and a unit. At most
-/// [`DEADLINE_MAX`]; `None` where it says nothing, or nothing that can be read.
+/// Returns the timeout that the caller of a request gives in the header `grpc-timeout`: up to eight digits and a unit.
+/// At most [`DEADLINE_MAX`]; `None` without the header, or if it is invalid.
 pub fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

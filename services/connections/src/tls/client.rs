@@ -86,8 +86,8 @@ impl ClientTls {
     }
 }
 
-/// The error for a server that does not speak TLS. The remedy depends on where the client was told to use TLS, so the
-/// caller adds it.
+/// The error for a server that does not speak TLS. The remedy depends on where TLS is configured, so the caller
+/// adds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it speaks no TLS")]
 pub struct NoTls;

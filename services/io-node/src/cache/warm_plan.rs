@@ -20,7 +20,8 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 /// and are scanned together.
 const REQUESTS_PER_SLOT: usize = 8;
 
-/// The same limit where there is a rate to keep: fills that are requested before the first one ends exceed the rate.
+/// This limit if fills have a rate to keep. It is lower, because fills requested before the first one ends exceed the
+/// rate.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
 /// Neighbouring chunks of a pack that are requested before those of the next pack.

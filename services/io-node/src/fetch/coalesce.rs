@@ -33,7 +33,8 @@ pub struct PlannedRead {
     pub sectors: u32,
     /// The wants that it serves, as a range of the sorted list.
     pub wants: Range<usize>,
-    /// Of these, the wants that did not extend it, because all of their sectors were read for others anyway.
+    /// The number of these wants that did not extend the read, because all of their sectors were read for others
+    /// anyway.
     pub duplicates: u32,
 }
 

@@ -14,7 +14,7 @@ use super::reader::Reader;
 use crate::error::NodeError;
 use crate::shard::{CoreHistograms, CoreStats, ProjectionMemory, TrafficMemory};
 
-/// What each core of a node is built with.
+/// The parameters with which each core of a node is built.
 #[derive(Clone, Debug)]
 pub struct CorePlan {
     /// The configuration of its ring.

@@ -22,7 +22,7 @@ pub enum RowSource {
     Table(u32),
 }
 
-/// What a batch's rows are gathered into.
+/// The destination of a batch's rows.
 pub enum Gather {
     /// Columns, by part.
     Rows(Vec<Assembler>),

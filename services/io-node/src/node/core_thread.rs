@@ -20,7 +20,7 @@ pub struct CoreStart {
     pub cpu: Option<usize>,
     /// The state that the services of all cores share.
     pub shared: Arc<ServiceState>,
-    /// What the core is built with.
+    /// The parameters with which the core is built.
     pub plan: CorePlan,
     /// The receiving end of its mailbox.
     pub mail: mpsc::UnboundedReceiver<Message>,

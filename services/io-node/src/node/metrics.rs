@@ -91,7 +91,7 @@ telemetry::metrics! {
 pub struct NodeMetrics {
     /// The state that the services of all cores share.
     pub shared: Arc<ServiceState>,
-    /// How memory is divided.
+    /// The division of memory.
     pub memory: MemoryPlan,
     /// TLS for clients.
     pub tls: Option<Arc<ServerTls>>,

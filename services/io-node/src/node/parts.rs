@@ -32,9 +32,9 @@ pub struct Threads {
 pub struct NodeParts {
     /// The state that the services of all cores share.
     pub shared: Arc<ServiceState>,
-    /// What each core is built with.
+    /// The parameters with which each core is built.
     pub core: CorePlan,
-    /// How memory is divided.
+    /// The division of memory.
     pub memory: MemoryPlan,
     /// TLS for clients; without it they connect in plain text.
     pub tls: Option<Arc<ServerTls>>,

@@ -1,9 +1,9 @@
 //! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
 //!
-//! Whatever updates or drains nodes one after another (a StatefulSet, a disruption budget) waits for readiness before
-//! the next one, so a node that came back without enough of its cache delays the others. It answers requests in the
-//! meantime, and query nodes do ask a member that is away but can be reached. A node does not know its hit ratio before
-//! the restart, so the operator sets the ratio to wait for.
+//! A StatefulSet's update or a disruption budget takes nodes one after another and waits for readiness before the next,
+//! so a node that came back without enough of its cache delays the others. It answers requests in the meantime, and
+//! query nodes do ask a member that is away but can be reached. A node does not know its hit ratio before the restart,
+//! so the operator sets the ratio to wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ async fn wait_for_hits(node: &NodeState) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     rows: u64,
-    /// Of these, the rows that came from the table.
+    /// The rows that came from the table.
     table_rows: u64,
     /// Batches received, whatever their outcome.
     batches: u64,

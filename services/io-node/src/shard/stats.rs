@@ -79,7 +79,7 @@ counters! {
     late_reads,
     /// Pieces that shared a read with another piece.
     shared_pieces,
-    /// Of these, the pieces whose sectors were all read for other pieces anyway.
+    /// Pieces among them whose sectors were all read for other pieces anyway.
     duplicate_pieces,
     /// Rows located on a drive, counted once per part.
     extent_hits,

@@ -1,6 +1,6 @@
 //! Tables in folders, read without following symbolic links.
 //!
-//! Whoever can write a table's folder can put symbolic links into it. None is followed: the folder's own path has none,
+//! A writer of a table's folder can put symbolic links into it. None is followed: the folder's own path has none,
 //! since it was resolved when the table was named, and each part of a path is opened without following links. So there
 //! is no moment between a check and a read in which a part could be exchanged. Only regular files are read: opening a
 //! FIFO would wait for its writer.

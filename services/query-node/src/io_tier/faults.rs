@@ -1,4 +1,4 @@
-//! What an I/O node's fault means: whether the node is to blame, and whether the table may answer instead. Pure.
+//! Decides from an I/O node's fault whether the node is to blame, and whether the table may answer instead. Pure.
 
 use std::time::Duration;
 

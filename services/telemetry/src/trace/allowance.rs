@@ -1,14 +1,15 @@
-//! So many a second.
+//! A limit per second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Gives out so many in each second. Without a lock: who takes at the turn of a second may get one more.
+/// Grants a fixed number of requests in each second. It has no lock, so cores that ask at the same moment may together
+/// get a few more.
 #[derive(Debug)]
 pub(super) struct Allowance {
     began: Instant,
     per_s: u32,
-    /// The second since `began`, and how many were given out in it, 32 bits each.
+    /// The current second since `began`, and the number of requests granted in it, 32 bits each.
     given: AtomicU64,
 }
 
@@ -17,7 +18,7 @@ impl Allowance {
         Self { began: Instant::now(), per_s, given: AtomicU64::new(0) }
     }
 
-    /// Whether there is one left in this second.
+    /// Takes one of this second's requests. Returns false if none is left.
     pub fn take(&self) -> bool {
         self.take_at(self.began.elapsed().as_secs())
     }

@@ -43,7 +43,7 @@ const QUIETER: [&str; 10] = [
     "hyper=warn",
     "tower=warn",
     "object_store=warn",
-    // Whoever calls them logs what they find.
+    // Their callers log the errors that they return.
     "kube_client=error",
     "kube_runtime=error",
     "aws_config=error",

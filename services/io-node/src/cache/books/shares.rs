@@ -296,7 +296,7 @@ impl Table {
 fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<TableExtent>) {
     list.push_back(key);
     if list.len() > 2 * extents.len() + STALE_NAMES_MAX {
-        // Of a name that occurs several times, the last one counts.
+        // A name may occur several times. Only its last occurrence is kept.
         let mut seen: ByKey<()> = ByKey::default();
         let kept = list.iter().rev().filter(|key| extents.contains_key(key));
         let mut kept: VecDeque<_> =

@@ -29,8 +29,9 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// If the yielding thread has not run for this long, there is no idle CPU for it: when there is one, a task takes some
 /// ten milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(200);
-/// How long the insisting thread drives before the yielding one is tried again: at first, and at most. A try that fails
-/// may cost seconds, because the yielding thread has only a third of a percent of a CPU until its task next waits.
+/// The time for which the insisting thread drives before the yielding one is tried again: at first, and at most. A try
+/// that fails may cost seconds, because the yielding thread has only a third of a percent of a CPU until its task next
+/// waits.
 const TAKEN_FIRST: Duration = Duration::from_secs(4);
 const TAKEN_MAX: Duration = Duration::from_secs(64);
 
