@@ -8,6 +8,8 @@
 //! caller (`read_events.rs`).
 
 mod checks;
+mod deliver;
+mod enqueue;
 mod queue;
 mod timeouts;
 
@@ -18,27 +20,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
-use pack::PackError;
 use ring::{ReadError, ReadSink, Ring};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wire::Fault;
 
-use self::checks::Checks;
+use self::deliver::{deliver, refuse, refuse_piece};
 pub use self::queue::Priority;
 use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::ram_tier::{RamTier, SectorName};
-use super::requests::{Gather, Request, Requests, RowSource};
+use super::requests::Requests;
 use crate::cache::FillHandle;
-use crate::drive::ExtentError;
-use crate::error::{NodeError, fault_of};
 use crate::extent::{Directory, ExtentNo};
 use crate::shard::{CoreHistograms, CoreStats, DriveCounts, RequestNo};
-
-/// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory
-/// takes to answer.
-const RAM_AHEAD: usize = 8;
 
 /// Consecutive bytes of one row, within one read.
 #[derive(Clone, Copy, Debug)]
@@ -129,41 +123,6 @@ struct InFlightTable {
     free: Vec<u32>,
 }
 
-/// Puts a piece if all of its sectors, from `first`, are in RAM. Returns whether they were.
-fn put_from_ram(
-    core: &ReadContext<'_>,
-    first: SectorName,
-    piece: &Piece,
-    gather: &mut Gather,
-) -> Result<bool, PackError> {
-    let mut put = |bytes: &[u8]| {
-        let (part, position) = (piece.part.into(), piece.position as usize);
-        gather.put(part, position, piece.row_offset as usize, bytes)
-    };
-    let sectors = piece.sectors();
-    let start = piece.offset as usize % SECTOR_BYTES;
-    let row = start..start + piece.len as usize;
-    if sectors == 1 {
-        let Some(placed) = core.ram.with_sector(first, |sector| put(&sector[row])) else {
-            core.stats.ram_misses.add(1);
-            return Ok(false);
-        };
-        core.stats.ram_hits.add(1);
-        return placed.map(|()| true);
-    }
-    // A vector is scored in one call, so its bytes are joined first.
-    let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
-    for sector in 0..sectors {
-        let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
-        if core.ram.with_sector(first.plus(sector), joins).is_none() {
-            core.stats.ram_misses.add(u64::from(sectors));
-            return Ok(false);
-        }
-    }
-    core.stats.ram_hits.add(u64::from(sectors));
-    put(&joined[row]).map(|()| true)
-}
-
 impl Piece {
     fn first_sector(&self) -> u32 {
         self.offset / SECTOR_BYTES as u32
@@ -231,90 +190,6 @@ impl Reader {
     /// Estimates how long another piece would wait.
     pub fn wait(&self, priority: Priority) -> Duration {
         self.waiting.borrow().wait(priority)
-    }
-
-    /// Returns the maximum number of bytes that one read can return from `offset` of an extent.
-    fn piece_len_max(&self, offset: u32) -> u32 {
-        self.sectors_max * SECTOR_BYTES as u32 - offset % SECTOR_BYTES as u32
-    }
-
-    /// Queues the pieces of a request. Pieces in the RAM tier are put at once.
-    ///
-    /// # Errors
-    /// A row cannot be decoded.
-    pub fn enqueue(&self, core: &ReadContext<'_>, no: RequestNo) -> Result<(), Fault> {
-        let mut requests = core.requests.borrow_mut();
-        let Some(request) = requests.get_mut(no) else { return Ok(()) };
-        let Some(mut gather) = request.gather.take() else { return Ok(()) };
-        let wanted = self.enqueue_parts(core, no, request, &mut gather);
-        request.gather = Some(gather);
-        request.times.located = Some(Instant::now());
-        wanted.map_err(|error| fault_of(&NodeError::from(error)))
-    }
-
-    fn enqueue_parts(
-        &self,
-        core: &ReadContext<'_>,
-        no: RequestNo,
-        request: &mut Request,
-        gather: &mut Gather,
-    ) -> Result<(), PackError> {
-        let mut pieces = self.pieces.borrow_mut();
-        pieces.clear();
-        let mut waiting = self.waiting.borrow_mut();
-        let directory = core.directory.borrow();
-        for (part, sources) in request.sources.iter().enumerate() {
-            if let Some(image) = &request.images[part] {
-                gather.put_image(part, image, sources)?;
-            }
-            for (position, source) in sources.iter().enumerate() {
-                let RowSource::Extent(extent_no, row) = *source else { continue };
-                let Some(extent) = directory.read_by(extent_no, no.serial) else { continue };
-                if extent.index.is_null(row) {
-                    continue;
-                }
-                let Some(span) = extent.index.span(row) else { continue };
-                let mut from = 0;
-                while from < span.len {
-                    let offset = span.offset + from;
-                    let len = (span.len - from).min(self.piece_len_max(offset));
-                    let piece = Piece {
-                        request: no,
-                        extent: extent_no,
-                        part: part as u16,
-                        position: position as u32,
-                        row_offset: from,
-                        offset,
-                        len,
-                    };
-                    from += len;
-                    if !core.ram.is_on() {
-                        request.pieces_left += 1;
-                        waiting.push(piece, request.priority);
-                        continue;
-                    }
-                    let name = SectorName::new(extent.key, piece.first_sector());
-                    core.ram.prefetch_entry(name);
-                    pieces.push((piece, name));
-                }
-            }
-        }
-        for (at, (piece, name)) in pieces.iter().enumerate() {
-            if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
-                core.ram.prefetch_bytes(*name, later.in_first_sector());
-            }
-            match put_from_ram(core, *name, piece, gather)? {
-                true => request.times.ram_hits += piece.sectors(),
-                false => {
-                    request.pieces_left += 1;
-                    waiting.push(*piece, request.priority);
-                }
-            }
-        }
-        if !waiting.is_empty() {
-            self.wake();
-        }
-        Ok(())
     }
 
     /// Hands waiting pieces to the ring as far as slots are free. Returns `None` if no piece waits or no slot is free.
@@ -464,73 +339,4 @@ fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
     extent.index.prefetch_sum(piece.first_sector());
     let first = extent.first.plus(piece.first_sector().into());
     Some(Want { drive: extent.drive, first, sectors: piece.sectors(), piece })
-}
-
-/// Checks the sectors of a read and puts its pieces. Adds requests that have no more pieces left to `ended`.
-fn deliver(
-    core: &ReadContext<'_>,
-    first: SectorNo,
-    bytes: &[u8],
-    wants: &[Want<Piece>],
-    ended: &mut Vec<RequestNo>,
-) {
-    let mut requests = core.requests.borrow_mut();
-    let directory = core.directory.borrow();
-    let mut checks = Checks::default();
-    for want in wants {
-        let piece = &want.piece;
-        let Some(request) = requests.get_mut(piece.request) else { continue };
-        let Some(extent) = directory.extent(piece.extent) else { continue };
-        let skipped = (want.first.0 - first.0) as usize;
-        if !checks.verify(core, extent, piece, skipped, bytes) {
-            request.refused[usize::from(piece.part)].insert(piece.position);
-        } else if let Some(gather) = &mut request.gather {
-            let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;
-            let row = &bytes[start..start + piece.len as usize];
-            let (part, position) = (piece.part.into(), piece.position as usize);
-            if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
-                // The checksum is right, so the bytes were wrong when they were written.
-                let trace = request.span.map(|span| span.trace_id());
-                tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
-                core.fills.bad_extent(extent, ExtentError::Undecodable);
-                request.refused[usize::from(piece.part)].insert(piece.position);
-            }
-        }
-        request.pieces_left -= 1;
-        if request.pieces_left == 0 {
-            ended.push(piece.request);
-        }
-    }
-}
-
-/// Refuses pieces that could not be read: their rows are read from the table instead.
-fn refuse(
-    core: &ReadContext<'_>,
-    wants: &[Want<Piece>],
-    trouble: Option<ExtentError>,
-    ended: &mut Vec<RequestNo>,
-) {
-    for want in wants {
-        refuse_piece(core, want.piece, trouble, ended);
-    }
-}
-
-fn refuse_piece(
-    core: &ReadContext<'_>,
-    piece: Piece,
-    trouble: Option<ExtentError>,
-    ended: &mut Vec<RequestNo>,
-) {
-    if let Some(trouble) = trouble.filter(ExtentError::means_bad_data)
-        && let Some(extent) = core.directory.borrow().extent(piece.extent)
-    {
-        core.fills.bad_extent(extent, trouble);
-    }
-    let mut requests = core.requests.borrow_mut();
-    let Some(request) = requests.get_mut(piece.request) else { return };
-    request.refused[usize::from(piece.part)].insert(piece.position);
-    request.pieces_left -= 1;
-    if request.pieces_left == 0 {
-        ended.push(piece.request);
-    }
 }

@@ -1,0 +1,78 @@
+//! Hands the bytes of a read to the requests that wait for them.
+
+use address::{SECTOR_BYTES, SectorNo};
+
+use super::checks::Checks;
+use super::{Piece, ReadContext};
+use crate::drive::ExtentError;
+use crate::fetch::coalesce::Want;
+use crate::shard::RequestNo;
+
+/// Checks the sectors of a read and puts its pieces. Adds requests that have no more pieces left to `ended`.
+pub(super) fn deliver(
+    core: &ReadContext<'_>,
+    first: SectorNo,
+    bytes: &[u8],
+    wants: &[Want<Piece>],
+    ended: &mut Vec<RequestNo>,
+) {
+    let mut requests = core.requests.borrow_mut();
+    let directory = core.directory.borrow();
+    let mut checks = Checks::default();
+    for want in wants {
+        let piece = &want.piece;
+        let Some(request) = requests.get_mut(piece.request) else { continue };
+        let Some(extent) = directory.extent(piece.extent) else { continue };
+        let skipped = (want.first.0 - first.0) as usize;
+        if !checks.verify(core, extent, piece, skipped, bytes) {
+            request.refused[usize::from(piece.part)].insert(piece.position);
+        } else if let Some(gather) = &mut request.gather {
+            let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;
+            let row = &bytes[start..start + piece.len as usize];
+            let (part, position) = (piece.part.into(), piece.position as usize);
+            if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
+                // The checksum is right, so the bytes were wrong when they were written.
+                let trace = request.span.map(|span| span.trace_id());
+                tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
+                core.fills.bad_extent(extent, ExtentError::Undecodable);
+                request.refused[usize::from(piece.part)].insert(piece.position);
+            }
+        }
+        request.pieces_left -= 1;
+        if request.pieces_left == 0 {
+            ended.push(piece.request);
+        }
+    }
+}
+
+/// Refuses pieces that could not be read: their rows are read from the table instead.
+pub(super) fn refuse(
+    core: &ReadContext<'_>,
+    wants: &[Want<Piece>],
+    trouble: Option<ExtentError>,
+    ended: &mut Vec<RequestNo>,
+) {
+    for want in wants {
+        refuse_piece(core, want.piece, trouble, ended);
+    }
+}
+
+pub(super) fn refuse_piece(
+    core: &ReadContext<'_>,
+    piece: Piece,
+    trouble: Option<ExtentError>,
+    ended: &mut Vec<RequestNo>,
+) {
+    if let Some(trouble) = trouble.filter(ExtentError::means_bad_data)
+        && let Some(extent) = core.directory.borrow().extent(piece.extent)
+    {
+        core.fills.bad_extent(extent, trouble);
+    }
+    let mut requests = core.requests.borrow_mut();
+    let Some(request) = requests.get_mut(piece.request) else { return };
+    request.refused[usize::from(piece.part)].insert(piece.position);
+    request.pieces_left -= 1;
+    if request.pieces_left == 0 {
+        ended.push(piece.request);
+    }
+}

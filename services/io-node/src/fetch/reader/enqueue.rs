@@ -1,0 +1,137 @@
+//! Divides the rows of a request into pieces, and queues those that are not in the RAM tier.
+
+use address::SECTOR_BYTES;
+use pack::PackError;
+use tokio::time::Instant;
+use wire::Fault;
+
+use super::{Piece, ReadContext, Reader};
+use crate::error::{NodeError, fault_of};
+use crate::fetch::ram_tier::SectorName;
+use crate::fetch::requests::{Gather, Request, RowSource};
+use crate::shard::RequestNo;
+
+/// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory
+/// takes to answer.
+const RAM_AHEAD: usize = 8;
+
+impl Reader {
+    /// Queues the pieces of a request. Pieces in the RAM tier are put at once.
+    ///
+    /// # Errors
+    /// A row cannot be decoded.
+    pub fn enqueue(&self, core: &ReadContext<'_>, no: RequestNo) -> Result<(), Fault> {
+        let mut requests = core.requests.borrow_mut();
+        let Some(request) = requests.get_mut(no) else { return Ok(()) };
+        let Some(mut gather) = request.gather.take() else { return Ok(()) };
+        let wanted = self.enqueue_parts(core, no, request, &mut gather);
+        request.gather = Some(gather);
+        request.times.located = Some(Instant::now());
+        wanted.map_err(|error| fault_of(&NodeError::from(error)))
+    }
+
+    fn enqueue_parts(
+        &self,
+        core: &ReadContext<'_>,
+        no: RequestNo,
+        request: &mut Request,
+        gather: &mut Gather,
+    ) -> Result<(), PackError> {
+        let mut pieces = self.pieces.borrow_mut();
+        pieces.clear();
+        let mut waiting = self.waiting.borrow_mut();
+        let directory = core.directory.borrow();
+        for (part, sources) in request.sources.iter().enumerate() {
+            if let Some(image) = &request.images[part] {
+                gather.put_image(part, image, sources)?;
+            }
+            for (position, source) in sources.iter().enumerate() {
+                let RowSource::Extent(extent_no, row) = *source else { continue };
+                let Some(extent) = directory.read_by(extent_no, no.serial) else { continue };
+                if extent.index.is_null(row) {
+                    continue;
+                }
+                let Some(span) = extent.index.span(row) else { continue };
+                let mut from = 0;
+                while from < span.len {
+                    let offset = span.offset + from;
+                    let len = (span.len - from).min(self.piece_len_max(offset));
+                    let piece = Piece {
+                        request: no,
+                        extent: extent_no,
+                        part: part as u16,
+                        position: position as u32,
+                        row_offset: from,
+                        offset,
+                        len,
+                    };
+                    from += len;
+                    if !core.ram.is_on() {
+                        request.pieces_left += 1;
+                        waiting.push(piece, request.priority);
+                        continue;
+                    }
+                    let name = SectorName::new(extent.key, piece.first_sector());
+                    core.ram.prefetch_entry(name);
+                    pieces.push((piece, name));
+                }
+            }
+        }
+        for (at, (piece, name)) in pieces.iter().enumerate() {
+            if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
+                core.ram.prefetch_bytes(*name, later.in_first_sector());
+            }
+            match put_from_ram(core, *name, piece, gather)? {
+                true => request.times.ram_hits += piece.sectors(),
+                false => {
+                    request.pieces_left += 1;
+                    waiting.push(*piece, request.priority);
+                }
+            }
+        }
+        if !waiting.is_empty() {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Returns the maximum number of bytes that one read can return from `offset` of an extent.
+    fn piece_len_max(&self, offset: u32) -> u32 {
+        self.sectors_max * SECTOR_BYTES as u32 - offset % SECTOR_BYTES as u32
+    }
+}
+
+/// Puts a piece if all of its sectors, from `first`, are in RAM. Returns whether they were.
+fn put_from_ram(
+    core: &ReadContext<'_>,
+    first: SectorName,
+    piece: &Piece,
+    gather: &mut Gather,
+) -> Result<bool, PackError> {
+    let mut put = |bytes: &[u8]| {
+        let (part, position) = (piece.part.into(), piece.position as usize);
+        gather.put(part, position, piece.row_offset as usize, bytes)
+    };
+    let sectors = piece.sectors();
+    let start = piece.offset as usize % SECTOR_BYTES;
+    let row = start..start + piece.len as usize;
+    if sectors == 1 {
+        let Some(placed) = core.ram.with_sector(first, |sector| put(&sector[row])) else {
+            core.stats.ram_misses.add(1);
+            return Ok(false);
+        };
+        core.stats.ram_hits.add(1);
+        return placed.map(|()| true);
+    }
+    // A vector is scored in one call, so its bytes are joined first.
+    let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
+    for sector in 0..sectors {
+        let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
+        if core.ram.with_sector(first.plus(sector), joins).is_none() {
+            core.stats.ram_misses.add(u64::from(sectors));
+            return Ok(false);
+        }
+    }
+    core.stats.ram_hits.add(u64::from(sectors));
+    put(&joined[row]).map(|()| true)
+}
