@@ -7,7 +7,7 @@
 //!  ├─ fetch/    one fetch: its stages from decode to reply, and the state of a core that they work on
 //!  ├─ cache/    what is on the drives
 //!  │   ├─ io/      the filler and its steps: scans, writes, reads, records; carries out what the books decide
-//!  │   └─ books/   space, extents, shares, eviction, queues: pure
+//!  │   └─ books/   CacheBooks: events in, actions out; space, extents, shares, eviction, queues. Pure
 //!  ├─ shard/    one core's mailbox and messages, grace periods, memory for projections, counters: knows no stage
 //!  ├─ drive/    slabs, superblocks, journals and recovery; drives' health
 //!  ├─ config    the settings, checked

@@ -2,7 +2,7 @@
 //! an extent.
 //!
 //! ```text
-//! a miss, or Warm ─► filler (one task: decides which fills run, and records where each extent is)
+//! a miss, or Warm ─► filler (one task; its books decide which fills run, and know where each extent is)
 //!     ─► scan: the table's rows (lake) ─► encode: the pack's layout ─► segments: space on a drive
 //!     ─► write: through a core's ring ─► every core's directory ─► the segment's journal (`drive/journal.rs`)
 //! ```
@@ -10,13 +10,13 @@
 //! The journal is written last, and nothing waits for it. Extents that are not in it when the process ends are filled
 //! again.
 //!
-//! `books/` keeps the records and decides; it does nothing itself. `io/` has the filler, which owns these records, and
-//! carries out what they decide.
+//! `books/` decides: an event goes in, actions come out, and nothing else happens there. `io/` has the filler, which
+//! owns the books, and carries out the actions.
 
 mod books;
 mod io;
 mod warm_plan;
 
-pub use books::{Holding, Pace, Shares, check_promised, simulate};
-pub use io::{FillHandle, FillKey, FillLane, FillLimits, FillThreads, Filler, TRANSFERS_BYTES_MAX};
+pub use books::{FillLimits, Holding, Pace, Shares, check_promised, simulate};
+pub use io::{FillHandle, FillKey, FillLane, FillThreads, Filler, TRANSFERS_BYTES_MAX};
 pub use warm_plan::{ChunkSelection, WarmPlan};

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress};
 use wire::{Fault, Reason};
 
+use super::books::FillOutcome;
 use super::books::Pace;
-use super::io::{FillHandle, FillKey, FillOutcome};
+use super::io::{FillHandle, FillKey};
 use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 

@@ -10,6 +10,7 @@ mod start_warm;
 mod stepped;
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connections::{AcceptOptions, Acceptor, Lifetimes};
+use futures::FutureExt;
 use ring::sim::SimDisk;
 use tables::Tables;
 use telemetry::{Identity, Telemetry, Tracer};
@@ -29,7 +31,7 @@ use self::metrics::NodeMetrics;
 use self::parts::{NodeParts, Threads};
 use self::readiness::become_ready;
 use self::start_warm::run_at_start;
-use crate::cache::{FillLane, FillThreads};
+use crate::cache::{FillLane, FillThreads, Filler};
 use crate::config::{self, IoConfig};
 use crate::drive::{self, Drives};
 use crate::error::{NodeError, os_error};
@@ -181,7 +183,7 @@ impl IoNode {
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
         tracing::info!(extents, took = ?started.elapsed(), "extents on the drives are found again");
-        handle.spawn(filler.run());
+        handle.spawn(run_filler(filler));
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
         let local_addr = listener.local_addr().map_err(os_error("listening"))?;
@@ -273,6 +275,15 @@ impl IoNode {
             }
         }
         self.shared.node.tracer.flush(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Runs the filler. If the cache's books turn out to be wrong, the process ends: nothing that they say can be relied on,
+/// and a restart makes them anew from the journals.
+async fn run_filler(filler: Filler) {
+    if AssertUnwindSafe(filler.run()).catch_unwind().await.is_err() {
+        tracing::error!("the cache's books are wrong, which is a defect; the process ends");
+        std::process::abort();
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use address::{DriveNo, SECTOR_BYTES};
 use connections::Carrier;
+use futures::FutureExt;
 use ring::AlignedBuf;
 use ring::sim::SimDisk;
 use tables::Tables;
@@ -52,6 +53,8 @@ pub struct SteppedNode {
     shared: Arc<ServiceState>,
     cores: Vec<SteppedRuntime>,
     background: SteppedRuntime,
+    /// The filler's task, until it has ended.
+    filler: Option<JoinHandle<()>>,
     /// Receives the number of extents that were found.
     restored: oneshot::Receiver<usize>,
     extents_found: Option<usize>,
@@ -130,7 +133,7 @@ impl SteppedNode {
         config.drives = drives.configured();
         config.validate()?;
         let mut runtimes = runtimes_in_step(config.cores.max(1) + 1, runtime)?;
-        let Some(mut background) = runtimes.pop() else { unreachable!("one more than cores") };
+        let Some(background) = runtimes.pop() else { unreachable!("one more than cores") };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
         let threads =
@@ -162,16 +165,14 @@ impl SteppedNode {
         let found = drive::take(&shared.node.slabs, &claims)?;
         let (done, restored) = oneshot::channel();
         let starting = Arc::clone(&shared);
-        background.run(async move {
-            tokio::spawn(async move {
-                let _ = done.send(filler.restore(found).await);
-                tokio::spawn(run_at_start(Arc::clone(&starting)));
-                tokio::spawn(become_ready(starting));
-                filler.run().await;
-            });
+        let filler = handle.spawn(async move {
+            let _ = done.send(filler.restore(found).await);
+            tokio::spawn(run_at_start(Arc::clone(&starting)));
+            tokio::spawn(become_ready(starting));
+            filler.run().await;
         });
-        let (extents_found, stopped) = (None, None);
-        Ok(Self { shared, cores, background, restored, extents_found, stopped })
+        let (filler, extents_found, stopped) = (Some(filler), None, None);
+        Ok(Self { shared, cores, background, filler, restored, extents_found, stopped })
     }
 
     /// Returns the number of parts to step: the cores and the background.
@@ -187,6 +188,13 @@ impl SteppedNode {
         }
         if self.extents_found.is_none() {
             self.extents_found = self.restored.try_recv().ok();
+        }
+        // The simulation fails where a node would end its process.
+        if let Some(ended) = self.filler.take_if(|filler| filler.is_finished())
+            && let Some(Err(error)) = ended.now_or_never()
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
         }
     }
 

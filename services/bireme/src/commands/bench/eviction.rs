@@ -16,8 +16,8 @@ Examples:
   bireme bench eviction
   bireme bench eviction --segments 400 --chunks 60000 --reads 2000000 --json
 
-No drive is read or written: the node's own bookkeeping runs over traces of
-chunk reads. Zipf traces read the chunk of rank r in proportion to 1/r^a; the
+No drive is read or written: the node's own books run over traces of chunk
+reads. Zipf traces read the chunk of rank r in proportion to 1/r^a; the
 scan reads new chunks beside them, each once; the loop reads more chunks than
 fit, in the same order again and again; the shifting trace has five hot sets,
 one after another. The optimum knows what will be read. LRU and FIFO evict
@@ -45,24 +45,26 @@ pub struct EvictionArgs {
     seed: u64,
 }
 
-type Policy = (&'static str, fn(&[u32], Capacity) -> Outcome);
+type Policy = (&'static str, fn(&[u32], Capacity) -> Result<Outcome>);
 
 const POLICIES: [Policy; 5] = [
-    ("optimum", optimum),
-    ("bireme", |trace, capacity| bireme(trace, capacity, true)),
-    ("bireme, second touch", |trace, capacity| bireme(trace, capacity, false)),
-    ("LRU", lru),
-    ("FIFO", fifo),
+    ("optimum", |trace, capacity| Ok(optimum(trace, capacity))),
+    ("bireme", |trace, capacity| Ok(bireme(trace, capacity, true)?)),
+    ("bireme, second touch", |trace, capacity| Ok(bireme(trace, capacity, false)?)),
+    ("LRU", |trace, capacity| Ok(lru(trace, capacity))),
+    ("FIFO", |trace, capacity| Ok(fifo(trace, capacity))),
 ];
 
 /// Runs all policies over all traces.
 pub fn run(args: &EvictionArgs, out: &mut Output) -> Result<()> {
     let capacity =
         Capacity { segments: args.segments, extents_per_segment: args.extents_per_segment };
-    let outcomes: Vec<_> = traces(args)
-        .into_iter()
-        .map(|(name, trace)| (name, POLICIES.map(|(_, policy)| policy(&trace, capacity))))
-        .collect();
+    let mut outcomes = Vec::new();
+    for (name, trace) in traces(args) {
+        let each: Result<Vec<_>> =
+            POLICIES.iter().map(|(_, policy)| policy(&trace, capacity)).collect();
+        outcomes.push((name, each?));
+    }
     if out.json() {
         return out.document(&to_json(args, &outcomes));
     }
@@ -87,7 +89,7 @@ pub fn run(args: &EvictionArgs, out: &mut Output) -> Result<()> {
     out.bytes(text.text(out.width()).as_bytes())
 }
 
-fn to_json(args: &EvictionArgs, outcomes: &[(&str, [Outcome; POLICIES.len()])]) -> Value {
+fn to_json(args: &EvictionArgs, outcomes: &[(&str, Vec<Outcome>)]) -> Value {
     let policy = |((name, _), outcome): (&Policy, &Outcome)| {
         json!({
             "policy": name,
@@ -95,7 +97,7 @@ fn to_json(args: &EvictionArgs, outcomes: &[(&str, [Outcome; POLICIES.len()])]) 
             "written_ratio": outcome.written_ratio,
         })
     };
-    let trace = |(name, outcomes): &(&str, [Outcome; POLICIES.len()])| {
+    let trace = |(name, outcomes): &(&str, Vec<Outcome>)| {
         let policies: Vec<_> = POLICIES.iter().zip(outcomes).map(policy).collect();
         json!({"trace": name, "policies": policies})
     };

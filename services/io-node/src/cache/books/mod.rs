@@ -1,6 +1,10 @@
-//! The records of the cache: space on the drives, what is on them, whose it is, and what to keep. Pure: no I/O, no
-//! tasks, and every time is passed in.
+//! The cache's books: space on the drives, what is on them, whose it is, and what to keep. [`CacheBooks`] has all of
+//! them, and the other modules are its parts. Pure: no I/O, no tasks, and every time is passed in.
 
+mod cache_books;
+#[cfg(test)]
+mod cache_books_tests;
+mod events;
 mod eviction;
 mod pace;
 mod placed;
@@ -14,12 +18,10 @@ pub mod simulate;
 mod unrecorded;
 mod waiting;
 
-pub use eviction::{Candidate, Eviction, Log, SEGMENTS_SAVED};
+pub use cache_books::{CacheBooks, FillLimits};
+pub use events::{Action, Event, FillOutcome, Purpose, RequestOutcome};
+pub use eviction::Log;
 pub use pace::Pace;
-pub use placed::Placed;
 pub use promised::check_promised;
-pub use scrub::Scrub;
-pub use segments::{Allocation, BlockRoom, RestoredSegment, Room, Segments, Use};
-pub use shares::{Holding, Shares, SpaceDecision, Unheld};
-pub use unrecorded::{Unrecorded, record_sectors};
-pub use waiting::WaitingFills;
+pub use segments::RestoredSegment;
+pub use shares::{Holding, Shares};

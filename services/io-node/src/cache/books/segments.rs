@@ -273,24 +273,28 @@ impl Segments {
 
     /// Counts an extent of this segment that is served.
     pub fn live(&mut self, segment: SegmentNo, sectors: u64) {
-        self.segment(segment).live_sectors += sectors;
+        let place = self.segment(segment);
+        place.live_sectors += sectors;
+        assert!(place.live_sectors <= place.used_sectors, "{place:?}");
     }
 
     /// Stops counting an extent that was forgotten, or is served from elsewhere.
     pub fn gone(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
-        place.live_sectors = place.live_sectors.saturating_sub(sectors);
+        place.live_sectors = less(place.live_sectors, sectors, "live sectors");
     }
 
     /// Counts an extent of this segment that is held.
     pub fn hold(&mut self, segment: SegmentNo, sectors: u64) {
-        self.segment(segment).held_sectors += sectors;
+        let place = self.segment(segment);
+        place.held_sectors += sectors;
+        assert!(place.held_sectors <= place.used_sectors, "{place:?}");
     }
 
     /// Stops counting an extent that is not held any more.
     pub fn release_held(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
-        place.held_sectors = place.held_sectors.saturating_sub(sectors);
+        place.held_sectors = less(place.held_sectors, sectors, "held sectors");
     }
 
     /// Gives a sealed segment to the held log as it is. Only later blocks of its journal say so: if none is written
@@ -328,11 +332,12 @@ impl Segments {
 
     /// Allocates a block of `sectors` in a segment with extents under way, out of the space reserved for their records.
     pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
-        let end =
-            extent::segment_start(segment.index, self.segment_sectors).plus(self.segment_sectors);
+        let segment_sectors = self.segment_sectors;
+        let end = extent::segment_start(segment.index, segment_sectors).plus(segment_sectors);
         self.drive(segment).used_sectors += sectors;
         let place = self.segment(segment);
         place.journal_sectors += sectors;
+        assert!(place.used_sectors + place.journal_sectors <= segment_sectors, "{place:?}");
         place.blocks += 1;
         let first = SectorNo(end.0 - place.journal_sectors);
         let (number, previous) = (place.blocks - 1, place.sum);
@@ -348,8 +353,8 @@ impl Segments {
     /// them.
     pub fn settle(&mut self, segment: SegmentNo, extents: u32, record_sectors: u64) {
         let place = self.segment(segment);
-        place.under_way = place.under_way.saturating_sub(extents);
-        place.reserved_sectors = place.reserved_sectors.saturating_sub(record_sectors);
+        place.under_way = less(place.under_way.into(), extents.into(), "extents under way") as u32;
+        place.reserved_sectors = less(place.reserved_sectors, record_sectors, "reserved sectors");
     }
 
     /// Forgets a segment's contents, and gives it the next epoch. Returns the space for the block of
@@ -358,7 +363,10 @@ impl Segments {
         let epoch = self.next_epoch;
         self.next_epoch += 1;
         let was = std::mem::take(self.segment(segment));
-        self.drive(segment).used_sectors -= was.used_sectors + was.journal_sectors;
+        assert!(was.under_way == 0 && was.live_sectors == 0 && was.held_sectors == 0, "{was:?}");
+        let drive = self.drive(segment);
+        drive.used_sectors =
+            less(drive.used_sectors, was.used_sectors + was.journal_sectors, "used sectors");
         self.segment(segment).epoch = epoch;
         self.next_block(segment, EMPTY_BLOCK_SECTORS)
     }
@@ -366,6 +374,11 @@ impl Segments {
     /// Makes an emptied segment free.
     pub fn release(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
+        let is_emptied = drive.segments[segment.index as usize].used_sectors == 0;
+        assert!(
+            is_emptied && !drive.free.contains(&segment.index),
+            "{segment:?} is in use or free"
+        );
         drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
         drive.free.push_back(segment.index);
     }
@@ -387,6 +400,12 @@ impl Segments {
     fn segment(&mut self, segment: SegmentNo) -> &mut Segment {
         &mut self.drive(segment).segments[segment.index as usize]
     }
+}
+
+/// Subtracts from a count that must not fall below zero. The books are wrong otherwise, and nothing they say can be
+/// relied on.
+fn less(count: u64, by: u64, of: &str) -> u64 {
+    count.checked_sub(by).unwrap_or_else(|| panic!("{by} less than {count} {of}"))
 }
 
 /// Sectors of a block without records.

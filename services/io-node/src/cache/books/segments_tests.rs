@@ -87,15 +87,15 @@ fn a_closed_drive_is_passed_over() {
 #[test]
 fn each_log_has_its_own_segments_and_fills_leave_one_free_for_kept_extents() {
     let mut segments = segments(10, &[50]);
-    let all_settled = |segments: &mut Segments| {
-        (0..5).for_each(|index| segments.settle(segment(0, index), 9, 99));
+    let settle = |segments: &mut Segments, indexes: std::ops::Range<u32>| {
+        indexes.for_each(|index| segments.settle(segment(0, index), 1, 1));
     };
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 0, 0));
     assert_eq!(segments.allocate(Log::Main, 4, 1, Use::Kept), room(0, 1, 10));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 2, 20));
     assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 3, 30));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Busy);
-    all_settled(&mut segments);
+    settle(&mut segments, 0..4);
     // The small log has its share, one sealed segment, so it is its turn.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Reclaim(segment(0, 0)));
     assert_eq!(segments.log_of(segment(0, 0)), Log::Small);
@@ -103,7 +103,7 @@ fn each_log_has_its_own_segments_and_fills_leave_one_free_for_kept_extents() {
     segments.seal(segment(0, 0));
     segments.empty(segment(0, 0));
     segments.release(segment(0, 0));
-    all_settled(&mut segments);
+    settle(&mut segments, 4..5);
     // The small log has no sealed segment now.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Reclaim(segment(0, 1)));
     segments.seal(segment(0, 1));
@@ -191,6 +191,8 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_tha
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), third);
     assert_eq!(segments.allocate(Log::Held, 5, 1, Use::Due), room(0, 8, 80));
     segments.seal(segment(0, 3));
+    segments.gone(segment(0, 3), 8);
+    segments.release_held(segment(0, 3), 5);
     segments.empty(segment(0, 3));
     segments.release(segment(0, 3));
     assert_eq!(segments.log_of(segment(0, 8)), Log::Held);
@@ -206,4 +208,22 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_tha
     segments.gone(segment(0, 1), 7);
     let nearly_empty = Allocation::Reclaim(segment(0, 1));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), nearly_empty);
+}
+
+#[test]
+#[should_panic(expected = "2 less than 1 extents under way")]
+fn settling_more_extents_than_are_under_way_is_a_defect() {
+    let mut segments = segments(10, &[50]);
+    segments.allocate(Log::Small, 8, 1, Use::Fill);
+    segments.settle(segment(0, 0), 2, 1);
+}
+
+#[test]
+#[should_panic(expected = "live_sectors: 8")]
+fn emptying_a_segment_whose_extents_are_served_is_a_defect() {
+    let mut segments = segments(10, &[50]);
+    segments.allocate(Log::Small, 8, 1, Use::Fill);
+    segments.settle(segment(0, 0), 1, 1);
+    segments.live(segment(0, 0), 8);
+    segments.empty(segment(0, 0));
 }

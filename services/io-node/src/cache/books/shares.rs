@@ -13,7 +13,7 @@
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use address::{ExtentKey, TableTag};
 
@@ -55,7 +55,8 @@ pub struct Holding {
 #[derive(Debug, Default)]
 pub struct Shares {
     shares: HashMap<TableTag, Share>,
-    tables: HashMap<TableTag, Table>,
+    /// Sorted, so that a simulated run repeats.
+    tables: BTreeMap<TableTag, Table>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +85,7 @@ const STALE_NAMES_MAX: usize = 64;
 impl Shares {
     /// Creates the bookkeeping for these shares; the other tables have none.
     pub fn new(shares: impl IntoIterator<Item = (TableTag, Share)>) -> Self {
-        Self { shares: shares.into_iter().collect(), tables: HashMap::new() }
+        Self { shares: shares.into_iter().collect(), tables: BTreeMap::new() }
     }
 
     /// Whether any table has a share.
@@ -92,15 +93,9 @@ impl Shares {
         self.shares.is_empty()
     }
 
-    /// Each table's holding, in no order.
+    /// Each table's holding.
     pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
         self.tables.iter().map(|(&tag, table)| (tag, table.holding))
-    }
-
-    /// One table's holding.
-    #[cfg(test)]
-    pub fn holding(&self, table: TableTag) -> Holding {
-        self.tables.get(&table).map_or(Holding::default(), |table| table.holding)
     }
 
     /// Whether a fill of this extent's table was refused, and nothing has changed since.
@@ -214,8 +209,10 @@ impl Shares {
         let was_held = table.release(key);
         table.extents.remove(&key);
         table.is_full = false;
-        table.holding.extents -= 1;
-        table.holding.sectors -= sectors;
+        let Holding { extents, sectors: held, .. } = table.holding;
+        assert!(extents > 0 && held >= sectors, "{sectors} sectors of {:?} go", table.holding);
+        table.holding.extents = extents - 1;
+        table.holding.sectors = held - sectors;
         if table.holding.extents == 0 {
             self.tables.remove(&key.pack.table());
         }
@@ -318,6 +315,12 @@ mod tests {
 
     fn segment(index: u32) -> Option<SegmentNo> {
         Some(SegmentNo { drive: DriveNo(0), index })
+    }
+
+    impl Shares {
+        fn holding(&self, table: TableTag) -> Holding {
+            self.tables.get(&table).map_or(Holding::default(), |table| table.holding)
+        }
     }
 
     fn shares(guarantee: u64, quota: u64, is_pinned: bool) -> Shares {

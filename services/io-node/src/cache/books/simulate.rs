@@ -1,15 +1,22 @@
 //! Compares the eviction policy with others over the same trace of reads.
 //!
-//! Segments and policy are those of a node. Writes end at once, and extents have no bytes.
+//! Bireme's policy is the books of a node ([`CacheBooks`]). What they want done succeeds at once, and extents have no
+//! bytes.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
+use pack::ExtentIndex;
+use tokio::time::Instant;
+use uuid::Uuid;
 
-use super::eviction::{Candidate, Eviction, Log, SEGMENTS_SAVED};
-use super::segments::{Allocation, Segments, Use};
-use super::shares::{Shares, SpaceDecision, Unheld};
-use crate::extent::{HEAD_SECTORS, HEAT_MAX, SegmentNo};
+use super::cache_books::{CacheBooks, FillLimits};
+use super::events::{Action, Event, RequestOutcome};
+use super::shares::Shares;
+use crate::config::Admission;
+use crate::drive::{Superblock, trial_extent};
+use crate::error::NodeError;
+use crate::extent::{HEAD_SECTORS, HEAT_MAX};
 
 /// The outcome of one policy over a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,161 +37,140 @@ pub struct Capacity {
 }
 
 /// Sectors of an extent; its record takes one more.
-const SECTORS: u64 = 1024;
+const SECTORS: u64 = 64;
 
 /// Bireme's policy. `first_touch` says whether the first read of a chunk fills it, or only the second.
-pub fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Outcome {
-    let mut cache = Cache::new(capacity, |_| SECTORS, Shares::default());
-    let (mut hits, mut filled) = (0, 0);
+///
+/// # Errors
+/// [`NodeError::Pack`] if the extents' index can't be made.
+pub fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Result<Outcome, NodeError> {
+    let admission = if first_touch { Admission::Always } else { Admission::SecondTouch };
+    let index = trial_extent(SECTORS as u32)?.index;
+    let mut cache = Cache::new(capacity, admission, Shares::default(), move |_| index.clone());
+    let mut hits = 0;
     for &chunk in trace {
         let key = ExtentKey { pack: PackKey(0), chunk };
-        if cache.read(key) {
-            hits += 1;
-        } else if first_touch || cache.eviction.is_second_touch(key, cache.placed.len()) {
-            cache.fill(key);
-            filled += 1;
+        match cache.read(key) {
+            true => hits += 1,
+            false => cache.request(key, false),
         }
     }
-    outcome(trace, hits, filled, cache.kept)
+    let counts = cache.books.counts();
+    Ok(outcome(trace, hits, counts.bytes_filled, counts.bytes_kept))
 }
 
+/// A node's cache without drives and tables.
 struct Cache {
-    sectors: fn(ExtentKey) -> u64,
-    segments: Segments,
-    eviction: Eviction,
-    shares: Shares,
-    placed: HashMap<ExtentKey, (SegmentNo, u8)>,
-    by_segment: HashMap<SegmentNo, Vec<ExtentKey>>,
-    kept: u64,
+    books: CacheBooks,
+    /// Makes an extent's index.
+    index: Box<dyn Fn(ExtentKey) -> ExtentIndex>,
+    /// The number of reads of each extent since it was placed, up to [`HEAT_MAX`].
+    heats: HashMap<ExtentKey, u8>,
+    /// Nothing depends on the time.
+    now: Instant,
 }
 
 impl Cache {
-    fn new(capacity: Capacity, sectors: fn(ExtentKey) -> u64, shares: Shares) -> Self {
-        let Capacity { segments, extents_per_segment } = capacity;
-        let segment_sectors = (SECTORS + 1) * u64::from(extents_per_segment) + 1;
-        let slab = HEAD_SECTORS + segment_sectors * u64::from(segments);
+    fn new(
+        capacity: Capacity,
+        admission: Admission,
+        shares: Shares,
+        index: impl Fn(ExtentKey) -> ExtentIndex + 'static,
+    ) -> Self {
+        let slab = Superblock {
+            uuid: Uuid::nil(),
+            segment_sectors: capacity.segment_sectors(),
+            sectors: capacity.slab_sectors(),
+        };
+        let limits = FillLimits {
+            fills_max: 1,
+            queue_max: 1,
+            admission,
+            fill_rate: 0,
+            scrub_rate: 0,
+            directory_bytes_max: u64::MAX,
+        };
+        let now = Instant::now();
         Self {
-            sectors,
-            segments: Segments::new(segment_sectors, &[slab], 1),
-            eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
-            shares,
-            placed: HashMap::new(),
-            by_segment: HashMap::new(),
-            kept: 0,
+            books: CacheBooks::new(1, vec![slab], limits, shares, 1, now),
+            index: Box::new(index),
+            heats: HashMap::new(),
+            now,
         }
     }
 
     /// Reads an extent. Returns whether it is cached.
     fn read(&mut self, key: ExtentKey) -> bool {
-        let placed = self.placed.get_mut(&key);
-        placed.map(|(_, heat)| *heat = (*heat + 1).min(HEAT_MAX)).is_some()
-    }
-
-    /// Fills an extent. Returns whether it got space.
-    fn fill(&mut self, key: ExtentKey) -> bool {
-        let sectors = (self.sectors)(key);
-        let room = loop {
-            let mut log = match self.shares.decide(key, sectors) {
-                SpaceDecision::Room { is_held: true } => Log::Held,
-                SpaceDecision::Room { is_held: false } => self.eviction.log_for(key),
-                SpaceDecision::Evict(keys) => {
-                    keys.into_iter().for_each(|key| self.unplace(key));
-                    continue;
-                }
-                SpaceDecision::Wait => unreachable!("writes end at once"),
-                SpaceDecision::Full => return false,
-            };
-            let mut allocation = self.segments.allocate(log, sectors, 1, Use::Fill);
-            if allocation == Allocation::AllHeld && !self.shares.is_pinned(key) {
-                log = Log::Small;
-                allocation = self.segments.allocate(log, sectors, 1, Use::Fill);
-            }
-            match allocation {
-                Allocation::Room(room) => break room,
-                Allocation::Reclaim(segment) => self.reclaim(segment),
-                _ => return false,
-            }
-        };
-        let held_in = self.held_in(room.segment);
-        self.shares.add(key, sectors, held_in);
-        self.shares.written(key);
-        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
-        self.place(key, room.segment);
-        self.eviction.filled(key, sectors);
-        true
-    }
-
-    fn held_in(&self, segment: SegmentNo) -> Option<SegmentNo> {
-        (self.segments.log_of(segment) == Log::Held).then_some(segment)
-    }
-
-    fn place(&mut self, key: ExtentKey, segment: SegmentNo) {
-        self.segments.next_block(segment, 1);
-        self.segments.settle(segment, 1, 1);
-        self.by_segment.entry(segment).or_default().push(key);
-        self.segments.live(segment, (self.sectors)(key));
-        if let Some((replaced, _)) = self.placed.insert(key, (segment, 0)) {
-            self.segments.gone(replaced, (self.sectors)(key));
+        let is_placed = self.books.contains(key);
+        if is_placed {
+            let heat = self.heats.entry(key).or_default();
+            *heat = (*heat + 1).min(HEAT_MAX);
         }
+        is_placed
     }
 
-    fn unplace(&mut self, key: ExtentKey) {
-        if let Some((segment, _)) = self.placed.remove(&key) {
-            self.segments.gone(segment, (self.sectors)(key));
-            let unheld = self.shares.remove(key, (self.sectors)(key));
-            self.release_held(unheld);
-        }
-    }
-
-    fn release_held(&mut self, unheld: impl IntoIterator<Item = Unheld>) {
-        for (segment, sectors) in unheld {
-            self.segments.release_held(segment, sectors);
-        }
-    }
-
-    fn hold(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) {
-        let sectors = (self.sectors)(key);
-        held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
-        let unheld = self.shares.moved(key, held_in);
-        self.release_held(unheld);
-    }
-
-    fn reclaim(&mut self, segment: SegmentNo) {
-        self.segments.seal(segment);
-        let mut keys = self.by_segment.get(&segment).cloned().unwrap_or_default();
-        keys.retain(|key| self.placed.get(key).is_some_and(|(at, _)| *at == segment));
-        let candidate = |key: &ExtentKey| Candidate {
-            key: *key,
-            sectors: (self.sectors)(*key),
-            heat: self.placed.get(key).map_or(0, |(_, heat)| u32::from(*heat)),
-            is_due: false,
-        };
-        let mut candidates: Vec<_> = keys.iter().map(candidate).collect();
-        let due_sectors = self.shares.mark_due(&mut candidates);
-        if self.segments.is_to_be_held(segment, due_sectors) {
-            self.segments.make_held(segment);
-            let due = candidates.iter().filter(|candidate| candidate.is_due);
-            due.for_each(|candidate| self.hold(candidate.key, Some(segment)));
+    /// Requests a fill, and carries out all that follows from it.
+    fn request(&mut self, key: ExtentKey, is_awaited: bool) {
+        let outcome = self.books.request(key, None, is_awaited, self.now);
+        if !matches!(outcome, RequestOutcome::Queued) {
             return;
         }
-        let log = self.segments.log_of(segment);
-        for at in self.eviction.keep(log, &candidates, self.placed.len()) {
-            let Candidate { key, sectors, is_due, .. } = candidates[at];
-            let log = if self.shares.holds(key) { Log::Held } else { Log::Main };
-            let for_use = if is_due { Use::Due } else { Use::Kept };
-            if let Allocation::Room(room) = self.segments.allocate(log, sectors, 1, for_use) {
-                self.place(key, room.segment);
-                self.hold(key, self.held_in(room.segment));
-                self.kept += 1;
+        let mut events = VecDeque::from([Event::Woken]);
+        while let Some(event) = events.pop_front() {
+            for action in self.books.apply(event, self.now) {
+                events.extend(self.carry_out(action));
             }
         }
-        for key in self.by_segment.remove(&segment).unwrap_or_default() {
-            if self.placed.get(&key).is_some_and(|(at, _)| *at == segment) {
-                self.unplace(key);
+    }
+
+    fn carry_out(&mut self, action: Action) -> Option<Event> {
+        Some(match action {
+            Action::Scan(keys) => {
+                let extents = keys.into_iter().map(|key| (key, Ok(self.extent(key))));
+                Event::Scanned { extents: extents.collect() }
             }
+            Action::Write { extent, purpose, .. } => {
+                Event::Written { extent, purpose, outcome: Ok(()) }
+            }
+            Action::Publish { extent, purpose } => {
+                self.heats.remove(&extent.key);
+                Event::Published { extent, purpose }
+            }
+            Action::Record { of, .. } => Event::Recorded { of, outcome: Ok(()) },
+            Action::AskHeat { segment, extents } => {
+                let heat = |key: ExtentKey| self.heats.get(&key).copied().unwrap_or_default();
+                let heats = extents.into_iter().map(|extent| {
+                    let heat = heat(extent.key).into();
+                    (extent, heat)
+                });
+                Event::Heated { segment, heats: heats.collect() }
+            }
+            Action::Reread(extent) => {
+                let copy = Ok(self.extent(extent.key));
+                Event::Reread { extent, copy }
+            }
+            Action::Empty { segment, forgotten, .. } => {
+                self.forget(&forgotten);
+                Event::Emptied { segment, outcome: Ok(()) }
+            }
+            Action::Scrub(extent) => Event::Scrubbed { extent, outcome: Ok(()) },
+            Action::Forget(keys) => {
+                self.forget(&keys);
+                return None;
+            }
+            Action::End(..) => return None,
+        })
+    }
+
+    fn forget(&mut self, keys: &[ExtentKey]) {
+        for key in keys {
+            self.heats.remove(key);
         }
-        self.segments.empty(segment);
-        self.segments.release(segment);
+    }
+
+    /// An extent without its bytes.
+    fn extent(&self, key: ExtentKey) -> pack::Extent {
+        pack::Extent { index: (self.index)(key), bytes: Vec::new() }
     }
 }
 
@@ -204,6 +190,15 @@ impl Capacity {
     /// The bytes of those extents.
     pub fn bytes(self) -> u64 {
         self.extents() as u64 * SECTORS * SECTOR_BYTES as u64
+    }
+
+    /// A segment has room for its extents, their records, and the block with which its journal begins.
+    fn segment_sectors(self) -> u64 {
+        (SECTORS + 1) * u64::from(self.extents_per_segment) + 1
+    }
+
+    fn slab_sectors(self) -> u64 {
+        HEAD_SECTORS + self.segment_sectors() * u64::from(self.segments)
     }
 }
 
@@ -290,6 +285,8 @@ pub fn optimum(trace: &[u32], capacity: Capacity) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use address::TableTag;
     use proptest::prelude::*;
     use rand::rngs::StdRng;
@@ -297,7 +294,12 @@ mod tests {
 
     use super::*;
     use crate::cache::books::segments::held_max_sectors;
+    use crate::cache::books::shares::Holding;
     use crate::config::Share;
+
+    fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Outcome {
+        super::bireme(trace, capacity, first_touch).unwrap()
+    }
 
     const CAPACITY: Capacity = Capacity { segments: 20, extents_per_segment: 5 };
 
@@ -356,6 +358,27 @@ mod tests {
         SMALL_EXTENT * (1 + u64::from(key.chunk % 4))
     }
 
+    fn cache(sectors: fn(ExtentKey) -> u64, shares: Shares) -> Cache {
+        let index = |quarters: u64| trial_extent((SMALL_EXTENT * quarters) as u32).unwrap().index;
+        let indexes: Vec<_> = (1..=4).map(index).collect();
+        let index = move |key| indexes[(sectors(key) / SMALL_EXTENT) as usize - 1].clone();
+        Cache::new(CAPACITY, Admission::Always, shares, index)
+    }
+
+    impl Cache {
+        /// Fills an extent that is waited for. Returns whether it is cached then.
+        fn fill(&mut self, key: ExtentKey) -> bool {
+            self.request(key, true);
+            self.books.contains(key)
+        }
+
+        fn holding(&self, table: u32) -> Holding {
+            let mut holdings = self.books.holdings();
+            let holding = holdings.find(|(tag, _)| *tag == TableTag(table));
+            holding.map_or(Holding::default(), |(_, holding)| holding)
+        }
+    }
+
     /// The guarantee of table 1, the pinned quota of table 2 and the quota of table 3, in tenths of what can be
     /// guaranteed.
     fn some_shares() -> impl Strategy<Value = (u64, u64, u64)> {
@@ -368,21 +391,22 @@ mod tests {
             (guarantee, pinned, quota) in some_shares(),
             steps in prop::collection::vec((0u32..4, 0u32..600, 1u32..4), 1..3000),
         ) {
-            let segment_sectors = (SECTORS + 1) * u64::from(CAPACITY.extents_per_segment) + 1;
-            let slab = HEAD_SECTORS + segment_sectors * u64::from(CAPACITY.segments);
-            let tenth = (held_max_sectors(segment_sectors, &[slab]) - segment_sectors) / 10;
+            let segment_sectors = CAPACITY.segment_sectors();
+            let tenth = (held_max_sectors(segment_sectors, &[CAPACITY.slab_sectors()]) - segment_sectors) / 10;
             let (guarantee, pinned, quota) = (guarantee * tenth, pinned * tenth, quota * tenth);
             let share = |guarantee, quota, is_pinned| Share { guarantee, quota, is_pinned };
-            let mut cache = Cache::new(CAPACITY, mixed, Shares::new([
+            let mut cache = cache(mixed, Shares::new([
                 (TableTag(1), share(guarantee, u64::MAX, false)),
                 (TableTag(2), share(pinned, pinned, true)),
                 (TableTag(3), share(0, quota, false)),
             ]));
             let mut pinned_keys = Vec::new();
-            let sectors = |cache: &Cache, table| cache.shares.holding(TableTag(table)).sectors;
+            let sectors = |cache: &Cache, table| cache.holding(table).sectors;
+            let mut seen = BTreeSet::new();
             for (table, chunk, reads) in steps {
                 let key = key_of(table, chunk);
                 let before = sectors(&cache, 1);
+                seen.insert(key);
                 for _ in 0..reads {
                     if !cache.read(key) && cache.fill(key) && table == 2 {
                         pinned_keys.push(key);
@@ -392,13 +416,14 @@ mod tests {
                 prop_assert!(now >= before.min(guarantee), "{before} became {now} of {guarantee}");
                 prop_assert!(sectors(&cache, 2) <= pinned && sectors(&cache, 3) <= quota);
                 for table in 0..4 {
-                    let placed = cache.placed.keys().filter(|key| key.pack.table().0 == table);
+                    let placed = seen.iter().filter(|key| key.pack.table().0 == table);
+                    let placed = placed.filter(|key| cache.books.contains(**key));
                     prop_assert_eq!(sectors(&cache, table), placed.map(|key| mixed(*key)).sum::<u64>());
                 }
-                prop_assert!(pinned_keys.iter().all(|key| cache.placed.contains_key(key)));
+                prop_assert!(pinned_keys.iter().all(|key| cache.books.contains(*key)));
                 // Every fill that fits succeeds, except those of the pinned table at its quota.
-                prop_assert!(table == 2 || cache.placed.contains_key(&key));
-                prop_assert!(cache.placed.contains_key(&key) || sectors(&cache, 2) + mixed(key) > pinned);
+                prop_assert!(table == 2 || cache.books.contains(key));
+                prop_assert!(cache.books.contains(key) || sectors(&cache, 2) + mixed(key) > pinned);
             }
         }
     }
@@ -412,24 +437,19 @@ mod tests {
                 (TableTag(2), Share { guarantee: 2 * tenth, quota: 2 * tenth, is_pinned: true }),
             ])
         };
-        let mut cache = Cache::new(CAPACITY, |_| SECTORS, shares());
         // Filled before the tables had shares, so the extents are in the other logs, as after a restart.
-        let mut before = Cache::new(CAPACITY, |_| SECTORS, Shares::default());
+        let mut cache = cache(|_| SECTORS, Shares::default());
         for chunk in 0..20 {
-            assert!(before.fill(key_of(1, chunk)) && before.fill(key_of(2, chunk)));
+            assert!(cache.fill(key_of(1, chunk)) && cache.fill(key_of(2, chunk)));
         }
-        cache.segments = before.segments;
-        cache.placed = before.placed;
-        cache.by_segment = before.by_segment;
-        for &key in cache.placed.keys() {
-            cache.shares.restore(key, SECTORS, None);
-        }
+        cache.books.restart_with(shares());
         for chunk in 0..50_000 {
             assert!(cache.fill(key_of(9, chunk)));
         }
         assert!((0..20).all(|chunk| cache.read(key_of(1, chunk)) && cache.read(key_of(2, chunk))));
         // A segment was given to the held log as it is, or its extents were moved once.
-        assert!(cache.kept <= 40, "{} of 40 extents were written again", cache.kept);
+        let kept = cache.books.counts().bytes_kept / (SECTORS * SECTOR_BYTES as u64);
+        assert!(kept <= 40, "{kept} of 40 extents were written again");
         // Extents that are read again replace those that are not.
         for chunk in 100..20_000 {
             let key = key_of(1, 100 + chunk % 20);
@@ -439,7 +459,7 @@ mod tests {
             assert!(cache.fill(key_of(9, 100_000 + chunk)));
         }
         assert!((0..20).all(|chunk| cache.read(key_of(1, 100 + chunk))));
-        let holding = cache.shares.holding(TableTag(1));
+        let holding = cache.holding(1);
         assert!((2 * tenth..2 * tenth + SECTORS).contains(&holding.held_sectors), "{holding:?}");
     }
 
@@ -447,14 +467,14 @@ mod tests {
     fn a_table_that_evicts_for_its_quota_takes_little_from_others() {
         let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
         let share = Share { guarantee: 0, quota: 2 * tenth, is_pinned: false };
-        let mut cache = Cache::new(CAPACITY, |_| SECTORS, Shares::new([(TableTag(3), share)]));
+        let mut cache = cache(|_| SECTORS, Shares::new([(TableTag(3), share)]));
         for chunk in 0..60 {
             assert!(cache.fill(key_of(1, chunk)));
         }
         for chunk in 0..10_000 {
             assert!(cache.fill(key_of(3, chunk)));
         }
-        let left = (0..60).filter(|&chunk| cache.placed.contains_key(&key_of(1, chunk))).count();
+        let left = (0..60).filter(|&chunk| cache.books.contains(key_of(1, chunk))).count();
         assert!(left >= 50, "{left} of 60 are left");
     }
 }

@@ -8,29 +8,28 @@ use std::collections::VecDeque;
 use address::ExtentKey;
 
 /// A fill that waits.
-struct Waiting<C> {
+struct Waiting {
     name: ExtentKey,
     /// Bytes of its scan, if it may be scanned together with its neighbours.
     scan_bytes: Option<u64>,
-    chunk: C,
 }
 
-/// The queue. `C` is a chunk's data, which only passes through.
-pub struct WaitingFills<C> {
-    queue: VecDeque<Waiting<C>>,
+/// The queue.
+pub struct WaitingFills {
+    queue: VecDeque<Waiting>,
     /// The most bytes of one scan of several chunks.
     scan_bytes_max: u64,
 }
 
-impl<C> WaitingFills<C> {
+impl WaitingFills {
     /// Creates an empty queue. Chunks are scanned together as long as they have at most that many bytes.
     pub fn new(scan_bytes_max: u64) -> Self {
         Self { queue: VecDeque::new(), scan_bytes_max }
     }
 
     /// Adds a fill. `scan_bytes` has the bytes of its scan, if it may be scanned together with its neighbours.
-    pub fn push(&mut self, name: ExtentKey, scan_bytes: Option<u64>, chunk: C) {
-        self.queue.push_back(Waiting { name, scan_bytes, chunk });
+    pub fn push(&mut self, name: ExtentKey, scan_bytes: Option<u64>) {
+        self.queue.push_back(Waiting { name, scan_bytes });
     }
 
     /// The number of fills that wait.
@@ -39,9 +38,9 @@ impl<C> WaitingFills<C> {
     }
 
     /// Takes the first fill and its neighbours: consecutive chunks of one pack, in order.
-    pub fn pop(&mut self) -> Option<Vec<(ExtentKey, C)>> {
-        let Waiting { name, scan_bytes, chunk } = self.queue.pop_front()?;
-        let Some(bytes) = scan_bytes else { return Some(vec![(name, chunk)]) };
+    pub fn pop(&mut self) -> Option<Vec<ExtentKey>> {
+        let Waiting { name, scan_bytes } = self.queue.pop_front()?;
+        let Some(bytes) = scan_bytes else { return Some(vec![name]) };
         let mut others: Vec<(u32, usize, u64)> = Vec::new();
         for (at, other) in self.queue.iter().enumerate() {
             if other.name.pack == name.pack {
@@ -69,9 +68,9 @@ impl<C> WaitingFills<C> {
         // From the back, so that the other indexes stay valid.
         places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
         let taken = places.into_iter().filter_map(|at| self.queue.remove(at));
-        let mut run: Vec<_> = taken.map(|it| (it.name, it.chunk)).collect();
-        run.push((name, chunk));
-        run.sort_by_key(|(name, _)| name.chunk);
+        let mut run: Vec<_> = taken.map(|it| it.name).collect();
+        run.push(name);
+        run.sort_by_key(|name| name.chunk);
         Some(run)
     }
 }
@@ -82,18 +81,18 @@ mod tests {
 
     use super::*;
 
-    fn waiting(asked: &[(u128, u32, Option<u64>)]) -> WaitingFills<()> {
+    fn waiting(asked: &[(u128, u32, Option<u64>)]) -> WaitingFills {
         let mut fills = WaitingFills::new(40);
         for &(pack, chunk, bytes) in asked {
-            fills.push(ExtentKey { pack: PackKey(pack), chunk }, bytes, ());
+            fills.push(ExtentKey { pack: PackKey(pack), chunk }, bytes);
         }
         fills
     }
 
-    fn runs(mut fills: WaitingFills<()>) -> Vec<(u128, Vec<u32>)> {
+    fn runs(mut fills: WaitingFills) -> Vec<(u128, Vec<u32>)> {
         let mut runs = Vec::new();
         while let Some(run) = fills.pop() {
-            runs.push((run[0].0.pack.0, run.iter().map(|(name, _)| name.chunk).collect()));
+            runs.push((run[0].pack.0, run.iter().map(|name| name.chunk).collect()));
         }
         assert_eq!(fills.len(), 0);
         runs

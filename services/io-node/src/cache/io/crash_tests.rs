@@ -20,9 +20,8 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::chunk::Chunk;
-use super::handle::FillOutcome;
-use super::{FillHandle, FillLimits, FillThreads, Filler};
-use crate::cache::books::Shares;
+use super::{FillHandle, FillThreads, Filler};
+use crate::cache::books::{FillLimits, FillOutcome, Shares};
 use crate::config::{Admission, Share};
 use crate::drive::{Claim, DriveState, Superblock, take};
 use crate::error::NodeError;

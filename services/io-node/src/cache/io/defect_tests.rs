@@ -15,9 +15,8 @@ use ring::sim::{SimConfig, SimDisk, SimFaults};
 
 use super::chunk::Chunk;
 use super::crash_tests::{LIMITS, Life, SEGMENT_SECTORS, disk, live, name};
-use super::filler::FillLimits;
-use super::handle::FillOutcome;
 use super::steps::defect;
+use crate::cache::books::{FillLimits, FillOutcome};
 use crate::drive::DriveState;
 use crate::error::NodeError;
 use crate::extent::HEAD_SECTORS;

@@ -7,21 +7,10 @@ use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chunk::{Chunk, FillKey, TableChunk};
-use crate::cache::books::Holding;
+use crate::cache::books::{CacheBooks, Event, FillOutcome, Holding};
 use crate::drive::{DriveState, ExtentError};
 use crate::extent::Extent;
 use crate::table::OpenTable;
-
-/// A fill's outcome.
-#[derive(Clone, Debug)]
-pub enum FillOutcome {
-    /// The extent was on a drive already.
-    Found,
-    /// The extent was filled; bytes written.
-    Filled(u64),
-    /// The extent can't be filled; the reason.
-    Failed(Arc<str>),
-}
 
 /// The filler's counters, for other threads to read.
 #[derive(Debug, Default)]
@@ -48,6 +37,28 @@ pub struct FillStats {
     pub scrubbed: AtomicU64,
     /// Extents dropped since the start because their bytes could not be served.
     pub dropped: AtomicU64,
+}
+
+impl FillStats {
+    /// Takes over the books' current figures.
+    pub(super) fn report(&self, books: &CacheBooks) {
+        let counts = books.counts();
+        for (figure, value) in [
+            (&self.extents, books.extents() as u64),
+            (&self.running, books.running() as u64),
+            (&self.waiting, books.waiting() as u64),
+            (&self.scans, counts.scans),
+            (&self.done, counts.done),
+            (&self.failed, counts.failed),
+            (&self.bytes_filled, counts.bytes_filled),
+            (&self.bytes_kept, counts.bytes_kept),
+            (&self.evicted, counts.evicted),
+            (&self.scrubbed, counts.scrubbed),
+            (&self.dropped, counts.dropped),
+        ] {
+            figure.store(value, Ordering::Relaxed);
+        }
+    }
 }
 
 /// One drive's figures, for other threads to read.
@@ -83,12 +94,8 @@ pub struct FillRequest {
 
 /// Other messages to the filler.
 pub enum FillerMessage {
-    /// An extent can't be served.
-    BadExtent(Arc<Extent>, ExtentError),
-    /// A drive did not answer in time.
-    Late(DriveNo),
-    /// All reads of a drive in one second took many times longer than usual.
-    Slow(DriveNo),
+    /// Something that the books must know.
+    Event(Event),
     /// Asks for each table's extents on the drives.
     Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
     /// Asks to record what is written, and to start nothing more. The sender is dropped when that is done.
@@ -140,7 +147,9 @@ impl FillHandle {
     /// Reports an extent whose bytes can't be served. It is dropped, and the next miss fills it again, elsewhere. If
     /// too many messages wait, the next read of the extent reports it again.
     pub fn bad_extent(&self, extent: &Arc<Extent>, error: ExtentError) {
-        let _ = self.messages.try_send(FillerMessage::BadExtent(Arc::clone(extent), error));
+        let _ = self
+            .messages
+            .try_send(FillerMessage::Event(Event::BadExtent(Arc::clone(extent), error)));
     }
 
     /// A sender for the filler's own steps. It is weak, so that the filler ends when all handles are dropped.
@@ -150,12 +159,12 @@ impl FillHandle {
 
     /// Reports that all reads of a drive in one second took many times longer than before.
     pub fn slow(&self, drive: DriveNo) {
-        let _ = self.messages.try_send(FillerMessage::Slow(drive));
+        let _ = self.messages.try_send(FillerMessage::Event(Event::Slow(drive)));
     }
 
     /// Reports that a drive did not answer reads in time.
     pub fn late(&self, drive: DriveNo) {
-        let _ = self.messages.try_send(FillerMessage::Late(drive));
+        let _ = self.messages.try_send(FillerMessage::Event(Event::Late(drive)));
     }
 
     /// Asks the filler to record what is written already, and to start nothing more. The receiver completes when that
@@ -167,7 +176,7 @@ impl FillHandle {
         done
     }
 
-    /// Each table's extents on the drives, in no order; empty while the filler is too busy to answer.
+    /// Each table's extents on the drives; empty while the filler is too busy to answer.
     pub async fn tables(&self) -> Vec<(TableTag, Holding)> {
         let (to, tables) = oneshot::channel();
         let _ = self.messages.try_send(FillerMessage::Tables(to));

@@ -1,5 +1,5 @@
-//! Carries out what the records (`books/`) decide: scans tables, writes, reads and checks extents, records them in the
-//! journals, and keeps every core's directory current. The filler owns the records; all its steps report to it.
+//! Carries out what the books (`books/`) decide: scans tables, writes, reads and checks extents, records them in the
+//! journals, and keeps every core's directory current. The filler owns the books; every step ends in an event for them.
 
 mod chunk;
 #[cfg(test)]
@@ -17,7 +17,7 @@ mod transfer_bufs;
 mod transfers;
 
 pub use chunk::FillKey;
-pub use filler::{FillLimits, Filler};
-pub use handle::{FillHandle, FillOutcome};
+pub use filler::Filler;
+pub use handle::FillHandle;
 pub use threads::{FillLane, FillThreads};
 pub use transfer_bufs::TRANSFERS_BYTES_MAX;

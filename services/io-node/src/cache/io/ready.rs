@@ -9,7 +9,8 @@ use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
 use super::chunk::Chunk;
-use super::handle::{FillHandle, FillOutcome};
+use super::handle::FillHandle;
+use crate::cache::books::FillOutcome;
 use crate::drive::trial_extent;
 use crate::error::NodeError;
 

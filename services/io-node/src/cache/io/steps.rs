@@ -1,4 +1,4 @@
-//! The filler's steps that are under way. Each ends in a report, even if it panics.
+//! The filler's steps that are under way. Each ends in an event for the books, even if it panics.
 
 use std::panic::AssertUnwindSafe;
 
@@ -6,19 +6,19 @@ use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use super::task::Step;
+use crate::cache::books::Event;
 
-/// The filler's steps. Its records are right only if each step that began also ends.
+/// The filler's steps. The books are right only if each step that began also ends.
 #[derive(Default)]
-pub struct Steps(JoinSet<Step>);
+pub struct Steps(JoinSet<Event>);
 
 impl Steps {
-    /// Starts a step. If it panics, which is a defect, `instead` makes its report: mostly that it failed.
+    /// Starts a step. If it panics, which is a defect, `instead` makes its event: mostly that it failed.
     pub fn spawn(
         &mut self,
         what: &'static str,
-        work: impl Future<Output = Step> + Send + 'static,
-        instead: impl FnOnce() -> Step + Send + 'static,
+        work: impl Future<Output = Event> + Send + 'static,
+        instead: impl FnOnce() -> Event + Send + 'static,
     ) {
         self.0.spawn(guarded(what, work, instead));
     }
@@ -28,20 +28,20 @@ impl Steps {
         &mut self,
         threads: &Handle,
         what: &'static str,
-        work: impl Future<Output = Step> + Send + 'static,
-        instead: impl FnOnce() -> Step + Send + 'static,
+        work: impl Future<Output = Event> + Send + 'static,
+        instead: impl FnOnce() -> Event + Send + 'static,
     ) {
         self.0.spawn_on(guarded(what, work, instead), threads);
     }
 
-    /// Waits for the next step's report; `None` if there are no steps.
-    pub async fn next(&mut self) -> Option<Step> {
+    /// Waits for the next step's event; `None` if there are no steps.
+    pub async fn next(&mut self) -> Option<Event> {
         loop {
             match self.0.join_next().await? {
-                Ok(step) => return Some(step),
+                Ok(event) => return Some(event),
                 // The node is shutting down.
                 Err(error) if error.is_cancelled() => tracing::debug!(%error, "a step is given up"),
-                // The report itself panicked, although it only moves values.
+                // Making the event panicked, although it only moves values.
                 Err(error) => tracing::error!(%error, "a step of a fill is lost"),
             }
         }
@@ -50,9 +50,9 @@ impl Steps {
 
 async fn guarded(
     what: &'static str,
-    work: impl Future<Output = Step> + Send + 'static,
-    instead: impl FnOnce() -> Step + Send + 'static,
-) -> Step {
+    work: impl Future<Output = Event> + Send + 'static,
+    instead: impl FnOnce() -> Event + Send + 'static,
+) -> Event {
     let work = async move {
         defect::strike(what);
         work.await

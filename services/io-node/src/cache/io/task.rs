@@ -1,4 +1,4 @@
-//! The steps of a fill that take time. Each ends in a report to the filler.
+//! The steps of a fill that take time. Each ends in an event for the books.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,95 +12,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::chunk::Chunk;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
-use crate::drive::{ExtentError, JournalError};
-use crate::extent::Extent;
-use crate::extent::SegmentNo;
+use crate::cache::books::{Event, Purpose};
+use crate::drive::ExtentError;
+use crate::extent::{Extent, SegmentNo};
 use crate::shard::mailbox::{Mailbox, Message};
 
-/// A step's report.
-pub enum Step {
-    /// Chunks of the table were read and encoded.
-    Scanned {
-        /// The extents' names, and what to write for each.
-        extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
-    },
-    /// The heat of the extents of a segment that is to be reclaimed.
-    Heated {
-        /// The segment.
-        segment: SegmentNo,
-        /// Its extents, and the sum of all cores' counts for each.
-        heats: Vec<(Arc<Extent>, u32)>,
-    },
-    /// An extent that is to be kept was read.
-    Reread {
-        /// The extent as it is placed now.
-        extent: Arc<Extent>,
-        /// The bytes to write elsewhere.
-        copy: Result<pack::Extent, ExtentError>,
-    },
-    /// An extent was read to check it.
-    Scrubbed {
-        /// The extent.
-        extent: Arc<Extent>,
-        /// Whether it is intact.
-        outcome: Result<(), ExtentError>,
-    },
-    /// A write of an extent has ended.
-    Written {
-        /// The extent.
-        extent: Arc<Extent>,
-        /// Why it is written.
-        purpose: Purpose,
-        /// Its length.
-        bytes: u64,
-        /// The outcome.
-        outcome: Result<(), WriteError>,
-    },
-    /// Every core's directory has the extent.
-    Published {
-        /// The extent.
-        key: ExtentKey,
-        /// Why it was written.
-        purpose: Purpose,
-        /// Its length.
-        bytes: u64,
-    },
-    /// A block of a segment's journal was written, or failed.
-    Recorded {
-        /// The segment.
-        segment: SegmentNo,
-        /// The number of extents in it.
-        extents: u32,
-        /// Sectors that were reserved for their records.
-        record_sectors: u64,
-        /// The outcome.
-        outcome: Result<(), JournalError>,
-    },
-    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or failed.
-    Emptied {
-        /// The segment.
-        segment: SegmentNo,
-        /// The outcome.
-        outcome: Result<(), JournalError>,
-    },
-}
-
-/// Why an extent is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// The chunk was missed or warmed.
-    Fill,
-    /// The extent is kept while its segment is reclaimed.
-    Keep {
-        /// The segment that is reclaimed.
-        from: SegmentNo,
-        /// Whether it must be kept for its table's guarantee.
-        is_due: bool,
-    },
-}
-
 /// Asks the cores for the heat of extents.
-pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Extent>>) -> Step {
+pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Extent>>) -> Event {
     let keys = Arc::new(extents.iter().map(|extent| extent.key).collect::<Vec<_>>());
     let mut heats: Vec<_> = extents.into_iter().map(|extent| (extent, 0)).collect();
     for core in cores.iter() {
@@ -110,21 +28,21 @@ pub async fn heat(cores: Arc<[Mailbox]>, segment: SegmentNo, extents: Vec<Arc<Ex
             sum.1 += u32::from(heat);
         }
     }
-    Step::Heated { segment, heats }
+    Event::Heated { segment, heats }
 }
 
 /// Reads an extent that is to be written elsewhere, and checks its sectors.
-pub async fn reread(drive: Transfers, extent: Arc<Extent>) -> Step {
+pub async fn reread(drive: Transfers, extent: Arc<Extent>) -> Event {
     let mut bytes = Vec::with_capacity(extent.index.sectors() as usize * SECTOR_BYTES);
     let read = read_checked(&drive, &extent, |piece| bytes.extend_from_slice(piece)).await;
     let copy = read.map(|()| pack::Extent { index: extent.index.clone(), bytes });
-    Step::Reread { extent, copy }
+    Event::Reread { extent, copy }
 }
 
 /// Reads an extent and checks its sectors.
-pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Step {
+pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Event {
     let outcome = read_checked(&drive, &extent, |_| {}).await;
-    Step::Scrubbed { extent, outcome }
+    Event::Scrubbed { extent, outcome }
 }
 
 /// Passes the extent's bytes to `piece`, in order, in whole sectors that match their checksums.
@@ -151,13 +69,15 @@ async fn read_checked(
 
 /// Reads neighbouring chunks in one scan and encodes them. If that fails, each is read by itself, so that an error in
 /// one does not fail the others.
-pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step {
+pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Event {
     if let [(_, first), _, ..] = run.as_slice() {
         let together = AssertUnwindSafe(first.encoded_together(run.len() as u32)).catch_unwind();
         match together.await {
             Ok(Ok(extents)) if extents.len() == run.len() => {
                 let names = run.into_iter().map(|(name, _)| name);
-                return Step::Scanned { extents: names.zip(extents.into_iter().map(Ok)).collect() };
+                return Event::Scanned {
+                    extents: names.zip(extents.into_iter().map(Ok)).collect(),
+                };
             }
             Ok(Ok(_)) => tracing::error!("a scan returned another number of chunks than requested"),
             Ok(Err(error)) => tracing::debug!(%error, "neighbours are scanned one by one"),
@@ -173,7 +93,7 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Step
         };
         extents.push((name, extent));
     }
-    Step::Scanned { extents }
+    Event::Scanned { extents }
 }
 
 /// Writes an extent.
@@ -182,9 +102,9 @@ pub async fn write(
     extent: Arc<Extent>,
     purpose: Purpose,
     bytes: Vec<u8>,
-) -> Step {
+) -> Event {
     let outcome = drive.write(extent.first.byte_offset(), &bytes).await;
-    Step::Written { bytes: bytes.len() as u64, extent, purpose, outcome }
+    Event::Written { extent, purpose, outcome }
 }
 
 /// Flushes the extents that a block of a journal describes, and then writes the block.

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{DriveGauges, FillerMessage};
 use super::transfer_bufs::{TRANSFER_BYTES, TransferBufs};
+use crate::cache::books::Event;
 use crate::drive::DriveState;
 use crate::shard::mailbox::{Mailbox, Message};
 
@@ -136,7 +137,7 @@ impl Transfers {
                 Err(_) => {
                     if let Some(filler) = self.filler.upgrade() {
                         // If too many messages wait, another one reports it.
-                        let _ = filler.try_send(FillerMessage::Late(self.drive));
+                        let _ = filler.try_send(FillerMessage::Event(Event::Late(self.drive)));
                     }
                     patience = LATE_AGAIN;
                 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use address::ExtentKey;
-use ring::WriteError;
+use address::{ExtentKey, SECTOR_BYTES};
 use tokio::time::Instant;
 
-use super::{FULL, Filler, NO_DRIVE};
-use crate::cache::books::{Allocation, Log, Room, SpaceDecision, Use, record_sectors};
-use crate::cache::io::handle::FillOutcome;
-use crate::cache::io::task::{Purpose, Step, write};
+use super::{CacheBooks, FULL, NO_DRIVE, bytes_of};
+use crate::cache::books::events::{Action, FillOutcome, Purpose};
+use crate::cache::books::eviction::Log;
+use crate::cache::books::segments::{Allocation, Room, Use};
+use crate::cache::books::shares::SpaceDecision;
+use crate::cache::books::unrecorded::record_sectors;
 use crate::extent::Extent;
 
 /// Why a chunk of a pinned table is not filled when the held log is full. Tables' guarantees sum to at most two thirds
@@ -22,18 +23,18 @@ const NO_ROOM: &str = "the drives that take writes are full, and no segment of t
 /// Why a chunk is not filled when the directory is full and no segment can be reclaimed.
 const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
-impl Filler {
+impl CacheBooks {
     /// Places the extents that await space, and reclaims a segment if there is none.
-    pub(super) fn allocate(&mut self) {
-        while let Some((name, extent)) = self.awaiting_space.front() {
-            if self.pace.wait(Instant::now()).is_some() {
+    pub(super) fn allocate(&mut self, now: Instant) {
+        while let Some((key, extent)) = self.awaiting_space.front() {
+            if self.pace.wait(now).is_some() {
                 return;
             }
             let record = record_sectors(&extent.index);
             let sectors = extent.index.sectors().into();
-            let log = match self.shares.decide(*name, sectors) {
+            let log = match self.shares.decide(*key, sectors) {
                 SpaceDecision::Room { is_held: true } => Log::Held,
-                SpaceDecision::Room { is_held: false } => self.eviction.log_for(*name),
+                SpaceDecision::Room { is_held: false } => self.eviction.log_for(*key),
                 SpaceDecision::Evict(keys) => {
                     self.evict(keys);
                     continue;
@@ -42,12 +43,13 @@ impl Filler {
                 SpaceDecision::Wait if self.is_idle() => {
                     self.end_first(
                         "its table's `maximum` is reserved for extents whose drive never finished writing them",
+                        now,
                     );
                     continue;
                 }
                 SpaceDecision::Wait => break,
                 SpaceDecision::Full => {
-                    self.end_first(FULL);
+                    self.end_first(FULL, now);
                     continue;
                 }
             };
@@ -55,24 +57,24 @@ impl Filler {
                 true => self.segments.allocate(log, sectors, record, Use::Fill),
                 false => self.segments.reclaim(),
             };
-            if allocation == Allocation::AllHeld && !self.shares.is_pinned(*name) {
+            if allocation == Allocation::AllHeld && !self.shares.is_pinned(*key) {
                 allocation = self.segments.allocate(Log::Small, sectors, record, Use::Fill);
             }
             match allocation {
                 Allocation::Room(room) => {
-                    if let Some((name, extent)) = self.awaiting_space.pop_front() {
+                    if let Some((key, extent)) = self.awaiting_space.pop_front() {
                         let is_held = self.segments.log_of(room.segment) == Log::Held;
-                        self.count(name, sectors, is_held.then_some(room.segment));
-                        self.place(name, extent, room, Purpose::Fill);
+                        self.count(key, sectors, is_held.then_some(room.segment));
+                        self.write(key, extent, room, Purpose::Fill, now);
                     }
                 }
-                Allocation::AllHeld => self.end_first(ALL_HELD),
+                Allocation::AllHeld => self.end_first(ALL_HELD, now),
                 Allocation::TooLong => {
-                    if let Some((name, extent)) = self.awaiting_space.pop_front() {
-                        self.end_too_long(name, extent.bytes.len() as u64);
+                    if let Some((key, _)) = self.awaiting_space.pop_front() {
+                        self.end_too_long(key, sectors * SECTOR_BYTES as u64, now);
                     }
                 }
-                Allocation::NoDrive => self.end_first(NO_DRIVE),
+                Allocation::NoDrive => self.end_first(NO_DRIVE, now),
                 Allocation::Reclaim(segment) => {
                     if self.reclaiming.is_none() {
                         self.reclaim(segment);
@@ -82,45 +84,39 @@ impl Filler {
                 // Segments of drives that take no writes are not reclaimed, so nothing would ever free space.
                 Allocation::Busy if self.is_idle() => {
                     let has_memory = self.placed.bytes() < self.limits.directory_bytes_max;
-                    self.end_first(if has_memory { NO_ROOM } else { DIRECTORY_FULL });
+                    self.end_first(if has_memory { NO_ROOM } else { DIRECTORY_FULL }, now);
                 }
                 Allocation::Busy => break,
             }
         }
     }
 
+    /// Whether nothing is under way that could free space.
+    fn is_idle(&self) -> bool {
+        self.reclaiming.is_none() && !self.is_busy()
+    }
+
     /// Ends the fill of the extent that has awaited space longest.
-    fn end_first(&mut self, why: &str) {
-        if let Some((name, _)) = self.awaiting_space.pop_front() {
-            self.end(name, FillOutcome::Failed(why.into()));
+    fn end_first(&mut self, why: &str, now: Instant) {
+        if let Some((key, _)) = self.awaiting_space.pop_front() {
+            self.end(key, FillOutcome::Failed(why.into()), now);
         }
     }
 
     /// Writes an extent into the space it was allocated.
-    pub(super) fn place(
+    pub(super) fn write(
         &mut self,
-        name: ExtentKey,
+        key: ExtentKey,
         extent: pack::Extent,
         room: Room,
         purpose: Purpose,
+        now: Instant,
     ) {
-        self.pace.spend(extent.bytes.len() as u64, Instant::now());
-        self.count_used(room.segment.drive);
-        self.writing[usize::from(room.segment.drive.0)] += 1;
-        let drive = self.transfers(room.segment.drive);
-        let placed = Extent {
-            key: name,
-            index: extent.index,
-            drive: room.segment.drive,
-            first: room.first,
-            segment: room.segment,
-        };
-        let (placed, bytes) = (Arc::new(placed), extent.bytes.len() as u64);
-        let write = write(drive, Arc::clone(&placed), purpose, extent.bytes);
-        let instead = move || {
-            let outcome = Err(WriteError::Closed);
-            Step::Written { extent: placed, purpose, bytes, outcome }
-        };
-        self.steps.spawn_on(self.threads.next(), "write", write, instead);
+        let Room { segment, first } = room;
+        let pack::Extent { index, bytes } = extent;
+        let extent = Arc::new(Extent { key, index, drive: segment.drive, first, segment });
+        self.pace.spend(bytes_of(&extent), now);
+        self.writing[usize::from(segment.drive.0)] += 1;
+        self.actions.push(Action::Write { extent, purpose, bytes });
     }
 }

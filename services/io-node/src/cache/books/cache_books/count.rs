@@ -1,26 +1,23 @@
-//! Keeps each table's share in step with the extents that are placed.
-
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+//! Keeps the counts of segments and tables in step with the extents that are placed.
 
 use address::ExtentKey;
 
-use super::Filler;
-use crate::cache::books::{Log, Unheld};
-use crate::cache::io::task::{Purpose, forget};
-use crate::extent::Extent;
-use crate::extent::SegmentNo;
+use super::CacheBooks;
+use crate::cache::books::events::{Action, Purpose};
+use crate::cache::books::eviction::Log;
+use crate::cache::books::shares::Unheld;
+use crate::extent::{Extent, SegmentNo};
 
-impl Filler {
+impl CacheBooks {
     /// Counts a chunk that was allocated space. `held_in` is its segment if that is in the held log.
-    pub(super) fn count(&mut self, name: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
-        self.shares.add(name, sectors, held_in);
+    pub(super) fn count(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
+        self.shares.add(key, sectors, held_in);
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
     }
 
     /// Stops counting an extent that was not written, or is gone.
-    pub(super) fn uncount(&mut self, name: ExtentKey, sectors: u64) {
-        let unheld = self.shares.remove(name, sectors);
+    pub(super) fn uncount(&mut self, key: ExtentKey, sectors: u64) {
+        let unheld = self.shares.remove(key, sectors);
         self.release_held(unheld);
     }
 
@@ -51,7 +48,7 @@ impl Filler {
     }
 
     /// Counts an extent as written or moved, once it is published.
-    pub(super) fn count_published(&mut self, extent: &Arc<Extent>, purpose: Purpose) {
+    pub(super) fn count_published(&mut self, extent: &Extent, purpose: Purpose) {
         match purpose {
             Purpose::Fill => self.shares.written(extent.key),
             Purpose::Keep { .. } => self.hold(extent, self.held_in(extent)),
@@ -78,7 +75,7 @@ impl Filler {
         }
     }
 
-    /// Removes an extent from the filler's records. Returns whether it was there.
+    /// Removes an extent from the books. Returns whether it was there.
     pub(super) fn unplace(&mut self, key: ExtentKey) -> bool {
         match self.placed.remove(key) {
             Some(extent) => {
@@ -93,7 +90,14 @@ impl Filler {
     /// Evicts extents. Their space becomes free when their segments are reclaimed.
     pub(super) fn evict(&mut self, mut keys: Vec<ExtentKey>) {
         keys.retain(|&key| self.unplace(key));
-        self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        drop(forget(&self.cores, keys));
+        self.counts.evicted += keys.len() as u64;
+        self.forget(keys);
+    }
+
+    /// Makes every core forget extents that were removed from the books.
+    pub(super) fn forget(&mut self, keys: Vec<ExtentKey>) {
+        if !keys.is_empty() {
+            self.actions.push(Action::Forget(keys));
+        }
     }
 }

@@ -2,22 +2,19 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use address::{DriveNo, SECTOR_BYTES};
-use ring::ReadError;
+use address::DriveNo;
 use tokio::time::Instant;
 
-use super::Filler;
-use crate::cache::books::Unrecorded;
-use crate::cache::io::task::{self, Step, forget};
+use super::{CacheBooks, bytes_of};
+use crate::cache::books::events::Action;
+use crate::cache::books::unrecorded::Unrecorded;
 use crate::drive::{DriveState, ExtentError, Health};
 use crate::extent::Extent;
 
-impl Filler {
+impl CacheBooks {
     /// Starts to scrub the next extent, if one is due.
-    pub(super) fn scrub(&mut self) {
-        let now = Instant::now();
+    pub(super) fn start_scrub(&mut self, now: Instant) {
         if self.scrub.is_due(now) {
             self.scrub.begin(self.by_segment.keys().copied().collect(), now);
         }
@@ -26,43 +23,56 @@ impl Filler {
             let extent = Arc::clone(&self.by_segment[&segment][at]);
             // Skips extents that were dropped or placed elsewhere since.
             if self.placed.has(&extent) {
-                self.scrub.reading(u64::from(extent.index.sectors()) * SECTOR_BYTES as u64, now);
-                let scrub = task::scrub(self.transfers(extent.drive), Arc::clone(&extent));
-                let outcome = Err(ReadError::Closed.into());
-                let instead = move || Step::Scrubbed { extent, outcome };
-                self.steps.spawn_on(self.threads.next(), "scrub", scrub, instead);
+                self.scrub.reading(bytes_of(&extent), now);
+                self.actions.push(Action::Scrub(extent));
                 return;
             }
         }
     }
 
+    /// Handles an extent that was read to check it.
+    pub(super) fn scrubbed(
+        &mut self,
+        extent: &Arc<Extent>,
+        outcome: Result<(), ExtentError>,
+        now: Instant,
+    ) {
+        self.scrub.read();
+        self.counts.scrubbed += 1;
+        if let Err(error) = outcome
+            && error.means_bad_data()
+        {
+            self.drop_extent(extent, error, now);
+        }
+    }
+
     /// Drops an extent that can't be served, and counts the failure against its drive.
-    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, error: ExtentError) {
+    pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, error: ExtentError, now: Instant) {
         let drive = extent.drive;
         // A late report may be about bytes that were replaced since.
         if self.placed.has(extent) {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %error, "an extent is dropped; its rows come from the table until it is filled again");
             self.unplace(extent.key);
-            self.stats.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counts.dropped += 1;
             // The space becomes free with its segment, so nothing waits for this. The journal still has the extent:
             // after a restart it is found again, and its checksum fails again.
-            drop(forget(&self.cores, vec![extent.key]));
-            if self.health[usize::from(drive.0)].read_failed(error, Instant::now()) {
+            self.forget(vec![extent.key]);
+            if self.health[usize::from(drive.0)].read_failed(error, now) {
                 self.degrade(drive, &error);
             }
         }
     }
 
     /// Counts a late answer against a drive.
-    pub(super) fn late(&mut self, drive: DriveNo) {
-        if self.health[usize::from(drive.0)].was_late(Instant::now()) {
+    pub(super) fn late(&mut self, drive: DriveNo, now: Instant) {
+        if self.health[usize::from(drive.0)].was_late(now) {
             self.degrade(drive, &"it does not answer in time");
         }
     }
 
     /// Counts a second of slow reads against a drive.
-    pub(super) fn slow(&mut self, drive: DriveNo) {
-        if !self.health[usize::from(drive.0)].was_slow(Instant::now()) {
+    pub(super) fn slow(&mut self, drive: DriveNo, now: Instant) {
+        if !self.health[usize::from(drive.0)].was_slow(now) {
             return;
         }
         let serves =
@@ -82,7 +92,6 @@ impl Filler {
     /// Applies a drive's new state: it takes no more writes, or is not used at all.
     pub(super) fn degrade(&mut self, drive: DriveNo, why: &dyn Display) {
         let state = self.health[usize::from(drive.0)].state();
-        self.gauges[usize::from(drive.0)].state.store(state as u8, Ordering::Relaxed);
         self.segments.close(drive);
         // Extents that are not in its journal yet stay unrecorded.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
@@ -103,6 +112,6 @@ impl Filler {
         self.by_segment.retain(|segment, _| segment.drive != drive);
         let extents = keys.len();
         tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");
-        drop(forget(&self.cores, keys));
+        self.forget(keys);
     }
 }

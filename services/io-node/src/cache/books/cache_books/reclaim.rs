@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use address::ExtentKey;
-use ring::ReadError;
+use tokio::time::Instant;
 
-use super::Filler;
-use crate::cache::books::{Allocation, Candidate, Log, Use, record_sectors};
-use crate::cache::io::task::{self, Purpose, Step, forget};
-use crate::drive::JournalError;
+use super::{CacheBooks, less};
+use crate::cache::books::events::{Action, Purpose};
+use crate::cache::books::eviction::{Candidate, Log};
+use crate::cache::books::segments::{Allocation, Use};
+use crate::cache::books::unrecorded::record_sectors;
 use crate::drive::journal::{sum_of, to_block};
+use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
 /// Extents of a segment that are moved at the same time.
@@ -39,19 +40,14 @@ impl Reclaim {
     }
 }
 
-impl Filler {
+impl CacheBooks {
     /// Starts to reclaim a segment: asks the cores how hot its extents are.
     pub(super) fn reclaim(&mut self, segment: SegmentNo) {
         self.segments.seal(segment);
         self.reclaiming = Some(Reclaim::new(segment));
         let extents = self.by_segment.get(&segment).into_iter().flatten();
         let extents: Vec<_> = extents.filter(|extent| self.placed.has(extent)).cloned().collect();
-        let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
-        // If that fails, all extents count as cold. Due extents are kept all the same.
-        let cold = |extent| (extent, 0);
-        let instead =
-            move || Step::Heated { segment, heats: extents.into_iter().map(cold).collect() };
-        self.steps.spawn("heat", heat, instead);
+        self.actions.push(Action::AskHeat { segment, extents });
     }
 
     /// Decides which extents to move, and starts to read them.
@@ -88,25 +84,46 @@ impl Filler {
         self.moved(segment);
     }
 
+    /// Handles an extent that was read to be moved.
+    pub(super) fn reread(
+        &mut self,
+        extent: &Arc<Extent>,
+        copy: Result<pack::Extent, ExtentError>,
+        now: Instant,
+    ) {
+        match copy {
+            Ok(copy) => self.keep(extent.segment, extent.key, copy, now),
+            Err(error) => {
+                if error.means_bad_data() {
+                    self.drop_extent(extent, error, now);
+                }
+                if !self.not_due(extent.segment, extent.key) {
+                    self.eviction.refund(extent.index.sectors().into());
+                }
+                self.moved(extent.segment);
+            }
+        }
+    }
+
     /// Writes an extent that is kept into the main log, or the held log if its table has a guarantee.
-    pub(super) fn keep(&mut self, from: SegmentNo, name: ExtentKey, copy: pack::Extent) {
+    fn keep(&mut self, from: SegmentNo, key: ExtentKey, copy: pack::Extent, now: Instant) {
         let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
         let will_settle = self.is_busy();
         let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
-        let is_due = reclaim.as_ref().is_some_and(|it| it.due.contains(&name));
-        let log = if self.shares.holds(name) { Log::Held } else { Log::Main };
+        let is_due = reclaim.as_ref().is_some_and(|it| it.due.contains(&key));
+        let log = if self.shares.holds(key) { Log::Held } else { Log::Main };
         let for_use = if is_due { Use::Due } else { Use::Kept };
         match (self.segments.allocate(log, sectors, record, for_use), reclaim) {
             (Allocation::Room(room), _) => {
-                self.not_due(from, name);
-                return self.place(name, copy, room, Purpose::Keep { from, is_due });
+                self.not_due(from, key);
+                return self.write(key, copy, room, Purpose::Keep { from, is_due }, now);
             }
             (_, Some(reclaim)) if is_due && will_settle => {
-                return reclaim.out_of_space.push((name, copy));
+                return reclaim.out_of_space.push((key, copy));
             }
             _ if is_due => {
-                tracing::warn!(extent = ?name, "an extent of a table's guaranteed share is evicted: there is no space to move it to");
-                self.not_due(from, name);
+                tracing::warn!(extent = ?key, "an extent of a table's guaranteed share is evicted: there is no space to move it to");
+                self.not_due(from, key);
             }
             _ => self.eviction.refund(sectors),
         }
@@ -114,29 +131,29 @@ impl Filler {
     }
 
     /// Records that an extent has its new place, or will have none. Returns whether it was due.
-    pub(super) fn not_due(&mut self, from: SegmentNo, name: ExtentKey) -> bool {
+    fn not_due(&mut self, from: SegmentNo, key: ExtentKey) -> bool {
         let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
-        reclaim.is_some_and(|reclaim| reclaim.due.remove(&name))
+        reclaim.is_some_and(|reclaim| reclaim.due.remove(&key))
     }
 
     /// Has a due extent read and written again after a drive failed the write. That drive is closed after a few such
     /// failures, and the extent's old place is still intact.
-    pub(super) fn keep_once_more(&mut self, from: SegmentNo, name: ExtentKey) {
-        let Some(old) = self.placed.get(name).filter(|old| old.segment == from).cloned() else {
+    pub(super) fn keep_once_more(&mut self, from: SegmentNo, key: ExtentKey) {
+        let Some(old) = self.placed.get(key).filter(|old| old.segment == from).cloned() else {
             return;
         };
         if let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) {
-            reclaim.due.insert(name);
+            reclaim.due.insert(key);
             reclaim.waiting.push(old);
         }
     }
 
     /// Tries again to allocate for extents that found no space: a recorded block takes less than was reserved for it.
-    pub(super) fn retry_out_of_space(&mut self) {
+    pub(super) fn retry_out_of_space(&mut self, now: Instant) {
         let Some(reclaim) = &mut self.reclaiming else { return };
         let from = reclaim.segment;
-        for (name, copy) in std::mem::take(&mut reclaim.out_of_space) {
-            self.keep(from, name, copy);
+        for (key, copy) in std::mem::take(&mut reclaim.out_of_space) {
+            self.keep(from, key, copy, now);
         }
     }
 
@@ -147,24 +164,16 @@ impl Filler {
         let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) else {
             return;
         };
-        reclaim.moving -= 1;
-        let mut next = Vec::new();
+        reclaim.moving = less(reclaim.moving, 1, "moves of extents");
         while reclaim.moving < MOVING_MAX
             && let Some(extent) = reclaim
                 .waiting
                 .pop_if(|extent| reclaim.due.is_empty() || reclaim.due.contains(&extent.key))
         {
             reclaim.moving += 1;
-            next.push(extent);
+            self.actions.push(Action::Reread(extent));
         }
-        let is_over = reclaim.moving == 0;
-        for extent in next {
-            let reread = task::reread(self.transfers(extent.drive), Arc::clone(&extent));
-            let copy = Err(ReadError::Closed.into());
-            let instead = move || Step::Reread { extent, copy };
-            self.steps.spawn_on(self.threads.next(), "reread", reread, instead);
-        }
-        if is_over {
+        if reclaim.moving == 0 {
             self.empty_segment(from);
         }
     }
@@ -177,19 +186,21 @@ impl Filler {
         for &key in &keys {
             self.unplace(key);
         }
-        self.stats.evicted.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        // Also waits for requests that hold the old place of an extent that was moved: they began earlier.
-        let forgotten = forget(&self.cores, keys);
+        self.counts.evicted += keys.len() as u64;
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
-        let drive = self.transfers(segment.drive);
-        let empty = async move {
-            forgotten.wait().await;
-            let outcome = task::empty(&drive, room.first, block).await;
-            Step::Emptied { segment, outcome: outcome.map_err(JournalError::from) }
-        };
-        let instead = move || Step::Emptied { segment, outcome: Err(JournalError::Panicked) };
-        self.steps.spawn("empty", empty, instead);
+        // Cores forget `keys` even if there are none: they then have also ended the requests that hold the old place of
+        // an extent that was moved, because those requests began earlier.
+        self.actions.push(Action::Empty { segment, forgotten: keys, first: room.first, block });
+    }
+
+    /// Handles the end of a segment's journal, after which the segment is free.
+    pub(super) fn emptied(&mut self, segment: SegmentNo, outcome: Result<(), JournalError>) {
+        // If this segment's drive was retired meanwhile, another segment may be being reclaimed.
+        self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
+        if self.journal_written(segment.drive, outcome) {
+            self.segments.release(segment);
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! Recording placed extents in the drives' journals.
 
 use address::DriveNo;
+use tokio::time::Instant;
 
-use super::Filler;
-use crate::cache::books::{BlockRoom, record_sectors};
-use crate::cache::io::task::{self, Step};
+use super::CacheBooks;
+use crate::cache::books::events::{Action, BlockOf};
+use crate::cache::books::segments::BlockRoom;
+use crate::cache::books::unrecorded::record_sectors;
 use crate::drive::JournalError;
 use crate::drive::journal::{BlockId, Record, block_sectors, record_bytes, sum_of, to_block};
 use crate::extent::{SegmentNo, segment_start};
 
-impl Filler {
+impl CacheBooks {
     /// Starts a journal write on each drive that has unrecorded extents, one block per drive at a time.
     pub(super) fn record(&mut self) {
         for drive in 0..self.unrecorded.len() {
@@ -26,24 +28,28 @@ impl Filler {
                     Record { key: extent.key, first, index: &extent.index }
                 })
                 .collect();
-            let reserved = extents.iter().map(|extent| record_sectors(&extent.index)).sum();
+            let reserved_sectors = extents.iter().map(|extent| record_sectors(&extent.index)).sum();
             let bytes = extents.iter().map(|extent| record_bytes(&extent.index)).sum();
             let room = self.segments.next_block(segment, block_sectors(bytes));
             let block = to_block(&self.block_id(segment, &room), &records);
             self.segments.chain(segment, sum_of(&block));
-            let extents = extents.len() as u32;
-            let recorded = move |outcome| {
-                let record_sectors = reserved;
-                Step::Recorded { segment, extents, record_sectors, outcome }
-            };
-            let transfers = self.transfers(segment.drive);
-            let record = async move {
-                let outcome = task::record(&transfers, room.first, block).await;
-                recorded(outcome.map_err(JournalError::from))
-            };
-            let instead = move || recorded(Err(JournalError::Panicked));
-            self.steps.spawn("record", record, instead);
+            let of = BlockOf { segment, extents: extents.len() as u32, reserved_sectors };
+            self.actions.push(Action::Record { of, first: room.first, block });
         }
+    }
+
+    /// Handles the outcome of a journal write.
+    pub(super) fn recorded(
+        &mut self,
+        block: BlockOf,
+        outcome: Result<(), JournalError>,
+        now: Instant,
+    ) {
+        let BlockOf { segment, extents, reserved_sectors } = block;
+        self.unrecorded[usize::from(segment.drive.0)].1 = false;
+        self.segments.settle(segment, extents, reserved_sectors);
+        self.journal_written(segment.drive, outcome);
+        self.retry_out_of_space(now);
     }
 
     pub(super) fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {

@@ -1,0 +1,538 @@
+//! The cache's books: which chunks are cached, which are being filled, and which space is free. They decide what is
+//! scanned, written, kept and evicted; others carry it out.
+//!
+//! ```text
+//! request ─► waiting ─► Scan ─► awaiting space ─► Write ─► Publish ─► End
+//!                                     │                       └─► Record
+//!                         no space ─► AskHeat ─► Reread the hot ─► Write ─► … ─► Empty ─► space
+//! ```
+//!
+//! An [`Event`] says what happened, and the [`Action`]s that [`CacheBooks::apply`] returns say what to do next. The
+//! outcome depends on nothing but the events and their times. The filler (`cache/io/filler.rs`) carries out the actions
+//! of a node, `simulate.rs` those of `bireme bench eviction`.
+//!
+//! Invariants: every extent in `placed` is counted in its segment and its table; sectors of a segment are reused only
+//! after its journal was ended; an extent's place is recorded after its bytes. Counts that would fall below zero are a
+//! defect, and panic: whoever runs the books ends with them.
+
+mod allocate;
+mod count;
+mod faults;
+mod reclaim;
+mod record;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use address::{DriveNo, ExtentKey, SECTOR_BYTES, TableTag};
+use ring::WriteError;
+use tokio::time::Instant;
+
+use self::reclaim::Reclaim;
+use super::events::{Action, Event, FillOutcome, Purpose, RequestOutcome};
+use super::eviction::{Eviction, SEGMENTS_SAVED};
+use super::pace::Pace;
+use super::placed::Placed;
+use super::scrub::Scrub;
+use super::segments::{RestoredSegment, Segments};
+use super::shares::{Holding, Shares};
+use super::unrecorded::{Unrecorded, record_sectors};
+use super::waiting::WaitingFills;
+use crate::config::Admission;
+use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
+use crate::extent::{Extent, SegmentNo};
+
+/// Chunks scanned together have at most a segment's bytes divided by this: a fill may hold a segment in memory, and the
+/// table's columns take more space in memory than in the table.
+const SCAN_SHARE: u64 = 2;
+
+/// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
+/// failure.
+const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
+
+/// The longest such delay.
+const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// Why a chunk of a pinned table is not filled: the table is at its quota, and nothing of it is evicted.
+const FULL: &str =
+    "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
+
+/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
+const FAILED_MAX: usize = 1 << 16;
+
+/// Why a chunk can't be filled once no drive takes writes.
+const NO_DRIVE: &str = "no drive takes writes";
+
+/// The limits of fills.
+#[derive(Clone, Copy, Debug)]
+pub struct FillLimits {
+    /// Fills that run at the same time.
+    pub fills_max: usize,
+    /// Fills that wait.
+    pub queue_max: usize,
+    /// Which misses request a fill.
+    pub admission: Admission,
+    /// Bytes that fills write per second; 0 for no limit.
+    pub fill_rate: u64,
+    /// Bytes that the scrubber reads per second; 0 turns it off.
+    pub scrub_rate: u64,
+    /// Bytes of RAM that the directory may use.
+    pub directory_bytes_max: u64,
+}
+
+/// Sums since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Scans of tables; neighbours share one.
+    pub scans: u64,
+    /// Fills done.
+    pub done: u64,
+    /// Fills failed.
+    pub failed: u64,
+    /// Bytes of extents filled.
+    pub bytes_filled: u64,
+    /// Bytes of extents rewritten to keep them.
+    pub bytes_kept: u64,
+    /// Extents evicted.
+    pub evicted: u64,
+    /// Extents read by the scrubber.
+    pub scrubbed: u64,
+    /// Extents dropped because their bytes could not be served.
+    pub dropped: u64,
+}
+
+/// The books of a cache.
+pub struct CacheBooks {
+    limits: FillLimits,
+    slabs: Vec<Superblock>,
+    segments: Segments,
+    segment_sectors: u64,
+    counts: Counts,
+    /// What the current event requires to be done.
+    actions: Vec<Action>,
+    /// Fills that wait to be scanned.
+    waiting: WaitingFills,
+    /// Fills from request to end.
+    under_way: HashSet<ExtentKey>,
+    /// Scans under way; neighbours share one.
+    scanning: usize,
+    /// Writes under way on each drive.
+    writing: Vec<usize>,
+    /// Chunks that could not be filled: when they may be tried again, and how long that delay was.
+    failed: HashMap<ExtentKey, (Instant, Duration)>,
+    /// Chunks that are longer than a segment, and their bytes. They are not scanned again, since they can never fit.
+    too_long: HashMap<ExtentKey, u64>,
+    /// Encoded extents that await space on a drive.
+    awaiting_space: VecDeque<(ExtentKey, pack::Extent)>,
+    eviction: Eviction,
+    shares: Shares,
+    pace: Pace,
+    scrub: Scrub,
+    reclaiming: Option<Reclaim>,
+    /// Extents that every core's directory has.
+    placed: Placed,
+    /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
+    by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
+    /// For each drive, the extents that are not in its journal yet, and whether a block is being written.
+    unrecorded: Vec<(Unrecorded, bool)>,
+    health: Vec<Health>,
+    is_stopped: bool,
+}
+
+impl CacheBooks {
+    /// Opens the books of a node with `cores` cores over these slabs, which are all divided into segments of the same
+    /// length. `epoch_min` is higher than any epoch this node has given out: the epochs of journals that can't be read
+    /// are unknown.
+    pub fn new(
+        cores: usize,
+        slabs: Vec<Superblock>,
+        limits: FillLimits,
+        shares: Shares,
+        epoch_min: u64,
+        now: Instant,
+    ) -> Self {
+        let segment_sectors = slabs.first().map_or(1, |slab| slab.segment_sectors);
+        let sectors: Vec<_> = slabs.iter().map(|slab| slab.sectors).collect();
+        let placed = Placed::new(cores, !shares.is_empty());
+        Self {
+            limits,
+            segments: Segments::new(segment_sectors, &sectors, epoch_min),
+            segment_sectors,
+            counts: Counts::default(),
+            actions: Vec::new(),
+            waiting: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_SHARE),
+            under_way: HashSet::new(),
+            scanning: 0,
+            writing: vec![0; slabs.len()],
+            failed: HashMap::new(),
+            too_long: HashMap::new(),
+            awaiting_space: VecDeque::new(),
+            eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
+            shares,
+            pace: Pace::new(limits.fill_rate, now),
+            scrub: Scrub::new(limits.scrub_rate, now),
+            reclaiming: None,
+            placed,
+            by_segment: HashMap::new(),
+            unrecorded: slabs.iter().map(|_| Default::default()).collect(),
+            health: slabs.iter().map(|_| Health::default()).collect(),
+            slabs,
+            is_stopped: false,
+        }
+    }
+
+    /// Takes over segments that were filled before, and keeps the `unreadable` ones unused until they are reclaimed.
+    /// Call it first, and once.
+    pub fn restore_segments(&mut self, segments: Vec<RestoredSegment>, unreadable: Vec<SegmentNo>) {
+        self.segments.restore(segments);
+        for segment in unreadable {
+            self.segments.distrust(segment);
+        }
+    }
+
+    /// Reserves memory for that many extents.
+    pub fn reserve(&mut self, extents: usize) {
+        self.placed.reserve(extents);
+    }
+
+    /// Enters extents that were found on the drives, in the order in which they were written. Of two with the same
+    /// name, the later one counts. Call it with all of them before [`restore_counts`](Self::restore_counts).
+    pub fn restore_extents(&mut self, extents: &[Arc<Extent>]) {
+        extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
+    }
+
+    /// Counts entered extents in their segments and tables.
+    pub fn restore_counts(&mut self, extents: &[Arc<Extent>]) {
+        for extent in extents {
+            if self.placed.has(extent) {
+                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+                self.count_restored(extent);
+            }
+        }
+    }
+
+    /// Ends the restoring: tables over their quota have extents evicted, and the scrubber begins.
+    pub fn restored(&mut self, now: Instant) -> Vec<Action> {
+        self.keep_to_shares();
+        self.scrub.begin(self.by_segment.keys().copied().collect(), now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Handles a request for a chunk that takes about `scan_bytes` in the table, if it can be scanned together with its
+    /// neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome, from a miss. The scan comes
+    /// out of a later [`apply`](Self::apply).
+    pub fn request(
+        &mut self,
+        key: ExtentKey,
+        scan_bytes: Option<u64>,
+        is_awaited: bool,
+        now: Instant,
+    ) -> RequestOutcome {
+        let failed = |why: &str| RequestOutcome::Ended(FillOutcome::Failed(why.into()));
+        if self.segments.is_closed() {
+            return failed(NO_DRIVE);
+        }
+        if self.placed.contains(key) {
+            return RequestOutcome::Ended(FillOutcome::Found);
+        }
+        if self.under_way.contains(&key) {
+            return RequestOutcome::Joined;
+        }
+        if self.shares.is_full(key) {
+            return failed(FULL);
+        }
+        if let Some(&bytes) = self.too_long.get(&key) {
+            return failed(&too_long(bytes, self.segment_bytes()));
+        }
+        // A miss does not retry soon after a failed fill. A fill that somebody waits for does.
+        if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
+            return RequestOutcome::Ignored;
+        }
+        // The first touch only counts; the second one fills the chunk.
+        if !is_awaited
+            && self.limits.admission == Admission::SecondTouch
+            && !self.eviction.is_second_touch(key, self.placed.len())
+        {
+            return RequestOutcome::Ignored;
+        }
+        self.under_way.insert(key);
+        self.waiting.push(key, scan_bytes);
+        RequestOutcome::Queued
+    }
+
+    /// Enters an event, and returns what is to be done now, in order.
+    pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        self.enter(event, now);
+        if !self.is_stopped {
+            // Placing comes first: it may end fills and so allow scans that no event would start.
+            self.allocate(now);
+            self.start_scans(now);
+            self.start_scrub(now);
+        }
+        self.record();
+        std::mem::take(&mut self.actions)
+    }
+
+    fn enter(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Scanned { extents } => {
+                self.scanning = less(self.scanning, 1, "scans");
+                for (key, extent) in extents {
+                    match extent {
+                        Ok(extent) => self.awaiting_space.push_back((key, extent)),
+                        Err(why) => self.end(key, FillOutcome::Failed(why.into()), now),
+                    }
+                }
+            }
+            Event::Written { extent, purpose, outcome } => {
+                self.written(extent, purpose, outcome, now);
+            }
+            Event::Published { extent, purpose } => self.published(&extent, purpose, now),
+            Event::Recorded { of, outcome } => self.recorded(of, outcome, now),
+            Event::Heated { segment, heats } => self.heated(segment, heats),
+            Event::Reread { extent, copy } => self.reread(&extent, copy, now),
+            Event::Emptied { segment, outcome } => self.emptied(segment, outcome),
+            Event::Scrubbed { extent, outcome } => self.scrubbed(&extent, outcome, now),
+            Event::BadExtent(extent, error) => self.drop_extent(&extent, error, now),
+            Event::Late(drive) => self.late(drive, now),
+            Event::Slow(drive) => self.slow(drive, now),
+            Event::Stopped => self.is_stopped = true,
+            Event::Woken => {}
+        }
+    }
+
+    fn start_scans(&mut self, now: Instant) {
+        // An extent counts from its scan until it is written, because it is in memory that long.
+        while self.scanning + self.awaiting_space.len() + self.writing.iter().sum::<usize>()
+            < self.limits.fills_max
+        {
+            let Some(run) = self.waiting.pop() else { break };
+            if self.segments.is_closed() {
+                for key in run {
+                    self.end(key, FillOutcome::Failed(NO_DRIVE.into()), now);
+                }
+                continue;
+            }
+            self.scanning += 1;
+            self.counts.scans += 1;
+            self.actions.push(Action::Scan(run));
+        }
+    }
+
+    fn written(
+        &mut self,
+        extent: Arc<Extent>,
+        purpose: Purpose,
+        outcome: Result<(), WriteError>,
+        now: Instant,
+    ) {
+        let drive = usize::from(extent.drive.0);
+        let is_retired = self.health[drive].state() == DriveState::Retired;
+        // The writes of a retired drive were given up when it was retired.
+        if !is_retired {
+            self.writing[drive] = less(self.writing[drive], 1, "writes of a drive");
+        }
+        match (outcome, purpose) {
+            // An extent that was evicted while it was being moved stays evicted.
+            (Ok(()), Purpose::Keep { from, .. }) if !self.placed.contains(extent.key) => {
+                self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
+                self.moved(from);
+            }
+            (Ok(()), _) if !is_retired => {
+                self.health[drive].written();
+                self.publish(&extent);
+                self.count_published(&extent, purpose);
+                self.actions.push(Action::Publish { extent, purpose });
+            }
+            (outcome, _) => {
+                self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
+                let failed = outcome.err();
+                let why = match &failed {
+                    Some(error) if !is_retired => error.to_string(),
+                    _ => "its drive is retired".to_owned(),
+                };
+                if let Some(error) = &failed
+                    && self.health[drive].write_failed(error)
+                {
+                    self.degrade(extent.drive, error);
+                }
+                match purpose {
+                    Purpose::Fill => {
+                        self.uncount(extent.key, extent.index.sectors().into());
+                        self.end(extent.key, FillOutcome::Failed(why.into()), now);
+                    }
+                    Purpose::Keep { from, is_due } => {
+                        if is_due && failed.as_ref().is_none_or(is_drive_fault) {
+                            self.keep_once_more(from, extent.key);
+                        }
+                        self.moved(from);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records an extent as placed in the same step that publishes it. From then on, reports about the extent that had
+    /// its name before are recognised as late.
+    fn publish(&mut self, extent: &Arc<Extent>) {
+        let drive = usize::from(extent.drive.0);
+        self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
+        if self.health[drive].state() == DriveState::Serving {
+            self.unrecorded[drive].0.push(Arc::clone(extent));
+        }
+        self.segments.live(extent.segment, extent.index.sectors().into());
+        if let Some(replaced) = self.placed.insert(Arc::clone(extent)) {
+            self.segments.gone(replaced.segment, replaced.index.sectors().into());
+        }
+    }
+
+    fn published(&mut self, extent: &Extent, purpose: Purpose, now: Instant) {
+        let bytes = bytes_of(extent);
+        match purpose {
+            Purpose::Fill => {
+                self.eviction.filled(extent.key, extent.index.sectors().into());
+                self.counts.bytes_filled += bytes;
+                self.end(extent.key, FillOutcome::Filled(bytes), now);
+            }
+            Purpose::Keep { from, .. } => {
+                self.counts.bytes_kept += bytes;
+                self.moved(from);
+            }
+        }
+    }
+
+    /// Ends a fill whose extent is longer than a segment, and remembers it so that later requests fail at once.
+    fn end_too_long(&mut self, key: ExtentKey, bytes: u64, now: Instant) {
+        if self.too_long.len() >= FAILED_MAX {
+            self.too_long.clear();
+        }
+        self.too_long.insert(key, bytes);
+        self.end(key, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()), now);
+    }
+
+    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
+    fn hold_off(&mut self, key: ExtentKey, now: Instant) {
+        if self.failed.len() >= FAILED_MAX {
+            self.failed.clear();
+        }
+        let last = self.failed.get(&key).map_or(HOLD_OFF_MIN / 2, |(_, last)| *last);
+        let next = (last * 2).min(HOLD_OFF_MAX);
+        self.failed.insert(key, (now + next, next));
+    }
+
+    fn end(&mut self, key: ExtentKey, outcome: FillOutcome, now: Instant) {
+        match &outcome {
+            FillOutcome::Failed(why) => {
+                tracing::warn!(extent = ?key, why = %why, "a chunk can't be filled");
+                self.hold_off(key, now);
+                self.counts.failed += 1;
+            }
+            FillOutcome::Found | FillOutcome::Filled(_) => {
+                self.failed.remove(&key);
+                self.counts.done += 1;
+            }
+        }
+        assert!(self.under_way.remove(&key), "the fill of {key:?} ended that was not under way");
+        self.actions.push(Action::End(key, outcome));
+    }
+
+    /// The time at which an [`Event::Woken`] is needed, if no other event comes first.
+    pub fn wake(&self, now: Instant) -> Option<Instant> {
+        if self.is_stopped {
+            return None;
+        }
+        let fill = self.awaiting_space.front().and_then(|_| self.pace.wait(now));
+        [fill, self.scrub.wait()].into_iter().flatten().min()
+    }
+
+    /// Whether an extent is being written, or waits to be recorded.
+    pub fn is_busy(&self) -> bool {
+        self.writing.iter().any(|&writes| writes > 0)
+            || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
+    }
+
+    /// Whether the queue of fills takes no more.
+    pub fn is_queue_full(&self) -> bool {
+        self.waiting.len() >= self.limits.queue_max
+    }
+
+    /// Fills from request to end.
+    pub fn running(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Fills of them that wait to be scanned.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Extents on the drives.
+    pub fn extents(&self) -> usize {
+        self.placed.len()
+    }
+
+    /// Sums since the start.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Each table's extents on the drives.
+    pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
+        self.shares.holdings()
+    }
+
+    /// Bytes of a drive that extents and journals use.
+    pub fn used_bytes(&self, drive: DriveNo) -> u64 {
+        self.segments.used_sectors(drive) * SECTOR_BYTES as u64
+    }
+
+    /// A drive's state.
+    pub fn drive_state(&self, drive: DriveNo) -> DriveState {
+        self.health[usize::from(drive.0)].state()
+    }
+
+    /// Sectors of a segment.
+    pub fn segment_sectors(&self) -> u64 {
+        self.segment_sectors
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.segment_sectors * SECTOR_BYTES as u64
+    }
+
+    /// Whether the extent is placed.
+    pub fn contains(&self, key: ExtentKey) -> bool {
+        self.placed.contains(key)
+    }
+}
+
+#[cfg(test)]
+impl CacheBooks {
+    /// Applies other shares to the placed extents, as a restart with another configuration does.
+    pub fn restart_with(&mut self, shares: Shares) {
+        self.shares = shares;
+        for extents in self.by_segment.values() {
+            for extent in extents.iter().filter(|extent| self.placed.has(extent)) {
+                self.shares.restore(extent.key, extent.index.sectors().into(), None);
+            }
+        }
+    }
+}
+
+/// The length of an extent on its drive, in bytes.
+fn bytes_of(extent: &Extent) -> u64 {
+    u64::from(extent.index.sectors()) * SECTOR_BYTES as u64
+}
+
+/// Subtracts from a count that must not fall below zero.
+fn less(count: usize, by: usize, of: &str) -> usize {
+    count.checked_sub(by).unwrap_or_else(|| panic!("{by} fewer than {count} {of}"))
+}
+
+/// The reason given for a chunk that is longer than a segment.
+fn too_long(bytes: u64, segment_bytes: u64) -> String {
+    format!(
+        "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"
+    )
+}

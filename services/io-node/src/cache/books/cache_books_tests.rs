@@ -1,0 +1,286 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use address::{ByteOffset, DriveNo, ExtentKey, PackKey};
+use ring::{DriveFault, ReadError, WriteError};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::cache_books::{CacheBooks, FillLimits};
+use super::events::{Action, Event, FillOutcome, RequestOutcome};
+use super::shares::Shares;
+use crate::config::Admission;
+use crate::drive::{DriveState, ExtentError, Superblock, trial_extent};
+use crate::extent::{Extent, HEAD_SECTORS};
+
+const SEGMENT_SECTORS: u64 = 16;
+
+/// Books of drives of five segments, and the time of the next event.
+struct Cache {
+    books: CacheBooks,
+    now: Instant,
+}
+
+fn key(chunk: u32) -> ExtentKey {
+    ExtentKey { pack: PackKey(1), chunk }
+}
+
+fn cache(drives: usize) -> Cache {
+    let limits = FillLimits {
+        fills_max: 2,
+        queue_max: 8,
+        admission: Admission::Always,
+        fill_rate: 0,
+        scrub_rate: 0,
+        directory_bytes_max: u64::MAX,
+    };
+    let sectors = HEAD_SECTORS + 5 * SEGMENT_SECTORS;
+    let slab = Superblock { uuid: Uuid::nil(), segment_sectors: SEGMENT_SECTORS, sectors };
+    let now = Instant::now();
+    let books = CacheBooks::new(1, vec![slab; drives], limits, Shares::default(), 1, now);
+    Cache { books, now }
+}
+
+/// An action in one line.
+fn line(action: &Action) -> String {
+    match action {
+        Action::Scan(keys) => {
+            format!("scan {:?}", keys.iter().map(|key| key.chunk).collect::<Vec<_>>())
+        }
+        Action::Write { extent, .. } => {
+            let Extent { key, drive, first, .. } = &**extent;
+            format!("write {} at {}:{}", key.chunk, drive.0, first.0 - HEAD_SECTORS)
+        }
+        Action::Publish { extent, .. } => format!("publish {}", extent.key.chunk),
+        Action::Record { of, first, .. } => {
+            let at = first.0 - HEAD_SECTORS;
+            format!("record {} of {}:{} at {at}", of.extents, of.segment.drive.0, of.segment.index)
+        }
+        Action::AskHeat { segment, extents } => {
+            format!("ask for the heat of {} of {}", extents.len(), segment.index)
+        }
+        Action::Reread(extent) => format!("reread {}", extent.key.chunk),
+        Action::Empty { segment, forgotten, .. } => {
+            format!("empty {} of {}", segment.index, forgotten.len())
+        }
+        Action::Scrub(extent) => format!("scrub {}", extent.key.chunk),
+        Action::Forget(keys) => {
+            format!("forget {:?}", keys.iter().map(|key| key.chunk).collect::<Vec<_>>())
+        }
+        Action::End(key, FillOutcome::Filled(bytes)) => format!("end {}: {bytes}", key.chunk),
+        Action::End(key, FillOutcome::Found) => format!("end {}: found", key.chunk),
+        Action::End(key, FillOutcome::Failed(why)) => format!("end {}: {why}", key.chunk),
+    }
+}
+
+fn lines(actions: &[Action]) -> Vec<String> {
+    actions.iter().map(line).collect()
+}
+
+/// The event of an action that succeeds. Nothing was read since it was placed.
+fn success(action: Action) -> Option<Event> {
+    let extent = || trial_extent(3).unwrap();
+    Some(match action {
+        Action::Scan(keys) => {
+            Event::Scanned { extents: keys.into_iter().map(|key| (key, Ok(extent()))).collect() }
+        }
+        Action::Write { extent, purpose, .. } => {
+            Event::Written { extent, purpose, outcome: Ok(()) }
+        }
+        Action::Publish { extent, purpose } => Event::Published { extent, purpose },
+        Action::Record { of, .. } => Event::Recorded { of, outcome: Ok(()) },
+        Action::AskHeat { segment, extents } => {
+            let heats = extents.into_iter().map(|extent| (extent, 0)).collect();
+            Event::Heated { segment, heats }
+        }
+        Action::Empty { segment, .. } => Event::Emptied { segment, outcome: Ok(()) },
+        Action::Reread(_) | Action::Scrub(_) => panic!("nothing is hot, and the scrubber is off"),
+        Action::Forget(_) | Action::End(..) => return None,
+    })
+}
+
+impl Cache {
+    fn apply(&mut self, event: Event) -> Vec<Action> {
+        self.books.apply(event, self.now)
+    }
+
+    fn request(&mut self, chunk: u32, is_awaited: bool) -> RequestOutcome {
+        self.books.request(key(chunk), None, is_awaited, self.now)
+    }
+
+    /// Lets actions and all that follows from them succeed. Returns their lines.
+    fn succeed(&mut self, actions: Vec<Action>) -> Vec<String> {
+        let mut done = lines(&actions);
+        for event in actions.into_iter().filter_map(success) {
+            let next = self.apply(event);
+            done.extend(self.succeed(next));
+        }
+        done
+    }
+
+    fn fill(&mut self, chunk: u32) -> Vec<String> {
+        assert!(matches!(self.request(chunk, false), RequestOutcome::Queued));
+        let actions = self.apply(Event::Woken);
+        self.succeed(actions)
+    }
+
+    /// Requests a fill and returns its extent, which is ready to be written.
+    fn scanned(&mut self, chunk: u32) -> (Arc<Extent>, Event) {
+        assert!(matches!(self.request(chunk, true), RequestOutcome::Queued));
+        let scan = self.apply(Event::Woken).remove(0);
+        let write = self.apply(success(scan).unwrap()).remove(0);
+        let Action::Write { extent, .. } = &write else { panic!("{}", line(&write)) };
+        (Arc::clone(extent), success(write).unwrap())
+    }
+}
+
+fn failed(event: Event, error: WriteError) -> Event {
+    let Event::Written { extent, purpose, .. } = event else { panic!("it is no write") };
+    Event::Written { extent, purpose, outcome: Err(error) }
+}
+
+#[test]
+fn a_fill_is_scanned_written_published_and_recorded() {
+    let mut cache = cache(1);
+    assert!(matches!(cache.request(7, false), RequestOutcome::Queued));
+    assert!(matches!(cache.request(7, true), RequestOutcome::Joined));
+    let scan = cache.apply(Event::Woken);
+    assert_eq!(lines(&scan), ["scan [7]"]);
+    let write = scan.into_iter().filter_map(success).flat_map(|event| cache.apply(event));
+    let write: Vec<_> = write.collect();
+    assert_eq!(lines(&write), ["write 7 at 0:0"]);
+    assert!(cache.books.is_busy() && !cache.books.contains(key(7)));
+    let placed = write.into_iter().filter_map(success).flat_map(|event| cache.apply(event));
+    let placed: Vec<_> = placed.collect();
+    // The journal begins at the segment's end.
+    assert_eq!(lines(&placed), ["publish 7", "record 1 of 0:0 at 15"]);
+    assert!(cache.books.contains(key(7)));
+    assert!(matches!(cache.request(7, false), RequestOutcome::Ended(FillOutcome::Found)));
+    assert_eq!(cache.succeed(placed)[2..], ["end 7: 12288"]);
+    assert!(!cache.books.is_busy());
+    assert_eq!(cache.books.running(), 0);
+}
+
+#[test]
+fn fills_beyond_the_maximum_wait_for_a_write_to_end() {
+    let mut cache = cache(1);
+    for chunk in [1, 5, 9] {
+        assert!(matches!(cache.request(chunk, false), RequestOutcome::Queued));
+    }
+    let scans = cache.apply(Event::Woken);
+    assert_eq!(lines(&scans), ["scan [1]", "scan [5]"]);
+    let mut scans = scans.into_iter().filter_map(success);
+    let mut write = cache.apply(scans.next().unwrap());
+    assert_eq!(lines(&write), ["write 1 at 0:0"]);
+    let written = cache.apply(success(write.remove(0)).unwrap());
+    assert_eq!(lines(&written), ["publish 1", "scan [9]", "record 1 of 0:0 at 15"]);
+}
+
+#[test]
+fn a_full_drive_reclaims_its_oldest_segment_for_the_next_fill() {
+    let mut cache = cache(1);
+    // A segment has room for four extents of three sectors and their records, and one segment is left free.
+    for chunk in 0..16 {
+        assert!(cache.fill(chunk).ends_with(&[format!("end {chunk}: 12288")]), "{chunk}");
+    }
+    let expected = [
+        "scan [16]",
+        "ask for the heat of 4 of 0",
+        "empty 0 of 4",
+        "write 16 at 0:64",
+        "publish 16",
+        "record 1 of 0:4 at 79",
+        "end 16: 12288",
+    ];
+    assert_eq!(cache.fill(16), expected);
+    assert_eq!((cache.books.extents(), cache.books.counts().evicted), (13, 4));
+}
+
+#[test]
+fn a_chunk_that_failed_is_not_tried_for_a_miss_until_its_delay_is_over() {
+    let mut cache = cache(1);
+    for delay in [1, 2, 4] {
+        assert!(matches!(cache.request(3, false), RequestOutcome::Queued));
+        cache.apply(Event::Woken);
+        let extents = vec![(key(3), Err("no such file".to_owned()))];
+        assert_eq!(lines(&cache.apply(Event::Scanned { extents })), ["end 3: no such file"]);
+        assert!(matches!(cache.request(3, false), RequestOutcome::Ignored));
+        cache.now += Duration::from_secs(delay) - Duration::from_millis(1);
+        assert!(matches!(cache.request(3, false), RequestOutcome::Ignored));
+        cache.now += Duration::from_millis(1);
+    }
+    // A fill that is waited for is tried at once, and success forgets the delays.
+    assert!(matches!(cache.request(3, true), RequestOutcome::Queued));
+    let actions = cache.apply(Event::Woken);
+    assert!(cache.succeed(actions).ends_with(&["end 3: 12288".to_owned()]));
+    assert_eq!(cache.books.counts().failed, 3);
+}
+
+#[test]
+fn a_bad_extent_is_forgotten_and_a_late_report_changes_nothing() {
+    let mut cache = cache(1);
+    let (old, written) = cache.scanned(4);
+    let placed = cache.apply(written);
+    cache.succeed(placed);
+    let report = || Event::BadExtent(Arc::clone(&old), ExtentError::Checksum);
+    assert_eq!(lines(&cache.apply(report())), ["forget [4]"]);
+    assert!(!cache.books.contains(key(4)));
+    assert!(cache.fill(4).contains(&"write 4 at 0:3".to_owned()));
+    assert!(lines(&cache.apply(report())).is_empty());
+    assert!(cache.books.contains(key(4)));
+    assert_eq!(cache.books.counts().dropped, 1);
+}
+
+#[test]
+fn a_drive_that_is_gone_loses_its_extents_and_nothing_waits_for_its_writes() {
+    let mut cache = cache(2);
+    let (first, written) = cache.scanned(0);
+    let placed = cache.apply(written);
+    cache.succeed(placed);
+    assert_eq!(cache.fill(1)[1], "write 1 at 1:0");
+    let (hanging, its_end) = cache.scanned(2);
+    assert_eq!((first.drive, hanging.drive), (DriveNo(0), DriveNo(0)));
+    let (drive, offset, errno) = (DriveNo(0), ByteOffset(0), 5);
+    let gone = ReadError::Io { drive, offset, errno, fault: DriveFault::Gone };
+    let actions = cache.apply(Event::BadExtent(first, gone.into()));
+    assert_eq!(lines(&actions), ["forget [0]"]);
+    assert_eq!(cache.books.drive_state(DriveNo(0)), DriveState::Retired);
+    assert!(!cache.books.is_busy(), "a drive that hangs may never finish its writes");
+    // The write ends after all.
+    assert_eq!(lines(&cache.apply(its_end)), ["end 2: its drive is retired"]);
+    assert_eq!(cache.fill(3)[1], "write 3 at 1:3");
+}
+
+#[test]
+fn a_failed_write_ends_its_fill_and_gives_the_space_up() {
+    let mut cache = cache(1);
+    let (_, written) = cache.scanned(0);
+    let error = WriteError::Closed;
+    let why = error.to_string();
+    assert_eq!(lines(&cache.apply(failed(written, error))), [format!("end 0: {why}")]);
+    assert!(!cache.books.is_busy() && !cache.books.contains(key(0)));
+    assert_eq!(cache.books.drive_state(DriveNo(0)), DriveState::Serving);
+}
+
+#[test]
+fn books_that_are_stopped_record_and_start_nothing() {
+    let mut cache = cache(1);
+    let (_, written) = cache.scanned(0);
+    assert!(matches!(cache.request(1, false), RequestOutcome::Queued));
+    assert!(cache.apply(Event::Stopped).is_empty());
+    let actions = cache.apply(written);
+    assert_eq!(lines(&actions), ["publish 0", "record 1 of 0:0 at 15"]);
+    cache.succeed(actions);
+    assert!(!cache.books.is_busy() && cache.books.wake(cache.now).is_none());
+}
+
+#[test]
+#[should_panic(expected = "1 fewer than 0 writes of a drive")]
+fn a_write_that_ends_twice_is_a_defect() {
+    let mut cache = cache(1);
+    let (_, written) = cache.scanned(0);
+    let Event::Written { extent, purpose, .. } = &written else { panic!("it is no write") };
+    let again = Event::Written { extent: Arc::clone(extent), purpose: *purpose, outcome: Ok(()) };
+    cache.apply(written);
+    cache.apply(again);
+}

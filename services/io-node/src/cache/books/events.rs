@@ -1,0 +1,187 @@
+//! The language between the books and whoever carries out what they decide: events go in, actions come out.
+
+use std::sync::Arc;
+
+use address::{DriveNo, ExtentKey, SectorNo};
+use ring::{AlignedBuf, WriteError};
+
+use crate::drive::{ExtentError, JournalError};
+use crate::extent::{Extent, SegmentNo};
+
+/// Something that has happened. Every action but [`Action::Forget`] and [`Action::End`] ends in one.
+pub enum Event {
+    /// Chunks of the table were read and encoded ([`Action::Scan`]).
+    Scanned {
+        /// The extents' names, and what to write for each, or why it can't be filled.
+        extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
+    },
+    /// A write of an extent has ended ([`Action::Write`]).
+    Written {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Why it is written.
+        purpose: Purpose,
+        /// The outcome.
+        outcome: Result<(), WriteError>,
+    },
+    /// Every core's directory has the extent ([`Action::Publish`]).
+    Published {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Why it was written.
+        purpose: Purpose,
+    },
+    /// A block of a segment's journal was written, or failed ([`Action::Record`]).
+    Recorded {
+        /// What the block describes.
+        of: BlockOf,
+        /// The outcome.
+        outcome: Result<(), JournalError>,
+    },
+    /// The heat of the extents of a segment that is to be reclaimed ([`Action::AskHeat`]).
+    Heated {
+        /// The segment.
+        segment: SegmentNo,
+        /// Its extents, and the sum of all cores' counts for each.
+        heats: Vec<(Arc<Extent>, u32)>,
+    },
+    /// An extent that is to be kept was read ([`Action::Reread`]).
+    Reread {
+        /// The extent as it is placed now.
+        extent: Arc<Extent>,
+        /// The bytes to write elsewhere.
+        copy: Result<pack::Extent, ExtentError>,
+    },
+    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or failed
+    /// ([`Action::Empty`]).
+    Emptied {
+        /// The segment.
+        segment: SegmentNo,
+        /// The outcome.
+        outcome: Result<(), JournalError>,
+    },
+    /// An extent was read to check it ([`Action::Scrub`]).
+    Scrubbed {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Whether it is intact.
+        outcome: Result<(), ExtentError>,
+    },
+    /// An extent can't be served.
+    BadExtent(Arc<Extent>, ExtentError),
+    /// A drive did not answer in time.
+    Late(DriveNo),
+    /// All reads of a drive in one second took many times longer than usual.
+    Slow(DriveNo),
+    /// The node stops: what is written is recorded, and nothing more is started.
+    Stopped,
+    /// Time has passed.
+    Woken,
+}
+
+/// Something to be done, in the order in which actions come.
+pub enum Action {
+    /// Read these chunks, which are neighbours or only one, from the table and encode them.
+    Scan(Vec<ExtentKey>),
+    /// Write an extent to its place.
+    Write {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Why it is written.
+        purpose: Purpose,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Add an extent, which is on its drive now, to every core's directory.
+    Publish {
+        /// The extent.
+        extent: Arc<Extent>,
+        /// Why it was written.
+        purpose: Purpose,
+    },
+    /// Flush the extents that a block of a journal describes, and then write the block.
+    Record {
+        /// What the block describes.
+        of: BlockOf,
+        /// The block's first sector on the drive.
+        first: SectorNo,
+        /// The block.
+        block: AlignedBuf,
+    },
+    /// Sum up, over all cores, how many batches have read each of a segment's extents.
+    AskHeat {
+        /// The segment.
+        segment: SegmentNo,
+        /// Its extents.
+        extents: Vec<Arc<Extent>>,
+    },
+    /// Read an extent that is to be written elsewhere, and check its sectors.
+    Reread(Arc<Extent>),
+    /// Make every core forget extents; once no request uses them or their segment any more, write the block that ends
+    /// the segment's journal, and flush it.
+    Empty {
+        /// The segment.
+        segment: SegmentNo,
+        /// The extents.
+        forgotten: Vec<ExtentKey>,
+        /// The block's first sector on the drive.
+        first: SectorNo,
+        /// The block.
+        block: AlignedBuf,
+    },
+    /// Read an extent and check its sectors.
+    Scrub(Arc<Extent>),
+    /// Make every core forget extents.
+    Forget(Vec<ExtentKey>),
+    /// Report a fill's outcome to those who wait for it.
+    End(ExtentKey, FillOutcome),
+}
+
+/// The extents that a block of a segment's journal describes.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockOf {
+    /// The segment.
+    pub segment: SegmentNo,
+    /// The number of extents.
+    pub extents: u32,
+    /// Sectors that were reserved for their records.
+    pub reserved_sectors: u64,
+}
+
+/// Why an extent is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The chunk was missed or warmed.
+    Fill,
+    /// The extent is kept while its segment is reclaimed.
+    Keep {
+        /// The segment that is reclaimed.
+        from: SegmentNo,
+        /// Whether it must be kept for its table's guarantee.
+        is_due: bool,
+    },
+}
+
+/// A fill's outcome.
+#[derive(Clone, Debug)]
+pub enum FillOutcome {
+    /// The extent was on a drive already.
+    Found,
+    /// The extent was filled; bytes written.
+    Filled(u64),
+    /// The extent can't be filled; the reason.
+    Failed(Arc<str>),
+}
+
+/// What becomes of a request for a fill.
+#[derive(Clone, Debug)]
+pub enum RequestOutcome {
+    /// The fill waits to be scanned.
+    Queued,
+    /// The chunk is being filled already.
+    Joined,
+    /// There is nothing to fill, or it can't be.
+    Ended(FillOutcome),
+    /// The chunk is not filled for a mere miss: the first one, or one soon after a fill that failed.
+    Ignored,
+}
