@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use traffic::Holder;
 
 /// The time limits of connections. Nodes use the default, tests use shorter ones.
@@ -53,7 +54,7 @@ pub struct Connection {
     watches: AtomicU32,
     /// The time at which its last stream ended, in milliseconds since `began`.
     idle_since_ms: AtomicU64,
-    retires: watch::Sender<bool>,
+    retires: CancellationToken,
     evicted: Notify,
     holder: Arc<Holder>,
 }
@@ -90,7 +91,7 @@ impl Connection {
             watches: AtomicU32::new(0),
             lasting: AtomicU32::new(0),
             idle_since_ms: AtomicU64::new(0),
-            retires: watch::Sender::new(false),
+            retires: CancellationToken::new(),
             evicted: Notify::new(),
             holder: Arc::default(),
         })
@@ -122,10 +123,10 @@ impl Connection {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a channel that turns true when the connection is about to end. Streams that would outlast its grace tell
+    /// Returns a token that is cancelled when the connection is about to end. Streams that would outlast its grace tell
     /// their clients.
-    pub fn retires(&self) -> watch::Receiver<bool> {
-        self.retires.subscribe()
+    pub fn retires(&self) -> CancellationToken {
+        self.retires.clone()
     }
 
     /// Returns the time since when it has had no stream. Returns `None` while it has one.
@@ -152,7 +153,7 @@ impl Connection {
 
     /// Tells the streams that the connection is about to end.
     pub fn retire(&self) {
-        self.retires.send_replace(true);
+        self.retires.cancel();
     }
 
     /// Returns the time at which it ends by its age, by the client's certificate, or because it is idle.

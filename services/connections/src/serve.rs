@@ -4,6 +4,7 @@
 //! its client's certificate expires, and when it has had no stream for long. It ends at once when another connection
 //! needs its slot, or needs memory that it holds while it is stalled.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use traffic::{TrafficMemory, connection_bytes, window_bytes};
 
@@ -84,7 +86,11 @@ pub async fn serve(
         .max_concurrent_streams(options.streams_max)
         .max_pending_accept_reset_streams(CANCELLED_MAX)
         .keep_alive_interval(options.keep_alive);
-    let (stop, stopped) = watch::channel(false);
+    // A token wakes its waiters in the order in which they began to wait, so a simulation repeats; a `watch` channel
+    // spreads them over lists that it picks at random.
+    let stop = CancellationToken::new();
+    // Each connection keeps a sender until it has ended.
+    let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
     let mut stopping = pin!(stopping);
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
     loop {
@@ -115,16 +121,17 @@ pub async fn serve(
             rules: Arc::clone(&options.rules),
         };
         let serving = http.serve_connection(TokioIo::new(carrier), requests);
-        let stopped = stopped.clone();
+        let (stop, open) = (stop.clone(), open.clone());
         tokio::spawn(async move {
-            attend(pin!(serving), &connection, stopped).await;
-            drop((held, slot));
+            attend(pin!(serving), &connection, &stop).await;
+            // In this order: once the last sender is dropped, nothing is held any more.
+            drop((held, slot, open));
         });
     }
-    drop((connections, stopped));
-    stop.send_replace(true);
-    // Each connection keeps a receiver until it has ended.
-    stop.closed().await;
+    drop((connections, open));
+    stop.cancel();
+    // Nothing is sent: this returns once the last sender is dropped.
+    let _ = all_ended.recv().await;
 }
 
 /// A connection as hyper serves it.
@@ -140,16 +147,12 @@ impl Serving for HttpConnection {
     }
 }
 
-/// Waits until the node stops.
-async fn node_stops(stopped: &mut watch::Receiver<bool>) {
-    drop(stopped.wait_for(|&stop| stop).await);
-}
-
-/// Serves one connection until it ends, or until it is ended by the node, its limits or an eviction.
+/// Serves one connection until it ends, or until it is ended by the node, its limits or an eviction. `stop` is cancelled
+/// when the node stops.
 async fn attend(
     mut serving: Pin<&mut impl Serving>,
     connection: &Connection,
-    mut stopped: watch::Receiver<bool>,
+    stop: &CancellationToken,
 ) {
     let mut timer = pin!(tokio::time::sleep_until(connection.ends()));
     let mut ending = None;
@@ -168,7 +171,7 @@ async fn attend(
                 let _ = tokio::time::timeout(EVICTION_GRACE, &mut serving).await;
                 return;
             }
-            () = node_stops(&mut stopped), if ending.is_none() => {
+            () = stop.cancelled(), if ending.is_none() => {
                 ending = Some(Instant::now() + connection.grace());
                 serving.as_mut().end_gracefully();
                 timer.as_mut().reset(Instant::now() + connection.grace().min(IDLE_GRACE));

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use prost::Message;
+use prost_types::Any;
 use tonic::codegen::http::HeaderMap;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{StatusExt, pb};
 
 use crate::{fetch, query};
 
@@ -207,17 +209,35 @@ impl std::error::Error for Fault {}
 
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
-        let mut details = ErrorDetails::with_error_info(
-            fault.reason.as_str(),
-            ERROR_DOMAIN,
-            fault.metadata.into_iter().collect::<Metadata>(),
-        );
+        let Fault { reason, message, metadata } = fault;
+        let mut details = Vec::with_capacity(2);
         // TOO_LARGE has the code RESOURCE_EXHAUSTED too, but a retry would fail again. RetryInfo tells them apart.
-        if fault.reason == Reason::Overloaded {
-            details.set_retry_info(Some(RETRY_AFTER));
+        if reason == Reason::Overloaded {
+            let retry = pb::RetryInfo { retry_delay: RETRY_AFTER.try_into().ok() };
+            details.push(any(tonic_types::RetryInfo::TYPE_URL, &retry));
         }
-        Status::with_error_details(fault.reason.code(), fault.message, details)
+        let (text, domain) = (reason.as_str().into(), ERROR_DOMAIN.into());
+        let info = ErrorInfo { reason: text, domain, metadata };
+        details.push(any(tonic_types::ErrorInfo::TYPE_URL, &info));
+        let status = pb::Status { code: reason.code() as i32, message: message.clone(), details };
+        Status::with_details(reason.code(), message, status.encode_to_vec().into())
     }
+}
+
+/// `google.rpc.ErrorInfo` with sorted metadata. That of `tonic_types` has a hash map, so its bytes would be in another
+/// order in each run, and a header of other bytes has another length on the wire: a simulation would not repeat.
+#[derive(Clone, PartialEq, Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+    #[prost(string, tag = "2")]
+    domain: String,
+    #[prost(btree_map = "string, string", tag = "3")]
+    metadata: BTreeMap<String, String>,
+}
+
+fn any(type_url: &str, message: &impl Message) -> Any {
+    Any { type_url: type_url.into(), value: message.encode_to_vec() }
 }
 
 impl From<Fault> for fetch::Error {
@@ -266,6 +286,16 @@ mod tests {
             assert_eq!(Fault::from(fetch::Error::from(fault.clone())), fault);
             assert_eq!(Fault::from(query::Error::from(fault.clone())), fault);
         }
+    }
+
+    #[test]
+    fn the_details_of_a_status_are_the_same_bytes_each_time() {
+        let details = || {
+            let fault = Fault::new(Reason::VersionNotFound, "no version 7 of `t`");
+            let fault = (0..8).fold(fault, |fault, at| fault.with(&format!("name {at}"), at));
+            Status::from(fault).details().to_vec()
+        };
+        assert_eq!(details(), details());
     }
 
     #[test]

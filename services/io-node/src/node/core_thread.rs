@@ -5,7 +5,8 @@ use std::sync::Arc;
 use connections::idle;
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
 use crate::fetch::{self, Core, CorePlan, here, replica, set_here};
@@ -70,8 +71,10 @@ pub async fn event_loop(shared: Arc<ServiceState>, mut mail: mpsc::UnboundedRece
     tokio::spawn(fetch::watch_slow_drives());
     tokio::spawn(idle::poll(shared.node.config.idle_poll, Arc::clone(&here().activity)));
     let (adopted, incoming) = mpsc::unbounded_channel();
-    let (stop, stopping) = watch::channel(false);
-    let mut server = tokio::spawn(serve::serve(shared, incoming, stopping));
+    // A token wakes its waiters in the order in which they began to wait, so a simulation repeats; a `watch` channel
+    // spreads them over lists that it picks at random.
+    let stop = CancellationToken::new();
+    let mut server = tokio::spawn(serve::serve(shared, incoming, stop.clone()));
     let (mut is_stopping, mut simulated) = (false, 0);
     let mut transfers = FuturesUnordered::new();
     loop {
@@ -100,7 +103,7 @@ pub async fn event_loop(shared: Arc<ServiceState>, mut mail: mpsc::UnboundedRece
             }
             Some(Message::Stop) | None => {
                 is_stopping = true;
-                let _ = stop.send(true);
+                stop.cancel();
             }
             // Return without draining: callers that keep sending could delay it for ever. Their streams end when the
             // thread's runtime is dropped.

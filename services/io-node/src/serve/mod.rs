@@ -13,7 +13,8 @@ mod warm;
 use std::sync::Arc;
 
 use connections::{ServeOptions, Served};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use self::health::ReadinessState;
@@ -34,11 +35,11 @@ const STREAMS_A_CONNECTION: u32 = 1024;
 /// The service's full name.
 const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
-/// Serves the connections dealt to this core. Returns after `stopping` became true and all streams have ended.
+/// Serves the connections dealt to this core. Returns after `stopping` is cancelled and all streams have ended.
 pub async fn serve(
     shared: Arc<ServiceState>,
     connections: mpsc::UnboundedReceiver<Served>,
-    mut stopping: watch::Receiver<bool>,
+    stopping: CancellationToken,
 ) {
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut states = shared.readiness.states();
@@ -46,14 +47,13 @@ pub async fn serve(
         true => health.set_serving::<FetchServer>().await,
         false => health.set_not_serving::<FetchServer>().await,
     }
-    let (gate, mut end) = (health.clone(), stopping.clone());
+    let (gate, end) = (health.clone(), stopping.clone());
     tokio::spawn(async move {
         let is_ready =
             async { states.wait_for(|&state| state == ReadinessState::Ready).await.is_ok() };
-        let ends = async { end.wait_for(|&stop| stop).await.is_ok() };
         tokio::select! {
             biased;
-            _ = ends => {}
+            () = end.cancelled() => {}
             true = is_ready => gate.set_serving::<FetchServer>().await,
             else => {}
         }
@@ -75,7 +75,7 @@ pub async fn serve(
     let give_back = shared.give_back;
     let fetch = FetchServer::new(shared, stopping.clone());
     let stopped = async move {
-        let _ = stopping.wait_for(|&stop| stop).await;
+        stopping.cancelled().await;
         health.set_not_serving::<FetchServer>().await;
     };
     let mut routes = Routes::new(fetch).add_service(health_service);

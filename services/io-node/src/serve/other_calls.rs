@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use tokio_stream::Pending;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use wire::fetch::fetch_service_server::FetchService;
 use wire::fetch::{
@@ -18,8 +18,8 @@ use super::{describe, warm};
 pub struct OtherCalls {
     /// The state that the services of all cores share.
     pub shared: Arc<ServiceState>,
-    /// Becomes true when the node stops.
-    pub stopping: watch::Receiver<bool>,
+    /// Cancelled when the node stops.
+    pub stopping: CancellationToken,
 }
 
 #[tonic::async_trait]

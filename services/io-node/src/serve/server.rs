@@ -11,7 +11,7 @@ use connections::{CallRule, Connection};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codec::Codec as _;
 use tonic::codegen::Service;
@@ -47,13 +47,13 @@ const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 #[derive(Clone)]
 pub struct FetchServer {
     shared: Arc<ServiceState>,
-    stopping: watch::Receiver<bool>,
+    stopping: CancellationToken,
     other_calls: FetchServiceServer<OtherCalls>,
 }
 
 impl FetchServer {
-    /// Creates the server. Its streams end after `stopping` becomes true.
-    pub fn new(shared: Arc<ServiceState>, stopping: watch::Receiver<bool>) -> Self {
+    /// Creates the server. Its streams end after `stopping` is cancelled.
+    pub fn new(shared: Arc<ServiceState>, stopping: CancellationToken) -> Self {
         let calls = OtherCalls { shared: Arc::clone(&shared), stopping: stopping.clone() };
         let other_calls = FetchServiceServer::new(calls)
             .max_decoding_message_size(WARM_BYTES_MAX)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use connections::Connection;
 use futures::FutureExt;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use traffic::Arriving;
 use wire::fetch::fetch_request::Kind as Asked;
@@ -41,7 +42,7 @@ pub fn begin(
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
     connection: &Connection,
-    stopping: watch::Receiver<bool>,
+    stopping: CancellationToken,
 ) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
     let config = &shared.config;
@@ -67,7 +68,7 @@ async fn listen(
     mut asked: Streaming<FetchRequest>,
     arriving: Arriving,
     ending: mpsc::Sender<Status>,
-    [mut stopping, mut retires]: [watch::Receiver<bool>; 2],
+    [stopping, retires]: [CancellationToken; 2],
 ) {
     // Also ends the stream after a panic: requests left behind would hold places in the directory for ever.
     let _end = End(no);
@@ -75,8 +76,8 @@ async fn listen(
     let outcome = loop {
         let message = tokio::select! {
             biased;
-            _ = stopping.wait_for(|&stop| stop) => break Ok(()),
-            _ = retires.wait_for(|&retires| retires), if !is_retired => {
+            () = stopping.cancelled() => break Ok(()),
+            () = retires.cancelled(), if !is_retired => {
                 is_retired = true;
                 with_session(&here(), no, |session| {
                     session.send(Answer::Retire(Retire {}), 0, None)

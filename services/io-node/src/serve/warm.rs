@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wire::fetch::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
@@ -20,7 +21,7 @@ use crate::fetch::NodeState;
 pub async fn begin(
     shared: &Arc<NodeState>,
     request: WarmRequest,
-    stopping: watch::Receiver<bool>,
+    stopping: CancellationToken,
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
     let pace = Pace::new(request.bytes_per_s, Instant::now());
     // Opening a table does not run on a core's thread.
@@ -52,7 +53,7 @@ async fn fill(
     work: WarmPlan,
     pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
-    mut stopping: watch::Receiver<bool>,
+    stopping: CancellationToken,
 ) {
     let report = |now: &WarmProgress| match progress.try_send(Ok(now.clone())) {
         Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -62,7 +63,7 @@ async fn fill(
     let last = tokio::select! {
         biased;
         () = progress.closed() => return,
-        _ = stopping.wait_for(|&stop| stop) => {
+        () = stopping.cancelled() => {
             let stopped = Fault::new(Reason::NodeUnavailable, "the node is shutting down");
             Err(stopped.into())
         }

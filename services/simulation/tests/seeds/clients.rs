@@ -77,8 +77,6 @@ pub struct Around {
     pub wishes: Rc<Wishes>,
     pub seen: Rc<Seen>,
     pub trace: Trace,
-    /// Whether the run must be reproducible.
-    pub repeats: bool,
 }
 
 impl Around {

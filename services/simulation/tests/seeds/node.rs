@@ -35,15 +35,14 @@ pub struct Node {
     /// Whether it is stopping, and the time by which its streams must end, in ms.
     is_stopping: bool,
     drains_until: u64,
-    drains: bool,
     was_found: bool,
     /// Its state at the end of its last life, if it had recorded what it had written.
     pub ended: Option<SteppedState>,
 }
 
 impl Node {
-    /// Creates a node that is down, with empty drives. With `drains` it ends its streams gracefully when it is stopped.
-    pub fn new(seed: u64, number: usize, drains: bool) -> Self {
+    /// Creates a node that is down, with empty drives.
+    pub fn new(seed: u64, number: usize) -> Self {
         let mut dice = Dice::new(seed, &format!("node {number}"));
         let name = format!("io-{number}");
         let mut config = config(&mut dice, &name);
@@ -75,7 +74,6 @@ impl Node {
             starts_at: Some(0),
             is_stopping: false,
             drains_until: 0,
-            drains,
             was_found: false,
             ended: None,
         }
@@ -135,7 +133,6 @@ impl Node {
         let up = self.up.as_mut().filter(|_| self.is_stopping)?;
         match up.has_stopped() {
             true => Some(true),
-            false if up.has_recorded() && !self.drains => Some(false),
             false => (now >= self.drains_until).then_some(false),
         }
     }

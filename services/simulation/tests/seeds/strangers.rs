@@ -59,7 +59,7 @@ impl Stranger {
             let name = self.around.names[self.dice.below(self.around.names.len())].clone();
             let what = match self.dice.below(8) {
                 0 => self.noise(&name).await,
-                1 if !self.around.repeats => self.call(&name).await,
+                1 => self.call(&name).await,
                 _ => self.stream(&name).await,
             };
             self.around.trace.say(format_args!("a stranger at {name}: {what}"));

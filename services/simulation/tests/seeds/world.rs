@@ -53,7 +53,6 @@ struct World {
     happened: Happened,
     /// The number of each node's current life, for observers; `None` while it stops.
     lives: Rc<RefCell<BTreeMap<String, Option<u64>>>>,
-    drains: bool,
 }
 
 /// The runtime of all clients.
@@ -63,17 +62,14 @@ struct Clients {
     now: Instant,
 }
 
-/// Runs a seed. With `drains`, stopped nodes end their streams gracefully, and observers call Describe. tonic ends
-/// streams in a random order that no seed controls, and the lengths of descriptions differ between runs, so a run is
-/// only reproducible without `drains`.
+/// Runs a seed. All runs of a seed have the same outcome.
 ///
 /// # Panics
 /// If an invariant is violated.
-pub fn run(seed: u64, is_shown: bool, drains: bool) -> Outcome {
+pub fn run(seed: u64, is_shown: bool) -> Outcome {
     let trace = Trace::new(is_shown);
     let mut dice = Dice::new(seed, "world");
-    let nodes: Vec<_> =
-        (0..1 + dice.below(2)).map(|number| Node::new(seed, number, drains)).collect();
+    let nodes: Vec<_> = (0..1 + dice.below(2)).map(|number| Node::new(seed, number)).collect();
     let mut world = World {
         now_ms: 0,
         nodes,
@@ -85,7 +81,6 @@ pub fn run(seed: u64, is_shown: bool, drains: bool) -> Outcome {
         seen: Rc::default(),
         happened: Happened::default(),
         lives: Rc::default(),
-        drains,
     };
     world.live(seed);
     for node in &mut world.nodes {
@@ -143,7 +138,6 @@ impl World {
             wishes: Rc::clone(wishes),
             seen: Rc::clone(&self.seen),
             trace: self.trace.clone(),
-            repeats: !self.drains,
         };
         let Clients { local, runtime, .. } = &mut self.clients;
         let make = |number| Client::new(seed, number, around.clone());
@@ -157,7 +151,7 @@ impl World {
             let stranger = Stranger::new(seed, first, around.clone());
             tasks.push(local.spawn_local(stranger.run()));
         }
-        if self.dice.per_mille(500) && self.drains {
+        if self.dice.per_mille(500) {
             let configs = self.nodes.iter().map(|node| node.config().clone()).collect();
             let _guard = runtime.enter();
             let observer = Observer::new(seed, first, around, configs, Rc::clone(&self.lives));
@@ -299,7 +293,7 @@ impl World {
             world.nodes[at].starts_at.is_some() || world.nodes[at].lives() > lives
         });
         let has_drained = self.happened.count_of("drained") > before;
-        assert!(has_drained || !self.drains, "{} did not drain", self.nodes[at].name);
+        assert!(has_drained, "{} did not drain", self.nodes[at].name);
     }
 
     /// Runs everything for a millisecond.
