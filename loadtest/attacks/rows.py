@@ -77,6 +77,6 @@ ROWS = {
     15: Row(
         "a served table with damaged or malicious files",
         "critical",
-        "manifests, footers and deletions are checked before Lance reads them; a panic is an error of its request",
+        "manifests, footers and deletions are checked before Lance reads them; a panic fails only its request",
     ),
 }

@@ -117,7 +117,7 @@ impl CliError {
     }
 }
 
-/// Maps an error of the operating system.
+/// Returns the exit code and the reason for an error of the operating system.
 fn exit_and_reason(kind: io::ErrorKind) -> (Exit, &'static str) {
     match kind {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

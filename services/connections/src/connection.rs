@@ -175,8 +175,8 @@ impl Drop for OpenStream {
     }
 }
 
-/// Returns nine to eleven tenths of `age`, so that connections that were made together don't end together. The value
-/// depends on `number` instead of being random, so that a simulation repeats itself.
+/// Returns a duration from 0.9 to 1.1 times `age`, so that connections that were made together don't end together. It
+/// depends on `number` instead of being random, so that a simulation is reproducible.
 fn spread(age: Duration, number: u64) -> Duration {
     // Multiples of the golden ratio are spread evenly, however many there are.
     let at = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;

@@ -124,7 +124,7 @@ pub struct IoConfig {
     /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
     #[serde(skip)]
     pub fill_queue_max: usize,
-    /// The maximum number of batches that wait for that; batches beyond it are shed.
+    /// The maximum number of batches that wait to be answered from tables; batches beyond it are shed.
     #[serde(skip)]
     pub table_queue_max: usize,
     /// The maximum number of versions of tables that are kept open.

@@ -257,7 +257,7 @@ pub enum LakeError {
         /// The store's message.
         why: String,
     },
-    /// An option of object stores that none of them has.
+    /// An option was given that no object store has.
     #[error("object stores have no option `{name}`; {}", option_hint(*nearest))]
     UnknownOption {
         /// Its name.

@@ -60,7 +60,7 @@ impl Opener {
         }
     }
 
-    /// Opens the latest version, as Lance's type.
+    /// Opens the latest version of the table at `uri`, as Lance's `Dataset`.
     pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
         let load = self.builder(uri).await?.load();
         self.with_open_timeout(uri.as_str(), load).await

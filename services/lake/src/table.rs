@@ -147,9 +147,10 @@ impl Table {
         self.position(id).ok().map(|at| &self.inner.infos[at])
     }
 
-    /// Names the data files of `column` (top-level, with all that is nested in it) in `fragment`: `id:type:path` for
-    /// each of its fields, `id:type:absent` where the fragment has no data for it (it reads as nulls), and each overlay
-    /// over it. Names are unique and files never change, so equal identities mean equal bytes, across versions too.
+    /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
+    /// `id:type:path` for each of the column's fields, `id:type:absent` for a field without data in the fragment (it
+    /// reads as nulls), and each overlay. File names are unique and files never change, so equal identities mean equal
+    /// bytes, across versions too.
     ///
     /// Errors: `FragmentNotFound`, `ColumnNotFound`.
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {

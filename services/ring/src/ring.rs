@@ -524,8 +524,8 @@ fn start_pread(
     limits: &mut TransferLimits,
     instead_of_io_uring: Option<IoUringUnavailable>,
 ) -> Result<(AnyBackend, EngineInUse), StartError> {
-    // Add a thread for each transfer, so that transfers, even of many drives, never occupy the reads'
-    // threads.
+    // Add a thread for each transfer that may be in flight, so that transfers, even of many drives, never occupy the
+    // threads for reads.
     limits.cap_total(config.pread_threads);
     let threads = config.pread_threads + limits.total();
     let pool = PreadPool::start(files, threads).map_err(os("starting pread threads"))?;

@@ -13,7 +13,7 @@ use super::tally::Latency;
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// fetch, search or get.
+    /// The workload: `fetch`, `search` or `get`.
     pub workload: &'static str,
     /// The table.
     pub table: String,

@@ -17,7 +17,7 @@ pub struct SearchPlan {
     pub k: u32,
     /// Index partitions; 0 for the node's default.
     pub nprobes: u32,
-    /// Candidates scored exactly per row; the node's default if not given.
+    /// Candidates to score exactly for each requested row; the node's default if not given.
     pub refine: Option<u32>,
     /// The predicate that rows must match; empty for none.
     pub filter: String,

@@ -74,7 +74,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     nprobes: Option<u32>,
-    /// Candidates scored exactly per row; 0 takes the index's distances [default: the node's, 10]
+    /// Candidates to score exactly for each requested row; 0 takes the index's distances [default: the node's, 10]
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,

@@ -162,7 +162,11 @@ fn damaged_tables_stop_no_node() {
         assert_eq!(forged, 0, "each line is an object: {}", node.log());
     }
     let [io, query] = peaks;
-    held(15, "damaged tables", &format!("{refused} refused; at most {io} and {query} MiB"));
+    held(
+        15,
+        "damaged tables",
+        &format!("{refused} refused; at most {io} MiB (I/O node) and {query} MiB (query node)"),
+    );
 }
 
 #[test]
@@ -231,5 +235,5 @@ fn an_error_is_one_line_whatever_the_uri_contains() {
     let is_clean =
         |text: &str| text.lines().count() == 1 && !text.trim_end().contains(char::is_control);
     assert!(is_clean(&stderr), "{stderr:?}");
-    held(14, "line breaks and escape sequences in a URI", "one line, written out");
+    held(14, "line breaks and escape sequences in a URI", "one line, with the characters escaped");
 }

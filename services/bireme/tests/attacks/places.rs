@@ -144,7 +144,7 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
     runtime.block_on(open(&client, text(&cluster.table))).unwrap();
     cluster.assert_healthy();
     let count = attacks.len();
-    held(1, "tables that nobody configured", &format!("{count} URIs refused in one way"));
+    held(1, "tables that nobody configured", &format!("{count} URIs refused with one message"));
     held(3, "other buckets and schemes", "no request left the node");
     held(14, "probing of paths", "existing, absent and forbidden paths have one refusal");
 }
@@ -249,7 +249,7 @@ fn external_blobs_bring_nothing_out_that_is_not_the_tables() {
     held(
         2,
         "external blobs",
-        &format!("{count} files and objects elsewhere refused, none on the slab"),
+        &format!("{count} files and objects elsewhere refused; none of their bytes on the slab"),
     );
 }
 
@@ -300,7 +300,7 @@ fn every_spelling_of_a_table_has_its_quota_or_none() {
     held(
         11,
         "spellings of one table",
-        &format!("{count} refused; the one that is left has its quota"),
+        &format!("{count} refused; the canonical one keeps to its quota"),
     );
 }
 

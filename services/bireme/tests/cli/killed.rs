@@ -26,7 +26,7 @@ fn words(id: u32) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Requests random rows until the node is gone, and checks them. Returns how many came.
+/// Requests random rows and checks them until the node is gone. Returns how many rows arrived.
 async fn ask(client: FetchClient, uri: String, seed: u64) -> usize {
     let (mut random, mut rows) = (StdRng::seed_from_u64(seed), 0);
     let soon = || Instant::now() + Duration::from_secs(20);

@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// The streams of a node. The methods return whether the event is logged as news.
+    /// The streams of a node. The methods return whether the event would be logged above the level `debug`.
     #[derive(Default)]
     struct Streams {
         outage: Arc<Outage>,

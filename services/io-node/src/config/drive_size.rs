@@ -22,7 +22,8 @@ pub fn check_size(path: &Path, bytes: u64, segment: ByteSize) -> Result<(), Node
     Err(NodeError::Config { field: "drives", problem })
 }
 
-/// States that there are fewer bytes than wanted; rounded, unless both would read the same.
+/// Returns `<there>, less than <wanted>`, for a message about a size that is too small. Both sizes are rounded, unless
+/// they would then look the same.
 pub fn too_little(there: u64, wanted: u64) -> String {
     let [has, needs] = [there, wanted].map(|bytes| ByteSize::b(bytes).to_string());
     match has == needs {

@@ -61,7 +61,7 @@ pub async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The descriptors contain the services of both tiers.
+        // The descriptors contain the services of both tiers, so those of this node are named.
         .with_service_name(FETCH_SERVICE)
         .with_service_name("grpc.health.v1.Health")
         .build_v1();

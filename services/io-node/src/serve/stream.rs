@@ -28,7 +28,8 @@ const REVISION: u32 = 1;
 /// Bytes that a row of a batch holds from its arrival to its reply: its address, source and piece.
 const ROW_BYTES: u64 = 64;
 
-/// Bytes of the answer to an Open until the client has read it, without the schema or a long fault.
+/// The bytes that the answer to an Open is counted as until the client has read it. A schema is counted in addition; a
+/// fault is shortened instead (`brief`).
 const OPENED_BYTES: u64 = 1 << 10;
 
 /// The maximum bytes of the message, and of each metadata value, of the fault of a projection that failed to open. The

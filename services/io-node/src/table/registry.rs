@@ -13,7 +13,7 @@ use crate::error::NodeError;
 /// mistaken for the old one.
 type Key = (TableUri, u64, String);
 
-/// Opens each version once, however many callers request it at the same time.
+/// A cache of open tables. It opens each version of a table once, however many callers request it at the same time.
 #[derive(Clone)]
 pub struct Registry {
     source: Arc<dyn Tables>,

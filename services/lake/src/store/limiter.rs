@@ -91,7 +91,7 @@ impl StoreLimiter {
         }
     }
 
-    /// Returns until when to wait for the outcome of a probe, or `None` if there is no need to wait.
+    /// Returns the time until which to wait for the outcome of a probe, or `None` if there is no need to wait.
     ///
     /// # Errors
     /// [`BreakerOpen`] if the breaker is open, and no probe has just begun or made progress.

@@ -110,7 +110,7 @@ impl Routes {
         self.members.as_ref().map_or(0, |members| members.owner(open.hash, chunk))
     }
 
-    /// Makes the routes for `view`, and reuses clients of these routes.
+    /// Makes the routes for `view`. Members that `self` has under the same name and endpoint keep their clients.
     fn with(&self, view: &View, nodes: &IoNodes, options: &FetchOptions) -> Result<Self> {
         let placed = |member: &ViewMember| Member {
             name: member.name.clone(),

@@ -58,7 +58,7 @@ pub struct Question {
     pub k: usize,
     /// Index partitions to search.
     pub nprobes: usize,
-    /// Candidates scored exactly per row returned; 0 for none.
+    /// Candidates to score exactly for each requested row; 0 for none.
     pub refine_factor: usize,
     /// Columns to return.
     pub projection: Arc<Projection>,

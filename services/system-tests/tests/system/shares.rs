@@ -166,7 +166,8 @@ async fn guarantees_beyond_the_drives_are_refused_at_the_start() {
     // Guarantees may take two thirds of 19 segments of a MiB.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
     config.serve = ["/a", "/b"].map(|uri| lake::UriPrefix::of_config(uri).unwrap()).into();
-    // Start it within a runtime, where it can't wait for the end of another node.
+    // Start the node within this test's runtime: if the start fails there, it must drop the node's own runtimes without
+    // waiting for them, because waiting would panic.
     let error = IoNode::start(config.clone(), lake_of(&config)).err().unwrap().to_string();
     assert!(
         error.contains("`shares` promise 13.0 MiB") && error.contains("at most 12.7 MiB"),

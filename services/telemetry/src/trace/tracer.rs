@@ -25,8 +25,8 @@ use crate::error::TelemetryError;
 use crate::receiver::tls;
 use crate::resource::Identity;
 
-/// Requests a second that are exported because their callers say so. A gateway that samples one in a hundred of 50,000
-/// requests a second has all of them; one that samples everything does not multiply what the receiver gets.
+/// The maximum number of requests per second that are exported because their callers sampled them. It covers a gateway
+/// that samples 1 % of 50,000 requests per second, and protects the receiver from one that samples everything.
 const CALLERS_SAMPLED_PER_S: u32 = 500;
 
 /// An exporter of requests' spans. It does nothing if no receiver is configured. Cheap to clone.

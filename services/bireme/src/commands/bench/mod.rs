@@ -152,7 +152,7 @@ struct SearchArgs {
     /// Index partitions to search [default: the node's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nprobes: Option<u32>,
-    /// Candidates scored exactly per row; 0 for none [default: the node's]
+    /// Candidates to score exactly for each requested row; 0 for none [default: the node's]
     #[arg(long, value_name = "FACTOR")]
     refine: Option<u32>,
     /// A SQL predicate that rows must match

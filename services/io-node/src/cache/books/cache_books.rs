@@ -212,7 +212,7 @@ impl CacheBooks {
         }
     }
 
-    /// Ends the restoring: tables over their quota have extents evicted, and the scrubber begins.
+    /// Ends the restore: evicts extents of tables that exceed their quota, and starts the scrubber.
     pub fn restored(&mut self, now: Instant) -> Vec<Action> {
         self.keep_to_shares();
         self.scrub.begin(self.by_segment.keys().copied().collect(), now);
@@ -329,7 +329,7 @@ impl CacheBooks {
     ) {
         let drive = usize::from(extent.drive.0);
         let is_retired = self.health[drive].state() == DriveState::Retired;
-        // The writes of a retired drive were given up when it was retired.
+        // Retiring a drive sets its count to 0, so writes that end later are not subtracted.
         if !is_retired {
             self.writing[drive] = less(self.writing[drive], 1, "writes of a drive");
         }

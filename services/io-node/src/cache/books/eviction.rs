@@ -51,7 +51,7 @@ pub const SEGMENTS_SAVED: u64 = 4;
 /// For every 100 sectors filled, this many may be rewritten to keep hot extents.
 const KEPT_PERCENT: u64 = 25;
 
-/// Ghosts are remembered up to the number of extents, but at least this many.
+/// The minimum capacity of a list of ghosts. Its capacity is the number of extents, if that is larger.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.

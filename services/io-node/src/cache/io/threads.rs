@@ -123,7 +123,8 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 /// The yielding thread: drives the runtime whenever the insisting thread doesn't, until that thread has ended.
 fn drive_while_free(runtime: &Runtime, mut taken: watch::Receiver<bool>) {
     loop {
-        // `block_on` holds the runtime's lock, and waiting here releases it: the other thread takes it next.
+        // `Runtime::block_on` below holds the runtime's lock until it returns. This `block_on` waits without the lock,
+        // so that the other thread gets it.
         if !block_on(async { taken.wait_for(|taken| !taken).await.is_ok() }) {
             return;
         }

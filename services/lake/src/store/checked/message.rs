@@ -83,7 +83,7 @@ pub fn packed(mut bytes: &[u8]) -> Checked<Vec<u64>> {
 /// Checks the fields of a schema one by one. Each names its parent, so nothing else bounds their nesting.
 #[derive(Default)]
 pub struct SchemaCheck {
-    /// By id. For fields with the same id, the largest.
+    /// The depth of each field, by id; the largest one if several fields have the same id.
     depths: std::collections::HashMap<i32, u32>,
     count: usize,
 }

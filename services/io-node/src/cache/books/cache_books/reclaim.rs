@@ -27,7 +27,8 @@ pub struct Reclaim {
     waiting: Vec<Arc<Extent>>,
     /// The number of extents that are being read or written.
     moving: usize,
-    /// The due extents among those that wait or move. They go before the others, which might take the space they need.
+    /// The extents, waiting or moving, that must be kept for their table's guarantee: the due ones. The others wait
+    /// until none of these is left, because they might take the space that the due ones need.
     due: HashSet<ExtentKey>,
     /// Due extents that were read and found no space. They are tried again once the current block is recorded.
     out_of_space: Vec<(ExtentKey, pack::Extent)>,
