@@ -115,10 +115,12 @@ impl HitRatio {
         }
         let last = self.samples.len() - 1;
         let since = self.samples[last.saturating_sub(RATIO_SAMPLES)];
-        let (rows, table_rows) = (now.rows - since.rows, now.table_rows - since.table_rows);
+        // The sums shrink when a core stops, because only running cores are counted.
+        let rows = now.rows.saturating_sub(since.rows);
+        let table_rows = now.table_rows.saturating_sub(since.table_rows);
         let ratio = match rows {
             0 => 0.0,
-            // The cores count on while their counters are read, so a few rows more may be from tables.
+            // Rows of the table are counted when the table is asked, all rows only when they are answered.
             rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
         };
         if last >= IDLE_SAMPLES && self.samples[0].batches == now.batches {

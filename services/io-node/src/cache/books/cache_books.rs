@@ -8,16 +8,17 @@
 //! ```
 //!
 //! An [`Event`] says what happened, and the [`Action`]s that [`CacheBooks::apply`] returns say what to do next. The
-//! outcome depends on nothing but the events and their times. The filler (`cache/io/filler.rs`) carries out the actions
+//! outcome depends on nothing but what was passed in, in its order. The filler (`cache/io/filler.rs`) carries out the actions
 //! of a node, `simulate.rs` those of `bireme bench eviction`.
 //!
 //! Invariants: every extent in `placed` is counted in its segment and its table; sectors of a segment are reused only
-//! after its journal was ended; an extent's place is recorded after its bytes. Counts that would fall below zero are a
-//! defect, and panic: whoever runs the books ends with them.
+//! after its journal was ended; an extent's place is recorded after its bytes. A count that would fall below zero is a
+//! defect and panics (`checked.rs`), and the node ends: after a restart, its journals say what is there.
 
 mod allocate;
 mod count;
 mod faults;
+mod fills;
 mod reclaim;
 mod record;
 
@@ -30,7 +31,8 @@ use ring::WriteError;
 use tokio::time::Instant;
 
 use self::reclaim::Reclaim;
-use super::events::{Action, Event, FillOutcome, Purpose, RequestOutcome};
+use super::checked::less;
+use super::events::{Action, Event, FillOutcome, Purpose};
 use super::eviction::{Eviction, SEGMENTS_SAVED};
 use super::pace::Pace;
 use super::placed::Placed;
@@ -47,19 +49,9 @@ use crate::extent::{Extent, SegmentNo};
 /// table's columns take more space in memory than in the table.
 const SCAN_SHARE: u64 = 2;
 
-/// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
-/// failure.
-const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
-
-/// The longest such delay.
-const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
-
 /// Why a chunk of a pinned table is not filled: the table is at its quota, and nothing of it is evicted.
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
-
-/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
-const FAILED_MAX: usize = 1 << 16;
 
 /// Why a chunk can't be filled once no drive takes writes.
 const NO_DRIVE: &str = "no drive takes writes";
@@ -83,7 +75,7 @@ pub struct FillLimits {
 
 /// Sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CacheCounts {
     /// Scans of tables; neighbours share one.
     pub scans: u64,
     /// Fills done.
@@ -108,7 +100,7 @@ pub struct CacheBooks {
     slabs: Vec<Superblock>,
     segments: Segments,
     segment_sectors: u64,
-    counts: Counts,
+    counts: CacheCounts,
     /// What the current event requires to be done.
     actions: Vec<Action>,
     /// Fills that wait to be scanned.
@@ -116,9 +108,9 @@ pub struct CacheBooks {
     /// Fills from request to end.
     under_way: HashSet<ExtentKey>,
     /// Scans under way; neighbours share one.
-    scanning: usize,
+    scanning: u64,
     /// Writes under way on each drive.
-    writing: Vec<usize>,
+    writing: Vec<u64>,
     /// Chunks that could not be filled: when they may be tried again, and how long that delay was.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
     /// Chunks that are longer than a segment, and their bytes. They are not scanned again, since they can never fit.
@@ -159,7 +151,7 @@ impl CacheBooks {
             limits,
             segments: Segments::new(segment_sectors, &sectors, epoch_min),
             segment_sectors,
-            counts: Counts::default(),
+            counts: CacheCounts::default(),
             actions: Vec::new(),
             waiting: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_SHARE),
             under_way: HashSet::new(),
@@ -219,51 +211,10 @@ impl CacheBooks {
         std::mem::take(&mut self.actions)
     }
 
-    /// Handles a request for a chunk that takes about `scan_bytes` in the table, if it can be scanned together with its
-    /// neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome, from a miss. The scan comes
-    /// out of a later [`apply`](Self::apply).
-    pub fn request(
-        &mut self,
-        key: ExtentKey,
-        scan_bytes: Option<u64>,
-        is_awaited: bool,
-        now: Instant,
-    ) -> RequestOutcome {
-        let failed = |why: &str| RequestOutcome::Ended(FillOutcome::Failed(why.into()));
-        if self.segments.is_closed() {
-            return failed(NO_DRIVE);
-        }
-        if self.placed.contains(key) {
-            return RequestOutcome::Ended(FillOutcome::Found);
-        }
-        if self.under_way.contains(&key) {
-            return RequestOutcome::Joined;
-        }
-        if self.shares.is_full(key) {
-            return failed(FULL);
-        }
-        if let Some(&bytes) = self.too_long.get(&key) {
-            return failed(&too_long(bytes, self.segment_bytes()));
-        }
-        // A miss does not retry soon after a failed fill. A fill that somebody waits for does.
-        if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
-            return RequestOutcome::Ignored;
-        }
-        // The first touch only counts; the second one fills the chunk.
-        if !is_awaited
-            && self.limits.admission == Admission::SecondTouch
-            && !self.eviction.is_second_touch(key, self.placed.len())
-        {
-            return RequestOutcome::Ignored;
-        }
-        self.under_way.insert(key);
-        self.waiting.push(key, scan_bytes);
-        RequestOutcome::Queued
-    }
-
     /// Enters an event, and returns what is to be done now, in order.
     pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
         self.enter(event, now);
+        self.retry_out_of_space(now);
         if !self.is_stopped {
             // Placing comes first: it may end fills and so allow scans that no event would start.
             self.allocate(now);
@@ -289,7 +240,7 @@ impl CacheBooks {
                 self.written(extent, purpose, outcome, now);
             }
             Event::Published { extent, purpose } => self.published(&extent, purpose, now),
-            Event::Recorded { of, outcome } => self.recorded(of, outcome, now),
+            Event::Recorded { of, outcome } => self.recorded(of, outcome),
             Event::Heated { segment, heats } => self.heated(segment, heats),
             Event::Reread { extent, copy } => self.reread(&extent, copy, now),
             Event::Emptied { segment, outcome } => self.emptied(segment, outcome),
@@ -299,24 +250,6 @@ impl CacheBooks {
             Event::Slow(drive) => self.slow(drive, now),
             Event::Stopped => self.is_stopped = true,
             Event::Woken => {}
-        }
-    }
-
-    fn start_scans(&mut self, now: Instant) {
-        // An extent counts from its scan until it is written, because it is in memory that long.
-        while self.scanning + self.awaiting_space.len() + self.writing.iter().sum::<usize>()
-            < self.limits.fills_max
-        {
-            let Some(run) = self.waiting.pop() else { break };
-            if self.segments.is_closed() {
-                for key in run {
-                    self.end(key, FillOutcome::Failed(NO_DRIVE.into()), now);
-                }
-                continue;
-            }
-            self.scanning += 1;
-            self.counts.scans += 1;
-            self.actions.push(Action::Scan(run));
         }
     }
 
@@ -334,8 +267,10 @@ impl CacheBooks {
             self.writing[drive] = less(self.writing[drive], 1, "writes of a drive");
         }
         match (outcome, purpose) {
-            // An extent that was evicted while it was being moved stays evicted.
-            (Ok(()), Purpose::Keep { from, .. }) if !self.placed.contains(extent.key) => {
+            // An extent that was evicted while it was being moved stays evicted, also if it has been filled anew.
+            (Ok(()), Purpose::Keep { from, .. })
+                if self.placed.get(extent.key).is_none_or(|old| old.segment != from) =>
+            {
                 self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
                 self.moved(from);
             }
@@ -402,41 +337,6 @@ impl CacheBooks {
         }
     }
 
-    /// Ends a fill whose extent is longer than a segment, and remembers it so that later requests fail at once.
-    fn end_too_long(&mut self, key: ExtentKey, bytes: u64, now: Instant) {
-        if self.too_long.len() >= FAILED_MAX {
-            self.too_long.clear();
-        }
-        self.too_long.insert(key, bytes);
-        self.end(key, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()), now);
-    }
-
-    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
-    fn hold_off(&mut self, key: ExtentKey, now: Instant) {
-        if self.failed.len() >= FAILED_MAX {
-            self.failed.clear();
-        }
-        let last = self.failed.get(&key).map_or(HOLD_OFF_MIN / 2, |(_, last)| *last);
-        let next = (last * 2).min(HOLD_OFF_MAX);
-        self.failed.insert(key, (now + next, next));
-    }
-
-    fn end(&mut self, key: ExtentKey, outcome: FillOutcome, now: Instant) {
-        match &outcome {
-            FillOutcome::Failed(why) => {
-                tracing::warn!(extent = ?key, why = %why, "a chunk can't be filled");
-                self.hold_off(key, now);
-                self.counts.failed += 1;
-            }
-            FillOutcome::Found | FillOutcome::Filled(_) => {
-                self.failed.remove(&key);
-                self.counts.done += 1;
-            }
-        }
-        assert!(self.under_way.remove(&key), "the fill of {key:?} ended that was not under way");
-        self.actions.push(Action::End(key, outcome));
-    }
-
     /// The time at which an [`Event::Woken`] is needed, if no other event comes first.
     pub fn wake(&self, now: Instant) -> Option<Instant> {
         if self.is_stopped {
@@ -462,7 +362,7 @@ impl CacheBooks {
         self.under_way.len()
     }
 
-    /// Fills of them that wait to be scanned.
+    /// Fills that wait to be scanned; [`running`](Self::running) counts them too.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -473,7 +373,7 @@ impl CacheBooks {
     }
 
     /// Sums since the start.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CacheCounts {
         self.counts
     }
 
@@ -509,30 +409,21 @@ impl CacheBooks {
 
 #[cfg(test)]
 impl CacheBooks {
-    /// Applies other shares to the placed extents, as a restart with another configuration does.
-    pub fn restart_with(&mut self, shares: Shares) {
-        self.shares = shares;
-        for extents in self.by_segment.values() {
-            for extent in extents.iter().filter(|extent| self.placed.has(extent)) {
-                self.shares.restore(extent.key, extent.index.sectors().into(), None);
-            }
-        }
+    /// The books after a restart with other shares. Everything was recorded before.
+    pub fn restarted(self, shares: Shares, now: Instant) -> Self {
+        let mut extents: Vec<_> = self.by_segment.into_values().flatten().collect();
+        extents.retain(|extent| self.placed.has(extent));
+        extents.sort_by_key(|extent| (extent.drive, extent.first.0));
+        let mut books = Self::new(1, self.slabs, self.limits, shares, 1, now);
+        books.restore_segments(self.segments.in_use(), Vec::new());
+        books.restore_extents(&extents);
+        books.restore_counts(&extents);
+        books.restored(now);
+        books
     }
 }
 
 /// The length of an extent on its drive, in bytes.
 fn bytes_of(extent: &Extent) -> u64 {
     u64::from(extent.index.sectors()) * SECTOR_BYTES as u64
-}
-
-/// Subtracts from a count that must not fall below zero.
-fn less(count: usize, by: usize, of: &str) -> usize {
-    count.checked_sub(by).unwrap_or_else(|| panic!("{by} fewer than {count} {of}"))
-}
-
-/// The reason given for a chunk that is longer than a segment.
-fn too_long(bytes: u64, segment_bytes: u64) -> String {
-    format!(
-        "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"
-    )
 }

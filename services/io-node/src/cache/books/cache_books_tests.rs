@@ -1,3 +1,5 @@
+//! The actions of each event, exactly. An action is shown as one line.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,17 +240,20 @@ fn a_drive_that_is_gone_loses_its_extents_and_nothing_waits_for_its_writes() {
     let placed = cache.apply(written);
     cache.succeed(placed);
     assert_eq!(cache.fill(1)[1], "write 1 at 1:0");
-    let (hanging, its_end) = cache.scanned(2);
+    assert_eq!(cache.fill(2)[1], "write 2 at 0:3");
+    assert_eq!(cache.fill(3)[1], "write 3 at 1:3");
+    let (hanging, its_end) = cache.scanned(4);
     assert_eq!((first.drive, hanging.drive), (DriveNo(0), DriveNo(0)));
     let (drive, offset, errno) = (DriveNo(0), ByteOffset(0), 5);
     let gone = ReadError::Io { drive, offset, errno, fault: DriveFault::Gone };
     let actions = cache.apply(Event::BadExtent(first, gone.into()));
-    assert_eq!(lines(&actions), ["forget [0]"]);
+    assert_eq!(lines(&actions), ["forget [0]", "forget [2]"]);
+    assert_eq!(cache.books.extents(), 2);
     assert_eq!(cache.books.drive_state(DriveNo(0)), DriveState::Retired);
     assert!(!cache.books.is_busy(), "a drive that hangs may never finish its writes");
     // The write ends after all.
-    assert_eq!(lines(&cache.apply(its_end)), ["end 2: its drive is retired"]);
-    assert_eq!(cache.fill(3)[1], "write 3 at 1:3");
+    assert_eq!(lines(&cache.apply(its_end)), ["end 4: its drive is retired"]);
+    assert_eq!(cache.fill(5)[1], "write 5 at 1:6");
 }
 
 #[test]
@@ -260,6 +265,64 @@ fn a_failed_write_ends_its_fill_and_gives_the_space_up() {
     assert_eq!(lines(&cache.apply(failed(written, error))), [format!("end 0: {why}")]);
     assert!(!cache.books.is_busy() && !cache.books.contains(key(0)));
     assert_eq!(cache.books.drive_state(DriveNo(0)), DriveState::Serving);
+    // Its segment can be reclaimed: nothing in it is under way any more. Three other extents and their records fit it.
+    for chunk in 1..16 {
+        cache.fill(chunk);
+    }
+    assert_eq!(cache.fill(16)[1..3], ["ask for the heat of 3 of 0", "empty 0 of 3"]);
+}
+
+/// Fills the drive, and returns the heat of the segment that the next fill reclaims, whose first extent was read once.
+fn reclaims(cache: &mut Cache) -> Event {
+    for chunk in 0..16 {
+        cache.fill(chunk);
+    }
+    assert!(matches!(cache.request(16, false), RequestOutcome::Queued));
+    let scan = cache.apply(Event::Woken).remove(0);
+    let ask = cache.apply(success(scan).unwrap()).remove(0);
+    let Action::AskHeat { segment, extents } = ask else { panic!("{}", line(&ask)) };
+    let heats = (0..).zip(extents).map(|(at, extent)| (extent, u32::from(at == 0))).collect();
+    Event::Heated { segment, heats }
+}
+
+#[test]
+fn an_extent_that_was_read_again_is_moved_to_the_main_log() {
+    let mut cache = cache(1);
+    let heated = reclaims(&mut cache);
+    let reread = cache.apply(heated).remove(0);
+    assert_eq!(line(&reread), "reread 0");
+    let Action::Reread(extent) = reread else { unreachable!() };
+    let copy = Ok(trial_extent(3).unwrap());
+    // It takes the segment that is left free for that.
+    let write = cache.apply(Event::Reread { extent, copy });
+    assert_eq!(lines(&write), ["write 0 at 0:64"]);
+    let expected = [
+        "write 0 at 0:64",
+        "publish 0",
+        "record 1 of 0:4 at 79",
+        "empty 0 of 3",
+        "write 16 at 0:0",
+    ];
+    let done = cache.succeed(write);
+    assert_eq!(done[..5], expected, "{done:?}");
+    assert!(cache.books.contains(key(0)) && !cache.books.contains(key(1)));
+    assert_eq!(cache.books.counts().bytes_kept, 12288);
+}
+
+#[test]
+fn a_copy_does_not_replace_an_extent_that_was_dropped_and_filled_anew() {
+    let mut cache = cache(1);
+    let heated = reclaims(&mut cache);
+    let Action::Reread(extent) = cache.apply(heated).remove(0) else { panic!("it is hot") };
+    let old = Arc::clone(&extent);
+    let copy = Ok(trial_extent(3).unwrap());
+    let write = cache.apply(Event::Reread { extent, copy }).remove(0);
+    assert_eq!(line(&write), "write 0 at 0:64");
+    let drop = Event::BadExtent(old, ExtentError::Undecodable);
+    assert_eq!(lines(&cache.apply(drop)), ["forget [0]"]);
+    let moved = cache.apply(success(write).unwrap());
+    assert_eq!(lines(&moved), ["empty 0 of 3"]);
+    assert!(!cache.books.contains(key(0)));
 }
 
 #[test]
@@ -275,7 +338,7 @@ fn books_that_are_stopped_record_and_start_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "1 fewer than 0 writes of a drive")]
+#[should_panic(expected = "writes of a drive: 0 - 1 is below zero")]
 fn a_write_that_ends_twice_is_a_defect() {
     let mut cache = cache(1);
     let (_, written) = cache.scanned(0);

@@ -1,4 +1,4 @@
-//! The language between the books and whoever carries out what they decide: events go in, actions come out.
+//! Events for the cache's books, and the actions that the books return.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ring::{AlignedBuf, WriteError};
 use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
-/// Something that has happened. Every action but [`Action::Forget`] and [`Action::End`] ends in one.
+/// An event for the books. Every action but [`Action::Forget`] and [`Action::End`] ends in one.
 pub enum Event {
     /// Chunks of the table were read and encoded ([`Action::Scan`]).
     Scanned {
@@ -79,7 +79,7 @@ pub enum Event {
     Woken,
 }
 
-/// Something to be done, in the order in which actions come.
+/// An action that the books require. Actions are taken in the order in which the books return them.
 pub enum Action {
     /// Read these chunks, which are neighbours or only one, from the table and encode them.
     Scan(Vec<ExtentKey>),

@@ -1,9 +1,11 @@
 //! The cache's books: space on the drives, what is on them, whose it is, and what to keep. [`CacheBooks`] has all of
-//! them, and the other modules are its parts. Pure: no I/O, no tasks, and every time is passed in.
+//! them. Pure: no I/O, no tasks, and times are passed in; only log lines are written. `simulate` runs the books for
+//! `bireme bench eviction`.
 
 mod cache_books;
 #[cfg(test)]
 mod cache_books_tests;
+mod checked;
 mod events;
 mod eviction;
 mod pace;
@@ -23,5 +25,5 @@ pub use events::{Action, Event, FillOutcome, Purpose, RequestOutcome};
 pub use eviction::Log;
 pub use pace::Pace;
 pub use promised::check_promised;
-pub use segments::RestoredSegment;
+pub use segments::{EMPTY_BLOCK_SECTORS, RestoredSegment};
 pub use shares::{Holding, Shares};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use address::{DriveNo, ExtentKey};
 
+use super::checked::less;
 use crate::extent::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 
 /// The filler's own maps and lists take this many bytes per extent.
@@ -37,14 +38,14 @@ impl Placed {
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<Arc<Extent>> {
         self.bytes += self.bytes_of(&extent);
         let replaced = self.by_key.insert(extent.key, extent)?;
-        self.bytes -= self.bytes_of(&replaced);
+        self.bytes = less(self.bytes, self.bytes_of(&replaced), "bytes of RAM");
         Some(replaced)
     }
 
     /// Removes an extent.
     pub fn remove(&mut self, key: ExtentKey) -> Option<Arc<Extent>> {
         let extent = self.by_key.remove(&key)?;
-        self.bytes -= self.bytes_of(&extent);
+        self.bytes = less(self.bytes, self.bytes_of(&extent), "bytes of RAM");
         Some(extent)
     }
 

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 
 use address::{DriveNo, SectorNo};
 
+use super::checked::less;
 use super::eviction::{LOGS, Log};
 use crate::extent::{self, SegmentNo};
 
@@ -383,6 +384,26 @@ impl Segments {
         drive.free.push_back(segment.index);
     }
 
+    /// The segments in use, as their journals describe them.
+    #[cfg(test)]
+    pub fn in_use(&self) -> Vec<RestoredSegment> {
+        let restored = |(drive, index): (usize, usize), it: &Segment| RestoredSegment {
+            segment: SegmentNo { drive: DriveNo(drive as u16), index: index as u32 },
+            epoch: it.epoch,
+            log: it.log,
+            used_sectors: it.used_sectors,
+            journal_sectors: it.journal_sectors,
+            blocks: it.blocks,
+            sum: it.sum,
+        };
+        let drives = self.drives.iter().enumerate();
+        let segments = drives.flat_map(|(drive, it)| {
+            it.segments.iter().enumerate().map(move |(index, it)| ((drive, index), it))
+        });
+        let used = segments.filter(|(_, it)| it.blocks > 0);
+        used.map(|(at, it)| restored(at, it)).collect()
+    }
+
     /// Returns the log of a segment in use.
     pub fn log_of(&self, segment: SegmentNo) -> Log {
         self.drives[usize::from(segment.drive.0)].segments[segment.index as usize].log
@@ -400,12 +421,6 @@ impl Segments {
     fn segment(&mut self, segment: SegmentNo) -> &mut Segment {
         &mut self.drive(segment).segments[segment.index as usize]
     }
-}
-
-/// Subtracts from a count that must not fall below zero. The books are wrong otherwise, and nothing they say can be
-/// relied on.
-fn less(count: u64, by: u64, of: &str) -> u64 {
-    count.checked_sub(by).unwrap_or_else(|| panic!("{by} less than {count} {of}"))
 }
 
 /// Sectors of a block without records.

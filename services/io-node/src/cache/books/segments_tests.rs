@@ -211,7 +211,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_tha
 }
 
 #[test]
-#[should_panic(expected = "2 less than 1 extents under way")]
+#[should_panic(expected = "extents under way: 1 - 2 is below zero")]
 fn settling_more_extents_than_are_under_way_is_a_defect() {
     let mut segments = segments(10, &[50]);
     segments.allocate(Log::Small, 8, 1, Use::Fill);

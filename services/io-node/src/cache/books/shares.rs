@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use address::{ExtentKey, TableTag};
 
+use super::checked::less;
 use super::eviction::Candidate;
 use crate::config::Share;
 use crate::extent::{ByKey, SegmentNo};
@@ -148,7 +149,8 @@ impl Shares {
         table.holding.extents += 1;
         table.holding.sectors += sectors;
         if self.shares.contains_key(&key.pack.table()) {
-            table.extents.insert(key, TableExtent { sectors, is_written: false, held_in: None });
+            let extent = TableExtent { sectors, is_written: false, held_in: None };
+            assert!(table.extents.insert(key, extent).is_none(), "{key:?} is counted twice");
             push(&mut table.order, key, &table.extents);
             if let Some(segment) = held_in {
                 table.hold(key, segment);
@@ -194,7 +196,9 @@ impl Shares {
                 table.held.pop_front();
                 continue;
             };
-            if table.holding.held_sectors - extent.sectors < guarantee {
+            if less(table.holding.held_sectors, extent.sectors, "a table's held sectors")
+                < guarantee
+            {
                 break;
             }
             table.held.pop_front();
@@ -205,14 +209,13 @@ impl Shares {
 
     /// Removes an extent that is gone or was not written. Returns where it was held.
     pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
-        let table = self.tables.get_mut(&key.pack.table())?;
+        let table = self.tables.get_mut(&key.pack.table());
+        let table = table.unwrap_or_else(|| panic!("{key:?} is not counted, and goes"));
         let was_held = table.release(key);
         table.extents.remove(&key);
         table.is_full = false;
-        let Holding { extents, sectors: held, .. } = table.holding;
-        assert!(extents > 0 && held >= sectors, "{sectors} sectors of {:?} go", table.holding);
-        table.holding.extents = extents - 1;
-        table.holding.sectors = held - sectors;
+        table.holding.extents = less(table.holding.extents, 1, "a table's extents");
+        table.holding.sectors = less(table.holding.sectors, sectors, "a table's sectors");
         if table.holding.extents == 0 {
             self.tables.remove(&key.pack.table());
         }
@@ -284,7 +287,8 @@ impl Table {
     fn release(&mut self, key: ExtentKey) -> Option<Unheld> {
         let extent = self.extents.get_mut(&key)?;
         let segment = extent.held_in.take()?;
-        self.holding.held_sectors -= extent.sectors;
+        self.holding.held_sectors =
+            less(self.holding.held_sectors, extent.sectors, "a table's held sectors");
         Some((segment, extent.sectors))
     }
 }

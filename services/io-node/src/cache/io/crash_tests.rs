@@ -17,7 +17,7 @@ use ring::sim::{SimConfig, SimDisk, SimFaults};
 use ring::{AlignedBuf, Engine, Ring, RingConfig, SlabFile};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
+use tokio::task::{JoinHandle, LocalSet};
 
 use super::chunk::Chunk;
 use super::{FillHandle, FillThreads, Filler};
@@ -123,6 +123,7 @@ async fn core(
 /// A node's life between two crashes.
 pub(super) struct Life {
     pub(super) fills: FillHandle,
+    filler: Option<JoinHandle<()>>,
     cores: Arc<[Mailbox]>,
     directories: Vec<Rc<RefCell<Directory>>>,
     restored: usize,
@@ -163,8 +164,8 @@ impl Life {
         let (mut filler, fills) =
             Filler::new(Arc::clone(&cores), superblocks, limits, shares, threads, epoch_min());
         let restored = filler.restore(found).await;
-        tokio::task::spawn_local(filler.run());
-        Self { fills, cores, directories, restored }
+        let filler = Some(tokio::task::spawn_local(filler.run()));
+        Self { fills, filler, cores, directories, restored }
     }
 
     pub(super) async fn fill(&self, name: ExtentKey) -> FillOutcome {
@@ -210,9 +211,23 @@ impl Life {
         first
     }
 
-    pub(super) async fn stop(self) {
+    pub(super) async fn stop(mut self) {
         let _ = self.fills.stop().await;
         assert!(self.cores.iter().all(|core| !core.is_closed()));
+        self.filler.take().unwrap().await.unwrap();
+    }
+}
+
+impl Drop for Life {
+    /// Fails the test if the filler panicked, where a node would have ended.
+    fn drop(&mut self) {
+        let ended = self.filler.take().and_then(FutureExt::now_or_never);
+        if let Some(Err(error)) = ended
+            && error.is_panic()
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
     }
 }
 

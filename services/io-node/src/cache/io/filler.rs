@@ -179,9 +179,8 @@ impl Filler {
                 self.fills.insert(name, fill);
             }
             RequestOutcome::Joined => {
-                if let Some(fill) = self.fills.get_mut(&name) {
-                    fill.waiters.extend(waiter);
-                }
+                let fill = self.fills.get_mut(&name);
+                fill.expect("the books know only of fills that are here").waiters.extend(waiter);
             }
             RequestOutcome::Ended(outcome) => {
                 waiter.into_iter().for_each(|waiter| drop(waiter.send(outcome.clone())));
@@ -259,8 +258,8 @@ impl Filler {
                 // The space becomes free with its segment, so nothing waits for this.
                 Action::Forget(keys) => drop(forget(&self.cores, keys)),
                 Action::End(key, outcome) => {
-                    let waiters = self.fills.remove(&key).map(|fill| fill.waiters);
-                    for waiter in waiters.unwrap_or_default() {
+                    let fill = self.fills.remove(&key).expect("a fill ends once");
+                    for waiter in fill.waiters {
                         let _ = waiter.send(outcome.clone());
                     }
                 }
@@ -269,8 +268,11 @@ impl Filler {
     }
 
     fn scan(&mut self, keys: &[ExtentKey]) {
-        let chunk = |key: &ExtentKey| Some((*key, self.fills.get_mut(key)?.chunk.take()?));
-        let run: Vec<_> = keys.iter().filter_map(chunk).collect();
+        let chunk = |key: &ExtentKey| {
+            let chunk = self.fills.get_mut(key).and_then(|fill| fill.chunk.take());
+            (*key, chunk.expect("a fill is scanned once"))
+        };
+        let run: Vec<_> = keys.iter().map(chunk).collect();
         let keys = keys.to_vec();
         let failed = |key| (key, Err("reading the table panicked".to_owned()));
         let instead = move || Event::Scanned { extents: keys.into_iter().map(failed).collect() };

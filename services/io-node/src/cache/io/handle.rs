@@ -94,7 +94,7 @@ pub struct FillRequest {
 
 /// Other messages to the filler.
 pub enum FillerMessage {
-    /// Something that the books must know.
+    /// An event for the books.
     Event(Event),
     /// Asks for each table's extents on the drives.
     Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use address::DriveNo;
 
-use crate::cache::books::{Log, RestoredSegment};
+use crate::cache::books::{EMPTY_BLOCK_SECTORS, Log, RestoredSegment};
 use crate::drive::journal::{Entry, Journal};
 use crate::drive::{FoundJournal, joined};
 use crate::extent::{Extent, SegmentNo, segment_start};
@@ -31,6 +31,13 @@ pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
                     tracing::warn!(?segment, "a segment's journal begins with a damaged block");
                     unreadable.push(segment);
                 }
+                Ok(journal) if !is_consistent(&journal) => {
+                    tracing::warn!(
+                        ?segment,
+                        "a segment's journal contradicts itself: its extents are lost"
+                    );
+                    unreadable.push(segment);
+                }
                 Ok(journal) => {
                     segments.push(RestoredSegment {
                         segment,
@@ -53,6 +60,16 @@ pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
     // An extent that was found damaged and filled again occurs twice.
     journals.sort_by_key(|(_, journal)| journal.epoch);
     Restored { extents: extents_of(journals, segment_sectors), segments, unreadable }
+}
+
+/// Whether no two extents of a journal overlap, and a journal without extents is the one block that an emptied segment
+/// has. A node writes no other journals, and its books rely on that.
+fn is_consistent(journal: &Journal) -> bool {
+    let mut ends: Vec<_> =
+        journal.entries.iter().map(|entry| (u64::from(entry.first), entry.end())).collect();
+    ends.sort_unstable();
+    let are_apart = ends.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+    are_apart && (!ends.is_empty() || journal.sectors <= EMPTY_BLOCK_SECTORS)
 }
 
 /// Makes the journals' extents, in order; on several threads, since a million allocations take long.
@@ -102,6 +119,17 @@ mod tests {
     fn found(segment: u32, epoch: u64, entries: Vec<Entry>) -> FoundJournal {
         let journal = Journal { epoch, blocks: 1, sectors: 1, entries, ..Journal::default() };
         FoundJournal { segment, journal: Ok(journal) }
+    }
+
+    #[test]
+    fn journals_that_no_node_writes_are_given_up() {
+        let overlapping = found(0, 5, vec![entry(0, 0), entry(1, 1)]);
+        let mut without_extents = found(1, 6, vec![]);
+        without_extents.journal.as_mut().unwrap().sectors = 2;
+        let restored = plan(vec![vec![overlapping, without_extents]], 100);
+        assert!(restored.extents.is_empty() && restored.segments.is_empty());
+        let segment = |index| SegmentNo { drive: DriveNo(0), index };
+        assert_eq!(restored.unreadable, [segment(0), segment(1)]);
     }
 
     #[test]

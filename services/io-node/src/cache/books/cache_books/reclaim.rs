@@ -6,7 +6,8 @@ use std::sync::Arc;
 use address::ExtentKey;
 use tokio::time::Instant;
 
-use super::{CacheBooks, less};
+use super::CacheBooks;
+use crate::cache::books::checked::less;
 use crate::cache::books::events::{Action, Purpose};
 use crate::cache::books::eviction::{Candidate, Log};
 use crate::cache::books::segments::{Allocation, Use};
@@ -16,7 +17,7 @@ use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
 /// Extents of a segment that are moved at the same time.
-const MOVING_MAX: usize = 4;
+const MOVING_MAX: u64 = 4;
 
 /// A segment that is being reclaimed.
 pub struct Reclaim {
@@ -26,7 +27,7 @@ pub struct Reclaim {
     /// hottest.
     waiting: Vec<Arc<Extent>>,
     /// The number of extents that are being read or written.
-    moving: usize,
+    moving: u64,
     /// The extents, waiting or moving, that must be kept for their table's guarantee: the due ones. The others wait
     /// until none of these is left, because they might take the space that the due ones need.
     due: HashSet<ExtentKey>,
@@ -149,7 +150,8 @@ impl CacheBooks {
         }
     }
 
-    /// Tries again to allocate for extents that found no space: a recorded block takes less than was reserved for it.
+    /// Tries again to allocate for due extents that found no space: a recorded block takes less than was reserved for it,
+    /// and once nothing is under way, they can only be evicted.
     pub(super) fn retry_out_of_space(&mut self, now: Instant) {
         let Some(reclaim) = &mut self.reclaiming else { return };
         let from = reclaim.segment;
@@ -171,8 +173,14 @@ impl CacheBooks {
                 .waiting
                 .pop_if(|extent| reclaim.due.is_empty() || reclaim.due.contains(&extent.key))
         {
-            reclaim.moving += 1;
-            self.actions.push(Action::Reread(extent));
+            // It may have been dropped or evicted while it waited.
+            match self.placed.has(&extent) {
+                true => {
+                    reclaim.moving += 1;
+                    self.actions.push(Action::Reread(extent));
+                }
+                false => drop(reclaim.due.remove(&extent.key)),
+            }
         }
         if reclaim.moving == 0 {
             self.empty_segment(from);

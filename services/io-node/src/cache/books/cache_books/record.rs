@@ -1,7 +1,6 @@
 //! Recording placed extents in the drives' journals.
 
 use address::DriveNo;
-use tokio::time::Instant;
 
 use super::CacheBooks;
 use crate::cache::books::events::{Action, BlockOf};
@@ -39,17 +38,11 @@ impl CacheBooks {
     }
 
     /// Handles the outcome of a journal write.
-    pub(super) fn recorded(
-        &mut self,
-        block: BlockOf,
-        outcome: Result<(), JournalError>,
-        now: Instant,
-    ) {
+    pub(super) fn recorded(&mut self, block: BlockOf, outcome: Result<(), JournalError>) {
         let BlockOf { segment, extents, reserved_sectors } = block;
         self.unrecorded[usize::from(segment.drive.0)].1 = false;
         self.segments.settle(segment, extents, reserved_sectors);
         self.journal_written(segment.drive, outcome);
-        self.retry_out_of_space(now);
     }
 
     pub(super) fn block_id(&self, segment: SegmentNo, room: &BlockRoom) -> BlockId {

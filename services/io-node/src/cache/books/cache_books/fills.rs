@@ -1,0 +1,126 @@
+//! Fills from request to end: which requests start one, when it is scanned, and when a failed one may be tried again.
+
+use std::time::Duration;
+
+use address::ExtentKey;
+use tokio::time::Instant;
+
+use super::{CacheBooks, FULL, NO_DRIVE};
+use crate::cache::books::events::{Action, FillOutcome, RequestOutcome};
+use crate::config::Admission;
+
+/// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
+/// failure.
+const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
+
+/// The longest such delay.
+const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
+const FAILED_MAX: usize = 1 << 16;
+
+impl CacheBooks {
+    /// Handles a request for a chunk that takes about `scan_bytes` in the table, if it can be scanned together with its
+    /// neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome, from a miss. The scan comes
+    /// out of a later [`apply`](Self::apply).
+    pub fn request(
+        &mut self,
+        key: ExtentKey,
+        scan_bytes: Option<u64>,
+        is_awaited: bool,
+        now: Instant,
+    ) -> RequestOutcome {
+        let failed = |why: &str| RequestOutcome::Ended(FillOutcome::Failed(why.into()));
+        if self.segments.is_closed() {
+            return failed(NO_DRIVE);
+        }
+        if self.placed.contains(key) {
+            return RequestOutcome::Ended(FillOutcome::Found);
+        }
+        if self.under_way.contains(&key) {
+            return RequestOutcome::Joined;
+        }
+        if self.shares.is_full(key) {
+            return failed(FULL);
+        }
+        if let Some(&bytes) = self.too_long.get(&key) {
+            return failed(&too_long(bytes, self.segment_bytes()));
+        }
+        // A miss does not retry soon after a failed fill. A fill that somebody waits for does.
+        if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
+            return RequestOutcome::Ignored;
+        }
+        // The first touch only counts; the second one fills the chunk.
+        if !is_awaited
+            && self.limits.admission == Admission::SecondTouch
+            && !self.eviction.is_second_touch(key, self.placed.len())
+        {
+            return RequestOutcome::Ignored;
+        }
+        self.under_way.insert(key);
+        self.waiting.push(key, scan_bytes);
+        RequestOutcome::Queued
+    }
+
+    /// Starts to scan chunks that wait, as far as the maximum of fills allows.
+    pub(super) fn start_scans(&mut self, now: Instant) {
+        // An extent counts from its scan until it is written, because it is in memory that long.
+        while self.scanning + self.awaiting_space.len() as u64 + self.writing.iter().sum::<u64>()
+            < self.limits.fills_max as u64
+        {
+            let Some(run) = self.waiting.pop() else { break };
+            if self.segments.is_closed() {
+                for key in run {
+                    self.end(key, FillOutcome::Failed(NO_DRIVE.into()), now);
+                }
+                continue;
+            }
+            self.scanning += 1;
+            self.counts.scans += 1;
+            self.actions.push(Action::Scan(run));
+        }
+    }
+
+    /// Ends a fill whose extent is longer than a segment, and remembers it so that later requests fail at once.
+    pub(super) fn end_too_long(&mut self, key: ExtentKey, bytes: u64, now: Instant) {
+        if self.too_long.len() >= FAILED_MAX {
+            self.too_long.clear();
+        }
+        self.too_long.insert(key, bytes);
+        self.end(key, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()), now);
+    }
+
+    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
+    fn hold_off(&mut self, key: ExtentKey, now: Instant) {
+        if self.failed.len() >= FAILED_MAX {
+            self.failed.clear();
+        }
+        let last = self.failed.get(&key).map_or(HOLD_OFF_MIN / 2, |(_, last)| *last);
+        let next = (last * 2).min(HOLD_OFF_MAX);
+        self.failed.insert(key, (now + next, next));
+    }
+
+    /// Ends a fill.
+    pub(super) fn end(&mut self, key: ExtentKey, outcome: FillOutcome, now: Instant) {
+        match &outcome {
+            FillOutcome::Failed(why) => {
+                tracing::warn!(extent = ?key, why = %why, "a chunk can't be filled");
+                self.hold_off(key, now);
+                self.counts.failed += 1;
+            }
+            FillOutcome::Found | FillOutcome::Filled(_) => {
+                self.failed.remove(&key);
+                self.counts.done += 1;
+            }
+        }
+        assert!(self.under_way.remove(&key), "the fill of {key:?} ended that was not under way");
+        self.actions.push(Action::End(key, outcome));
+    }
+}
+
+/// The reason given for a chunk that is longer than a segment.
+fn too_long(bytes: u64, segment_bytes: u64) -> String {
+    format!(
+        "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"
+    )
+}
