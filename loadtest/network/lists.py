@@ -40,7 +40,6 @@ def wrong_lists() -> dict[str, tuple[str, str]]:
         "port 70000": (good + entry("io-1", f"http://{address('io-1')}:70000"), "is not an endpoint"),
         "another scheme": (good + entry("io-1", second.replace("http", "ftp")), "`ftp` is not spoken"),
         "an empty name": (good + entry("", second), "has an empty name"),
-        "another protocol": (good + entry("io-1", second, protocol='"bireme.fetch.v2"'), "`io-1` speaks `bireme.fetch.v2`"),
         "nobody": ("", "there is no I/O node"),
         "no TOML": ("io-0 10.77.1.1:7070\n", "io-nodes.toml:1"),
         "half of it": (good[: len(good) // 2], "io-nodes.toml:"),

@@ -62,19 +62,12 @@ pub struct IoConfig {
     pub ram_tier: ByteSize,
     /// The maximum number of reads in flight per core.
     pub slots: u32,
-    /// How long a drive may take to answer a read before the rows are read from the table instead.
-    #[serde(with = "humantime_serde")]
-    pub read_timeout: Duration,
     /// The size of a segment of the slab, which is reclaimed whole; also the longest extent.
     pub segment: ByteSize,
-    /// The memory that the node may use in total. The directory gets what the other settings leave. 0 for 80 % of the
-    /// memory of the machine or the control group.
+    /// The memory that the node may use in total. Connections, streams and batches get half of what the other parts
+    /// leave, from 32 to 512 MiB per core; the directory gets the rest. 0 for 80 % of the memory of the machine or the
+    /// control group.
     pub memory: ByteSize,
-    /// The part of it for connections, streams, and batches with their rows and replies, over all cores; requests
-    /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
-    pub traffic_memory: ByteSize,
-    /// The maximum number of concurrent fills.
-    pub fills: usize,
     /// Which misses fill their chunk.
     pub admission: Admission,
     /// Guarantees and quotas of tables on the drives.
@@ -95,12 +88,6 @@ pub struct IoConfig {
     pub warm_members: Vec<String>,
     /// The maximum number of bytes that fills write per second, over all drives; 0 for no maximum.
     pub fill_rate: ByteSize,
-    /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
-    pub scrub_rate: ByteSize,
-    /// The maximum number of batches that are answered from tables at the same time.
-    pub table_reads: usize,
-    /// Memory for the tables' own indexes and metadata.
-    pub lake_cache: ByteSize,
     /// Limits for requests to object stores.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
@@ -112,6 +99,22 @@ pub struct IoConfig {
     /// The longest read; a multiple of 4 KiB, at most 256 KiB.
     #[serde(skip)]
     pub read_max: ByteSize,
+    /// How long a drive may take to answer a read before the rows are read from the table instead.
+    #[serde(skip)]
+    pub read_timeout: Duration,
+    /// The part of `memory` for connections, streams, and batches with their rows and replies, over all cores; requests
+    /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
+    #[serde(skip)]
+    pub traffic_memory: ByteSize,
+    /// The maximum number of concurrent fills.
+    #[serde(skip)]
+    pub fills: usize,
+    /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
+    #[serde(skip)]
+    pub scrub_rate: ByteSize,
+    /// The maximum number of batches that are answered from tables at the same time.
+    #[serde(skip)]
+    pub table_reads: usize,
     /// The maximum number of rows that one stream may have outstanding.
     #[serde(skip)]
     pub credit_rows: u32,
@@ -124,7 +127,7 @@ pub struct IoConfig {
     /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
     #[serde(skip)]
     pub fill_queue_max: usize,
-    /// The maximum number of batches that wait for that; batches beyond it are shed.
+    /// The maximum number of batches that wait to be answered from tables; batches beyond it are shed.
     #[serde(skip)]
     pub table_queue_max: usize,
     /// The maximum number of versions of tables that are kept open.
@@ -212,7 +215,6 @@ impl Default for IoConfig {
             table_queue_max: 1024,
             tables_max: 64,
             background_threads: 2,
-            lake_cache: ByteSize::mib(256),
             store: StoreLimits::default(),
             storage: HashMap::new(),
             telemetry: TelemetryConfig::default(),

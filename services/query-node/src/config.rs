@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
+use crate::memory::metadata_cache_bytes;
 
 /// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -40,9 +41,6 @@ pub struct QueryConfig {
     /// The source of a list of I/O nodes that is followed: `dns:HOST:PORT`, `file:PATH` or
     /// `kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]`.
     pub io_nodes_from: Option<Source>,
-    /// How often the file or DNS is read for the list of I/O nodes.
-    #[serde(with = "humantime_serde")]
-    pub member_refresh: Duration,
     /// How long an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In the meantime
     /// the table answers for it.
     #[serde(with = "humantime_serde")]
@@ -60,11 +58,6 @@ pub struct QueryConfig {
     pub memory: ByteSize,
     /// The part of `memory` for index partitions, over all tables.
     pub index_cache: ByteSize,
-    /// The part of `memory` for manifests and file footers, over all tables.
-    pub metadata_cache: ByteSize,
-    /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
-    /// number of cores.
-    pub search_concurrency: usize,
     /// How often a table is checked for a new version.
     #[serde(with = "humantime_serde")]
     pub refresh_interval: Duration,
@@ -81,6 +74,13 @@ pub struct QueryConfig {
     pub telemetry: TelemetryConfig,
 
     // The fields below are no settings, but fixed for all users. Tests and simulations choose other values.
+    /// How often the file or DNS is read for the list of I/O nodes.
+    #[serde(skip)]
+    pub member_refresh: Duration,
+    /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
+    /// number of cores.
+    #[serde(skip)]
+    pub search_concurrency: usize,
     /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
     /// ejects.
     #[serde(skip)]
@@ -130,19 +130,28 @@ pub struct TableConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Maximum number of rows that a Search returns.
+    /// Maximum number of rows that a Search returns. At most ten times as many candidates are scored
+    /// exactly.
     pub k_max: u32,
     /// Maximum number of keys of a Get.
     pub keys_max: usize,
     /// Maximum number of addresses of a Take.
     pub take_rows_max: usize,
-    /// Maximum number of candidates that a Search scores exactly: k times the refine factor.
-    pub candidates_max: u64,
+}
+
+/// The maximum number of candidates that a Search scores exactly, as a multiple of `k_max`.
+const CANDIDATES_PER_ROW: u64 = 10;
+
+impl Limits {
+    /// Returns the maximum number of candidates that a Search scores exactly: k times the refine factor.
+    pub(crate) fn candidates_max(&self) -> u64 {
+        u64::from(self.k_max) * CANDIDATES_PER_ROW
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { k_max: 10_000, keys_max: 10_000, take_rows_max: 1_000_000, candidates_max: 100_000 }
+        Self { k_max: 10_000, keys_max: 10_000, take_rows_max: 1_000_000 }
     }
 }
 
@@ -168,7 +177,6 @@ impl Default for QueryConfig {
             storage: HashMap::new(),
             memory: ByteSize::b(0),
             index_cache: ByteSize::gib(1),
-            metadata_cache: ByteSize::mib(256),
             versions_max: 16,
             search_concurrency: 0,
             search_queue_max: 1024,
@@ -216,20 +224,15 @@ impl QueryConfig {
         if let Some((field, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(bad(field, "must be at least 1".into()));
         }
-        for (field, time) in [
-            ("refresh_interval", self.refresh_interval),
-            ("timeout", self.timeout),
-            ("member_refresh", self.member_refresh),
-        ] {
+        for (field, time) in
+            [("refresh_interval", self.refresh_interval), ("timeout", self.timeout)]
+        {
             if time < Duration::from_millis(1) {
                 return Err(bad(field, "must be at least 1ms".into()));
             }
         }
         if let Some(problem) = idle::fault(self.idle_poll) {
             return Err(bad("idle_poll", problem.into()));
-        }
-        if limits.candidates_max < u64::from(limits.k_max) {
-            return Err(bad("limits.candidates_max", "must be at least limits.k_max".into()));
         }
         Ok(())
     }
@@ -291,7 +294,7 @@ impl QueryConfig {
             storage: self.storage.clone(),
             also_reads: also_reads.collect(),
             index_cache_bytes: bytes(self.index_cache),
-            metadata_cache_bytes: bytes(self.metadata_cache),
+            metadata_cache_bytes: metadata_cache_bytes(self) as usize,
             store: self.store,
             ..Default::default()
         }
@@ -358,7 +361,7 @@ mod tests {
                 "`io_nodes_from` is given beside",
             ),
             (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
-            (problem(|c| c.limits.candidates_max = 5), "`limits.candidates_max`"),
+            (problem(|c| c.limits.k_max = 0), "`limits.k_max` must be at least 1"),
             (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
             (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct StoreLimits {
     /// The maximum number of requests in progress to one store. More wait.
     pub requests_max: usize,
-    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
-    /// At most one read in twenty is.
-    pub hedge: bool,
     /// The store's prices of requests.
     pub prices: StorePrices,
 
     // The fields below are no settings, but fixed for all users. Tests choose other values.
+    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
+    /// At most one read in twenty is.
+    #[serde(skip)]
+    pub hedge: bool,
     /// The maximum time that a request waits while no request in progress ends.
     #[serde(skip)]
     pub wait_max: Duration,

@@ -220,7 +220,7 @@ mod tests {
     fn flags_win_over_the_environment_and_it_over_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("io.toml");
-        let text = "name = \"file\"\nslots = 7\nfills = 5\ncores = 9\nlisten = \"1.1.1.1:1\"\n\
+        let text = "name = \"file\"\nslots = 7\npin = true\nsegment = \"5MiB\"\ncores = 9\nlisten = \"1.1.1.1:1\"\n\
                     [[drives]]\npath = \"/file\"\n[storage]\nregion = \"file\"\ntimeout = \"file\"\n";
         std::fs::write(&file, text).unwrap();
         let line = format!(
@@ -232,12 +232,15 @@ mod tests {
             .into();
         let config = args(&line).settings(&variables).unwrap();
         assert_eq!((config.name.as_str(), config.cores, config.slots), ("flag", 4, 8));
-        assert_eq!((config.fills, config.listen.port(), config.pin), (5, 1, false));
+        assert_eq!(
+            (config.segment, config.listen.port(), config.pin),
+            (ByteSize::mib(5), 1, false)
+        );
         assert_eq!(config.drives.len(), 1);
         assert_eq!(config.drives[0].size, Some(ByteSize::gib(1)));
         let stored = |name: &str| config.storage[name].as_str();
         assert_eq!((stored("region"), stored("timeout")), ("file", "flag"));
-        assert_eq!(config.table_reads, IoConfig::default().table_reads);
+        assert_eq!(config.ram_tier, IoConfig::default().ram_tier);
     }
 
     #[test]

@@ -47,7 +47,7 @@ removed without a restart:
   dns:HOST:PORT
       SRV records of _grpc._tcp.HOST, else the addresses of HOST
   file:PATH
-      a TOML file of [[io_nodes]] with name, endpoint, weight, zone and
+      a TOML file of [[io_nodes]] with name, endpoint, weight and
       draining; to replace it, rename another file over it";
 
 /// Arguments of `bireme query`.

@@ -80,7 +80,7 @@ pub fn query_scalars() -> Vec<Scalar> {
 }
 
 /// Settings of both tiers for object stores.
-const STORE: &[Scalar] = &[integer("store.requests_max"), flag("store.hedge")];
+const STORE: &[Scalar] = &[integer("store.requests_max")];
 
 /// Settings of both tiers for connections of clients.
 const TLS: &[Scalar] = &[text("tls.cert"), text("tls.key"), text("tls.client_ca")];
@@ -93,7 +93,6 @@ const IO_TLS: &[Scalar] =
 const TELEMETRY: &[Scalar] = &[
     text("telemetry.metrics_listen"),
     text("telemetry.otlp_endpoint"),
-    text("telemetry.otlp_interval"),
     float("telemetry.trace_ratio"),
     text("telemetry.trace_slow"),
     text("telemetry.log_format"),
@@ -110,19 +109,13 @@ const IO: &[Scalar] = &[
     flag("overwrite"),
     text("ram_tier"),
     integer("slots"),
-    text("read_timeout"),
     text("segment"),
     text("memory"),
-    text("traffic_memory"),
-    integer("fills"),
     text("admission"),
     text("warm_at_start_max"),
     float("hit_ratio_at_start"),
     text("hit_ratio_at_start_max"),
     text("fill_rate"),
-    text("scrub_rate"),
-    integer("table_reads"),
-    text("lake_cache"),
 ];
 
 const QUERY: &[Scalar] = &[
@@ -132,12 +125,9 @@ const QUERY: &[Scalar] = &[
     text("idle_poll"),
     text("memory"),
     text("index_cache"),
-    text("metadata_cache"),
-    integer("search_concurrency"),
     text("refresh_interval"),
     text("timeout"),
     text("io_nodes_from"),
-    text("member_refresh"),
     text("member_hold"),
     text("slow_start"),
     integer("nprobes"),
@@ -145,7 +135,6 @@ const QUERY: &[Scalar] = &[
     integer("limits.k_max"),
     integer("limits.keys_max"),
     integer("limits.take_rows_max"),
-    integer("limits.candidates_max"),
 ];
 
 #[cfg(test)]
